@@ -1,0 +1,59 @@
+//! What came of a plan: tried, applied, refused-because.
+
+use crate::units::{Address, Bytes, Nanos};
+
+/// The account of one run of actions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Regions tried.
+    pub tried: u64,
+    /// Regions in which the action took effect.
+    pub applied: u64,
+    /// Regions in which it did not, each with the reason.
+    pub refused: Vec<Refusal>,
+    /// Regions left untried because of a signal or because the target ended.
+    pub not_reached: u64,
+    /// Time spent inside the kernel on behalf of the target.
+    pub busy: Nanos,
+    /// The longest single step: the longest stall that the target can have seen.
+    pub longest: Nanos,
+    /// Wall time from the first step to the last.
+    pub elapsed: Nanos,
+}
+
+/// One region in which the action did not take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Where the region starts.
+    pub start: Address,
+    /// Why, in words that lead to a next step.
+    pub reason: RefusalReason,
+    /// What the kernel answered.
+    pub errno: i32,
+}
+
+/// Why the kernel refused one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefusalReason {
+    /// EINVAL: the mapping changed, or huge pages are switched off for it or for the process.
+    NotEligible,
+    /// ENOMEM: no contiguous 2 MiB could be had, or the mapping went away.
+    NoContiguousMemory,
+    /// EBUSY: the memory cgroup is full, or pages are held by someone else.
+    CgroupFullOrPinned,
+    /// EAGAIN, after repeated tries.
+    Busy,
+    /// ESRCH: the process ended.
+    Exited,
+    /// EPERM: a capability is missing.
+    NotPermitted,
+    /// Any other answer.
+    Other,
+}
+
+impl Outcome {
+    /// Memory on which the action took effect.
+    pub fn applied_bytes(&self) -> Bytes {
+        Bytes(self.applied * crate::units::HUGE_PAGE)
+    }
+}

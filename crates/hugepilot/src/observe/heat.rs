@@ -1,0 +1,223 @@
+//! Heat: what a tracker saw of one process during one window.
+//!
+//! Owns: the one shape in which every tracker answers. Never touches: the system, or any judgement about what to do.
+
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
+
+/// What a tracker saw of one process.
+#[derive(Clone, Debug)]
+pub struct Heat {
+    /// The process.
+    pub pid: u32,
+    /// The tracker that looked.
+    pub tracker: &'static str,
+    /// What a set bit means in this observation.
+    pub meaning: Meaning,
+    /// How long the tracker watched.
+    pub window: Nanos,
+    /// CPUs that the process kept busy during the window: 0.5 is half of one CPU. None if it could not be told.
+    pub busy_cpus: Option<f64>,
+    /// Resident memory, hugetlb pages not counted (`VmRSS`).
+    pub rss: Bytes,
+    /// The process's mappings, ascending and disjoint.
+    pub mappings: Vec<Mapping>,
+    /// Every 2 MiB region in which at least one page is present, ascending.
+    pub regions: Vec<Region>,
+    /// What looking took.
+    pub cost: Cost,
+}
+
+/// What a set bit means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// The CPU walked the page table for the page: the TLB did not hold it.
+    Walked,
+    /// The page was accessed; the TLB may have held it, so page walks are at most this.
+    Accessed,
+}
+
+/// What looking took, summed over the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Time spent clearing accessed bits.
+    pub clear: Nanos,
+    /// The longest time that page faults and mmap calls of the target had to wait for one clearing.
+    pub longest_stall: Nanos,
+    /// Time spent reading page tables.
+    pub read: Nanos,
+    /// How often the page tables were read.
+    pub reads: u32,
+}
+
+/// One mapping of the process, a line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mapping {
+    /// The addresses it covers.
+    pub range: AddressRange,
+    /// What backs it, for people: a path, `[heap]`, `[anon: name]`, or empty.
+    pub name: String,
+    /// Why no page of it may be promoted; None if promoting is possible.
+    pub obstacle: Option<Obstacle>,
+    /// Whether other processes see writes to it (shmem, memfd, MAP_SHARED).
+    pub shared: bool,
+}
+
+/// Why a mapping, or one region of it, is never promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Obstacle {
+    /// A thread's or the process's stack.
+    Stack,
+    /// The program switched huge pages off for the mapping (`MADV_NOHUGEPAGE`).
+    NoHugePage,
+    /// Already on reserved pages of a hugetlb pool.
+    Hugetlb,
+    /// A device or a mapping that the kernel made (`vdso`, `vvar`, PFN maps).
+    Special,
+    /// Backed by an ordinary file.
+    File,
+    /// No single mapping covers the whole 2 MiB.
+    Split,
+}
+
+/// One aligned 2 MiB of virtual memory.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// Where it starts; a multiple of 2 MiB.
+    pub start: Address,
+    /// The mapping that holds its first present page, as an index into [`Heat::mappings`]. None if the mapping went away
+    /// while the tracker looked.
+    pub mapping: Option<usize>,
+    /// Why it is never promoted; None if promoting is possible.
+    pub obstacle: Option<Obstacle>,
+    /// Whether a huge page maps it already (of 2 MiB or 1 GiB).
+    pub huge: bool,
+    /// Base pages present: those mapped, the zero page included; 512 where it is huge.
+    pub present: PageSet,
+    /// Base pages whose bit was set at the read 100 ms after clearing; 512 or none where it is huge.
+    pub walked: PageSet,
+    /// Page walks a second, from reads at most 100 ms after clearing.
+    pub walks_per_second: f64,
+    /// The memory that promoting would take.
+    pub growth: Growth,
+}
+
+/// Where the growth of a promotion comes from, in base pages of one region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    /// Not present today, so nothing backs them (swapped-out pages count here).
+    pub unpopulated: u16,
+    /// Mapped to the shared zero page.
+    pub zero: u16,
+    /// Lazily freed (`MADV_FREE`): memory that the program gave back and the kernel has not taken yet.
+    pub lazily_freed: u16,
+    /// Private, and shared with another process by fork.
+    pub shared_by_fork: u16,
+    /// Merged by KSM.
+    pub merged: u16,
+}
+
+impl Growth {
+    /// All base pages that promoting would take.
+    pub fn pages(&self) -> Pages {
+        let parts = [self.unpopulated, self.zero, self.lazily_freed, self.shared_by_fork, self.merged];
+        Pages(parts.into_iter().map(u64::from).sum())
+    }
+
+    /// The memory that promoting would take.
+    pub fn bytes(&self) -> Bytes {
+        self.pages().bytes()
+    }
+}
+
+/// A set of base pages of one region, by their number 0 to 511.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageSet([u64; PAGES_PER_REGION / 64]);
+
+impl PageSet {
+    /// All 512 pages.
+    pub const ALL: PageSet = PageSet([u64::MAX; PAGES_PER_REGION / 64]);
+    /// No page.
+    pub const NONE: PageSet = PageSet([0; PAGES_PER_REGION / 64]);
+
+    /// Adds a page. Panics if `page` is above 511.
+    pub fn insert(&mut self, page: usize) {
+        self.0[page / 64] |= 1 << (page % 64);
+    }
+
+    /// Whether the page is in the set. Panics if `page` is above 511.
+    pub fn contains(&self, page: usize) -> bool {
+        self.0[page / 64] & (1 << (page % 64)) != 0
+    }
+
+    /// How many pages are in the set.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether no page is in the set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// The pages in the set, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..PAGES_PER_REGION).filter(|&page| self.contains(page))
+    }
+}
+
+impl Region {
+    /// The addresses it covers.
+    pub fn range(&self) -> AddressRange {
+        AddressRange::new(self.start, Bytes(HUGE_PAGE))
+    }
+
+    /// The address of one of its base pages.
+    pub fn page(&self, page: usize) -> Address {
+        Address(self.start.0 + page as u64 * BASE_PAGE)
+    }
+}
+
+impl Heat {
+    /// Base pages present, those of huge pages included.
+    pub fn pages_present(&self) -> Pages {
+        Pages(self.regions.iter().map(|region| region.present.len() as u64).sum())
+    }
+
+    /// Base pages walked at the 100 ms read; a walked huge page counts as 512.
+    pub fn pages_walked(&self) -> Pages {
+        Pages(self.regions.iter().map(|region| region.walked.len() as u64).sum())
+    }
+
+    /// Page walks a second of the whole process.
+    pub fn walks_per_second(&self) -> f64 {
+        self.regions.iter().map(|region| region.walks_per_second).sum()
+    }
+
+    /// Memory on huge pages, hugetlb included.
+    pub fn huge_bytes(&self) -> Bytes {
+        Bytes(self.regions.iter().filter(|region| region.huge).count() as u64 * HUGE_PAGE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_set_holds_what_was_put_in() {
+        let mut set = PageSet::NONE;
+        assert!(set.is_empty());
+        for page in [0, 63, 64, 511] {
+            set.insert(page);
+        }
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 511]);
+        assert_eq!((set.len(), PageSet::ALL.len()), (4, 512));
+    }
+
+    #[test]
+    fn growth_counts_every_part() {
+        let growth = Growth { unpopulated: 1, zero: 2, lazily_freed: 4, shared_by_fork: 8, merged: 16 };
+        assert_eq!(growth.pages(), Pages(31));
+        assert_eq!(growth.bytes(), Bytes(31 * BASE_PAGE));
+    }
+}

@@ -1,0 +1,309 @@
+//! Units that every other module speaks: sizes, page counts, durations, addresses.
+//!
+//! Owns: the arithmetic, parsing and printing of units. Never touches: the system.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes in a base page (x86-64).
+pub const BASE_PAGE: u64 = 4 << 10;
+/// Bytes in a huge page, and in a region.
+pub const HUGE_PAGE: u64 = 2 << 20;
+/// Bytes in the larger huge page.
+pub const GIANT_PAGE: u64 = 1 << 30;
+/// Base pages in a region.
+pub const PAGES_PER_REGION: usize = (HUGE_PAGE / BASE_PAGE) as usize;
+
+/// A number of bytes; prints as KiB, MiB, GiB; parses `512M`, `2G`, `4096`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+/// A number of base pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pages(pub u64);
+
+/// A duration, or a point on the monotonic clock, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(pub u64);
+
+/// A virtual address.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Address(pub u64);
+
+/// A half-open range of virtual addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AddressRange {
+    /// The first address in the range.
+    pub start: Address,
+    /// The first address after the range.
+    pub end: Address,
+}
+
+impl Pages {
+    /// The bytes that these base pages hold.
+    pub fn bytes(self) -> Bytes {
+        Bytes(self.0 * BASE_PAGE)
+    }
+}
+
+impl Nanos {
+    /// Whole and fractional seconds.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// Whole and fractional milliseconds.
+    pub fn millis(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// From the standard library's type; saturates after 584 years.
+    pub fn from_duration(duration: std::time::Duration) -> Self {
+        Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// To the standard library's type.
+    pub fn duration(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0)
+    }
+}
+
+impl Address {
+    /// The start of the region that holds this address.
+    pub fn region(self) -> Address {
+        Address(self.0 & !(HUGE_PAGE - 1))
+    }
+
+    /// The first region boundary at or after this address.
+    pub fn region_up(self) -> Address {
+        Address(self.0.saturating_add(HUGE_PAGE - 1) & !(HUGE_PAGE - 1))
+    }
+}
+
+impl AddressRange {
+    /// From `start` for `len` bytes, cut off at the end of the address space.
+    pub fn new(start: Address, len: Bytes) -> Self {
+        Self { start, end: Address(start.0.saturating_add(len.0)) }
+    }
+
+    /// Bytes in the range; 0 when it is empty or turned round.
+    pub fn len(&self) -> Bytes {
+        Bytes(self.end.0.saturating_sub(self.start.0))
+    }
+
+    /// Whether no address is in the range.
+    pub fn is_empty(&self) -> bool {
+        self.end <= self.start
+    }
+
+    /// Whether the address is in the range.
+    pub fn contains(&self, address: Address) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Bytes;
+    fn sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+}
+
+impl std::iter::Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(items: I) -> Bytes {
+        items.fold(Bytes(0), |a, b| a + b)
+    }
+}
+
+impl std::iter::Sum for Pages {
+    fn sum<I: Iterator<Item = Pages>>(items: I) -> Pages {
+        Pages(items.map(|pages| pages.0).sum())
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            bytes if bytes >= 1 << 30 => (1u64 << 30, "GiB"),
+            bytes if bytes >= 1 << 20 => (1 << 20, "MiB"),
+            bytes if bytes >= 1 << 10 => (1 << 10, "KiB"),
+            bytes => return write!(f, "{bytes} B"),
+        };
+        if self.0.is_multiple_of(unit) {
+            write!(f, "{} {name}", self.0 / unit)
+        } else {
+            write!(f, "{:.2} {name}", self.0 as f64 / unit as f64)
+        }
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns >= 1_000_000_000 => write!(f, "{:.2} s", self.seconds()),
+            ns if ns >= 1_000_000 => write!(f, "{:.1} ms", self.millis()),
+            ns if ns >= 1_000 => write!(f, "{:.1} us", ns as f64 / 1e3),
+            ns => write!(f, "{ns} ns"),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A size that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{given}' is not a size: write bytes, or a number with K, M, G or T, such as 512M{also}")]
+pub struct SizeError {
+    given: String,
+    also: &'static str,
+}
+
+impl FromStr for Bytes {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        parse_bytes(text).ok_or_else(|| SizeError { given: text.to_owned(), also: "" })
+    }
+}
+
+/// Accepts `512`, `512B`, `1.5G`, `2GiB`, `64k`; units are powers of 1024.
+fn parse_bytes(text: &str) -> Option<Bytes> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim().to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return None,
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(1 << shift).map(Bytes);
+    }
+    let bytes = number.parse::<f64>().ok()? * (1u64 << shift) as f64;
+    (bytes < u64::MAX as f64).then_some(Bytes(bytes as u64))
+}
+
+/// A size, or a share of something that is known only later, as in `--max-growth 1%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SizeOrShare {
+    /// A fixed number of bytes.
+    Size(Bytes),
+    /// A fraction, 0.01 for `1%`.
+    Share(f64),
+}
+
+impl SizeOrShare {
+    /// The bytes meant, given the whole that a share is a share of.
+    pub fn of(self, whole: Bytes) -> Bytes {
+        match self {
+            SizeOrShare::Size(bytes) => bytes,
+            SizeOrShare::Share(share) => Bytes((whole.0 as f64 * share) as u64),
+        }
+    }
+}
+
+impl FromStr for SizeOrShare {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        let error = || SizeError { given: text.to_owned(), also: ", or a share such as 1%" };
+        match text.strip_suffix('%') {
+            Some(percent) => match percent.parse::<f64>() {
+                Ok(value) if (0.0..=1e6).contains(&value) => Ok(SizeOrShare::Share(value / 100.0)),
+                _ => Err(error()),
+            },
+            None => parse_bytes(text).map(SizeOrShare::Size).ok_or_else(error),
+        }
+    }
+}
+
+impl fmt::Display for SizeOrShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SizeOrShare::Size(bytes) => bytes.fmt(f),
+            SizeOrShare::Share(share) => write!(f, "{}%", share * 100.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_read_in_every_spelling() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("64k", 65536), ("512M", 512 << 20), ("2GiB", 2 << 30), ("1.5G", 3 << 29)]
+        {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "G", "-1", "12X", "1e9", "99999999T", "1..5", "NaN"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_taken_of_the_whole() {
+        let share: SizeOrShare = "1%".parse().unwrap();
+        assert_eq!(share.of(Bytes(500)), Bytes(5));
+        assert_eq!("2M".parse::<SizeOrShare>().unwrap().of(Bytes(1)), Bytes(2 << 20));
+        assert!("-1%".parse::<SizeOrShare>().is_err());
+        assert!("%".parse::<SizeOrShare>().is_err());
+    }
+
+    #[test]
+    fn sizes_print_with_their_unit() {
+        assert_eq!(Bytes(0).to_string(), "0 B");
+        assert_eq!(Bytes(2 << 20).to_string(), "2 MiB");
+        assert_eq!(Bytes(3 << 29).to_string(), "1.50 GiB");
+        assert_eq!(Nanos(1_500_000).to_string(), "1.5 ms");
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(text in ".{0,24}") {
+            let _ = text.parse::<Bytes>();
+            let _ = text.parse::<SizeOrShare>();
+        }
+
+        #[test]
+        fn regions_enclose_their_addresses(address in 0..(1u64 << 57)) {
+            let region = Address(address).region();
+            prop_assert!(AddressRange::new(region, Bytes(HUGE_PAGE)).contains(Address(address)));
+            prop_assert!(Address(address).region_up().0 - region.0 <= HUGE_PAGE);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Every system call that hugepilot makes beyond plain file reads.
+//!
+//! Owns: pidfds, remote memory advice, private mappings, BPF links and iterators, signals.
+//! Never touches: policy, text of /proc, anything a caller did not name. Nothing here allocates behind the
+//! caller's back; each function states its preconditions and the errors it passes on.
+
+pub mod advise;
+pub mod bpf;
+pub mod memory;
+pub mod process;
+
+pub use advise::Advice;
+pub use process::PidFd;

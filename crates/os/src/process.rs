@@ -1,0 +1,48 @@
+//! Processes held by file descriptor, so that a recycled pid is never mistaken for the target.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// A handle on one process; it stays on that process even when the pid is used again.
+#[derive(Debug)]
+pub struct PidFd {
+    pid: u32,
+    fd: OwnedFd,
+}
+
+impl PidFd {
+    /// Opens a process by the id that it has in this process's pid namespace.
+    ///
+    /// Errors: `ESRCH` no such process here, `EINVAL` the id is a thread's and not a process's.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let id =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+        let fd = pidfd_open(id, PidfdFlags::empty())?;
+        Ok(Self { pid, fd })
+    }
+
+    /// The id the process was opened by.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether the process has ended (a zombie counts as ended).
+    pub fn has_exited(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
+        matches!(poll(&mut polled, Some(&Timespec::default())), Ok(ready) if ready > 0)
+    }
+
+    /// Sends a signal. Errors: `ESRCH` the process has ended, `EPERM` it belongs to another user (CAP_KILL).
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.fd, signal)?)
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
