@@ -1,1 +1,99 @@
+//! The two BPF calls that libbpf-rs does not offer: an iterator limited to one process.
+#![allow(unsafe_code)]
 
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// Commands and types of `bpf(2)`, from `linux/bpf.h`; they are part of the kernel's ABI.
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_ITER_CREATE: libc::c_long = 33;
+const BPF_TRACE_ITER: u32 = 28;
+
+/// `union bpf_iter_link_info`, its `task` member (Linux 6.1).
+#[repr(C)]
+struct TaskLimit {
+    tid: u32,
+    pid: u32,
+    pid_fd: u32,
+    /// Pads to 16 bytes, which every kernel since 6.1 accepts.
+    zero: u32,
+}
+
+/// `union bpf_attr` as `BPF_LINK_CREATE` reads it for an iterator.
+#[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    iter_info: u64,
+    iter_info_len: u32,
+    zero: u32,
+}
+
+/// `union bpf_attr` as `BPF_ITER_CREATE` reads it.
+#[repr(C)]
+struct IterCreate {
+    link_fd: u32,
+    flags: u32,
+}
+
+/// Whom an iterator visits, by an id of this pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One thread; a process's main thread has the process's id.
+    Thread(u32),
+    /// Every thread of one process.
+    Process(u32),
+}
+
+/// A BPF iterator program attached to one process; each [`TaskIterator::open`] is one run.
+#[derive(Debug)]
+pub struct TaskIterator {
+    link: OwnedFd,
+}
+
+impl TaskIterator {
+    /// Attaches a loaded `iter/task` or `iter/task_vma` program, limited to `scope`.
+    ///
+    /// Errors: `EINVAL` the kernel cannot limit the iterator (before 6.1) or refuses BPF reads (lockdown),
+    /// `EPERM` CAP_BPF or CAP_PERFMON is missing, `ESRCH` no such thread.
+    pub fn attach(program: impl AsFd, scope: Scope) -> io::Result<Self> {
+        let (tid, pid) = match scope {
+            Scope::Thread(tid) => (tid, 0),
+            Scope::Process(pid) => (0, pid),
+        };
+        let limit = TaskLimit { tid, pid, pid_fd: 0, zero: 0 };
+        let attributes = LinkCreate {
+            prog_fd: program.as_fd().as_raw_fd() as u32,
+            target_fd: 0,
+            attach_type: BPF_TRACE_ITER,
+            flags: 0,
+            iter_info: &raw const limit as u64,
+            iter_info_len: size_of::<TaskLimit>() as u32,
+            zero: 0,
+        };
+        Ok(Self { link: bpf(BPF_LINK_CREATE, &attributes)? })
+    }
+
+    /// Starts a run; the program runs while the returned file is read to its end.
+    ///
+    /// Errors: `ENOMEM`, `EPERM`.
+    pub fn open(&self) -> io::Result<File> {
+        let attributes = IterCreate { link_fd: self.link.as_raw_fd() as u32, flags: 0 };
+        Ok(File::from(bpf(BPF_ITER_CREATE, &attributes)?))
+    }
+}
+
+/// One `bpf(2)` call that answers with a new file descriptor.
+fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes from `attributes`, a `repr(C)` prefix of `union bpf_attr` with
+    // every byte initialised; what it points to lives across the call.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes as *const T, size_of::<T>()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

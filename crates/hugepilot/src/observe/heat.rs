@@ -47,6 +47,8 @@ pub struct Cost {
     pub read: Nanos,
     /// How often the page tables were read.
     pub reads: u32,
+    /// Time spent asking the kernel about page frames, for growth.
+    pub inspect: Nanos,
 }
 
 /// One mapping of the process, a line of `/proc/PID/maps`.
@@ -95,6 +97,8 @@ pub struct Region {
     pub present: PageSet,
     /// Base pages whose bit was set at the read 100 ms after clearing; 512 or none where it is huge.
     pub walked: PageSet,
+    /// Base pages whose bit was set at the end of the window; at least those of `walked`.
+    pub walked_in_window: u16,
     /// Page walks a second, from reads at most 100 ms after clearing.
     pub walks_per_second: f64,
     /// The memory that promoting would take.
@@ -138,6 +142,16 @@ impl PageSet {
     pub const ALL: PageSet = PageSet([u64::MAX; PAGES_PER_REGION / 64]);
     /// No page.
     pub const NONE: PageSet = PageSet([0; PAGES_PER_REGION / 64]);
+
+    /// From eight words, page 0 in the lowest bit of the first.
+    pub fn from_words(words: [u64; PAGES_PER_REGION / 64]) -> PageSet {
+        PageSet(words)
+    }
+
+    /// The pages that are in this set and not in the other.
+    pub fn without(&self, other: &PageSet) -> PageSet {
+        PageSet(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
 
     /// Adds a page. Panics if `page` is above 511.
     pub fn insert(&mut self, page: usize) {

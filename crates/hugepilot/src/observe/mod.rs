@@ -1,8 +1,37 @@
 //! Observe: which memory does a process walk page tables for?
 //!
-//! Owns: the [`Tracker`] trait, the trackers (one file each) and [`heat`]. Never touches: memory placement; a tracker
-//! leaves the target's memory where it is.
+//! Owns: the [`Tracker`] trait, the trackers (one folder or file each) and [`heat`]. Never touches: memory placement; a
+//! tracker leaves the target's memory where it is.
 
+mod error;
 pub mod heat;
+pub mod page_walk;
 
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::units::Nanos;
+
+pub use error::ObserveError;
 pub use heat::Heat;
+pub use page_walk::PageWalk;
+
+/// How to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long to watch. The reads that count for rates are made in the first 100 ms.
+    pub window: Nanos,
+    /// Clear all accessed bits at once even if the target's page faults stall for more than 50 ms.
+    pub allow_stall: bool,
+}
+
+/// One way of finding out which pages a process uses. All answer with [`Heat`].
+pub trait Tracker {
+    /// The name in reports.
+    fn name(&self) -> &'static str;
+
+    /// Watches the target for one window.
+    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
+
+    /// Looks once at what is present and what is huge, without watching: no page is walked in the answer.
+    fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError>;
+}

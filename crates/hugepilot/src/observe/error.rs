@@ -1,0 +1,51 @@
+//! What can keep a tracker from looking, each with the next step.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::kernel::KernelError;
+
+/// Why a process could not be observed.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum ObserveError {
+    #[error(
+        "the kernel refused the eBPF program that reads page tables: {source}. It needs CAP_BPF and CAP_PERFMON (run as \
+         root), BTF in /sys/kernel/btf/vmlinux, and a kernel not locked down for confidentiality; `hugepilot doctor` \
+         shows which is missing"
+    )]
+    BpfRefused { source: libbpf_rs::Error },
+    #[error(
+        "cannot attach the eBPF page-table reader to process {pid}: {source}. It needs Linux 6.1 or later and a kernel \
+         not locked down for confidentiality; `hugepilot doctor` shows what is missing"
+    )]
+    Attach { pid: u32, source: io::Error },
+    #[error("reading the page tables of process {pid} failed: {source}; try again, and run `hugepilot doctor` if it stays")]
+    Read { pid: u32, source: io::Error },
+    #[error("process {pid} exited while it was observed; nothing was changed")]
+    Exited { pid: u32 },
+    #[error("process {pid} replaced its program (exec) while it was observed; run the command again")]
+    Exec { pid: u32 },
+    #[error("cannot read /proc/self/pagemap, which proves where the kernel maps physical memory: {source}")]
+    Pagemap { source: io::Error },
+    #[error("page frame numbers are hidden from this process: CAP_SYS_ADMIN is missing; run as root")]
+    HiddenFrames,
+    #[error(
+        "the kernel's direct map of physical memory was not found, so page tables cannot be read; this kernel or \
+         hypervisor lays memory out in a way that hugepilot does not know. Please report the output of `hugepilot doctor --json`"
+    )]
+    NoDirectMap,
+    #[error(
+        "cannot clear accessed bits through {path} of process {pid}: {source}. It needs the same user or \
+         CAP_DAC_OVERRIDE, and a kernel with CONFIG_PROC_PAGE_MONITOR", path = path.display()
+    )]
+    Clear { pid: u32, path: PathBuf, source: io::Error },
+    #[error("cannot advise memory of process {pid}: {source}. It needs CAP_SYS_NICE, and CAP_SYS_PTRACE for another user's process")]
+    Advise { pid: u32, source: io::Error },
+    #[error("cannot read {path}: {source}. It needs CAP_DAC_OVERRIDE and CAP_SYS_ADMIN; run as root", path = path.display())]
+    FrameTable { path: PathBuf, source: io::Error },
+    #[error("stopped by a signal; nothing was changed")]
+    Stopped,
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}

@@ -1,0 +1,231 @@
+//! Clearing accessed bits, so that the next read sees what was walked since.
+//!
+//! Owns: the two ways of clearing and the choice between them. Never touches: contents or placement of memory.
+//!
+//! `clear_refs` (Documentation/filesystems/proc.rst) clears the whole process without flushing the TLB: a bit set
+//! afterwards means a page walk. But page faults and mmap calls of the target wait until it is done. Remote `MADV_COLD`
+//! on slices of 64 MiB makes nobody wait for long, but flushes the TLB, so that a bit means an access, and
+//! moves the pages to the inactive list.
+
+use std::time::Duration;
+
+use hugepilot_os::{Advice, PidFd, advise::advise};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::ObserveError;
+use crate::kernel::Root;
+use crate::observe::heat::Meaning;
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pages};
+
+/// What `clear_refs` takes for a base page: 50 ns measured on the build machine, and a reserve.
+const CLEAR_REFS_PER_PAGE: Nanos = Nanos(60);
+/// The longest that the target's page faults may wait, unless the user allows more.
+pub(super) const LONGEST_STALL: Duration = Duration::from_millis(50);
+/// How much one `MADV_COLD` call covers: at most 1 ms of work.
+const SLICE: Bytes = Bytes(32 * HUGE_PAGE);
+/// How much is cleared before it is read again: about 50 ms of `MADV_COLD`.
+const BATCH: Bytes = Bytes(4 << 30);
+
+/// A way of clearing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// One write to `/proc/PID/clear_refs`.
+    ClearRefs,
+    /// `MADV_COLD`, slice by slice.
+    Cold,
+}
+
+impl Method {
+    /// The gentlest exact way: `clear_refs` unless the target would stall for too long.
+    pub(super) fn choose(base_pages: Pages, allow_stall: bool) -> Method {
+        let expected = Nanos(base_pages.0 * CLEAR_REFS_PER_PAGE.0).duration();
+        if allow_stall || expected <= LONGEST_STALL { Method::ClearRefs } else { Method::Cold }
+    }
+
+    /// What a set bit means after clearing this way.
+    pub(super) fn meaning(self) -> Meaning {
+        match self {
+            Method::ClearRefs => Meaning::Walked,
+            Method::Cold => Meaning::Accessed,
+        }
+    }
+}
+
+/// What was cleared, and when.
+pub(super) struct Cleared {
+    /// Ascending parts, each with the clock before and after it was cleared.
+    parts: Vec<(AddressRange, Nanos, Nanos)>,
+    /// Time it took.
+    pub(super) took: Nanos,
+    /// The longest that the target's page faults waited.
+    pub(super) longest_stall: Nanos,
+}
+
+impl Cleared {
+    /// When the accessed bits of the region that starts here were cleared; None if they were not.
+    ///
+    /// Within a part the kernel goes upwards at an even pace, so the time is interpolated over the regions of the part.
+    pub(super) fn at(&self, region: Address) -> Option<Nanos> {
+        let part = self.parts.partition_point(|(range, ..)| range.end <= region);
+        let (range, before, after) = self.parts.get(part)?;
+        let passed = region.0.checked_sub(range.start.0)? as f64 / range.len().0 as f64;
+        Some(Nanos(before.0 + ((after.0 - before.0) as f64 * passed) as u64))
+    }
+}
+
+/// Splits the regions into batches that are cleared, watched and read one after the other.
+///
+/// `spans` are ascending runs of populated memory, each within one mapping. `clear_refs` knows one batch only: the process.
+pub(super) fn batches(method: Method, spans: &[AddressRange]) -> Vec<Vec<AddressRange>> {
+    match method {
+        Method::ClearRefs => vec![spans.to_vec()],
+        Method::Cold => {
+            let mut batches: Vec<Vec<AddressRange>> = Vec::new();
+            let mut room = Bytes(0);
+            for slice in spans.iter().flat_map(|&span| slices(span)) {
+                if room < slice.len() || batches.is_empty() {
+                    batches.push(Vec::new());
+                    room = BATCH;
+                }
+                room = room - slice.len();
+                batches.last_mut().expect("just pushed").push(slice);
+            }
+            batches
+        }
+    }
+}
+
+/// Cuts a span at multiples of the slice size, so that no huge page is cut (cutting would split it).
+fn slices(span: AddressRange) -> impl Iterator<Item = AddressRange> {
+    let mut start = span.start;
+    std::iter::from_fn(move || {
+        let end = Address((start.0 / SLICE.0 + 1).saturating_mul(SLICE.0)).min(span.end);
+        let slice = AddressRange { start, end };
+        start = end;
+        (!slice.is_empty()).then_some(slice)
+    })
+}
+
+/// Clears one batch.
+pub(super) fn clear(
+    root: &Root,
+    target: &PidFd,
+    method: Method,
+    batch: &[AddressRange],
+) -> Result<Cleared, ObserveError> {
+    let start = now();
+    let parts = match method {
+        Method::ClearRefs => {
+            clear_refs(root, target.pid())?;
+            interpolated(batch, start, now())
+        }
+        Method::Cold => batch.iter().filter_map(|&slice| cold(target, slice).transpose()).collect::<Result<_, _>>()?,
+    };
+    let took = Nanos(now().0 - start.0);
+    let longest = parts.iter().map(|(_, before, after)| Nanos(after.0 - before.0)).max().unwrap_or_default();
+    let longest_stall = if method == Method::ClearRefs { took } else { longest };
+    Ok(Cleared { parts, took, longest_stall })
+}
+
+fn clear_refs(root: &Root, pid: u32) -> Result<(), ObserveError> {
+    let path = root.path(format!("proc/{pid}/clear_refs"));
+    std::fs::write(&path, "1").map_err(|source| ObserveError::Clear { pid, path, source })
+}
+
+/// Spreads the time of one pass over the process's populated memory.
+fn interpolated(spans: &[AddressRange], start: Nanos, end: Nanos) -> Vec<(AddressRange, Nanos, Nanos)> {
+    let total = spans.iter().map(AddressRange::len).sum::<Bytes>().0.max(BASE_PAGE) as f64;
+    let took = (end.0 - start.0) as f64;
+    let mut passed = 0.0;
+    let mut at = move |bytes: Bytes| {
+        passed += bytes.0 as f64 / total;
+        Nanos(start.0 + (took * passed.min(1.0)) as u64)
+    };
+    let mut before = start;
+    let part = |span: &AddressRange| {
+        let after = at(span.len());
+        (*span, std::mem::replace(&mut before, after), after)
+    };
+    spans.iter().map(part).collect()
+}
+
+/// Clears one slice; None where the kernel does not take the advice (locked or special memory).
+fn cold(target: &PidFd, slice: AddressRange) -> Result<Option<(AddressRange, Nanos, Nanos)>, ObserveError> {
+    let before = now();
+    match advise(target, slice.start.0, slice.len().0, Advice::Cold) {
+        Ok(()) => Ok(Some((slice, before, now()))),
+        Err(error) => match rustix::io::Errno::from_io_error(&error) {
+            Some(rustix::io::Errno::SRCH) => Err(ObserveError::Exited { pid: target.pid() }),
+            Some(rustix::io::Errno::PERM) => Err(ObserveError::Advise { pid: target.pid(), source: error }),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// CLOCK_MONOTONIC, the clock that the eBPF program reads too.
+pub(super) fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(start: u64, end: u64) -> AddressRange {
+        AddressRange { start: Address(start), end: Address(end) }
+    }
+
+    #[test]
+    fn large_processes_are_cleared_in_slices() {
+        assert_eq!(Method::choose(Pages((2 << 30) / BASE_PAGE), false), Method::ClearRefs);
+        assert_eq!(Method::choose(Pages((4 << 30) / BASE_PAGE), false), Method::Cold);
+        assert_eq!(Method::choose(Pages((64 << 30) / BASE_PAGE), true), Method::ClearRefs);
+    }
+
+    #[test]
+    fn the_clock_is_interpolated_over_populated_memory() {
+        let spans = [range(0, 2 * HUGE_PAGE), range(100 * HUGE_PAGE, 102 * HUGE_PAGE)];
+        let cleared = Cleared {
+            parts: interpolated(&spans, Nanos(1000), Nanos(1400)),
+            took: Nanos(400),
+            longest_stall: Nanos(400),
+        };
+        assert_eq!(cleared.at(Address(0)), Some(Nanos(1000)));
+        assert_eq!(cleared.at(Address(HUGE_PAGE)), Some(Nanos(1100)));
+        assert_eq!(cleared.at(Address(101 * HUGE_PAGE)), Some(Nanos(1300)));
+        assert_eq!(cleared.at(Address(50 * HUGE_PAGE)), None);
+        assert_eq!(cleared.at(Address(102 * HUGE_PAGE)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn slices_cover_the_span_and_cut_no_huge_page(start in 0..1u64 << 30, len in 1..1u64 << 34) {
+            let (start, len) = (start & !0xfff, (len | 0xfff) + 1);
+            let span = range(start, start + len);
+            let slices: Vec<_> = slices(span).collect();
+            prop_assert_eq!(slices[0].start, span.start);
+            prop_assert_eq!(slices[slices.len() - 1].end, span.end);
+            for pair in slices.windows(2) {
+                prop_assert_eq!(pair[0].end, pair[1].start);
+                prop_assert_eq!(pair[0].end.0 % HUGE_PAGE, 0);
+            }
+            prop_assert!(slices.iter().all(|slice| slice.len() <= SLICE));
+        }
+
+        #[test]
+        fn batches_are_bounded(lens in prop::collection::vec(1..4096u64, 1..20)) {
+            let mut start = 0;
+            let spans: Vec<_> = lens.iter().map(|regions| {
+                let span = range(start, start + regions * HUGE_PAGE);
+                start = span.end.0 + HUGE_PAGE;
+                span
+            }).collect();
+            let batches = batches(Method::Cold, &spans);
+            let bytes = |batch: &Vec<AddressRange>| batch.iter().map(AddressRange::len).sum::<Bytes>();
+            prop_assert!(batches.iter().all(|batch| bytes(batch) <= BATCH));
+            prop_assert_eq!(batches.iter().map(bytes).sum::<Bytes>(), spans.iter().map(AddressRange::len).sum());
+        }
+    }
+}

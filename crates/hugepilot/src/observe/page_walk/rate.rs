@@ -1,0 +1,123 @@
+//! From "how many pages of a region were walked after 1, 3, 10 .. ms" to page walks a second.
+//!
+//! Owns: the estimate, as a pure function. Never touches: the system.
+//!
+//! A bit tells that a page was walked at least once, so a late read undercounts pages that are walked often, and an early
+//! read sees few pages at all. The slope at time zero is what is wanted: the earliest read that saw enough pages to
+//! count is used, corrected for pages that were walked more than once under the assumption that walks of the pages that were
+//! seen come at random (Poisson).
+
+use crate::observe::heat::Region;
+use crate::units::Nanos;
+
+/// Pages that a read must have seen walked before its count is trusted: the standard error is then 1/√16, a quarter.
+const ENOUGH: u32 = 16;
+
+/// One read of a group of pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sighting {
+    /// Time since the pages' bits were cleared.
+    pub(super) delay: Nanos,
+    /// Pages whose bit was set by then.
+    pub(super) walked: u32,
+}
+
+/// Page walks a second of a group of `pages` pages, from reads in the order of their delays.
+pub(super) fn walks_per_second(pages: u32, sightings: &[Sighting]) -> f64 {
+    telling_read(sightings)
+        .map(|read| &sightings[read])
+        .map_or(0.0, |sighting| walks_by(pages, sighting.walked) / sighting.delay.seconds())
+}
+
+/// The earliest read that saw enough pages, or the last one.
+fn telling_read(sightings: &[Sighting]) -> Option<usize> {
+    let usable = |sighting: &Sighting| sighting.delay.0 > 0;
+    let enough = sightings.iter().position(|sighting| usable(sighting) && sighting.walked >= ENOUGH);
+    enough.or(sightings.iter().rposition(usable))
+}
+
+/// Gives each huge page its share of the walks of all huge pages together.
+///
+/// One bit says little: a huge page is walked or not. All of the process's huge pages are therefore counted as one group, and
+/// those that were walked by the read that counts share the group's walks evenly.
+pub(super) fn share_among_huge(huge: &mut [(&mut Region, &[Sighting])]) {
+    let reads = huge.iter().map(|(_, sightings)| sightings.len()).max().unwrap_or(0);
+    let pooled: Vec<Sighting> = (0..reads).map(|read| pool(huge.iter().filter_map(|(_, each)| each.get(read)))).collect();
+    let Some(read) = telling_read(&pooled) else { return };
+    let walks = walks_by(huge.len() as u32, pooled[read].walked) / pooled[read].delay.seconds();
+    for (region, sightings) in huge.iter_mut().filter(|(_, sightings)| sightings[read].walked > 0) {
+        region.walks_per_second = walks * f64::from(sightings[read].walked) / f64::from(pooled[read].walked);
+    }
+}
+
+/// What a group of pages, each with its own delay, saw in one read.
+fn pool<'a>(sightings: impl Iterator<Item = &'a Sighting>) -> Sighting {
+    let (mut count, mut delays, mut walked) = (0u64, 0u128, 0u32);
+    for sighting in sightings.filter(|sighting| sighting.delay.0 > 0) {
+        count += 1;
+        delays += u128::from(sighting.delay.0);
+        walked += sighting.walked;
+    }
+    Sighting { delay: Nanos((delays / u128::from(count.max(1))) as u64), walked }
+}
+
+/// Expected walks when `walked` of `pages` pages were walked at least once, each page equally often on average.
+fn walks_by(pages: u32, walked: u32) -> f64 {
+    if pages == 0 {
+        return 0.0;
+    }
+    // Were all walked, the count says only "at least": half a page unseen bounds it.
+    let share = (f64::from(walked) / f64::from(pages)).min(1.0 - 0.5 / f64::from(pages));
+    f64::from(pages) * -(1.0 - share).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DELAYS_MS: [u64; 5] = [1, 3, 10, 30, 100];
+
+    /// What reads see on average when `pages` pages are each walked `rate` times a second at random.
+    fn expected(pages: u32, rate: f64) -> Vec<Sighting> {
+        let seen = |ms: u64| (f64::from(pages) * (1.0 - (-rate * ms as f64 / 1e3).exp())).round() as u32;
+        DELAYS_MS.iter().map(|&ms| Sighting { delay: Nanos(ms * 1_000_000), walked: seen(ms) }).collect()
+    }
+
+    #[test]
+    fn an_even_rate_is_found_again() {
+        for rate in [10.0, 100.0, 1000.0] {
+            let found = walks_per_second(512, &expected(512, rate));
+            assert!((found / (512.0 * rate) - 1.0).abs() < 0.1, "{rate}: {found}");
+        }
+    }
+
+    #[test]
+    fn hot_pages_among_cold_ones_are_seen_by_the_early_read() {
+        let hot = expected(20, 5000.0);
+        let cold = expected(492, 1.0);
+        let both: Vec<Sighting> =
+            hot.iter().zip(&cold).map(|(h, c)| Sighting { delay: h.delay, walked: h.walked + c.walked }).collect();
+        assert!(walks_per_second(512, &both) > 15_000.0);
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing() {
+        assert_eq!(walks_per_second(512, &expected(512, 0.0)), 0.0);
+        assert_eq!(walks_per_second(0, &[]), 0.0);
+        assert_eq!(walks_per_second(1, &[Sighting::default()]), 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_estimate_is_finite_and_not_negative(
+            pages in 0..1024u32,
+            counts in prop::collection::vec((0..u64::MAX, 0..4096u32), 0..8),
+        ) {
+            let sightings: Vec<_> =
+                counts.iter().map(|&(delay, walked)| Sighting { delay: Nanos(delay), walked }).collect();
+            let rate = walks_per_second(pages, &sightings);
+            prop_assert!(rate.is_finite() && rate >= 0.0);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Copies of a process's page tables, made by the eBPF programs in `bpf/`.
+//!
+//! Owns: loading the programs, running them, and decoding their records (`bpf/page_walk.h`). Never touches: accessed
+//! bits or the target's memory; a run takes no lock of the target.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use hugepilot_os::bpf::{Scope, TaskIterator};
+use hugepilot_os::memory::SharedView;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+
+use super::{Layout, ObserveError};
+use crate::observe::heat::PageSet;
+use crate::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_walk.bpf.o"));
+
+// bpf/page_walk.h
+const MAX_TABLES: usize = 2048;
+const MAX_RECORDS: usize = 8192;
+const TABLE_BYTES: usize = 4096;
+const RECORD_BYTES: usize = 32;
+const REQUEST_BYTES: usize = 48;
+const REPLY_BYTES: usize = 48;
+const MAPPING_BYTES: usize = 24;
+
+// Intel SDM volume 3, "Paging": bits of a page-table entry.
+const PRESENT: u64 = 1 << 0;
+const ACCESSED: u64 = 1 << 5;
+/// An entry of the zero page and of device memory carries it: the kernel keeps no `struct page` count for it.
+const SPECIAL: u64 = 1 << 9;
+
+/// The loaded programs; reads any process once the direct map's layout is known.
+pub(super) struct PageTableReader {
+    object: Object,
+    requests: MapHandle,
+    replies: MapHandle,
+    records: SharedView,
+    tables: SharedView,
+    /// Where the kernel maps physical memory.
+    pub(super) layout: Layout,
+}
+
+/// The programs attached to one thread, whose address space they read.
+pub(super) struct AttachedReader<'a> {
+    reader: &'a mut PageTableReader,
+    tables: TaskIterator,
+    pid: u32,
+    mm: Option<u64>,
+}
+
+/// The flags of one mapping, `vm_flags` in the kernel (include/linux/mm.h).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MappingFlags {
+    pub(super) range: AddressRange,
+    pub(super) flags: u64,
+}
+
+/// One aligned 2 MiB (or 1 GiB) as the page tables map it.
+pub(super) struct PageTable<'a> {
+    /// Where it starts.
+    pub(super) start: Address,
+    /// CLOCK_MONOTONIC when it was read.
+    pub(super) read_at: Nanos,
+    pub(super) pages: Entries<'a>,
+}
+
+/// How one [`PageTable`] maps its memory.
+pub(super) enum Entries<'a> {
+    /// With base pages: 512 entries of 8 bytes.
+    Base(&'a [u8]),
+    /// With a single larger page.
+    Huge {
+        /// 2 MiB or 1 GiB.
+        bytes: u64,
+        accessed: bool,
+    },
+}
+
+/// What one run answered.
+#[derive(Debug)]
+struct Reply {
+    next: u64,
+    mm: u64,
+    pgd: u64,
+    peeked: u64,
+    records: usize,
+    failures: u32,
+}
+
+/// What must be told to a run besides the layout.
+#[derive(Default)]
+struct Request {
+    range: Option<AddressRange>,
+    peek: u64,
+}
+
+impl PageTableReader {
+    /// Loads the programs. The layout is not known yet: see [`super::direct_map`].
+    pub(super) fn load() -> Result<Self, ObserveError> {
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("libbpf: {}", text.trim()))));
+        let refused = |source| ObserveError::BpfRefused { source };
+        let mut builder = ObjectBuilder::default();
+        let object = builder.name("hugepilot").and_then(|builder| builder.open_memory(PROGRAM)).map_err(refused)?;
+        let object = object.load().map_err(refused)?;
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name).expect("bpf/page_walk.bpf.c defines the map");
+            MapHandle::try_from(&map).map_err(refused)
+        };
+        let view = |name: &str, len| {
+            SharedView::map(map(name)?.as_fd(), len).map_err(|error| refused(libbpf_rs::Error::from(error)))
+        };
+        Ok(Self {
+            requests: map("requests")?,
+            replies: map("replies")?,
+            records: view("records", MAX_RECORDS * RECORD_BYTES)?,
+            tables: view("tables", MAX_TABLES * TABLE_BYTES)?,
+            layout: Layout::UNKNOWN,
+            object,
+        })
+    }
+
+    /// Attaches to a process through one of its living threads.
+    pub(super) fn attach(&mut self, pid: u32, tid: u32) -> Result<AttachedReader<'_>, ObserveError> {
+        let tables = self.attach_program("copy_page_tables", pid, Scope::Thread(tid))?;
+        Ok(AttachedReader { reader: self, tables, pid, mm: None })
+    }
+
+    fn attach_program(&self, name: &str, pid: u32, scope: Scope) -> Result<TaskIterator, ObserveError> {
+        let program = self.object.progs().find(|program| program.name() == name);
+        let program = program.expect("bpf/page_walk.bpf.c defines the program");
+        TaskIterator::attach(program.as_fd(), scope).map_err(|source| ObserveError::Attach { pid, source })
+    }
+
+    /// The flags of every mapping of the process, ascending.
+    pub(super) fn mapping_flags(&self, pid: u32, tid: u32) -> Result<Vec<MappingFlags>, ObserveError> {
+        let mapping = |record: &[u8]| MappingFlags {
+            range: AddressRange { start: Address(word(record, 0)), end: Address(word(record, 8)) },
+            flags: word(record, 16),
+        };
+        let bytes = self.listing("list_mapping_flags", pid, Scope::Thread(tid))?;
+        Ok(bytes.chunks_exact(MAPPING_BYTES).map(mapping).collect())
+    }
+
+    /// Where the stack pointer of each thread stood when it last entered the kernel.
+    pub(super) fn stack_pointers(&self, pid: u32) -> Result<Vec<Address>, ObserveError> {
+        let bytes = self.listing("list_stack_pointers", pid, Scope::Process(pid))?;
+        Ok(bytes.chunks_exact(8).map(|record| Address(word(record, 0))).collect())
+    }
+
+    /// Everything that one run of a listing program writes.
+    fn listing(&self, name: &str, pid: u32, scope: Scope) -> Result<Vec<u8>, ObserveError> {
+        let mut bytes = Vec::new();
+        let run = self.attach_program(name, pid, scope)?.open();
+        run.and_then(|mut run| run.read_to_end(&mut bytes)).map_err(|source| ObserveError::Read { pid, source })?;
+        Ok(bytes)
+    }
+}
+
+impl AttachedReader<'_> {
+    /// Reads every page table of `range` and hands each to `visit`, ascending.
+    ///
+    /// Errors: the process ended or called exec since the first read, or the kernel refused.
+    pub(super) fn read(
+        &mut self,
+        range: AddressRange,
+        mut visit: impl FnMut(PageTable<'_>),
+    ) -> Result<(), ObserveError> {
+        let mut rest = range;
+        while !rest.is_empty() {
+            let reply = self.run(&Request { range: Some(rest), peek: 0 })?;
+            if *self.mm.get_or_insert(reply.mm) != reply.mm {
+                return Err(ObserveError::Exec { pid: self.pid });
+            }
+            if reply.failures > 0 {
+                tracing::debug!(pid = self.pid, failures = reply.failures, "page tables freed while they were read");
+            }
+            let tables = self.reader.tables.bytes();
+            for record in self.reader.records.bytes().chunks_exact(RECORD_BYTES).take(reply.records) {
+                visit(decode(record, tables));
+            }
+            rest.start = Address(reply.next.max(rest.start.0 + BASE_PAGE));
+        }
+        Ok(())
+    }
+
+    /// The kernel's address of the process's top-level page table.
+    pub(super) fn top_level_table(&mut self) -> Result<u64, ObserveError> {
+        Ok(self.run(&Request::default())?.pgd)
+    }
+
+    /// The 8 bytes at a kernel address; 0 where nothing can be read.
+    pub(super) fn peek(&mut self, address: u64) -> Result<u64, ObserveError> {
+        Ok(self.run(&Request { range: None, peek: address })?.peeked)
+    }
+
+    /// Reads from now on with another layout.
+    pub(super) fn set_layout(&mut self, layout: Layout) {
+        self.reader.layout = layout;
+    }
+
+    fn run(&mut self, request: &Request) -> Result<Reply, ObserveError> {
+        let error = |source| ObserveError::Read { pid: self.pid, source };
+        let zero = 0u32.to_ne_bytes();
+        let update = |map: &MapHandle, value: &[u8]| {
+            map.update(&zero, value, MapFlags::ANY).map_err(|source| error(std::io::Error::other(source)))
+        };
+        update(&self.reader.requests, &encode(request, &self.reader.layout))?;
+        update(&self.reader.replies, &[0; REPLY_BYTES])?;
+        self.tables.open().and_then(|mut run| run.read(&mut [0; 8])).map_err(error)?;
+        let reply = self.reader.replies.lookup(&zero, MapFlags::ANY).map_err(|e| error(std::io::Error::other(e)))?;
+        let reply = decode_reply(&reply.expect("an array map holds every index"));
+        if reply.mm == 0 { Err(ObserveError::Exited { pid: self.pid }) } else { Ok(reply) }
+    }
+}
+
+impl Entries<'_> {
+    /// Whether one page larger than a base page maps it all.
+    pub(super) fn is_huge(&self) -> bool {
+        matches!(self, Entries::Huge { .. })
+    }
+
+    /// How many regions it covers.
+    pub(super) fn regions(&self) -> usize {
+        match self {
+            Entries::Huge { bytes, .. } => (bytes / HUGE_PAGE) as usize,
+            Entries::Base(_) => 1,
+        }
+    }
+
+    /// Base pages that are present, and those of them whose accessed bit is set.
+    pub(super) fn present_and_accessed(&self) -> (PageSet, PageSet) {
+        match self {
+            Entries::Huge { accessed: true, .. } => (PageSet::ALL, PageSet::ALL),
+            Entries::Huge { accessed: false, .. } => (PageSet::ALL, PageSet::NONE),
+            Entries::Base(entries) => (matching(entries, PRESENT), matching(entries, PRESENT | ACCESSED)),
+        }
+    }
+
+    /// The page frame number of each present base page, with the page's number; none where huge.
+    pub(super) fn frames(&self, layout: Layout) -> impl Iterator<Item = (usize, u64)> {
+        let entries = match self {
+            Entries::Base(entries) => entries,
+            Entries::Huge { .. } => &[][..],
+        };
+        entries.chunks_exact(8).enumerate().filter_map(move |(page, entry)| {
+            let entry = word(entry, 0);
+            (entry & PRESENT != 0).then_some((page, (entry & layout.frame_mask) / BASE_PAGE))
+        })
+    }
+
+    /// Base pages whose entries are special: the zero page, or memory that the kernel keeps no count of.
+    pub(super) fn special(&self) -> PageSet {
+        match self {
+            Entries::Base(entries) => matching(entries, PRESENT | SPECIAL),
+            Entries::Huge { .. } => PageSet::NONE,
+        }
+    }
+}
+
+/// The base pages whose entries have all of `bits`.
+fn matching(entries: &[u8], bits: u64) -> PageSet {
+    let mut words = [0u64; PAGES_PER_REGION / 64];
+    for (set, entries) in words.iter_mut().zip(entries.chunks_exact(64 * 8)) {
+        for (number, entry) in entries.chunks_exact(8).enumerate() {
+            *set |= u64::from(word(entry, 0) & bits == bits) << number;
+        }
+    }
+    PageSet::from_words(words)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn half_word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+/// `struct request`
+fn encode(request: &Request, layout: &Layout) -> [u8; REQUEST_BYTES] {
+    let (start, end) = request.range.map_or((0, 0), |range| (range.start.0, range.end.0));
+    let mut bytes = [0; REQUEST_BYTES];
+    let fields = [start, end, layout.direct_map, layout.frame_mask, request.peek, u64::from(layout.levels)];
+    for (slot, field) in bytes.chunks_exact_mut(8).zip(fields) {
+        slot.copy_from_slice(&field.to_ne_bytes());
+    }
+    bytes
+}
+
+/// `struct reply`
+fn decode_reply(bytes: &[u8]) -> Reply {
+    Reply {
+        next: word(bytes, 0),
+        mm: word(bytes, 8),
+        pgd: word(bytes, 16),
+        peeked: word(bytes, 24),
+        records: (half_word(bytes, 32) as usize).min(MAX_RECORDS),
+        failures: half_word(bytes, 40),
+    }
+}
+
+/// `struct record`
+fn decode<'a>(record: &[u8], tables: &'a [u8]) -> PageTable<'a> {
+    let accessed = word(record, 8) & ACCESSED != 0;
+    let pages = match half_word(record, 24) {
+        2 => Entries::Huge { bytes: HUGE_PAGE, accessed },
+        3 => Entries::Huge { bytes: GIANT_PAGE, accessed },
+        _ => {
+            let table = (half_word(record, 28) as usize).min(MAX_TABLES - 1);
+            Entries::Base(&tables[table * TABLE_BYTES..(table + 1) * TABLE_BYTES])
+        }
+    };
+    PageTable { start: Address(word(record, 0)), read_at: Nanos(word(record, 16)), pages }
+}

@@ -1,0 +1,195 @@
+//! What is mapped where, before anything is cleared: the mappings with their obstacles, and the regions with a page
+//! present.
+//!
+//! Owns: turning mappings, flags and page tables into [`Mapping`]s and [`Region`]s. Never touches: accessed bits.
+
+use super::reader::{MappingFlags, PageTable};
+use crate::kernel::maps;
+use crate::observe::heat::{Growth, Mapping, Obstacle, PageSet, Region};
+use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE};
+
+// include/linux/mm.h; these bits have kept their places since Linux 2.6.38.
+const VM_SHARED: u64 = 0x8;
+const VM_GROWSDOWN: u64 = 0x100;
+const VM_PFNMAP: u64 = 0x400;
+const VM_IO: u64 = 0x4000;
+const VM_HUGETLB: u64 = 0x40_0000;
+const VM_MIXEDMAP: u64 = 0x1000_0000;
+const VM_NOHUGEPAGE: u64 = 0x4000_0000;
+
+/// Names under which shared memory, which can be promoted, shows in `/proc/PID/maps`.
+const SHARED_MEMORY: [&str; 4] = ["/memfd:", "/SYSV", "/dev/zero", "/dev/shm/"];
+/// Mappings that the kernel made.
+const SPECIAL: [&str; 5] = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
+
+/// Joins what `/proc/PID/maps` and the kernel's flags say. Both ascend; a mapping that only one of them has came or went
+/// between the two and counts as special until the next look.
+pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_pointers: &[Address]) -> Vec<Mapping> {
+    let join = |line: maps::Line| {
+        let found = flags.binary_search_by_key(&line.range.start, |mapping| mapping.range.start);
+        let flags = found.ok().map(|at| flags[at].flags);
+        let holds_stack = stack_pointers.iter().any(|&pointer| line.range.contains(pointer));
+        Mapping {
+            range: line.range,
+            obstacle: obstacle(&line, flags, holds_stack),
+            shared: flags.map_or(line.shared, |flags| flags & VM_SHARED != 0),
+            name: line.name,
+        }
+    };
+    lines.into_iter().map(join).collect()
+}
+
+fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<Obstacle> {
+    let flags = flags.unwrap_or(VM_IO);
+    let file = line.inode != 0 && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
+    match line.name.as_str() {
+        name if name.starts_with("[stack") || flags & VM_GROWSDOWN != 0 => Some(Obstacle::Stack),
+        name if SPECIAL.contains(&name) || flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP) != 0 => Some(Obstacle::Special),
+        _ if flags & VM_HUGETLB != 0 => Some(Obstacle::Hugetlb),
+        _ if holds_stack => Some(Obstacle::Stack),
+        _ if flags & VM_NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
+        _ if file => Some(Obstacle::File),
+        _ => None,
+    }
+}
+
+/// Collects regions from page tables that come in ascending order.
+pub(super) struct RegionCollector<'a> {
+    mappings: &'a [Mapping],
+    pub(super) regions: Vec<Region>,
+}
+
+impl<'a> RegionCollector<'a> {
+    pub(super) fn new(mappings: &'a [Mapping]) -> Self {
+        Self { mappings, regions: Vec::new() }
+    }
+
+    /// Adds the regions that a page table covers, if a page is present.
+    pub(super) fn add(&mut self, table: &PageTable<'_>) {
+        let (present, _) = table.pages.present_and_accessed();
+        if present.is_empty() {
+            return;
+        }
+        for start in (table.start.0..).step_by(HUGE_PAGE as usize).take(table.pages.regions()) {
+            let region = self.region(Address(start), present, table.pages.is_huge());
+            self.regions.push(region);
+        }
+    }
+
+    fn region(&self, start: Address, present: PageSet, huge: bool) -> Region {
+        let range = AddressRange::new(start, Bytes(HUGE_PAGE));
+        let mapping = self.first_overlapping(range, &present);
+        let obstacle = match mapping.map(|index| &self.mappings[index]) {
+            None => Some(Obstacle::Special),
+            Some(Mapping { obstacle: Some(obstacle), .. }) => Some(*obstacle),
+            Some(mapping) if mapping.range.start > range.start || mapping.range.end < range.end => {
+                Some(Obstacle::Split)
+            }
+            Some(_) => None,
+        };
+        Region {
+            start,
+            mapping,
+            obstacle,
+            huge,
+            present,
+            walked: PageSet::NONE,
+            walked_in_window: 0,
+            walks_per_second: 0.0,
+            growth: Growth::default(),
+        }
+    }
+
+    /// The mapping that holds the region's first present page.
+    fn first_overlapping(&self, range: AddressRange, present: &PageSet) -> Option<usize> {
+        let page = present.iter().next()? as u64;
+        let address = Address(range.start.0 + page * crate::units::BASE_PAGE);
+        let index = self.mappings.partition_point(|mapping| mapping.range.end <= address);
+        self.mappings.get(index).is_some_and(|mapping| mapping.range.contains(address)).then_some(index)
+    }
+}
+
+/// Runs of neighbouring regions, each cut to one mapping, for clearing.
+pub(super) fn spans(regions: &[Region], mappings: &[Mapping]) -> Vec<AddressRange> {
+    let mut spans: Vec<AddressRange> = Vec::new();
+    let mut mapping = 0;
+    for region in regions {
+        let range = region.range();
+        while mappings.get(mapping).is_some_and(|mapping| mapping.range.end <= range.start) {
+            mapping += 1;
+        }
+        for mapping in mappings[mapping..].iter().take_while(|mapping| mapping.range.start < range.end) {
+            let part = AddressRange {
+                start: range.start.max(mapping.range.start),
+                end: range.end.min(mapping.range.end),
+            };
+            match spans.last_mut() {
+                // Grow the last span only within its mapping.
+                Some(last) if last.end == part.start && part.start != mapping.range.start => last.end = part.end,
+                _ => spans.push(part),
+            }
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::page_walk::reader::Entries;
+    use crate::units::Nanos;
+
+    fn range(start: u64, end: u64) -> AddressRange {
+        AddressRange { start: Address(start), end: Address(end) }
+    }
+
+    fn line(start: u64, end: u64, name: &str, inode: u64) -> maps::Line {
+        let text = format!("{start:x}-{end:x} rw-p 00000000 00:00 {inode} {name}\n");
+        maps::parse(&text).unwrap().remove(0)
+    }
+
+    fn obstacle_of(name: &str, inode: u64, flags: u64, stack: &[Address]) -> Option<Obstacle> {
+        let flags = [MappingFlags { range: range(0x1000, 0x2000), flags }];
+        mappings(vec![line(0x1000, 0x2000, name, inode)], &flags, stack)[0].obstacle
+    }
+
+    #[test]
+    fn obstacles_are_found() {
+        assert_eq!(obstacle_of("", 0, 0, &[]), None);
+        assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
+        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, VM_SHARED, &[]), None);
+        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File));
+        assert_eq!(obstacle_of("[stack]", 0, VM_GROWSDOWN, &[]), Some(Obstacle::Stack));
+        assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
+        assert_eq!(obstacle_of("", 0, VM_NOHUGEPAGE, &[]), Some(Obstacle::NoHugePage));
+        assert_eq!(obstacle_of("/anon_hugepage (deleted)", 7, VM_HUGETLB, &[]), Some(Obstacle::Hugetlb));
+        assert_eq!(obstacle_of("/dev/mem", 7, VM_PFNMAP, &[]), Some(Obstacle::Special));
+        assert_eq!(obstacle_of("[vdso]", 0, 0, &[]), Some(Obstacle::Special));
+    }
+
+    #[test]
+    fn a_mapping_without_flags_is_left_alone() {
+        assert_eq!(mappings(vec![line(0x1000, 0x2000, "", 0)], &[], &[])[0].obstacle, Some(Obstacle::Special));
+    }
+
+    #[test]
+    fn a_region_in_several_mappings_is_split() {
+        let flags: Vec<_> = [range(0, HUGE_PAGE + 4096), range(HUGE_PAGE + 4096, 3 * HUGE_PAGE)]
+            .map(|range| MappingFlags { range, flags: 0 })
+            .into();
+        let lines = flags.iter().map(|mapping| line(mapping.range.start.0, mapping.range.end.0, "", 0)).collect();
+        let mappings = mappings(lines, &flags, &[]);
+        let mut entries = [0u8; 4096];
+        entries[0] = 1;
+        let mut collector = RegionCollector::new(&mappings);
+        for start in [0, HUGE_PAGE, 2 * HUGE_PAGE] {
+            let pages = Entries::Base(&entries);
+            collector.add(&PageTable { start: Address(start), read_at: Nanos(0), pages });
+        }
+        let obstacles: Vec<_> = collector.regions.iter().map(|region| region.obstacle).collect();
+        assert_eq!(obstacles, [None, Some(Obstacle::Split), None]);
+        assert_eq!(collector.regions[1].mapping, Some(0));
+        let spans = spans(&collector.regions, &mappings);
+        assert_eq!(spans, [range(0, HUGE_PAGE + 4096), range(HUGE_PAGE + 4096, 3 * HUGE_PAGE)]);
+    }
+}
