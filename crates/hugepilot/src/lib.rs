@@ -6,5 +6,6 @@
 
 pub mod act;
 pub mod decide;
+pub mod kernel;
 pub mod observe;
 pub mod units;

@@ -1,0 +1,216 @@
+//! The memory that a process's control groups leave it, from `/proc/PID/cgroup` and the cgroup file systems.
+//!
+//! Owns: both versions of the memory controller (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
+//! Never touches: limits.
+
+use super::root::optional;
+use super::{KernelError, Root};
+use crate::units::Bytes;
+
+/// The bound on a list of mounts.
+const MOUNTS: Bytes = Bytes(16 << 20);
+/// Control groups above one another that are looked at.
+const DEPTH: usize = 256;
+
+/// The tightest limit on a process's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The group that sets it, named from its hierarchy's top.
+    pub cgroup: String,
+    /// Bytes that the group may use.
+    pub limit: Bytes,
+    /// Bytes that it uses, page cache included.
+    pub usage: Bytes,
+    /// Of those, page cache not used lately, which makes way at once.
+    pub reclaimable: Bytes,
+}
+
+impl Room {
+    /// Bytes that the group can still take.
+    pub fn left(&self) -> Bytes {
+        self.limit - (self.usage - self.reclaimable)
+    }
+}
+
+/// The group, of all that a process is in, that has the least room; `None` where no limit is set or none can be seen.
+///
+/// Errors: the process has ended (`is_gone`), a limit that is not a number.
+pub fn memory_room(root: &Root, pid: u32) -> Result<Option<Room>, KernelError> {
+    let groups = root.text(&format!("proc/{pid}/cgroup"))?;
+    let Some(mounts) = optional(root.text_within("proc/self/mountinfo", MOUNTS))? else { return Ok(None) };
+    let Some((version, group)) = memory_group(&groups) else { return Ok(None) };
+    let Some(mount) = mounts.lines().filter_map(Mount::parse).find(|mount| mount.is_memory(version)) else {
+        return Ok(None);
+    };
+    let Some(mut below) = mount.inside(group) else { return Ok(None) };
+    let mut tightest: Option<Room> = None;
+    for _ in 0..DEPTH {
+        if let Some(room) = read_room(root, version, &mount.point, below)? {
+            tightest = tightest.into_iter().chain([room]).min_by_key(Room::left);
+        }
+        match below.rsplit_once('/') {
+            Some((above, _)) => below = above,
+            None => break,
+        }
+    }
+    Ok(tightest)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The group of the memory controller in `/proc/PID/cgroup`: version 1 where it is mounted so, else version 2.
+fn memory_group(text: &str) -> Option<(Version, &str)> {
+    let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let one = lines().find(|(names, _)| names.split(',').any(|name| name == "memory"));
+    let two = lines().find(|(names, _)| names.is_empty());
+    one.map(|(_, group)| (Version::One, group)).or(two.map(|(_, group)| (Version::Two, group)))
+}
+
+/// One mounted file system of `/proc/self/mountinfo`.
+struct Mount {
+    top: String,
+    point: String,
+    kind: String,
+    options: String,
+}
+
+impl Mount {
+    /// `35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory`, with a varying number of words before the dash.
+    fn parse(line: &str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let (mut left, mut right) = (left.split(' ').skip(3), right.split(' '));
+        let (top, point) = (unescape(left.next()?), unescape(left.next()?));
+        Some(Self { top, point, kind: right.next()?.to_owned(), options: right.nth(1)?.to_owned() })
+    }
+
+    fn is_memory(&self, version: Version) -> bool {
+        match version {
+            Version::One => self.kind == "cgroup" && self.options.split(',').any(|option| option == "memory"),
+            Version::Two => self.kind == "cgroup2",
+        }
+    }
+
+    /// The group as a path below the mount point, empty for the mount's own top; `None` for a group outside it.
+    fn inside<'a>(&self, group: &'a str) -> Option<&'a str> {
+        let below = group.strip_prefix(self.top.trim_end_matches('/'))?.trim_end_matches('/');
+        let outside = below.split('/').any(|part| part == "..");
+        (!outside && (below.is_empty() || below.starts_with('/'))).then_some(below)
+    }
+}
+
+/// A space in a mount point stands as `\040`.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
+
+fn read_room(root: &Root, version: Version, mount: &str, group: &str) -> Result<Option<Room>, KernelError> {
+    let name = |file: &str| format!("{mount}{group}/{file}");
+    let (limits, usage, cache): (&[&str], _, _) = match version {
+        Version::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file "),
+        Version::Two => (&["memory.max", "memory.high"], "memory.current", "inactive_file "),
+    };
+    let mut limit: Option<Bytes> = None;
+    for file in limits {
+        let text = optional(root.text(&name(file)))?.unwrap_or_default();
+        limit = limit.into_iter().chain(parse_limit(&text)).min();
+    }
+    let Some(limit) = limit else { return Ok(None) };
+    let Some(usage) = optional(root.number(&name(usage)))?.map(Bytes) else { return Ok(None) };
+    let statistics = optional(root.text(&name("memory.stat")))?.unwrap_or_default();
+    let reclaimable =
+        statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse().ok()).map_or(Bytes(0), Bytes);
+    let cgroup = if group.is_empty() { "/" } else { group }.to_owned();
+    Ok(Some(Room { cgroup, limit, usage, reclaimable }))
+}
+
+/// A number of bytes; none for `max`, or for the huge number that version 1 writes in its place.
+fn parse_limit(text: &str) -> Option<Bytes> {
+    text.trim().parse().ok().filter(|&bytes: &u64| bytes < 1 << 62).map(Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn write(tree: &Path, name: &str, text: &str) {
+        fs::create_dir_all(tree.join(name).parent().unwrap()).unwrap();
+        fs::write(tree.join(name), text).unwrap();
+    }
+
+    fn version_two(tree: &Path) {
+        write(tree, "proc/7/cgroup", "0::/system.slice/db.service\n");
+        write(tree, "proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
+        let service = "sys/fs/cgroup/system.slice/db.service";
+        write(tree, &format!("{service}/memory.max"), "max\n");
+        write(tree, &format!("{service}/memory.high"), "9000\n");
+        write(tree, &format!("{service}/memory.current"), "1000\n");
+        write(tree, "sys/fs/cgroup/system.slice/memory.max", "7000\n");
+        write(tree, "sys/fs/cgroup/system.slice/memory.high", "max\n");
+        write(tree, "sys/fs/cgroup/system.slice/memory.current", "4000\n");
+        write(tree, "sys/fs/cgroup/system.slice/memory.stat", "anon 5\ninactive_file 500\nactive_file 9\n");
+    }
+
+    #[test]
+    fn the_group_with_the_least_room_counts() {
+        let tree = tempfile::tempdir().unwrap();
+        version_two(tree.path());
+        let room = memory_room(&Root::at(tree.path()), 7).unwrap().unwrap();
+        let expected =
+            Room { cgroup: "/system.slice".into(), limit: Bytes(7000), usage: Bytes(4000), reclaimable: Bytes(500) };
+        assert_eq!(room, expected);
+        assert_eq!(room.left(), Bytes(3500));
+        write(tree.path(), "sys/fs/cgroup/system.slice/memory.max", "max\n");
+        let room = memory_room(&Root::at(tree.path()), 7).unwrap().unwrap();
+        assert_eq!((room.limit, room.left()), (Bytes(9000), Bytes(8000)), "memory.high is a limit too");
+        assert!(memory_room(&Root::at(tree.path()), 8).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn version_one_is_read_where_it_holds_the_memory() {
+        let tree = tempfile::tempdir().unwrap();
+        write(tree.path(), "proc/7/cgroup", "4:cpuset,memory:/docker/abc/job\n1:cpu:/\n0::/x\n");
+        let mounts = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+                      35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,cpuset,memory\n";
+        write(tree.path(), "proc/self/mountinfo", mounts);
+        write(tree.path(), "sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+        write(tree.path(), "sys/fs/cgroup/memory/job/memory.usage_in_bytes", "50\n");
+        assert_eq!(memory_room(&Root::at(tree.path()), 7).unwrap(), None, "unlimited");
+        write(tree.path(), "sys/fs/cgroup/memory/memory.limit_in_bytes", "100\n");
+        write(tree.path(), "sys/fs/cgroup/memory/memory.usage_in_bytes", "60\n");
+        write(tree.path(), "sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 10\n");
+        let room = memory_room(&Root::at(tree.path()), 7).unwrap().unwrap();
+        assert_eq!((room.cgroup.as_str(), room.left()), ("/", Bytes(50)));
+    }
+
+    #[test]
+    fn a_group_outside_what_is_mounted_is_unknown() {
+        let mount = Mount::parse("35 31 0:32 /docker/abc /m - cgroup cgroup rw,memory").unwrap();
+        for (group, below) in [("/docker/abc", Some("")), ("/docker/abc/x", Some("/x")), ("/docker/abcd", None)] {
+            assert_eq!(mount.inside(group), below, "{group}");
+        }
+        assert_eq!(Mount { top: "/".into(), ..mount }.inside("/../other"), None);
+    }
+
+    #[test]
+    fn this_process_is_read() {
+        memory_room(&Root::host(), std::process::id()).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "([0-9]{0,2}:(memory|cpu,)?:.{0,9}\n|.{0,20}( - cgroup a b)?\n){0,4}") {
+            let group = memory_group(&text).map_or("", |(_, group)| group);
+            for mount in text.lines().filter_map(Mount::parse) {
+                prop_assert!(mount.inside(group).is_none_or(|below| below.len() <= group.len()));
+            }
+            let _ = parse_limit(&text);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What can go wrong when kernel text is read: always with the path, and with a next step where one exists.
+//!
+//! Owns: the error types of the parsers. Never touches: the system.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use crate::units::Bytes;
+
+/// A file of the kernel's that could not be read or understood.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// The kernel refused to open or read it.
+    #[error("cannot read {}: {source}{}", path.display(), next_step(path, source))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// It is longer than anything the kernel is known to print there.
+    #[error("{} is longer than {limit}; reading stopped there", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The bound that was passed.
+        limit: Bytes,
+    },
+    /// It was read, but is not shaped as the kernel prints it.
+    #[error("{}, {source}; please report this with the output of 'uname -r'", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, and how.
+        source: Malformed,
+    },
+}
+
+/// A line that is not shaped as the kernel prints it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: expected {expected}, found '{found}'")]
+pub struct Malformed {
+    /// Counted from 1.
+    pub line: usize,
+    /// What the parser was looking for.
+    pub expected: &'static str,
+    /// What stood there, cut off after [`Malformed::SHOWN`] characters.
+    pub found: String,
+}
+
+impl Malformed {
+    /// Characters of the offending line that an error repeats.
+    pub const SHOWN: usize = 120;
+
+    pub(crate) fn new(line: usize, expected: &'static str, found: &str) -> Self {
+        Self { line, expected, found: found.chars().take(Self::SHOWN).collect() }
+    }
+
+    pub(crate) fn missing(text: &str, expected: &'static str) -> Self {
+        Self::new(text.lines().count() + 1, expected, "the end of the file")
+    }
+}
+
+impl KernelError {
+    /// The file that the error is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Read { path, .. } | Self::TooLong { path, .. } | Self::Malformed { path, .. } => path,
+        }
+    }
+
+    /// The kernel's answer, where there was one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Read { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// The file is not there (ENOENT, or ENOTDIR above it): the kernel lacks the feature, or the process has ended.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.errno(), Some(libc::ENOENT | libc::ENOTDIR))
+    }
+
+    /// The process that the file belongs to has ended (ESRCH while reading, ENOENT when opening).
+    pub fn is_gone(&self) -> bool {
+        concerns_a_process(self.path()) && (self.is_absent() || self.errno() == Some(libc::ESRCH))
+    }
+
+    /// The reader lacks a capability (EACCES, EPERM).
+    pub fn is_denied(&self) -> bool {
+        matches!(self.errno(), Some(libc::EACCES | libc::EPERM))
+    }
+}
+
+fn next_step(path: &Path, source: &io::Error) -> &'static str {
+    match (source.raw_os_error(), concerns_a_process(path)) {
+        (Some(libc::ENOENT | libc::ESRCH), true) => {
+            "; the process has ended, or runs where this one cannot see it (another container's pid namespace)"
+        }
+        (Some(libc::EACCES | libc::EPERM), true) => "; run as root, or with CAP_SYS_PTRACE and CAP_DAC_OVERRIDE",
+        (Some(libc::EACCES | libc::EPERM), false) => "; run as root",
+        _ => "",
+    }
+}
+
+/// Whether a component `proc` is followed by a process id.
+fn concerns_a_process(path: &Path) -> bool {
+    let names: Vec<Component> = path.components().collect();
+    names.windows(2).any(|pair| {
+        pair[0].as_os_str() == "proc" && pair[1].as_os_str().to_str().is_some_and(|name| name.parse::<u32>().is_ok())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str, errno: i32) -> KernelError {
+        KernelError::Read { path: path.into(), source: io::Error::from_raw_os_error(errno) }
+    }
+
+    #[test]
+    fn an_ended_process_is_told_from_a_missing_feature() {
+        assert!(read("/proc/12/maps", libc::ENOENT).is_gone());
+        assert!(read("/proc/12/maps", libc::ESRCH).is_gone());
+        assert!(!read("/proc/kallsyms", libc::ENOENT).is_gone());
+        assert!(read("/proc/kallsyms", libc::ENOENT).is_absent());
+        assert!(!read("/proc/12/maps", libc::EACCES).is_gone());
+        assert!(read("/proc/12/maps", libc::EACCES).is_denied());
+    }
+
+    #[test]
+    fn messages_name_the_path_and_the_next_step() {
+        let ended = read("/proc/12/maps", libc::ESRCH).to_string();
+        assert!(ended.contains("/proc/12/maps") && ended.contains("has ended"), "{ended}");
+        let denied = read("/proc/kpageflags", libc::EACCES).to_string();
+        assert!(denied.ends_with("; run as root"), "{denied}");
+    }
+
+    #[test]
+    fn long_lines_are_cut() {
+        assert_eq!(Malformed::new(1, "a number", &"é".repeat(1000)).found.chars().count(), Malformed::SHOWN);
+    }
+}

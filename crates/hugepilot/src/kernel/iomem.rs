@@ -1,0 +1,54 @@
+//! The physical address map, from `/proc/iomem`.
+//!
+//! Owns: finding where memory ends. Never touches: devices.
+
+use super::{KernelError, Malformed, Root};
+
+/// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
+pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
+    root.parsed("proc/iomem", Root::LIMIT, parse)
+}
+
+/// Understands the text of `iomem`.
+pub fn parse(text: &str) -> Result<Option<u64>, Malformed> {
+    let mut end = None;
+    for (index, line) in text.lines().enumerate() {
+        // Lines further in are parts of one that was counted already; memory plugged in says "System RAM (kmem)".
+        let Some((range, name)) = line.split_once(" : ") else { continue };
+        if line.starts_with(' ') || !name.starts_with("System RAM") {
+            continue;
+        }
+        let last = parse_last(range).ok_or_else(|| Malformed::new(index + 1, "a range such as '1000-9fbff'", line))?;
+        end = end.max(Some(last).filter(|&last| last > 0).and_then(|last| last.checked_add(1)));
+    }
+    Ok(end)
+}
+
+fn parse_last(range: &str) -> Option<u64> {
+    let (_first, last) = range.split_once('-')?;
+    u64::from_str_radix(last, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "00000000-00000fff : Reserved\n00001000-0009fbff : System RAM\n100000000-62fffffff : System RAM\n  \
+                        121000000-7ffffffff : Kernel code\n680000000-6bfffffff : System RAM (kmem)\n\
+                        4000000000-40001fffff : PCI Bus 0000:00\n";
+
+    #[test]
+    fn the_last_memory_ends_the_map() {
+        assert_eq!(parse(TEXT), Ok(Some(0x6c0000000)));
+        assert_eq!(parse("00000000-00000000 : System RAM\n00000000-00000000 : PCI Bus\n"), Ok(None));
+        assert_eq!(parse("00000000-00000fff : Reserved\n1000 : System RAM\n").unwrap_err().line, 2);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "([0-9a-f]{0,17}-[0-9a-f]{0,17} : (System RAM)?.{0,5}\n|.{0,20}\n){0,8}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What the kernel says in text: pure parsers, and the bounded reads that feed them.
+//!
+//! Owns: paths below /proc and /sys, the shape of each file there, and [`probe::Facts`], gathered once.
+//! Never touches: system calls beyond plain file reads, and nothing is ever written. Every parser is a function of text
+//! alone; every read goes through a [`Root`], which is the real system or a captured tree of fixtures.
+
+pub mod buddy;
+pub mod capability;
+pub mod cgroup;
+pub mod cpu;
+mod error;
+pub mod hugetlb;
+pub mod iomem;
+pub mod kallsyms;
+pub mod lockdown;
+pub mod maps;
+pub mod memory;
+pub mod process;
+mod root;
+pub mod thp;
+
+pub use error::{KernelError, Malformed};
+pub use root::Root;

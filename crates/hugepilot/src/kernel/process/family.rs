@@ -1,0 +1,157 @@
+//! The threads, children, files and program of a process.
+//!
+//! Owns: `task`, `task/*/children`, `fd`, `exe` below `/proc/PID`. Never touches: the process.
+
+use std::fs::File;
+use std::io::Read;
+
+use super::super::root::optional;
+use super::super::{KernelError, Malformed, Root};
+use super::Stat;
+
+/// The ids of a process's threads, ascending.
+pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
+    root.numbered_entries(&format!("proc/{pid}/task"))
+}
+
+/// The ids of a process's children, ascending; a child that starts or ends meanwhile may be missed.
+pub fn children(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
+    let mut children = Vec::new();
+    for thread in threads(root, pid)? {
+        match root.parsed(&format!("proc/{pid}/task/{thread}/children"), Root::LIMIT, parse_children) {
+            Ok(ids) => children.extend(ids),
+            // Either the kernel is built without CONFIG_PROC_CHILDREN, or only this thread has ended.
+            Err(error) if error.is_gone() && thread == pid => return children_by_parent(root, pid),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    children.sort_unstable();
+    Ok(children)
+}
+
+fn parse_children(text: &str) -> Result<Vec<u32>, Malformed> {
+    let ids = text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>();
+    ids.map_err(|_| Malformed::new(1, "process ids", text))
+}
+
+fn children_by_parent(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
+    let mut children = Vec::new();
+    for id in root.numbered_entries("proc")? {
+        match Stat::read(root, id) {
+            Ok(stat) if stat.parent == pid => children.push(id),
+            Ok(_) => {}
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(children)
+}
+
+/// Whether a process runs a program for 32 bits; `None` where its program cannot be read.
+pub fn is_32_bit(root: &Root, pid: u32) -> Option<bool> {
+    let mut start = [0; 5];
+    File::open(root.path(&format!("proc/{pid}/exe"))).ok()?.read_exact(&mut start).ok()?;
+    elf_is_32_bit(&start)
+}
+
+/// The byte after the magic is the class: 1 for 32 bits, 2 for 64 (man 5 elf).
+fn elf_is_32_bit(start: &[u8; 5]) -> Option<bool> {
+    match start {
+        b"\x7fELF\x01" => Some(true),
+        b"\x7fELF\x02" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether a process has a virtual machine open (KVM), whose page walks happen in tables that the host does not see.
+///
+/// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
+pub fn holds_kvm(root: &Root, pid: u32) -> Result<bool, KernelError> {
+    let directory = format!("proc/{pid}/fd");
+    for fd in root.numbered_entries(&directory)? {
+        let link = optional(root.link(&format!("{directory}/{fd}")))?;
+        if link.is_some_and(|link| link.as_os_str() == "anon_inode:kvm-vm") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    fn write(root: &Path, name: &str, text: &str) {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn children_of_all_threads_are_listed() {
+        let tree = tempfile::tempdir().unwrap();
+        write(tree.path(), "proc/5/task/5/children", "30 7 ");
+        write(tree.path(), "proc/5/task/6/children", "12 ");
+        assert_eq!(children(&Root::at(tree.path()), 5).unwrap(), [7, 12, 30]);
+        assert_eq!(threads(&Root::at(tree.path()), 5).unwrap(), [5, 6]);
+    }
+
+    #[test]
+    fn without_children_files_parents_are_asked() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path().join("proc/5/task/5")).unwrap();
+        for (pid, parent) in [(5, 1), (8, 5), (9, 8), (11, 5)] {
+            let line = format!("{pid} (sh) S {parent} 1 1 0 -1 0 0 0 0 0 7 3 0 0 20 0 1 0 99 0 0");
+            write(tree.path(), &format!("proc/{pid}/stat"), &line);
+        }
+        fs::create_dir_all(tree.path().join("proc/77")).unwrap();
+        assert_eq!(children(&Root::at(tree.path()), 5).unwrap(), [8, 11]);
+    }
+
+    #[test]
+    fn a_virtual_machine_is_recognized() {
+        let tree = tempfile::tempdir().unwrap();
+        let fds = tree.path().join("proc/5/fd");
+        fs::create_dir_all(&fds).unwrap();
+        symlink("/dev/kvm", fds.join("3")).unwrap();
+        let root = Root::at(tree.path());
+        assert!(!holds_kvm(&root, 5).unwrap());
+        symlink("anon_inode:kvm-vm", fds.join("4")).unwrap();
+        assert!(holds_kvm(&root, 5).unwrap());
+        assert!(holds_kvm(&root, 6).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn a_program_for_32_bits_is_recognized() {
+        let tree = tempfile::tempdir().unwrap();
+        write(tree.path(), "proc/5/exe", "\x7fELF\x01\x01");
+        write(tree.path(), "proc/6/exe", "#!/b");
+        let root = Root::at(tree.path());
+        assert_eq!([5, 6, 7].map(|pid| is_32_bit(&root, pid)), [Some(true), None, None]);
+        assert_eq!(is_32_bit(&Root::host(), std::process::id()), Some(false));
+    }
+
+    #[test]
+    fn our_own_threads_and_child_are_seen() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let seen = children(&Root::host(), std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(seen.unwrap().contains(&child.id()));
+        assert!(threads(&Root::host(), std::process::id()).unwrap().contains(&std::process::id()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_parsed_or_refused(text in "[0-9 \n]{0,30}|.{0,20}") {
+            if let Ok(ids) = parse_children(&text) {
+                prop_assert!(ids.len() <= text.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `/proc/PID/stat`: one line of numbers, of which few are wanted.
+//!
+//! Owns: field positions (man 5 proc_pid_stat). Never touches: the process.
+
+use super::super::{KernelError, Malformed, Root};
+use crate::units::Nanos;
+
+/// The clock that `stat` counts in: `USER_HZ` is 100 on x86-64, whatever the kernel's own tick is.
+const TICK: Nanos = Nanos(10_000_000);
+
+/// The wanted numbers of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The parent's id.
+    pub parent: u32,
+    /// Time in user mode of all threads, in ticks of 10 ms.
+    pub user_ticks: u64,
+    /// Time in the kernel of all threads, in ticks of 10 ms.
+    pub system_ticks: u64,
+    /// When it started, in ticks of 10 ms after boot; with the id it names a process for good.
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    /// Reads one process's line. Errors: the process has ended (`is_gone`), a malformed line.
+    pub fn read(root: &Root, pid: u32) -> Result<Self, KernelError> {
+        root.parsed(&format!("proc/{pid}/stat"), Root::LIMIT, Self::parse)
+    }
+
+    /// Understands the text of a `stat` file.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let malformed = || Malformed::new(1, "the fields of a 'stat' line", text.trim_end());
+        // The name stands in parentheses and may itself hold spaces and parentheses: the last one ends it.
+        let (_, rest) = text.rsplit_once(')').ok_or_else(malformed)?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
+        // man 5 proc_pid_stat counts from 1 and has the state, first after the name, as field 3.
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let parse = || {
+            Some(Self {
+                parent: u32::try_from(number(4)?).ok()?,
+                user_ticks: number(14)?,
+                system_ticks: number(15)?,
+                start_ticks: number(22)?,
+            })
+        };
+        parse().ok_or_else(malformed)
+    }
+}
+
+/// CPU time of all threads of a process so far, in steps of 10 ms.
+pub fn cpu_time(root: &Root, pid: u32) -> Result<Nanos, KernelError> {
+    let stat = Stat::read(root, pid)?;
+    Ok(Nanos(stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(TICK.0)))
+}
+
+/// When a process started, in ticks of 10 ms after boot.
+pub fn start_time(root: &Root, pid: u32) -> Result<u64, KernelError> {
+    Ok(Stat::read(root, pid)?.start_ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 0 0 70 30 0 0 20 0 1 0 99133 3133440 402";
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse() {
+        for name in ["cat", "a) R 1 2 3 (b", "", ") ) )", "two\nlines"] {
+            let stat = Stat::parse(&format!("123 ({name}) {REST}\n")).unwrap();
+            assert_eq!(stat, Stat { parent: 4, user_ticks: 70, system_ticks: 30, start_ticks: 99133 }, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_short_line_is_an_error() {
+        for text in ["", "1 (a)", "1 a R 4", "1 (a) R 4 5 6 0 -1 4194304 103 0 0 0 70 30 0 0 20 0 1 0"] {
+            assert!(Stat::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn our_own_time_and_start_are_read() {
+        let pid = std::process::id();
+        let before = cpu_time(&Root::host(), pid).unwrap();
+        assert!(before.seconds() < 1e6);
+        assert!(start_time(&Root::host(), pid).unwrap() > 0);
+        assert_eq!(Stat::read(&Root::host(), pid).unwrap().parent, std::os::unix::process::parent_id());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in ".{0,20}\\)?[ 0-9-]{0,60}") {
+            let _ = Stat::parse(&text);
+        }
+    }
+}
