@@ -35,9 +35,7 @@ struct pt_regs {
 	unsigned long sp;
 } __attribute__((preserve_access_index));
 
-struct bpf_iter_meta {
-	struct seq_file *seq;
-} __attribute__((preserve_access_index));
+struct bpf_iter_meta;
 
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
@@ -81,6 +79,14 @@ struct {
 	__uint(key_size, 4);
 	__uint(value_size, TABLE_BYTES);
 } tables SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_MAPPINGS);
+	__type(key, __u32);
+	__type(value, struct mapping);
+} mappings SEC(".maps");
 
 #define PRESENT (1ULL << 0)
 #define PAGE_SIZE_BIT (1ULL << 7)
@@ -229,6 +235,7 @@ int copy_page_tables(struct bpf_iter__task *context)
 	struct reply *reply = bpf_map_lookup_elem(&replies, &zero);
 	struct task_struct *task = context->task;
 	struct walk walk = {};
+	struct pt_regs *registers;
 	struct mm_struct *mm;
 
 	if (!task || !request || !reply)
@@ -238,6 +245,9 @@ int copy_page_tables(struct bpf_iter__task *context)
 	if (!mm)
 		return 0;
 	reply->pgd = (__u64)BPF_CORE_READ(mm, pgd);
+	registers = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (registers)
+		reply->stack_pointer = BPF_CORE_READ(registers, sp);
 	if (request->peek)
 		bpf_probe_read_kernel(&reply->peeked, sizeof(reply->peeked), (void *)request->peek);
 	walk.request = request;
@@ -248,34 +258,33 @@ int copy_page_tables(struct bpf_iter__task *context)
 	return 0;
 }
 
+/*
+ * Lists mappings that start in [start, end). To a map, because output through the iterator's file starts over when it is
+ * read in more than one piece.
+ */
 SEC("iter/task_vma")
-int list_mapping_flags(struct bpf_iter__task_vma *context)
+int list_mappings(struct bpf_iter__task_vma *context)
 {
-	struct vm_area_struct *vma = context->vma;
-	struct mapping_flags mapping;
-
-	if (!vma)
-		return 0;
-	mapping.start = vma->vm_start;
-	mapping.end = vma->vm_end;
-	mapping.flags = vma->vm_flags;
-	bpf_seq_write(context->meta->seq, &mapping, sizeof(mapping));
-	return 0;
-}
-
-SEC("iter/task")
-int list_stack_pointers(struct bpf_iter__task *context)
-{
+	__u32 zero = 0, number;
+	struct request *request = bpf_map_lookup_elem(&requests, &zero);
+	struct reply *reply = bpf_map_lookup_elem(&replies, &zero);
 	struct task_struct *task = context->task;
-	struct pt_regs *registers;
-	__u64 pointer;
+	struct vm_area_struct *vma = context->vma;
+	struct mapping *mapping;
 
-	if (!task)
+	if (!task || !vma || !request || !reply)
 		return 0;
-	registers = (struct pt_regs *)bpf_task_pt_regs(task);
-	if (!registers)
+	reply->mm = (__u64)task->mm;
+	if (vma->vm_start < request->start || vma->vm_start >= request->end)
 		return 0;
-	pointer = BPF_CORE_READ(registers, sp);
-	bpf_seq_write(context->meta->seq, &pointer, sizeof(pointer));
+	number = reply->records;
+	mapping = bpf_map_lookup_elem(&mappings, &number);
+	if (!mapping)
+		return 0;
+	mapping->start = vma->vm_start;
+	mapping->end = vma->vm_end;
+	mapping->flags = vma->vm_flags;
+	reply->records++;
+	reply->next = vma->vm_end;
 	return 0;
 }

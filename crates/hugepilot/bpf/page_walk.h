@@ -28,7 +28,7 @@ struct request {
 
 /* What came of it. */
 struct reply {
-	/* Everything below was read; end or more when the whole request was. */
+	/* Everything below was read or listed; end or more when the whole request was. */
 	__u64 next;
 	/* The address space that was read; another value next time means that the process has called exec. */
 	__u64 mm;
@@ -36,6 +36,8 @@ struct reply {
 	__u64 pgd;
 	/* What stood at request.peek. */
 	__u64 peeked;
+	/* The thread's stack pointer when it last entered the kernel. */
+	__u64 stack_pointer;
 	__u32 records;
 	__u32 tables;
 	/* Entries that could not be read: the direct map's base is wrong, or a table was freed meanwhile. */
@@ -57,8 +59,11 @@ struct record {
 	__u32 table;
 };
 
-/* One mapping of the process. */
-struct mapping_flags {
+/* Mappings listed in one run. */
+#define MAX_MAPPINGS 16384
+
+/* One mapping of the process, with the kernel's vm_flags. */
+struct mapping {
 	__u64 start;
 	__u64 end;
 	__u64 flags;

@@ -8,4 +8,6 @@ pub mod act;
 pub mod decide;
 pub mod kernel;
 pub mod observe;
+pub mod stop;
+pub mod target;
 pub mod units;

@@ -116,6 +116,13 @@ impl Add for Bytes {
     }
 }
 
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
 impl AddAssign for Bytes {
     fn add_assign(&mut self, other: Bytes) {
         *self = *self + other;

@@ -39,32 +39,21 @@ struct IterCreate {
     flags: u32,
 }
 
-/// Whom an iterator visits, by an id of this pid namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// One thread; a process's main thread has the process's id.
-    Thread(u32),
-    /// Every thread of one process.
-    Process(u32),
-}
-
-/// A BPF iterator program attached to one process; each [`TaskIterator::open`] is one run.
+/// A BPF iterator program attached to one thread; each [`TaskIterator::open`] is one run.
 #[derive(Debug)]
 pub struct TaskIterator {
     link: OwnedFd,
 }
 
 impl TaskIterator {
-    /// Attaches a loaded `iter/task` or `iter/task_vma` program, limited to `scope`.
+    /// Attaches a loaded `iter/task` or `iter/task_vma` program, limited to the thread `tid`, an id
+    /// of this pid namespace; a process's main thread has the process's id.
+    ///
     ///
     /// Errors: `EINVAL` the kernel cannot limit the iterator (before 6.1) or refuses BPF reads (lockdown),
     /// `EPERM` CAP_BPF or CAP_PERFMON is missing, `ESRCH` no such thread.
-    pub fn attach(program: impl AsFd, scope: Scope) -> io::Result<Self> {
-        let (tid, pid) = match scope {
-            Scope::Thread(tid) => (tid, 0),
-            Scope::Process(pid) => (0, pid),
-        };
-        let limit = TaskLimit { tid, pid, pid_fd: 0, zero: 0 };
+    pub fn attach(program: impl AsFd, tid: u32) -> io::Result<Self> {
+        let limit = TaskLimit { tid, pid: 0, pid_fd: 0, zero: 0 };
         let attributes = LinkCreate {
             prog_fd: program.as_fd().as_raw_fd() as u32,
             target_fd: 0,
@@ -77,7 +66,8 @@ impl TaskIterator {
         Ok(Self { link: bpf(BPF_LINK_CREATE, &attributes)? })
     }
 
-    /// Starts a run; the program runs while the returned file is read to its end.
+    /// Starts a run; the program runs, for all that it visits, during one read of the returned file, provided it writes
+    /// nothing to that file.
     ///
     /// Errors: `ENOMEM`, `EPERM`.
     pub fn open(&self) -> io::Result<File> {

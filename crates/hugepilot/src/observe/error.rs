@@ -20,7 +20,9 @@ pub enum ObserveError {
          not locked down for confidentiality; `hugepilot doctor` shows what is missing"
     )]
     Attach { pid: u32, source: io::Error },
-    #[error("reading the page tables of process {pid} failed: {source}; try again, and run `hugepilot doctor` if it stays")]
+    #[error(
+        "reading the page tables of process {pid} failed: {source}; try again, and run `hugepilot doctor` if it stays"
+    )]
     Read { pid: u32, source: io::Error },
     #[error("process {pid} exited while it was observed; nothing was changed")]
     Exited { pid: u32 },
@@ -40,7 +42,9 @@ pub enum ObserveError {
          CAP_DAC_OVERRIDE, and a kernel with CONFIG_PROC_PAGE_MONITOR", path = path.display()
     )]
     Clear { pid: u32, path: PathBuf, source: io::Error },
-    #[error("cannot advise memory of process {pid}: {source}. It needs CAP_SYS_NICE, and CAP_SYS_PTRACE for another user's process")]
+    #[error(
+        "cannot advise memory of process {pid}: {source}. It needs CAP_SYS_NICE, and CAP_SYS_PTRACE for another user's process"
+    )]
     Advise { pid: u32, source: io::Error },
     #[error("cannot read {path}: {source}. It needs CAP_DAC_OVERRIDE and CAP_SYS_ADMIN; run as root", path = path.display())]
     FrameTable { path: PathBuf, source: io::Error },

@@ -128,7 +128,7 @@ pub(super) fn clear(
 }
 
 fn clear_refs(root: &Root, pid: u32) -> Result<(), ObserveError> {
-    let path = root.path(format!("proc/{pid}/clear_refs"));
+    let path = root.path(&format!("proc/{pid}/clear_refs"));
     std::fs::write(&path, "1").map_err(|source| ObserveError::Clear { pid, path, source })
 }
 

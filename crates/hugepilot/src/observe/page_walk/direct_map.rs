@@ -10,7 +10,8 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 
 use super::reader::{AttachedReader, PageTableReader};
 use super::{Layout, ObserveError};
-use crate::kernel::{Root, cpu, iomem, kallsyms};
+use crate::kernel::cpu::Cpu;
+use crate::kernel::{Root, iomem, kallsyms};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
 
 /// Where the direct map starts without KASLR (Documentation/arch/x86/x86_64/mm.rst), with 4 and 5 levels.
@@ -32,8 +33,12 @@ pub(super) fn find(reader: &mut PageTableReader, root: &Root) -> Result<Layout, 
     let mut own_reader = reader.attach(own, own)?;
     let top = own_reader.top_level_table()?;
     let levels = if top < LEVELS_BOUNDARY { 5 } else { 4 };
-    let frame_mask = frame_mask(cpu::physical_address_bits(root).unwrap_or(46));
-    for direct_map in candidates(root, &mut own_reader, top, levels)? {
+    let frame_mask = frame_mask(Cpu::read(root)?.physical_bits);
+    let told = match kallsyms::address_of(root, "page_offset_base") {
+        Some(address) => Some(own_reader.peek(address)?).filter(|&base| base != 0),
+        None => None,
+    };
+    for direct_map in told.into_iter().chain(candidates(root, top, levels)) {
         let layout = Layout { direct_map, frame_mask, levels };
         own_reader.set_layout(layout);
         if evidence.proves(&mut own_reader, layout)? {
@@ -50,23 +55,14 @@ fn frame_mask(physical_bits: u32) -> u64 {
     ((1u64 << physical_bits.clamp(32, 52)) - 1) & !(BASE_PAGE - 1)
 }
 
-/// Bases worth trying, the likeliest first: what the kernel says, what it is without KASLR, then every step downwards
-/// from the top-level table, which lies in the direct map itself.
-fn candidates(
-    root: &Root,
-    own: &mut AttachedReader<'_>,
-    top: u64,
-    levels: u32,
-) -> Result<impl Iterator<Item = u64>, ObserveError> {
-    let told = match kallsyms::address_of(root, "page_offset_base") {
-        Ok(Some(address)) => Some(own.peek(address)?).filter(|&base| base != 0),
-        _ => None,
-    };
+/// Bases worth trying when the kernel does not tell its own: what it is without KASLR, then every step downwards from the
+/// top-level table, which lies in the direct map itself.
+fn candidates(root: &Root, top: u64, levels: u32) -> impl Iterator<Item = u64> {
     let fixed = if levels == 5 { FIXED_FIVE_LEVELS } else { FIXED_FOUR_LEVELS };
-    let highest = iomem::highest_ram(root).ok().flatten().map_or(u64::MAX, |end| end.saturating_add(SLACK));
+    let highest = iomem::end_of_memory(root).ok().flatten().map_or(u64::MAX, |end| end.saturating_add(SLACK));
     let steps = (highest / STEP + 1).min(MOST_CANDIDATES);
     let below_top = (0..steps).map(move |step| (top & !(STEP - 1)).saturating_sub(step * STEP));
-    Ok(told.into_iter().chain([fixed]).chain(below_top.take_while(move |&base| base >= fixed)))
+    std::iter::once(fixed).chain(below_top.take_while(move |&base| base >= fixed))
 }
 
 /// Memory of our own whose page frames pagemap tells.
@@ -107,6 +103,16 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn candidates_descend_in_steps_from_the_top_level_table() {
+        let base = FIXED_FOUR_LEVELS + 37 * STEP;
+        let nowhere = Root::at("/nonexistent");
+        let found: Vec<u64> = candidates(&nowhere, base + 5 * STEP + 0x1234_5000, 4).collect();
+        assert_eq!(found[0], FIXED_FOUR_LEVELS);
+        assert!(found.contains(&base));
+        assert!(found.iter().all(|base| base % STEP == 0 && *base >= FIXED_FOUR_LEVELS));
+    }
 
     #[test]
     fn frame_mask_leaves_flags_and_encryption_bits_out() {

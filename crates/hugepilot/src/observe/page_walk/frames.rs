@@ -44,18 +44,14 @@ impl FrameTables {
     /// Errors: the kernel lacks the files, or CAP_DAC_OVERRIDE (to open) or CAP_SYS_ADMIN is missing.
     pub(super) fn open(root: &Root) -> Result<Self, ObserveError> {
         let open = |name: &str| {
-            let path = root.path(format!("proc/{name}"));
+            let path = root.path(&format!("proc/{name}"));
             File::open(&path).map_err(|source| ObserveError::FrameTable { path, source })
         };
         Ok(Self { flags: open("kpageflags")?, counts: open("kpagecount")? })
     }
 
     /// Tells the trait of each frame that has one. Sorts `frames`, because neighbours are read together.
-    pub(super) fn inspect(
-        &self,
-        frames: &mut [Frame],
-        mut tell: impl FnMut(u32, Trait),
-    ) -> Result<(), ObserveError> {
+    pub(super) fn inspect(&self, frames: &mut [Frame], mut tell: impl FnMut(u32, Trait)) -> Result<(), ObserveError> {
         frames.sort_unstable();
         let mut rest = &frames[..];
         while let Some(first) = rest.first() {

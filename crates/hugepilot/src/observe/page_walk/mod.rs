@@ -16,18 +16,20 @@ mod survey;
 
 use std::time::{Duration, Instant};
 
-pub use super::ObserveError;
 use self::clear::{Cleared, Method};
 use self::frames::{Frame, FrameTables, Trait};
 use self::rate::Sighting;
 use self::reader::{AttachedReader, PageTable, PageTableReader};
 use self::survey::RegionCollector;
+pub use super::ObserveError;
 use super::heat::{Cost, Growth, Heat, Mapping, Meaning, Region};
 use super::{Options, Tracker};
 use crate::kernel::{Root, maps, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, AddressRange, Nanos, PAGES_PER_REGION, Pages};
+use crate::units::{Address, AddressRange, Bytes, Nanos, PAGES_PER_REGION, Pages};
+
+const NAME: &str = "page-walk";
 
 /// Delays after clearing at which the page tables are read; rates rest on these.
 const DELAYS: [Duration; 5] = [
@@ -82,15 +84,28 @@ impl PageWalk {
         Ok(Self { root, reader, frames })
     }
 
+    fn stack_pointers(&mut self, pid: u32) -> Result<Vec<Address>, ObserveError> {
+        let mut pointers = Vec::new();
+        for thread in process::threads(&self.root, pid)? {
+            match self.reader.attach(pid, thread).and_then(|mut thread| thread.stack_pointer()) {
+                Ok(pointer) => pointers.push(pointer),
+                // A thread that has ended meanwhile has no stack any more.
+                Err(ObserveError::Exited { .. } | ObserveError::Attach { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(pointers)
+    }
+
     /// What is mapped where; `cost` takes the reading.
     fn look_once(&mut self, target: &Target, cost: &mut Cost) -> Result<(Vec<Mapping>, Vec<Region>), ObserveError> {
         let (pid, thread) = (target.pid(), target.living_thread()?);
         let lines = maps::read(&self.root, pid)?;
-        let flags = self.reader.mapping_flags(pid, thread)?;
-        let mappings = survey::mappings(lines, &flags, &self.reader.stack_pointers(pid)?);
+        let stack_pointers = self.stack_pointers(pid)?;
         let range = self.reader.layout.user_space();
-        let mut collector = RegionCollector::new(&mappings);
         let mut reader = self.reader.attach(pid, thread)?;
+        let mappings = survey::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers);
+        let mut collector = RegionCollector::new(&mappings);
         timed_read(&mut reader, cost, range, |table| collector.add(&table))?;
         let regions = collector.regions;
         Ok((mappings, regions))
@@ -99,7 +114,7 @@ impl PageWalk {
 
 impl Tracker for PageWalk {
     fn name(&self) -> &'static str {
-        "page-walk"
+        NAME
     }
 
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
@@ -132,11 +147,11 @@ impl Tracker for PageWalk {
         let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
         Ok(Heat {
             pid,
-            tracker: self.name(),
+            tracker: NAME,
             meaning: method.meaning(),
             window: Nanos::from_duration(elapsed),
             busy_cpus: Some(Nanos(busy).seconds() / elapsed.as_secs_f64()),
-            rss: process::resident(&self.root, pid)?,
+            rss: resident(&self.root, pid)?,
             regions: watch.rated(),
             cost: watch.cost,
             mappings,
@@ -148,16 +163,21 @@ impl Tracker for PageWalk {
         let (mappings, regions) = self.look_once(target, &mut cost)?;
         Ok(Heat {
             pid: target.pid(),
-            tracker: self.name(),
+            tracker: NAME,
             meaning: Meaning::Walked,
             window: Nanos(0),
             busy_cpus: None,
-            rss: process::resident(&self.root, target.pid())?,
+            rss: resident(&self.root, target.pid())?,
             mappings,
             regions,
             cost,
         })
     }
+}
+
+/// Resident memory.
+fn resident(root: &Root, pid: u32) -> Result<Bytes, ObserveError> {
+    Ok(process::Status::read(root, pid)?.vm_rss)
 }
 
 /// Reads and accounts for the time.
@@ -167,9 +187,9 @@ fn timed_read(
     range: AddressRange,
     visit: impl FnMut(PageTable<'_>),
 ) -> Result<(), ObserveError> {
-    let started = clear::now();
+    let started = Instant::now();
     reader.read(range, visit)?;
-    cost.read.0 += clear::now().0 - started.0;
+    cost.read = cost.read + Nanos::from_duration(started.elapsed());
     cost.reads += 1;
     Ok(())
 }
@@ -187,7 +207,7 @@ struct Watch<'a> {
 impl Watch<'_> {
     /// Reads one batch at growing delays after it was cleared.
     fn follow(&mut self, batch: &[AddressRange], cleared: &Cleared, stop: &Stop) -> Result<(), ObserveError> {
-        self.cost.clear.0 += cleared.took.0;
+        self.cost.clear = self.cost.clear + cleared.took;
         self.cost.longest_stall = self.cost.longest_stall.max(cleared.longest_stall);
         let Some((first, last)) = batch.first().zip(batch.last()) else { return Ok(()) };
         let range = AddressRange { start: first.start.region(), end: last.end.region_up() };
@@ -234,7 +254,7 @@ impl Watch<'_> {
 
     /// Finds out what promoting each walked region would take.
     fn measure_growth(&mut self, frame_tables: &FrameTables) -> Result<(), ObserveError> {
-        let started = clear::now();
+        let started = Instant::now();
         let mut frames: Vec<Frame> = Vec::new();
         let mut growth = vec![Growth::default(); self.regions.len()];
         let mut failed = None;
@@ -259,7 +279,7 @@ impl Watch<'_> {
         for (region, growth) in self.regions.iter_mut().zip(growth) {
             region.growth = growth;
         }
-        self.cost.inspect.0 += clear::now().0 - started.0;
+        self.cost.inspect = self.cost.inspect + Nanos::from_duration(started.elapsed());
         failed.map_or(Ok(()), Err)
     }
 

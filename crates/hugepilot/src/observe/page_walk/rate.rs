@@ -42,7 +42,8 @@ fn telling_read(sightings: &[Sighting]) -> Option<usize> {
 /// those that were walked by the read that counts share the group's walks evenly.
 pub(super) fn share_among_huge(huge: &mut [(&mut Region, &[Sighting])]) {
     let reads = huge.iter().map(|(_, sightings)| sightings.len()).max().unwrap_or(0);
-    let pooled: Vec<Sighting> = (0..reads).map(|read| pool(huge.iter().filter_map(|(_, each)| each.get(read)))).collect();
+    let pooled: Vec<Sighting> =
+        (0..reads).map(|read| pool(huge.iter().filter_map(|(_, each)| each.get(read)))).collect();
     let Some(read) = telling_read(&pooled) else { return };
     let walks = walks_by(huge.len() as u32, pooled[read].walked) / pooled[read].delay.seconds();
     for (region, sightings) in huge.iter_mut().filter(|(_, sightings)| sightings[read].walked > 0) {

@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::os::fd::AsFd;
 
-use hugepilot_os::bpf::{Scope, TaskIterator};
+use hugepilot_os::bpf::TaskIterator;
 use hugepilot_os::memory::SharedView;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
@@ -22,7 +22,8 @@ const MAX_RECORDS: usize = 8192;
 const TABLE_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 32;
 const REQUEST_BYTES: usize = 48;
-const REPLY_BYTES: usize = 48;
+const REPLY_BYTES: usize = 56;
+const MAX_MAPPINGS: usize = 16384;
 const MAPPING_BYTES: usize = 24;
 
 // Intel SDM volume 3, "Paging": bits of a page-table entry.
@@ -38,6 +39,7 @@ pub(super) struct PageTableReader {
     replies: MapHandle,
     records: SharedView,
     tables: SharedView,
+    mappings: SharedView,
     /// Where the kernel maps physical memory.
     pub(super) layout: Layout,
 }
@@ -46,6 +48,7 @@ pub(super) struct PageTableReader {
 pub(super) struct AttachedReader<'a> {
     reader: &'a mut PageTableReader,
     tables: TaskIterator,
+    mappings: TaskIterator,
     pid: u32,
     mm: Option<u64>,
 }
@@ -85,6 +88,7 @@ struct Reply {
     mm: u64,
     pgd: u64,
     peeked: u64,
+    stack_pointer: u64,
     records: usize,
     failures: u32,
 }
@@ -116,6 +120,7 @@ impl PageTableReader {
             replies: map("replies")?,
             records: view("records", MAX_RECORDS * RECORD_BYTES)?,
             tables: view("tables", MAX_TABLES * TABLE_BYTES)?,
+            mappings: view("mappings", MAX_MAPPINGS * MAPPING_BYTES)?,
             layout: Layout::UNKNOWN,
             object,
         })
@@ -123,38 +128,13 @@ impl PageTableReader {
 
     /// Attaches to a process through one of its living threads.
     pub(super) fn attach(&mut self, pid: u32, tid: u32) -> Result<AttachedReader<'_>, ObserveError> {
-        let tables = self.attach_program("copy_page_tables", pid, Scope::Thread(tid))?;
-        Ok(AttachedReader { reader: self, tables, pid, mm: None })
-    }
-
-    fn attach_program(&self, name: &str, pid: u32, scope: Scope) -> Result<TaskIterator, ObserveError> {
-        let program = self.object.progs().find(|program| program.name() == name);
-        let program = program.expect("bpf/page_walk.bpf.c defines the program");
-        TaskIterator::attach(program.as_fd(), scope).map_err(|source| ObserveError::Attach { pid, source })
-    }
-
-    /// The flags of every mapping of the process, ascending.
-    pub(super) fn mapping_flags(&self, pid: u32, tid: u32) -> Result<Vec<MappingFlags>, ObserveError> {
-        let mapping = |record: &[u8]| MappingFlags {
-            range: AddressRange { start: Address(word(record, 0)), end: Address(word(record, 8)) },
-            flags: word(record, 16),
+        let attach = |name: &str| {
+            let program = self.object.progs().find(|program| program.name() == name);
+            let program = program.expect("bpf/page_walk.bpf.c defines the program");
+            TaskIterator::attach(program.as_fd(), tid).map_err(|source| ObserveError::Attach { pid, source })
         };
-        let bytes = self.listing("list_mapping_flags", pid, Scope::Thread(tid))?;
-        Ok(bytes.chunks_exact(MAPPING_BYTES).map(mapping).collect())
-    }
-
-    /// Where the stack pointer of each thread stood when it last entered the kernel.
-    pub(super) fn stack_pointers(&self, pid: u32) -> Result<Vec<Address>, ObserveError> {
-        let bytes = self.listing("list_stack_pointers", pid, Scope::Process(pid))?;
-        Ok(bytes.chunks_exact(8).map(|record| Address(word(record, 0))).collect())
-    }
-
-    /// Everything that one run of a listing program writes.
-    fn listing(&self, name: &str, pid: u32, scope: Scope) -> Result<Vec<u8>, ObserveError> {
-        let mut bytes = Vec::new();
-        let run = self.attach_program(name, pid, scope)?.open();
-        run.and_then(|mut run| run.read_to_end(&mut bytes)).map_err(|source| ObserveError::Read { pid, source })?;
-        Ok(bytes)
+        let (tables, mappings) = (attach("copy_page_tables")?, attach("list_mappings")?);
+        Ok(AttachedReader { reader: self, tables, mappings, pid, mm: None })
     }
 }
 
@@ -169,7 +149,7 @@ impl AttachedReader<'_> {
     ) -> Result<(), ObserveError> {
         let mut rest = range;
         while !rest.is_empty() {
-            let reply = self.run(&Request { range: Some(rest), peek: 0 })?;
+            let reply = self.run(&self.tables, &Request { range: Some(rest), peek: 0 })?;
             if *self.mm.get_or_insert(reply.mm) != reply.mm {
                 return Err(ObserveError::Exec { pid: self.pid });
             }
@@ -177,7 +157,7 @@ impl AttachedReader<'_> {
                 tracing::debug!(pid = self.pid, failures = reply.failures, "page tables freed while they were read");
             }
             let tables = self.reader.tables.bytes();
-            for record in self.reader.records.bytes().chunks_exact(RECORD_BYTES).take(reply.records) {
+            for record in self.reader.records.bytes().chunks_exact(RECORD_BYTES).take(reply.records.min(MAX_RECORDS)) {
                 visit(decode(record, tables));
             }
             rest.start = Address(reply.next.max(rest.start.0 + BASE_PAGE));
@@ -185,14 +165,38 @@ impl AttachedReader<'_> {
         Ok(())
     }
 
+    /// The flags of every mapping of the process, ascending.
+    pub(super) fn mapping_flags(&mut self, range: AddressRange) -> Result<Vec<MappingFlags>, ObserveError> {
+        let mut found = Vec::new();
+        let mut rest = range;
+        loop {
+            let reply = self.run(&self.mappings, &Request { range: Some(rest), peek: 0 })?;
+            let listed = reply.records.min(MAX_MAPPINGS);
+            let records = self.reader.mappings.bytes().chunks_exact(MAPPING_BYTES).take(listed);
+            found.extend(records.map(|record| MappingFlags {
+                range: AddressRange { start: Address(word(record, 0)), end: Address(word(record, 8)) },
+                flags: word(record, 16),
+            }));
+            if listed < MAX_MAPPINGS {
+                return Ok(found);
+            }
+            rest.start = Address(reply.next);
+        }
+    }
+
+    /// Where the thread's stack pointer stood when it last entered the kernel.
+    pub(super) fn stack_pointer(&mut self) -> Result<Address, ObserveError> {
+        Ok(Address(self.run(&self.tables, &Request::default())?.stack_pointer))
+    }
+
     /// The kernel's address of the process's top-level page table.
     pub(super) fn top_level_table(&mut self) -> Result<u64, ObserveError> {
-        Ok(self.run(&Request::default())?.pgd)
+        Ok(self.run(&self.tables, &Request::default())?.pgd)
     }
 
     /// The 8 bytes at a kernel address; 0 where nothing can be read.
     pub(super) fn peek(&mut self, address: u64) -> Result<u64, ObserveError> {
-        Ok(self.run(&Request { range: None, peek: address })?.peeked)
+        Ok(self.run(&self.tables, &Request { range: None, peek: address })?.peeked)
     }
 
     /// Reads from now on with another layout.
@@ -200,7 +204,7 @@ impl AttachedReader<'_> {
         self.reader.layout = layout;
     }
 
-    fn run(&mut self, request: &Request) -> Result<Reply, ObserveError> {
+    fn run(&self, program: &TaskIterator, request: &Request) -> Result<Reply, ObserveError> {
         let error = |source| ObserveError::Read { pid: self.pid, source };
         let zero = 0u32.to_ne_bytes();
         let update = |map: &MapHandle, value: &[u8]| {
@@ -208,7 +212,7 @@ impl AttachedReader<'_> {
         };
         update(&self.reader.requests, &encode(request, &self.reader.layout))?;
         update(&self.reader.replies, &[0; REPLY_BYTES])?;
-        self.tables.open().and_then(|mut run| run.read(&mut [0; 8])).map_err(error)?;
+        program.open().and_then(|mut run| run.read(&mut [0; 8])).map_err(error)?;
         let reply = self.reader.replies.lookup(&zero, MapFlags::ANY).map_err(|e| error(std::io::Error::other(e)))?;
         let reply = decode_reply(&reply.expect("an array map holds every index"));
         if reply.mm == 0 { Err(ObserveError::Exited { pid: self.pid }) } else { Ok(reply) }
@@ -296,8 +300,9 @@ fn decode_reply(bytes: &[u8]) -> Reply {
         mm: word(bytes, 8),
         pgd: word(bytes, 16),
         peeked: word(bytes, 24),
-        records: (half_word(bytes, 32) as usize).min(MAX_RECORDS),
-        failures: half_word(bytes, 40),
+        stack_pointer: word(bytes, 32),
+        records: half_word(bytes, 40) as usize,
+        failures: half_word(bytes, 48),
     }
 }
 

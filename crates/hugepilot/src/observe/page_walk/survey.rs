@@ -119,10 +119,8 @@ pub(super) fn spans(regions: &[Region], mappings: &[Mapping]) -> Vec<AddressRang
             mapping += 1;
         }
         for mapping in mappings[mapping..].iter().take_while(|mapping| mapping.range.start < range.end) {
-            let part = AddressRange {
-                start: range.start.max(mapping.range.start),
-                end: range.end.min(mapping.range.end),
-            };
+            let part =
+                AddressRange { start: range.start.max(mapping.range.start), end: range.end.min(mapping.range.end) };
             match spans.last_mut() {
                 // Grow the last span only within its mapping.
                 Some(last) if last.end == part.start && part.start != mapping.range.start => last.end = part.end,

@@ -1,0 +1,114 @@
+//! A process under the pilot: held by file descriptor, and checked for what hugepilot can do for it.
+//!
+//! Owns: opening a process and refusing those that cannot be helped, with the reason. Never touches: its memory.
+
+use std::io;
+
+use hugepilot_os::PidFd;
+
+use crate::kernel::process::{self, Status};
+use crate::kernel::{KernelError, Root};
+use crate::observe::ObserveError;
+
+/// A process that can be observed.
+#[derive(Debug)]
+pub struct Target {
+    handle: PidFd,
+    root: Root,
+    /// The process's name, at most 15 characters.
+    pub name: String,
+    /// Clock ticks after boot at which it started; with the pid it names the process for good.
+    pub start_time: u64,
+    /// Whether it may have huge pages: false after `prctl(PR_SET_THP_DISABLE)`; None where the kernel does not say.
+    pub huge_pages_enabled: Option<bool>,
+}
+
+/// Why a process cannot be a target.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum TargetError {
+    #[error(
+        "no process {pid} here: it has ended, or it runs in another pid namespace (inside a container, use the id that the \
+         host gives it: `ps -e` on the host)"
+    )]
+    NoSuchProcess { pid: u32 },
+    #[error("{tid} is a thread of process {pid}, not a process; use {pid}")]
+    Thread { tid: u32, pid: u32 },
+    #[error("process {pid} ({name}) is a kernel thread: it has no memory of its own to put on huge pages")]
+    KernelThread { pid: u32, name: String },
+    #[error("process {pid} is hugepilot itself; give the id of the program to be observed")]
+    Itself { pid: u32 },
+    #[error("process {pid} ({name}) has ended and only waits for its parent to take note (a zombie)")]
+    Zombie { pid: u32, name: String },
+    #[error(
+        "process {pid} ({name}) is a 32-bit program; hugepilot works on 64-bit programs only, because a 32-bit address space \
+         is too small to gain"
+    )]
+    ThirtyTwoBit { pid: u32, name: String },
+    #[error(
+        "process {pid} ({name}) runs a virtual machine (KVM): its page walks happen in the guest's own tables, which the \
+         host's page tables do not show. Run hugepilot inside the guest instead"
+    )]
+    VirtualMachine { pid: u32, name: String },
+    #[error("cannot open process {pid}: {source}")]
+    Open { pid: u32, source: io::Error },
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl Target {
+    /// Opens a process and checks that it can be observed.
+    pub fn open(pid: u32) -> Result<Self, TargetError> {
+        let root = Root::host();
+        if pid == std::process::id() {
+            return Err(TargetError::Itself { pid });
+        }
+        let handle = PidFd::open(pid).map_err(|source| not_opened(&root, pid, source))?;
+        let status = Status::read(&root, pid).map_err(|error| gone(pid, error))?;
+        let name = status.name.clone();
+        if status.is_zombie() {
+            return Err(TargetError::Zombie { pid, name });
+        }
+        if status.kernel_thread {
+            return Err(TargetError::KernelThread { pid, name });
+        }
+        if process::is_32_bit(&root, pid) == Some(true) {
+            return Err(TargetError::ThirtyTwoBit { pid, name });
+        }
+        if process::holds_kvm(&root, pid).map_err(|error| gone(pid, error))? {
+            return Err(TargetError::VirtualMachine { pid, name });
+        }
+        let start_time = process::start_time(&root, pid).map_err(|error| gone(pid, error))?;
+        Ok(Self { handle, root, name, start_time, huge_pages_enabled: status.thp_enabled })
+    }
+
+    /// The process id, in this pid namespace.
+    pub fn pid(&self) -> u32 {
+        self.handle.pid()
+    }
+
+    /// The process, held by file descriptor.
+    pub fn handle(&self) -> &PidFd {
+        &self.handle
+    }
+
+    /// A thread that still runs: the main thread may have ended before the others.
+    pub(crate) fn living_thread(&self) -> Result<u32, ObserveError> {
+        let pid = self.pid();
+        let threads = process::threads(&self.root, pid)?;
+        let lives = |thread: &&u32| Status::read(&self.root, **thread).is_ok_and(|status| !status.is_zombie());
+        threads.iter().find(lives).copied().ok_or(ObserveError::Exited { pid })
+    }
+}
+
+fn not_opened(root: &Root, pid: u32, source: io::Error) -> TargetError {
+    match Status::read(root, pid) {
+        Ok(status) if status.tgid != pid => TargetError::Thread { tid: pid, pid: status.tgid },
+        Ok(_) => TargetError::Open { pid, source },
+        Err(_) => TargetError::NoSuchProcess { pid },
+    }
+}
+
+fn gone(pid: u32, error: KernelError) -> TargetError {
+    if error.is_gone() { TargetError::NoSuchProcess { pid } } else { TargetError::Kernel(error) }
+}
