@@ -7,4 +7,5 @@
 pub mod act;
 pub mod decide;
 pub mod observe;
+pub mod report;
 pub mod units;
