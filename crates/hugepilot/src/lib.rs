@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod act;
+pub mod cli;
 pub mod decide;
 pub mod observe;
 pub mod report;

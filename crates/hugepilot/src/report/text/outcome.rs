@@ -130,15 +130,12 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
         let change = now.and_then(|now| relative(walks, now));
         rows.push(row("page walks", rate(walks), now.map(rate), change));
     }
-    let sizes: [(&str, fn(&Snapshot) -> Bytes); 3] = [
-        ("resident", |snapshot| snapshot.rss),
-        ("on huge pages", |snapshot| snapshot.huge),
-        ("page tables", |snapshot| snapshot.page_tables),
-    ];
-    for (name, size) in sizes {
-        let (was, now) = (size(before), after.map(size));
+    let mut size_row = |name, was: Bytes, now: Option<Bytes>| {
         rows.push(row(name, was.to_string(), now.map(|now| now.to_string()), now.map(|now| grown(was, now))));
-    }
+    };
+    size_row("resident", before.rss, after.map(|after| after.rss));
+    size_row("on huge pages", before.huge, after.map(|after| after.huge));
+    size_row("page tables", before.page_tables, after.map(|after| after.page_tables));
     let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right), ("change", Side::Left)];
     let mut lines = table(&columns, &rows);
     if after.is_none() {

@@ -119,7 +119,7 @@ fn row(run: &[&Decision]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{heat_of, region};
+    use crate::decide::samples::{at, heat_of, region};
     use crate::decide::{GainPercent, Limits, decide};
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
@@ -145,6 +145,7 @@ mod tests {
         let text = plan(&PlanReport { plan: &plan_of_many, gain: None, expectation: None });
         assert!(text.lines().count() < 60, "{text}");
         assert!(text.contains("and 9,960 runs with fewer page walks; --json lists every region"), "{text}");
+        assert!(text.contains(&at(9_998).to_string()), "the hottest region is missing: {text}");
         assert!(text.contains("unknown: the process used no CPU time"), "{text}");
         let one_run = decide(&heat_of((0..10_000).map(|n| region(n, 0.0, 0)).collect()), &limits);
         assert_eq!(runs_table(&one_run).len(), 2);
