@@ -27,8 +27,9 @@ pub struct GainPercent {
     pub high: f64,
 }
 
-/// The largest share of CPU time that saved page walks are believed to take. More has been seen nowhere but under nested
-/// paging; beyond it the calibration does not fit the target (its walks overlap), and 1 / (1 − share) runs away.
+/// The largest share of CPU time that saved page walks are believed to take. Programs that do nothing but random reads
+/// were measured to save a third; beyond a half the calibration does not fit the target (its walks overlap), and
+/// f / (1 - f) runs away.
 const MAX_SAVED_SHARE: f64 = 0.5;
 
 /// Estimates what carrying out a plan gains, given the CPUs that the target keeps busy (`Heat::busy_cpus`).

@@ -29,8 +29,8 @@ impl Limits {
     /// What regions left out may cost: at most 0.5 % of the page walks, half of the 1 % by which a plan may fall short
     /// of promoting everything; the other half is room for what the tracker missed.
     pub const COVERAGE: f64 = 0.995;
-    /// A page walk until it is calibrated. Measured: 20 ns (page tables in the second-level cache) to 130 ns (in memory,
-    /// in a virtual machine); the low end of the middle, so that a doubtful region is kept.
+    /// A page walk until it is calibrated. Measured: 20 ns where walks overlap (independent random reads) to 130 ns where
+    /// each is waited for (dependent ones); near the low end, so that a doubtful region is kept.
     pub const WALK_COST: Nanos = Nanos(30);
     /// Moving one region. Measured: 0.45 ms at best, 1 to 5 ms where memory must be cleared or fetched first.
     pub const COLLAPSE_COST: Nanos = Nanos(2_000_000);
