@@ -1,13 +1,18 @@
 //! hugepilot watches which memory a running program really walks page tables for, and puts exactly that memory on huge
 //! pages, while it runs, without changing the program or the kernel.
 //!
-//! Data flows one way: [`observe`] → [`decide`] → [`act`].
+//! Data flows one way: [`observe`] → [`decide`] → [`act`]; [`pilot`] is the loop, [`cli`] and [`report`] are edges.
 #![forbid(unsafe_code)]
 
 pub mod act;
+pub mod calibrate;
+pub mod cli;
 pub mod decide;
+pub mod doctor;
 pub mod kernel;
 pub mod observe;
+pub mod pilot;
+pub mod report;
 pub mod stop;
 pub mod target;
 pub mod units;

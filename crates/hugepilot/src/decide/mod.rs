@@ -1,8 +1,16 @@
 //! Decide: which regions should be on huge pages, and why?
 //!
-//! Owns: limits, plans and the pure function from heat to plan. Never touches: the system; it imports units and heat,
-//! nothing else, and the same input gives the same plan.
+//! Owns: limits, plans, the pure function from heat to plan, and the estimate of what a plan gains. Never touches: the
+//! system; it imports units and heat, nothing else, and the same input gives the same plan.
 
+mod choose;
+mod estimate;
+mod limits;
 mod plan;
+#[cfg(test)]
+pub(crate) mod samples;
 
-pub use plan::{Decision, Limits, Plan, Reason, Verdict};
+pub use choose::decide;
+pub use estimate::{GainPercent, WalkCost, expected_gain};
+pub use limits::Limits;
+pub use plan::{Decision, Plan, Reason, Verdict};

@@ -1,28 +1,9 @@
 //! The plan: one decision a region, each with its reason.
 
-use crate::observe::heat::{Meaning, Obstacle};
-use crate::units::{Address, Bytes, Nanos};
+use std::collections::BTreeMap;
 
-/// What a plan may spend, and what must pay.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Memory growth allowed, summed over the plan.
-    pub max_growth: Bytes,
-    /// Memory that may be on huge pages after the plan, what is huge already included; None for no limit.
-    pub max_huge: Option<Bytes>,
-    /// Stop once the regions taken (and those huge already) account for this share of all page walks.
-    pub coverage: f64,
-    /// What one page walk costs, for weighing.
-    pub walk_cost: Nanos,
-    /// What moving one region to a huge page costs, for weighing.
-    pub collapse_cost: Nanos,
-    /// A region pays if it saves its `collapse_cost` within this time.
-    pub payback: Nanos,
-    /// Nothing is promoted unless page walks take at least this share of the CPU time that the target uses.
-    pub min_walk_share: f64,
-    /// Promote regions that hold pages shared by fork, merged by KSM or lazily freed as well.
-    pub include_shared: bool,
-}
+use crate::observe::heat::{Meaning, Obstacle};
+use crate::units::{Address, Bytes};
 
 /// One decision for each region of the heat.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +15,8 @@ pub struct Plan {
     /// Every region, promotions first in the order in which they should be carried out (most benefit per cost first),
     /// then the others by address.
     pub decisions: Vec<Decision>,
-    /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each; None if the target used
-    /// no CPU time or it could not be told.
+    /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each and 1 at most; None if the
+    /// target used no CPU time or it could not be told.
     pub walk_share: Option<f64>,
 }
 
@@ -88,4 +69,30 @@ pub enum Reason {
     Shared,
     /// Kept: holds lazily freed pages, which promoting would bring back.
     LazilyFreed,
+}
+
+impl Plan {
+    /// The regions to promote, in the order in which they should be carried out.
+    pub fn promotions(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().filter(|decision| decision.verdict == Verdict::Promote)
+    }
+
+    /// How many regions there are of each reason.
+    pub fn counts(&self) -> BTreeMap<Reason, u64> {
+        let mut counts = BTreeMap::new();
+        for decision in &self.decisions {
+            *counts.entry(decision.reason).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Memory that carrying the plan out takes.
+    pub fn growth(&self) -> Bytes {
+        self.promotions().map(|decision| decision.growth).sum()
+    }
+
+    /// Page walks a second of the regions to promote; a huge page saves nearly all of them.
+    pub fn walks_saved_per_second(&self) -> f64 {
+        self.promotions().map(|decision| decision.walks_per_second).sum()
+    }
 }

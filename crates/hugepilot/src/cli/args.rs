@@ -1,0 +1,339 @@
+//! Arguments, parsed purely: nothing here looks at the system.
+//!
+//! Owns: every option, its default and its help. Never touches: what a command does with them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::decide::Limits;
+use crate::units::{Bytes, Nanos, SizeOrShare};
+
+const EXAMPLES: &str = "\
+Examples:
+  hugepilot heat 4242                  where does process 4242 walk page tables?
+  hugepilot promote 4242               put the memory where that pays on huge pages
+  hugepilot run -- memcached -m 4096   start a program and pilot it while it runs
+  hugepilot doctor                     what is missing on this machine?
+
+Sizes are written 512M, 2G or 1%, times 500ms, 1s or 2m. Exit status: 0 done, 1 error, 2 wrong usage.";
+
+const HEAT_EXAMPLES: &str = "\
+Examples:
+  hugepilot heat 4242                  watch for one second
+  hugepilot heat $(pgrep -o memcached) --window 10s
+  hugepilot heat 4242 --json | jq '.regions | max_by(.walks_per_second)'";
+
+const PROMOTE_EXAMPLES: &str = "\
+Examples:
+  hugepilot promote 4242 --dry-run     the plan, with a reason for each region
+  hugepilot promote 4242               act at once
+  hugepilot promote 4242 --max-growth 0 --max-huge 2G
+  hugepilot promote 4242 --gentle      for programs with tight response times";
+
+const GIVE_BACK_EXAMPLES: &str = "\
+Examples:
+  hugepilot give-back 4242             undo what promote did
+  hugepilot give-back 4242 --all       split every huge page of the process";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  hugepilot run -- memcached -m 4096
+  hugepilot run --gentle --max-huge 8G -- java -jar server.jar
+  hugepilot run --summary-json summary.json -- ./simulation input.dat
+
+Signals and the exit status are passed through.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  hugepilot doctor
+  hugepilot doctor --json | jq '.checks'";
+
+/// Finds the memory a running program walks page tables for and puts it on huge pages.
+#[derive(Clone, Debug, Parser, PartialEq)]
+#[command(name = "hugepilot", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Clone, Debug, PartialEq, Subcommand)]
+pub enum Command {
+    /// Show where a process walks page tables; change nothing
+    #[command(after_help = HEAT_EXAMPLES)]
+    Heat(HeatArgs),
+    /// Observe a process once and put the memory that pays on huge pages
+    #[command(after_help = PROMOTE_EXAMPLES)]
+    Promote(PromoteArgs),
+    /// Undo a promotion: split huge pages and free their empty base pages
+    #[command(after_help = GIVE_BACK_EXAMPLES)]
+    GiveBack(GiveBackArgs),
+    /// Start a program and pilot it while it runs
+    #[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...")]
+    Run(RunArgs),
+    /// Check what this machine offers, and say how to mend what is missing
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+}
+
+/// `hugepilot heat`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct HeatArgs {
+    /// Process to watch
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub pid: u32,
+    /// How to watch it.
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// Print JSON with every region
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `hugepilot promote`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct PromoteArgs {
+    /// Process to promote
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub pid: u32,
+    /// Print the plan with its reasons and the expected gain; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to watch it.
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// What may be spent.
+    #[command(flatten)]
+    pub spend: SpendOptions,
+    /// How fast to act.
+    #[command(flatten)]
+    pub pace: PaceOptions,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `hugepilot give-back`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct GiveBackArgs {
+    /// Process whose huge pages to split
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub pid: u32,
+    /// Split every huge page of the process, not only those that promote made
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `hugepilot run`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct RunArgs {
+    /// How to watch it.
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// What may be spent.
+    #[command(flatten)]
+    pub spend: SpendOptions,
+    /// How fast to act.
+    #[command(flatten)]
+    pub pace: PaceOptions,
+    /// Write the summary to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub summary_json: Option<PathBuf>,
+    /// Program to run, and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// `hugepilot doctor`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a process is watched.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct WatchOptions {
+    /// How long to watch, 10ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_window)]
+    pub window: Nanos,
+    /// Accept stalls of the program above 50 ms while watching, for exact page walks above 3 GiB
+    #[arg(long)]
+    pub allow_stall: bool,
+}
+
+/// What a promotion may spend.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct SpendOptions {
+    /// Memory growth allowed: a size, or a share of resident memory
+    #[arg(long, value_name = "SIZE", default_value_t = Limits::MAX_GROWTH)]
+    pub max_growth: SizeOrShare,
+    /// Most memory on huge pages, what is huge already included [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub max_huge: Option<Bytes>,
+    /// Also promote memory that is shared by fork, merged by KSM or lazily freed; it grows memory
+    #[arg(long)]
+    pub include_shared: bool,
+}
+
+/// How fast to act.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct PaceOptions {
+    /// As fast as possible: over in seconds, with response times up meanwhile [default]
+    #[arg(long, conflicts_with = "gentle")]
+    pub fast: bool,
+    /// Spend at most 0.5 % of the time promoting: slow, with response times nearly unchanged
+    #[arg(long)]
+    pub gentle: bool,
+}
+
+impl SpendOptions {
+    /// The limits that these options mean for a process with this much resident memory.
+    pub fn limits(&self, rss: Bytes) -> Limits {
+        Limits { include_shared: self.include_shared, ..Limits::for_process(rss, self.max_growth, self.max_huge) }
+    }
+}
+
+/// The shortest window: below it there is no time for the reads.
+const MIN_WINDOW: Nanos = Nanos(10_000_000);
+/// The longest window: nothing new is seen after the first reads, so more is a slip of the pen.
+const MAX_WINDOW: Nanos = Nanos(3_600_000_000_000);
+
+fn parse_window(text: &str) -> Result<Nanos, String> {
+    let window = parse_time(text)
+        .ok_or_else(|| format!("'{text}' is not a time: write a number with ms, s, m or h, such as 500ms"))?;
+    if (MIN_WINDOW..=MAX_WINDOW).contains(&window) {
+        Ok(window)
+    } else {
+        Err(format!("'{text}' is out of range: write a time from 10ms to 1h"))
+    }
+}
+
+/// Accepts `500ms`, `1s`, `1.5s`, `2m`, `1h`; a bare number could be anything and is refused.
+fn parse_time(text: &str) -> Option<Nanos> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(digits);
+    let nanos = match unit {
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" => 60e9,
+        "h" => 3600e9,
+        _ => return None,
+    };
+    // The cast saturates, which the range check of the caller then refuses.
+    Some(Nanos((number.parse::<f64>().ok()? * nanos) as u64))
+}
+
+fn parse_pid(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err(format!("'{text}' is not a process id: write a number, such as 4242 (pgrep NAME finds it)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| cli.command)
+    }
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read_and_bounded() {
+        for (text, nanos) in
+            [("10ms", 10_000_000), ("500ms", 500_000_000), ("1s", 1_000_000_000), ("1.5s", 1_500_000_000)]
+        {
+            assert_eq!(parse_window(text), Ok(Nanos(nanos)), "{text}");
+        }
+        assert_eq!((parse_window("2m"), parse_window("1h")), (Ok(Nanos(120_000_000_000)), Ok(MAX_WINDOW)));
+        for text in ["9ms", "61m", "0s", "99999999999999999999h"] {
+            assert!(parse_window(text).unwrap_err().starts_with(&format!("'{text}' is out of range")), "{text}");
+        }
+        for text in ["", "1", "s", "1 s", "-1s", "1.2.3s", "1us", "1e3s", "infs"] {
+            assert!(parse_window(text).unwrap_err().starts_with(&format!("'{text}' is not a time")), "{text}");
+        }
+    }
+
+    #[test]
+    fn process_ids_are_positive_numbers() {
+        assert_eq!(parse_pid("4242"), Ok(4242));
+        for text in ["0", "-1", "memcached", "", "4294967296", "1.0"] {
+            assert!(parse_pid(text).unwrap_err().contains("write a number, such as 4242"), "{text}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_limits() {
+        let Ok(Command::Promote(args)) = parse("hugepilot promote 7") else { panic!("not a promotion") };
+        assert_eq!((args.pid, args.watch.window), (7, Nanos(1_000_000_000)));
+        let default = Limits::for_process(Bytes(1000), Limits::MAX_GROWTH, None);
+        assert_eq!(args.spend.limits(Bytes(1000)), default);
+        let flags = [args.dry_run, args.json, args.watch.allow_stall, args.pace.fast, args.pace.gentle];
+        assert_eq!(flags, [false; 5]);
+    }
+
+    #[test]
+    fn every_option_arrives() {
+        let line = "hugepilot promote 7 --dry-run --json --window 2m --allow-stall --max-growth 5% --max-huge 2G \
+                    --include-shared --gentle";
+        let Ok(Command::Promote(args)) = parse(line) else { panic!("not a promotion") };
+        assert_eq!(args.watch, WatchOptions { window: Nanos(120_000_000_000), allow_stall: true });
+        let limits = args.spend.limits(Bytes(1000));
+        assert_eq!(
+            (limits.max_growth, limits.max_huge, limits.include_shared),
+            (Bytes(50), Some(Bytes(2 << 30)), true)
+        );
+        assert_eq!([args.dry_run, args.json, args.pace.gentle, args.pace.fast], [true, true, true, false]);
+        let Ok(Command::GiveBack(args)) = parse("hugepilot give-back 7 --all --json") else {
+            panic!("not giving back")
+        };
+        assert_eq!(args, GiveBackArgs { pid: 7, all: true, json: true });
+        assert_eq!(parse("hugepilot doctor --json").unwrap(), Command::Doctor(DoctorArgs { json: true }));
+    }
+
+    #[test]
+    fn the_program_keeps_its_own_options() {
+        for line in ["hugepilot run --fast -- prog --json -x", "hugepilot run --fast prog --json -x"] {
+            let Ok(Command::Run(args)) = parse(line) else { panic!("{line}") };
+            assert_eq!((args.pace.fast, args.command), (true, ["prog", "--json", "-x"].map(OsString::from).to_vec()));
+        }
+        let Ok(Command::Run(args)) = parse("hugepilot run --summary-json out.json -- -prog") else {
+            panic!("not a run")
+        };
+        assert_eq!((args.summary_json, args.command), (Some("out.json".into()), vec!["-prog".into()]));
+    }
+
+    #[test]
+    fn wrong_usage_exits_with_2() {
+        let wrong = [
+            "hugepilot",
+            "hugepilot heat",
+            "hugepilot heat memcached",
+            "hugepilot heat 7 --window 1",
+            "hugepilot promote 7 --fast --gentle",
+            "hugepilot promote 7 --max-growth lots",
+            "hugepilot run",
+            "hugepilot run --",
+            "hugepilot run --gently prog",
+            "hugepilot melt 7",
+        ];
+        for line in wrong {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Reports for programs: JSON on one line, ended by a line break.
+//!
+//! Names carry their unit last; bytes and nanoseconds, addresses as numbers. Fields may be added; `version` changes
+//! when one is renamed, removed or means something else.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::words::{meaning_name, obstacle_name, reason_name, refusal_name};
+use super::{GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
+use crate::act::Outcome;
+use crate::decide::{Decision, Verdict};
+use crate::observe::heat::{Heat, Region};
+use crate::units::{Address, Bytes, Nanos};
+
+/// The version that every document carries.
+pub const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct HeatDocument {
+    version: u32,
+    pid: u32,
+    tracker: &'static str,
+    meaning: &'static str,
+    window_ns: Nanos,
+    busy_cpus: Option<f64>,
+    rss_bytes: Bytes,
+    pages_present: u64,
+    pages_walked: u64,
+    walks_per_second: f64,
+    huge_bytes: Bytes,
+    cost: CostFields,
+    regions: Vec<RegionFields>,
+}
+
+#[derive(Serialize)]
+struct CostFields {
+    clear_ns: Nanos,
+    longest_stall_ns: Nanos,
+    read_ns: Nanos,
+    reads: u32,
+}
+
+#[derive(Serialize)]
+struct RegionFields {
+    start: Address,
+    pages_present: usize,
+    pages_walked: usize,
+    huge: bool,
+    walks_per_second: f64,
+    growth_bytes: Bytes,
+    obstacle: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct PlanDocument {
+    version: u32,
+    pid: u32,
+    dry_run: bool,
+    meaning: &'static str,
+    walk_share: Option<f64>,
+    walks_saved_per_second: f64,
+    growth_bytes: Bytes,
+    expected_gain_percent: Option<GainFields>,
+    expected_seconds: Option<f64>,
+    expected_longest_stall_ns: Option<Nanos>,
+    decisions: Vec<DecisionFields>,
+}
+
+#[derive(Serialize)]
+struct GainFields {
+    low: f64,
+    high: f64,
+}
+
+#[derive(Serialize)]
+struct DecisionFields {
+    start: Address,
+    verdict: &'static str,
+    reason: &'static str,
+    walks_per_second: f64,
+    growth_bytes: Bytes,
+}
+
+/// What an action did, shared by every document that reports one.
+#[derive(Serialize)]
+struct OutcomeFields {
+    tried: u64,
+    applied: u64,
+    refused: Vec<RefusalFields>,
+    not_reached: u64,
+    busy_ns: Nanos,
+    longest_step_ns: Nanos,
+}
+
+#[derive(Serialize)]
+struct RefusalFields {
+    start: Address,
+    reason: &'static str,
+    errno: i32,
+}
+
+/// Two moments, shared by every document that has them. Null where nobody looked.
+#[derive(Serialize)]
+struct BeforeAndAfter {
+    rss_before_bytes: Option<Bytes>,
+    rss_after_bytes: Option<Bytes>,
+    huge_before_bytes: Option<Bytes>,
+    huge_after_bytes: Option<Bytes>,
+    page_tables_before_bytes: Option<Bytes>,
+    page_tables_after_bytes: Option<Bytes>,
+    walks_before_per_second: Option<f64>,
+    walks_after_per_second: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct PromoteDocument {
+    version: u32,
+    pid: u32,
+    meaning: &'static str,
+    #[serde(flatten)]
+    outcome: OutcomeFields,
+    #[serde(flatten)]
+    moments: BeforeAndAfter,
+    reasons: BTreeMap<&'static str, u64>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct GiveBackDocument {
+    version: u32,
+    pid: u32,
+    #[serde(flatten)]
+    outcome: OutcomeFields,
+    #[serde(flatten)]
+    moments: BeforeAndAfter,
+    frees_empty_pages: Option<bool>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct RunDocument<'a> {
+    version: u32,
+    command: &'a [String],
+    exit_status: Option<i32>,
+    signal: Option<i32>,
+    rounds: u32,
+    #[serde(flatten)]
+    outcome: OutcomeFields,
+    #[serde(flatten)]
+    moments: BeforeAndAfter,
+    growth_bytes: Bytes,
+    pilot_cpu_ns: Nanos,
+    seconds: f64,
+}
+
+/// The heat, each region listed.
+pub fn heat(heat: &Heat) -> String {
+    line(&HeatDocument {
+        version: VERSION,
+        pid: heat.pid,
+        tracker: heat.tracker,
+        meaning: meaning_name(heat.meaning),
+        window_ns: heat.window,
+        busy_cpus: heat.busy_cpus,
+        rss_bytes: heat.rss,
+        pages_present: heat.pages_present().0,
+        pages_walked: heat.pages_walked().0,
+        walks_per_second: heat.walks_per_second(),
+        huge_bytes: heat.huge_bytes(),
+        cost: CostFields {
+            clear_ns: heat.cost.clear,
+            longest_stall_ns: heat.cost.longest_stall,
+            read_ns: heat.cost.read,
+            reads: heat.cost.reads,
+        },
+        regions: heat.regions.iter().map(region_fields).collect(),
+    })
+}
+
+/// The dry run, each decision listed.
+pub fn plan(report: &PlanReport) -> String {
+    let plan = report.plan;
+    line(&PlanDocument {
+        version: VERSION,
+        pid: plan.pid,
+        dry_run: true,
+        meaning: meaning_name(plan.meaning),
+        walk_share: plan.walk_share,
+        walks_saved_per_second: plan.walks_saved_per_second(),
+        growth_bytes: plan.growth(),
+        expected_gain_percent: report.gain.map(|gain| GainFields { low: gain.low, high: gain.high }),
+        expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
+        expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
+        decisions: plan.decisions.iter().map(decision_fields).collect(),
+    })
+}
+
+/// The promotion, each refused region listed.
+pub fn promote(report: &PromoteReport) -> String {
+    let counts = report.plan.counts();
+    line(&PromoteDocument {
+        version: VERSION,
+        pid: report.plan.pid,
+        meaning: meaning_name(report.plan.meaning),
+        outcome: outcome_fields(report.outcome),
+        moments: moments(Some(report.before), report.after),
+        reasons: counts.into_iter().map(|(reason, regions)| (reason_name(reason), regions)).collect(),
+        seconds: report.elapsed.seconds(),
+    })
+}
+
+/// What was given back.
+pub fn give_back(report: &GiveBackReport) -> String {
+    line(&GiveBackDocument {
+        version: VERSION,
+        pid: report.pid,
+        outcome: outcome_fields(report.outcome),
+        moments: moments(Some(report.before), report.after),
+        frees_empty_pages: report.frees_empty_pages,
+        seconds: report.outcome.elapsed.seconds(),
+    })
+}
+
+/// The summary of a run.
+pub fn run(report: &RunReport) -> String {
+    line(&RunDocument {
+        version: VERSION,
+        command: report.command,
+        exit_status: report.exit_status,
+        signal: report.signal,
+        rounds: report.rounds,
+        outcome: outcome_fields(report.outcome),
+        moments: moments(report.before, report.after),
+        growth_bytes: report.growth,
+        pilot_cpu_ns: report.pilot,
+        seconds: report.elapsed.seconds(),
+    })
+}
+
+fn line(document: &impl Serialize) -> String {
+    serde_json::to_string(document).expect("documents have string keys only and cannot fail") + "\n"
+}
+
+fn region_fields(region: &Region) -> RegionFields {
+    RegionFields {
+        start: region.start,
+        pages_present: region.present.len(),
+        pages_walked: region.walked.len(),
+        huge: region.huge,
+        walks_per_second: region.walks_per_second,
+        growth_bytes: region.growth.bytes(),
+        obstacle: region.obstacle.map(obstacle_name),
+    }
+}
+
+fn decision_fields(decision: &Decision) -> DecisionFields {
+    DecisionFields {
+        start: decision.start,
+        verdict: match decision.verdict {
+            Verdict::Promote => "promote",
+            Verdict::Keep => "keep",
+        },
+        reason: reason_name(decision.reason),
+        walks_per_second: decision.walks_per_second,
+        growth_bytes: decision.growth,
+    }
+}
+
+fn outcome_fields(outcome: &Outcome) -> OutcomeFields {
+    let refused = outcome.refused.iter().map(|refusal| RefusalFields {
+        start: refusal.start,
+        reason: refusal_name(refusal.reason),
+        errno: refusal.errno,
+    });
+    OutcomeFields {
+        tried: outcome.tried,
+        applied: outcome.applied,
+        refused: refused.collect(),
+        not_reached: outcome.not_reached,
+        busy_ns: outcome.busy,
+        longest_step_ns: outcome.longest,
+    }
+}
+
+fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> BeforeAndAfter {
+    BeforeAndAfter {
+        rss_before_bytes: before.map(|snapshot| snapshot.rss),
+        rss_after_bytes: after.map(|snapshot| snapshot.rss),
+        huge_before_bytes: before.map(|snapshot| snapshot.huge),
+        huge_after_bytes: after.map(|snapshot| snapshot.huge),
+        page_tables_before_bytes: before.map(|snapshot| snapshot.page_tables),
+        page_tables_after_bytes: after.map(|snapshot| snapshot.page_tables),
+        walks_before_per_second: before.and_then(|snapshot| snapshot.walks_per_second),
+        walks_after_per_second: after.and_then(|snapshot| snapshot.walks_per_second),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::GainPercent;
+    use crate::report::Expectation;
+    use crate::report::samples::{AFTER, BEFORE, mixed_heat, mixed_plan, outcome};
+
+    /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
+    fn pretty(document: &str) -> String {
+        assert_eq!(document.find('\n'), Some(document.len() - 1));
+        let value: serde_json::Value = serde_json::from_str(document).expect("valid JSON");
+        assert_eq!(value["version"], 1);
+        serde_json::to_string_pretty(&value).unwrap()
+    }
+
+    #[test]
+    fn a_heat_has_its_fields() {
+        let mut heat_of_two = mixed_heat();
+        heat_of_two.regions.drain(..7);
+        insta::assert_snapshot!(pretty(&heat(&heat_of_two)));
+    }
+
+    #[test]
+    fn a_plan_has_its_fields() {
+        let mut plan_of_three = mixed_plan();
+        plan_of_three.decisions.drain(1..7);
+        let gain = Some(GainPercent { low: 5.0, high: 25.0 });
+        let expectation = Some(Expectation {
+            regions: 1,
+            growth: Bytes(0),
+            elapsed: Nanos(5_000_000),
+            longest_stall: Nanos(5_000_000),
+        });
+        insta::assert_snapshot!(pretty(&plan(&PlanReport { plan: &plan_of_three, gain, expectation })));
+    }
+
+    #[test]
+    fn a_promotion_has_its_fields() {
+        let (plan, outcome) = (mixed_plan(), outcome());
+        let report = PromoteReport {
+            plan: &plan,
+            outcome: &outcome,
+            before: BEFORE,
+            after: Some(AFTER),
+            elapsed: Nanos(1_500_000_000),
+        };
+        insta::assert_snapshot!(pretty(&promote(&report)));
+        let gone = promote(&PromoteReport { after: None, ..report });
+        assert!(
+            gone.contains(r#""rss_after_bytes":null"#) && gone.contains(r#""walks_after_per_second":null"#),
+            "{gone}"
+        );
+    }
+
+    #[test]
+    fn giving_back_has_its_fields() {
+        let outcome = outcome();
+        let report =
+            GiveBackReport { pid: 4242, outcome: &outcome, before: AFTER, after: None, frees_empty_pages: Some(true) };
+        insta::assert_snapshot!(pretty(&give_back(&report)));
+    }
+
+    #[test]
+    fn a_run_has_its_fields() {
+        let outcome = outcome();
+        let report = RunReport {
+            command: &["memcached".to_owned(), "-m".to_owned()],
+            exit_status: None,
+            signal: Some(15),
+            rounds: 3,
+            outcome: &outcome,
+            growth: Bytes(4096),
+            before: Some(BEFORE),
+            after: Some(AFTER),
+            pilot: Nanos(5),
+            elapsed: Nanos(500_000_000),
+        };
+        insta::assert_snapshot!(pretty(&run(&report)));
+    }
+}

@@ -1,0 +1,117 @@
+//! Report: what was seen, planned and done, for people and for programs.
+//!
+//! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
+//! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
+
+pub mod heatmap;
+pub mod json;
+mod table;
+pub mod text;
+mod words;
+
+use crate::act::Outcome;
+use crate::decide::{GainPercent, Plan};
+use crate::observe::Heat;
+use crate::units::{Bytes, Nanos};
+
+/// One moment of a process, for before and after.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Page walks a second; None where nobody looked.
+    pub walks_per_second: Option<f64>,
+    /// Resident memory (`VmRSS`).
+    pub rss: Bytes,
+    /// Memory on huge pages, hugetlb included.
+    pub huge: Bytes,
+    /// Memory that the process's page tables take (`VmPTE`).
+    pub page_tables: Bytes,
+}
+
+impl Snapshot {
+    /// What a heat saw; page tables are counted elsewhere.
+    pub fn of(heat: &Heat, page_tables: Bytes) -> Self {
+        Self { walks_per_second: Some(heat.walks_per_second()), rss: heat.rss, huge: heat.huge_bytes(), page_tables }
+    }
+}
+
+/// What to expect of carrying a plan out, from one measured collapse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expectation {
+    /// Regions to promote.
+    pub regions: u64,
+    /// Memory that takes.
+    pub growth: Bytes,
+    /// Wall time for all of them, at the pace chosen.
+    pub elapsed: Nanos,
+    /// The longest that the target will have to wait for one region.
+    pub longest_stall: Nanos,
+}
+
+/// A dry run: what would be done, and why.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanReport<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The speed it should gain; None if that cannot be told.
+    pub gain: Option<GainPercent>,
+    /// What carrying it out would take; None if nothing was measured.
+    pub expectation: Option<Expectation>,
+}
+
+/// A promotion: what was done, and what it changed.
+#[derive(Clone, Copy, Debug)]
+pub struct PromoteReport<'a> {
+    /// The plan that was carried out.
+    pub plan: &'a Plan,
+    /// What came of it.
+    pub outcome: &'a Outcome,
+    /// The process before.
+    pub before: Snapshot,
+    /// The process afterwards; None if it ended meanwhile.
+    pub after: Option<Snapshot>,
+    /// Wall time of the whole command, both observations included.
+    pub elapsed: Nanos,
+}
+
+/// Huge pages given back.
+#[derive(Clone, Copy, Debug)]
+pub struct GiveBackReport<'a> {
+    /// The process.
+    pub pid: u32,
+    /// What came of splitting.
+    pub outcome: &'a Outcome,
+    /// The process before.
+    pub before: Snapshot,
+    /// The process afterwards; None if it ended meanwhile.
+    pub after: Option<Snapshot>,
+    /// Whether this kernel frees the empty base pages of a huge page that it splits; None if no probe could tell.
+    pub frees_empty_pages: Option<bool>,
+}
+
+/// A program run under the pilot.
+#[derive(Clone, Copy, Debug)]
+pub struct RunReport<'a> {
+    /// The command and its arguments, as given.
+    pub command: &'a [String],
+    /// Exit status of the command; None if a signal ended it.
+    pub exit_status: Option<i32>,
+    /// The signal that ended the command; None if it exited.
+    pub signal: Option<i32>,
+    /// How often the pilot observed and decided.
+    pub rounds: u32,
+    /// What came of all rounds together.
+    pub outcome: &'a Outcome,
+    /// Memory growth that the promotions took.
+    pub growth: Bytes,
+    /// The first round's view; None if the program ended before it.
+    pub before: Option<Snapshot>,
+    /// The last round's view.
+    pub after: Option<Snapshot>,
+    /// CPU time spent by the pilot, promotions included.
+    pub pilot: Nanos,
+    /// Wall time of the program.
+    pub elapsed: Nanos,
+}
+
+#[cfg(test)]
+mod samples;

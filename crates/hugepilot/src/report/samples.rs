@@ -1,0 +1,67 @@
+//! Plans and outcomes for tests.
+
+use super::Snapshot;
+use crate::act::{Outcome, Refusal, RefusalReason};
+use crate::decide::samples::{at, heat_of, huge, region};
+use crate::decide::{Limits, Plan, decide};
+use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region};
+use crate::units::{AddressRange, Bytes, Nanos, SizeOrShare};
+
+/// Before and after a promotion.
+pub(super) const BEFORE: Snapshot =
+    Snapshot { walks_per_second: Some(12.5e6), rss: Bytes(3 << 30), huge: Bytes(2 << 20), page_tables: Bytes(6 << 20) };
+pub(super) const AFTER: Snapshot = Snapshot {
+    walks_per_second: Some(125e3),
+    rss: Bytes((3 << 30) + (1 << 20)),
+    huge: Bytes(3 << 30),
+    page_tables: Bytes(60 << 10),
+};
+
+/// A heat with a region of nearly every kind, in three mappings, of which one went away.
+pub(super) fn mixed_heat() -> Heat {
+    let second = |region| Region { mapping: Some(1), ..region };
+    let mut heat = heat_of(vec![
+        region(0, 2e6, 0),
+        region(1, 1e6, 1),
+        region(2, 0.0, 511),
+        region(3, 0.0, 0),
+        huge(4, 10.0),
+        second(region(8, 5e3, 400)),
+        second(Region { growth: Growth { shared_by_fork: 9, ..Growth::default() }, ..region(9, 4e3, 0) }),
+        second(Region { obstacle: Some(Obstacle::Split), ..region(10, 1e3, 3) }),
+        Region { mapping: None, ..region(20, 1.0, 510) },
+    ]);
+    heat.mappings[0].range.end = at(5);
+    heat.mappings.push(Mapping {
+        range: AddressRange { start: at(8), end: at(11) },
+        name: String::new(),
+        obstacle: None,
+        shared: false,
+    });
+    heat
+}
+
+/// What is decided on it when 1 MiB of growth is allowed.
+pub(super) fn mixed_plan() -> Plan {
+    let heat = mixed_heat();
+    let limits = Limits::for_process(heat.rss, SizeOrShare::Size(Bytes(1 << 20)), None);
+    decide(&heat, &Limits { coverage: 1.0, ..limits })
+}
+
+/// Two regions applied, three refused, one not reached.
+pub(super) fn outcome() -> Outcome {
+    let refused = |number, reason, errno| Refusal { start: at(number), reason, errno };
+    Outcome {
+        tried: 5,
+        applied: 2,
+        refused: vec![
+            refused(0, RefusalReason::NoContiguousMemory, 12),
+            refused(1, RefusalReason::NotEligible, 22),
+            refused(2, RefusalReason::NoContiguousMemory, 12),
+        ],
+        not_reached: 1,
+        busy: Nanos(9_000_000),
+        longest: Nanos(4_000_000),
+        elapsed: Nanos(11_000_000),
+    }
+}

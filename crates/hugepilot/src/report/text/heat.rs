@@ -1,0 +1,153 @@
+//! The heat of a process: totals, the hottest mappings, the map of regions.
+
+use std::collections::BTreeMap;
+
+use super::joined;
+use crate::observe::heat::{Heat, Region};
+use crate::report::heatmap::{Canvas, heat_map};
+use crate::report::table::{Side, table};
+use crate::report::words::{count, count_of, meaning, percent, printable, rate};
+use crate::units::{Bytes, HUGE_PAGE, Pages};
+
+/// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
+const HOTTEST: usize = 10;
+/// Characters of a mapping's name that are shown.
+const NAME_LIMIT: usize = 48;
+
+/// The heat summary.
+pub fn heat(heat: &Heat, canvas: Canvas) -> String {
+    let mut lines = totals(heat);
+    if heat.regions.is_empty() {
+        lines.push("no memory of the process is present".to_owned());
+        return joined(lines);
+    }
+    lines.push(String::new());
+    lines.extend(hottest_mappings(heat));
+    lines.push(String::new());
+    joined(lines) + &heat_map(&heat.regions, canvas)
+}
+
+fn totals(heat: &Heat) -> Vec<String> {
+    let (present, walked) = (heat.pages_present(), heat.pages_walked());
+    let share = percent(walked.0 as f64, present.0 as f64);
+    let cost = &heat.cost;
+    let busy = heat.busy_cpus.map_or("unknown".to_owned(), |cpus| format!("{cpus:.2} CPUs"));
+    vec![
+        format!("process {}, watched for {} by {}", heat.pid, heat.window, heat.tracker),
+        format!("  page walks   {}", rate(heat.walks_per_second())),
+        format!("  present      {} ({} pages)", present.bytes(), count(present.0)),
+        format!("  walked       {} ({} pages, {share} of those present)", walked.bytes(), count(walked.0)),
+        format!("  huge pages   {}", heat.huge_bytes()),
+        format!("  busy         {busy}"),
+        format!(
+            "  observing    cleared in {} (longest stall {}), read {} in {}",
+            cost.clear,
+            cost.longest_stall,
+            count_of(cost.reads.into(), "time"),
+            cost.read
+        ),
+        format!("  {}", meaning(heat.meaning)),
+    ]
+}
+
+/// What the regions of one mapping add up to.
+#[derive(Default)]
+struct Total {
+    walks_per_second: f64,
+    present: Pages,
+    walked: Pages,
+    huge: Bytes,
+}
+
+impl Total {
+    fn add(&mut self, region: &Region) {
+        self.walks_per_second += region.walks_per_second;
+        self.present.0 += region.present.len() as u64;
+        self.walked.0 += region.walked.len() as u64;
+        self.huge += Bytes(if region.huge { HUGE_PAGE } else { 0 });
+    }
+}
+
+fn hottest_mappings(heat: &Heat) -> Vec<String> {
+    let mut totals: BTreeMap<Option<usize>, Total> = BTreeMap::new();
+    for region in &heat.regions {
+        totals.entry(region.mapping).or_default().add(region);
+    }
+    let mut totals: Vec<_> = totals.into_iter().collect();
+    totals.sort_by(|(_, left), (_, right)| right.walks_per_second.total_cmp(&left.walks_per_second));
+
+    let all = heat.walks_per_second();
+    let rows: Vec<_> = totals.iter().take(HOTTEST).map(|(mapping, total)| row(heat, *mapping, total, all)).collect();
+    let columns = [
+        ("walks", Side::Right),
+        ("share", Side::Right),
+        ("present", Side::Right),
+        ("walked", Side::Right),
+        ("huge", Side::Right),
+        ("start", Side::Right),
+        ("mapping", Side::Left),
+    ];
+    let mut lines = table(&columns, &rows);
+    if totals.len() > HOTTEST {
+        lines.push(format!("and {} with fewer page walks", count_of((totals.len() - HOTTEST) as u64, "mapping")));
+    }
+    lines
+}
+
+fn row(heat: &Heat, mapping: Option<usize>, total: &Total, all: f64) -> Vec<String> {
+    let mapping = mapping.and_then(|index| heat.mappings.get(index));
+    let (start, name) = match mapping {
+        None => ("-".to_owned(), "(went away)".to_owned()),
+        Some(mapping) if mapping.name.is_empty() => (mapping.range.start.to_string(), "(anonymous)".to_owned()),
+        Some(mapping) => (mapping.range.start.to_string(), printable(&mapping.name, NAME_LIMIT)),
+    };
+    vec![
+        rate(total.walks_per_second),
+        percent(total.walks_per_second, all),
+        total.present.bytes().to_string(),
+        total.walked.bytes().to_string(),
+        total.huge.to_string(),
+        start,
+        name,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::heat_of;
+    use crate::observe::heat::Meaning;
+    use crate::report::samples::mixed_heat;
+
+    const PLAIN: Canvas = Canvas { width: 60, color: false };
+
+    #[test]
+    fn a_heat_reads_from_totals_to_regions() {
+        insta::assert_snapshot!(heat(&mixed_heat(), PLAIN));
+    }
+
+    #[test]
+    fn accessed_bits_are_said_to_be_an_upper_bound() {
+        let text = heat(&Heat { meaning: Meaning::Accessed, ..mixed_heat() }, PLAIN);
+        assert!(text.contains("bits mean accessed: page walks are at most this. The TLB was flushed"), "{text}");
+        assert!(!heat(&mixed_heat(), PLAIN).contains("accessed:"));
+    }
+
+    #[test]
+    fn only_the_hottest_mappings_are_listed() {
+        let mut heat_of_many = heat_of((0..14).map(|n| crate::decide::samples::region(n, n as f64, 0)).collect());
+        for (index, region) in heat_of_many.regions.iter_mut().enumerate() {
+            region.mapping = Some(index);
+        }
+        let lines = hottest_mappings(&heat_of_many);
+        assert_eq!(lines.len(), 12);
+        assert!(lines[1].trim_start().starts_with("13.0 /s  14.3 %"), "{lines:#?}");
+        assert_eq!(lines[11], "and 4 mappings with fewer page walks");
+    }
+
+    #[test]
+    fn an_empty_process_says_so() {
+        let text = heat(&heat_of(Vec::new()), PLAIN);
+        assert!(text.ends_with("no memory of the process is present\n"), "{text}");
+    }
+}

@@ -1,0 +1,14 @@
+//! Reports for people: plain text, one function a report. Each ends with a line break.
+
+mod heat;
+mod outcome;
+mod plan;
+
+pub use heat::heat;
+pub use outcome::{expectation, give_back, promote, run};
+pub use plan::plan;
+
+/// Lines as one text, each ended by a line break.
+fn joined(lines: Vec<String>) -> String {
+    lines.into_iter().map(|line| line + "\n").collect()
+}

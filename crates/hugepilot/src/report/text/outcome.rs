@@ -1,0 +1,216 @@
+//! What came of acting: before, after, and what the kernel refused.
+
+use std::collections::BTreeMap;
+
+use super::{joined, plan};
+use crate::act::{Outcome, RefusalReason};
+use crate::report::table::{Side, table};
+use crate::report::words::{count, count_of, percent, rate, refusal};
+use crate::report::{Expectation, GiveBackReport, PromoteReport, RunReport, Snapshot};
+use crate::units::Bytes;
+
+/// What to expect, said before acting.
+pub fn expectation(expectation: &Expectation) -> String {
+    joined(vec![expected(expectation)])
+}
+
+pub(super) fn expected(expectation: &Expectation) -> String {
+    format!(
+        "expect {}, {} of growth, about {}, no stall longer than about {} (from one measured collapse)",
+        count_of(expectation.regions, "region"),
+        expectation.growth,
+        expectation.elapsed,
+        expectation.longest_stall
+    )
+}
+
+/// The promotion: tried, applied and refused, then before and after.
+pub fn promote(report: &PromoteReport) -> String {
+    let outcome = report.outcome;
+    let mut lines = account(report.plan.pid, "promoted", outcome);
+    lines.extend(before_and_after(&report.before, report.after.as_ref()));
+    lines.push(String::new());
+    lines.extend(plan::by_reason(report.plan));
+    lines.push(format!(
+        "took {} in all, {} of it promoting; longest step {}",
+        report.elapsed, outcome.elapsed, outcome.longest
+    ));
+    joined(lines)
+}
+
+/// What was given back.
+pub fn give_back(report: &GiveBackReport) -> String {
+    let mut lines = account(report.pid, "split", report.outcome);
+    lines.extend(before_and_after(&report.before, report.after.as_ref()));
+    match report.frees_empty_pages {
+        Some(true) => {}
+        Some(false) => lines.push(
+            "this kernel splits huge pages but frees none of their empty base pages: their growth stays until the \
+             program frees it; limit it when promoting (--max-growth)"
+                .to_owned(),
+        ),
+        None => lines.push("it could not be told whether this kernel frees the empty base pages".to_owned()),
+    }
+    joined(lines)
+}
+
+/// The short summary of a run, each line marked as ours because the program's own output stands around it. Of the
+/// refusals only the commonest is told; JSON has all.
+pub fn run(report: &RunReport) -> String {
+    let outcome = report.outcome;
+    let walks = |snapshot: &Option<Snapshot>| {
+        snapshot.and_then(|snapshot| snapshot.walks_per_second).map_or("unknown".to_owned(), rate)
+    };
+    let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
+    let refused = match outcome.refused.len() {
+        0 => String::new(),
+        refused => format!(", {} refused", count(refused as u64)),
+    };
+    let share = percent(report.pilot.seconds(), report.elapsed.seconds());
+    let mut lines = match report.before {
+        None => vec!["the program ended before it could be observed".to_owned()],
+        Some(_) => vec![
+            format!("page walks {} before, {} after", walks(&report.before), walks(&report.after)),
+            format!("{huge} on huge pages, {} promoted{refused}", count_of(outcome.applied, "region")),
+            format!("memory grown by {}", report.growth),
+        ],
+    };
+    lines.extend(refusals(outcome).into_iter().next().into_iter().flatten());
+    lines.push(format!(
+        "ran {}; the pilot used {} of CPU time ({share}) in {}",
+        report.elapsed,
+        report.pilot,
+        count_of(report.rounds.into(), "round")
+    ));
+    lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+}
+
+/// Refusals grouped by reason and errno, most regions first, each group as a line that says why and one that says what
+/// to do next.
+fn refusals(outcome: &Outcome) -> Vec<[String; 2]> {
+    let mut groups: BTreeMap<(RefusalReason, i32), u64> = BTreeMap::new();
+    for refused in &outcome.refused {
+        *groups.entry((refused.reason, refused.errno)).or_default() += 1;
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|&(_, regions)| std::cmp::Reverse(regions));
+    let lines = groups.into_iter().map(|((reason, errno), regions)| {
+        let (why, next_step) = refusal(reason);
+        let regions = count_of(regions, "region");
+        [format!("{regions} refused: {why} (errno {errno})"), format!("next step: {next_step}")]
+    });
+    lines.collect()
+}
+
+/// What was tried: the tally, every refusal, and what was not reached.
+fn account(pid: u32, done: &str, outcome: &Outcome) -> Vec<String> {
+    let mut lines = vec![format!(
+        "process {pid}: {} tried, {} {done} ({}), {} refused",
+        count_of(outcome.tried, "region"),
+        count(outcome.applied),
+        outcome.applied_bytes(),
+        count(outcome.refused.len() as u64)
+    )];
+    for [why, next_step] in refusals(outcome) {
+        lines.push(format!("  {why}"));
+        lines.push(format!("    {next_step}"));
+    }
+    if outcome.not_reached > 0 {
+        let regions = count_of(outcome.not_reached, "region");
+        lines.push(format!("  {regions} not reached: interrupted, or the process ended; run again to go on"));
+    }
+    lines.push(String::new());
+    lines
+}
+
+fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> {
+    let mut rows = Vec::new();
+    if let Some(walks) = before.walks_per_second {
+        let now = after.and_then(|after| after.walks_per_second);
+        let change = now.and_then(|now| relative(walks, now));
+        rows.push(row("page walks", rate(walks), now.map(rate), change));
+    }
+    let mut size_row = |name, was: Bytes, now: Option<Bytes>| {
+        rows.push(row(name, was.to_string(), now.map(|now| now.to_string()), now.map(|now| grown(was, now))));
+    };
+    size_row("resident", before.rss, after.map(|after| after.rss));
+    size_row("on huge pages", before.huge, after.map(|after| after.huge));
+    size_row("page tables", before.page_tables, after.map(|after| after.page_tables));
+    let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right), ("change", Side::Left)];
+    let mut lines = table(&columns, &rows);
+    if after.is_none() {
+        lines.push("the process ended before it could be observed again".to_owned());
+    }
+    lines
+}
+
+fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> Vec<String> {
+    let known = |cell: Option<String>| cell.unwrap_or("-".to_owned());
+    vec![name.to_owned(), before, known(after), known(change)]
+}
+
+/// The difference in size, and in percent where that reads well.
+fn grown(before: Bytes, after: Bytes) -> String {
+    let (sign, difference) = if after < before { ('-', before - after) } else { ('+', after - before) };
+    let percent = relative(before.0 as f64, after.0 as f64).map_or(String::new(), |change| format!(" ({change})"));
+    format!("{sign}{difference}{percent}")
+}
+
+/// The change in percent; None from nothing, and from so little that the percentage says nothing.
+fn relative(before: f64, after: f64) -> Option<String> {
+    let change = 100.0 * (after - before) / before;
+    (change.abs() < 1000.0).then(|| format!("{change:+.2} %"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
+    use crate::units::Nanos;
+
+    #[test]
+    fn a_promotion_shows_before_and_after_and_every_refusal() {
+        let (plan, outcome) = (mixed_plan(), outcome());
+        let report = PromoteReport {
+            plan: &plan,
+            outcome: &outcome,
+            before: BEFORE,
+            after: Some(AFTER),
+            elapsed: Nanos(2_300_000_000),
+        };
+        insta::assert_snapshot!(promote(&report));
+        let gone = promote(&PromoteReport { after: None, ..report });
+        assert!(gone.contains("the process ended before it could be observed again"), "{gone}");
+    }
+
+    #[test]
+    fn giving_back_says_what_the_kernel_cannot_free() {
+        let outcome = Outcome { refused: Vec::new(), not_reached: 0, ..outcome() };
+        let before = Snapshot { walks_per_second: None, ..AFTER };
+        let after = Some(Snapshot { walks_per_second: None, ..BEFORE });
+        let report = GiveBackReport { pid: 4242, outcome: &outcome, before, after, frees_empty_pages: Some(false) };
+        insta::assert_snapshot!(give_back(&report));
+        assert!(!give_back(&GiveBackReport { frees_empty_pages: Some(true), ..report }).contains("this kernel"));
+        assert!(give_back(&GiveBackReport { frees_empty_pages: None, ..report }).contains("could not be told"));
+    }
+
+    #[test]
+    fn a_run_ends_with_a_few_lines() {
+        let outcome = outcome();
+        let report = RunReport {
+            command: &[],
+            exit_status: Some(0),
+            signal: None,
+            rounds: 3,
+            outcome: &outcome,
+            growth: Bytes(12 << 10),
+            before: Some(BEFORE),
+            after: Some(AFTER),
+            pilot: Nanos(1_200_000_000),
+            elapsed: Nanos(60_000_000_000),
+        };
+        insta::assert_snapshot!(run(&report));
+        let short = run(&RunReport { before: None, after: None, outcome: &Outcome::default(), ..report });
+        assert!(short.starts_with("hugepilot: the program ended before it could be observed\n"), "{short}");
+    }
+}

@@ -1,0 +1,160 @@
+//! A plan before it is carried out: what would be done, and why.
+
+use super::{joined, outcome};
+use crate::decide::{Decision, Plan, Verdict};
+use crate::report::PlanReport;
+use crate::report::table::{Side, table};
+use crate::report::words::{count, count_of, meaning, rate, reason};
+use crate::units::{Address, Bytes, HUGE_PAGE};
+
+/// Runs of regions listed; what is left out adds up to little, and JSON has it.
+const MAX_RUNS: usize = 40;
+
+/// The dry run: expectations, regions by reason, then runs of adjacent regions that share a reason.
+pub fn plan(report: &PlanReport) -> String {
+    let plan = report.plan;
+    let promoted = plan.promotions().count() as u64;
+    let mut lines = vec![
+        format!(
+            "process {}: would promote {} of {} ({}), growing memory by {}",
+            plan.pid,
+            count(promoted),
+            count_of(plan.decisions.len() as u64, "region"),
+            Bytes(promoted * HUGE_PAGE),
+            plan.growth()
+        ),
+        format!("  page walks saved  {}{}", rate(plan.walks_saved_per_second()), walk_share(plan)),
+        format!("  expected gain     {}", gain(report)),
+        format!("  {}", meaning(plan.meaning)),
+    ];
+    if let Some(expectation) = &report.expectation {
+        lines.push(format!("  {}", outcome::expected(expectation)));
+    }
+    lines.push(String::new());
+    lines.extend(by_reason(plan));
+    lines.push(String::new());
+    lines.extend(runs_table(plan));
+    lines.push("nothing was changed: this was a dry run".to_owned());
+    joined(lines)
+}
+
+fn walk_share(plan: &Plan) -> String {
+    plan.walk_share.map_or(String::new(), |share| {
+        format!("; all page walks take about {:.2} % of its CPU time today", 100.0 * share)
+    })
+}
+
+fn gain(report: &PlanReport) -> String {
+    report.gain.map_or("unknown: the process used no CPU time while it was watched".to_owned(), |gain| {
+        format!("{:.1} to {:.1} % of speed, an estimate (page walks saved × the cost of a walk)", gain.low, gain.high)
+    })
+}
+
+/// How many regions there are of each reason, one line each.
+pub(super) fn by_reason(plan: &Plan) -> Vec<String> {
+    let rows = plan.counts().into_iter().map(|(why, regions)| {
+        let promoted = plan.decisions.iter().any(|decision| decision.reason == why && is_promoted(decision));
+        vec![if promoted { "promote" } else { "keep" }.to_owned(), count(regions), reason(why).to_owned()]
+    });
+    table(&[("", Side::Left), ("regions", Side::Right), ("reason", Side::Left)], &rows.collect::<Vec<_>>())
+}
+
+fn is_promoted(decision: &Decision) -> bool {
+    decision.verdict == Verdict::Promote
+}
+
+fn runs_table(plan: &Plan) -> Vec<String> {
+    let mut by_address: Vec<_> = plan.decisions.iter().collect();
+    by_address.sort_by_key(|decision| decision.start);
+    let all: Vec<_> = by_address.chunk_by(|left, right| continues(left, right)).collect();
+    let shown = hottest_runs(&all);
+
+    let columns = [
+        ("start", Side::Right),
+        ("regions", Side::Right),
+        ("walks", Side::Right),
+        ("growth", Side::Right),
+        ("decision", Side::Left),
+        ("reason", Side::Left),
+    ];
+    let mut lines = table(&columns, &shown.iter().map(|run| row(run)).collect::<Vec<_>>());
+    let left_out = all.len() - shown.len();
+    if left_out > 0 {
+        lines
+            .push(format!("and {} with fewer page walks; --json lists every region", count_of(left_out as u64, "run")));
+    }
+    lines
+}
+
+/// Whether a region follows right after another, with the same decision.
+fn continues(left: &Decision, right: &Decision) -> bool {
+    left.reason == right.reason && Address(left.start.0.saturating_add(HUGE_PAGE)) == right.start
+}
+
+/// The runs with most page walks, at most `MAX_RUNS`, by address.
+fn hottest_runs<'a>(all: &[&'a [&'a Decision]]) -> Vec<&'a [&'a Decision]> {
+    let mut runs = all.to_vec();
+    runs.sort_by(|left, right| walks(right).total_cmp(&walks(left)));
+    runs.truncate(MAX_RUNS);
+    runs.sort_by_key(|run| run[0].start);
+    runs
+}
+
+fn walks(run: &[&Decision]) -> f64 {
+    run.iter().map(|decision| decision.walks_per_second).sum()
+}
+
+fn row(run: &[&Decision]) -> Vec<String> {
+    let growth: Bytes = run.iter().map(|decision| decision.growth).sum();
+    vec![
+        run[0].start.to_string(),
+        count(run.len() as u64),
+        rate(walks(run)),
+        growth.to_string(),
+        if is_promoted(run[0]) { "promote" } else { "keep" }.to_owned(),
+        reason(run[0].reason).to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::{at, heat_of, region};
+    use crate::decide::{GainPercent, Limits, decide};
+    use crate::report::Expectation;
+    use crate::report::samples::mixed_plan;
+    use crate::units::Nanos;
+
+    #[test]
+    fn a_dry_run_gives_a_reason_for_every_region() {
+        let gain = Some(GainPercent { low: 5.26, high: 33.3 });
+        let expectation = Some(Expectation {
+            regions: 2,
+            growth: Bytes(4096),
+            elapsed: Nanos(4_200_000),
+            longest_stall: Nanos(2_100_000),
+        });
+        insta::assert_snapshot!(plan(&PlanReport { plan: &mixed_plan(), gain, expectation }));
+    }
+
+    #[test]
+    fn ten_thousand_regions_stay_readable() {
+        let limits = Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None);
+        let regions = (0..10_000).map(|n| region(n, f64::from(u32::from(n % 2 == 0)) * (1e3 + n as f64), 0)).collect();
+        let plan_of_many = decide(&heat_of(regions), &limits);
+        let text = plan(&PlanReport { plan: &plan_of_many, gain: None, expectation: None });
+        assert!(text.lines().count() < 60, "{text}");
+        assert!(text.contains("and 9,960 runs with fewer page walks; --json lists every region"), "{text}");
+        assert!(text.contains(&at(9_998).to_string()), "the hottest region is missing: {text}");
+        assert!(text.contains("unknown: the process used no CPU time"), "{text}");
+        let one_run = decide(&heat_of((0..10_000).map(|n| region(n, 0.0, 0)).collect()), &limits);
+        assert_eq!(runs_table(&one_run).len(), 2);
+    }
+
+    #[test]
+    fn a_gap_ends_a_run() {
+        let limits = Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None);
+        let plan = decide(&heat_of(vec![region(0, 0.0, 0), region(1, 0.0, 0), region(3, 0.0, 0)]), &limits);
+        assert_eq!(runs_table(&plan).len(), 3);
+    }
+}

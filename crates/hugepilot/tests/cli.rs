@@ -1,0 +1,6 @@
+//! Help texts and usage errors, as the binary prints them. `TRYCMD=overwrite cargo test --test cli` renews them.
+
+#[test]
+fn help_and_usage_errors() {
+    trycmd::TestCases::new().case("tests/cli/*.trycmd");
+}
