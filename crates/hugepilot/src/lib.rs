@@ -6,6 +6,7 @@
 
 pub mod act;
 pub mod decide;
+pub mod doctor;
 pub mod kernel;
 pub mod observe;
 pub mod units;
