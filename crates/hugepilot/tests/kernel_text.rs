@@ -123,17 +123,3 @@ fn facts_are_complete() {
     let disabled: Vec<u32> = facts.thp_disabled.unwrap().iter().map(|process| process.pid).collect();
     assert_eq!(disabled, [633]);
 }
-
-#[test]
-fn the_doctors_table() {
-    for name in TREES {
-        let checks = doctor::check(&Facts::gather(&tree(name), able()));
-        insta::assert_snapshot!(format!("table-{name}"), doctor::render_table(&checks, 120));
-    }
-}
-
-#[test]
-fn the_doctors_json() {
-    let facts = Facts::gather(&tree("debian-6.12"), able());
-    insta::assert_snapshot!("json-debian-6.12", doctor::to_json(&doctor::check(&facts)).unwrap());
-}

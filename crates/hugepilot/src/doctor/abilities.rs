@@ -118,28 +118,31 @@ fn capabilities(facts: &Facts) -> Check {
     let lacking: Vec<&(Capability, &str)> = NEEDED.iter().filter(|(needed, _)| !held.permits(*needed)).collect();
     if lacking.is_empty() && !held.has(Capability::Kill) {
         let meaning = "Applications of other users cannot be told that memory of theirs is hot.";
-        return Check::warning(name, "CAP_KILL lacks", meaning).mended_by(more_rights(facts, held));
+        return Check::warning(name, "missing: CAP_KILL", meaning).mended_by(more_rights(facts, held));
     }
     if lacking.is_empty() {
         return Check::ok(name, "all that are needed", "Other users' processes can be watched and promoted.");
     }
     let names: Vec<&str> = lacking.iter().map(|(capability, _)| capability.name()).collect();
     let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
-    Check::missing(name, format!("missing: {}", names.join(", ")), format!("They are for {}.", uses.join("; ")))
+    Check::missing(name, format!("missing: {}", names.join(", ")), format!("Not possible: {}.", uses.join("; ")))
         .mended_by(more_rights(facts, held))
 }
 
 fn more_rights(facts: &Facts, held: Capabilities) -> Mend {
-    let all: Vec<Capability> = NEEDED.into_iter().map(|(capability, _)| capability).chain([Capability::Kill]).collect();
-    let lacking: Vec<Capability> = all.iter().copied().filter(|&needed| !held.permits(needed)).collect();
-    let unit = format!("AmbientCapabilities={} in the [Service] section of its unit", names(&all));
+    let needed = NEEDED.into_iter().map(|(capability, _)| capability).chain([Capability::Kill]);
+    let (all, lacking): (Vec<Capability>, Vec<Capability>) =
+        (needed.clone().collect(), needed.filter(|&capability| !held.permits(capability)).collect());
     match facts.uid {
-        // Root without them was stripped of them by whatever started it.
+        // Root lacks a capability only where whatever started it withheld it; a service of systemd's gets it back.
         Ok(0) => Mend::until_reboot(
-            format!("systemd-run --pty -p AmbientCapabilities='{}' hugepilot doctor", names(&lacking)),
-            unit,
+            "systemd-run --pty hugepilot doctor",
+            format!(
+                "CapabilityBoundingSet={} in its unit, or --privileged --pid=host for its container",
+                names(&lacking)
+            ),
         ),
-        _ => Mend::until_reboot("sudo hugepilot doctor", unit),
+        _ => Mend::until_reboot("sudo hugepilot doctor", format!("AmbientCapabilities={} in its unit", names(&all))),
     }
 }
 
@@ -212,7 +215,7 @@ fn damon(facts: &Facts) -> Check {
         Ok(Some(running)) => Check::ok(
             name,
             format!("in use by something else ({running} running)"),
-            "hugepilot leaves it alone. DAMON clears a few accessed bits too, so some walks may be seen late.",
+            "hugepilot leaves it alone. DAMON clears a few accessed bits too, so a few walks may be missed.",
         ),
         Err(ref error) => Check::unknown(name, error),
     }

@@ -19,8 +19,8 @@ pub fn render_table(checks: &[Check], width: usize) -> String {
     let mut table = String::new();
     for check in checks {
         let label = format!("{:<9}{:<names$}{:MARGIN$}", word(check.status), printable(&check.name), "");
-        let text = wrap(&check.finding, right).into_iter().chain(wrap(&check.meaning, right));
-        for (index, line) in text.chain(check.mend.iter().flat_map(mend_lines)).enumerate() {
+        let text = wrap(&format!("{}. {}", check.finding, check.meaning), right);
+        for (index, line) in text.into_iter().chain(check.mend.iter().flat_map(mend_lines)).enumerate() {
             let margin = if index == 0 { label.as_str() } else { "" };
             table.push_str(format!("{margin:<left$}{line}").trim_end());
             table.push('\n');
@@ -39,8 +39,8 @@ fn word(status: Status) -> &'static str {
 }
 
 fn mend_lines(mend: &Mend) -> Vec<String> {
-    let lasts = if mend.survives_reboot { "survives a reboot" } else { "until the next boot" };
-    let mut lines = vec![format!("mend ({lasts}): {}", mend.command)];
+    let lasts = if mend.survives_reboot { "for good" } else { "until a reboot" };
+    let mut lines = vec![format!("{lasts}: {}", printable(&mend.command))];
     lines.extend(mend.permanent.as_ref().map(|permanent| format!("for good: {permanent}")));
     lines
 }

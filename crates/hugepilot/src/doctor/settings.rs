@@ -35,18 +35,13 @@ fn enabled(thp: &Thp) -> Check {
     let (chosen, file) = effective(thp);
     match chosen {
         "always" => {
-            let command = Mend::write("madvise", &file);
-            let permanent = match file.ends_with("page/enabled") {
-                true => Some("boot parameter transparent_hugepage=madvise".to_owned()),
-                false => command.permanent,
-            };
             Check::warning(
                 name,
                 "always: every program gets them, used or not",
                 "hugepilot works, but the kernel fills huge pages that nobody walks: memory is wasted, and contiguous memory \
                  is gone when a hot region needs it. With madvise only programs that ask get them, and hugepilot adds the hot rest.",
             )
-            .mended_by(Mend { permanent, ..command })
+            .mended_by(Mend::write("madvise", &file))
         }
         "madvise" => Check::ok(
             name,
@@ -101,8 +96,9 @@ fn khugepaged(thp: &Thp) -> Check {
     let Khugepaged { pages_to_scan, sleep, collapsed, full_scans, max_unpopulated } = thp.khugepaged;
     let (chosen, _) = effective(thp);
     let found = format!(
-        "{collapsed} huge pages made in {full_scans} rounds, {} looked at every {sleep}, up to {} of 512 base pages filled in",
+        "{collapsed} huge pages made in {full_scans} rounds, {} looked at every {} s, up to {} of 512 base pages filled in",
         pages_to_scan.bytes(),
+        sleep.seconds(),
         max_unpopulated.0
     );
     match chosen {
@@ -122,7 +118,7 @@ fn khugepaged(thp: &Thp) -> Check {
 const SHOWN: usize = 8;
 
 fn disabled(facts: &Facts) -> Check {
-    let name = "processes without huge pages";
+    let name = "THP-disabled processes";
     let processes = match &facts.thp_disabled {
         Ok(processes) if processes.is_empty() => {
             return Check::ok(name, "none", "No process has ruled out huge pages for itself.");
