@@ -34,9 +34,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TEXT: &str = "00000000-00000fff : Reserved\n00001000-0009fbff : System RAM\n100000000-62fffffff : System RAM\n  \
-                        121000000-7ffffffff : Kernel code\n680000000-6bfffffff : Persistent Memory\n    680000000-6bfffffff : System RAM (kmem)\n\
-                        4000000000-40001fffff : PCI Bus 0000:00\n";
+    const TEXT: &str = "\
+00000000-00000fff : Reserved
+00001000-0009fbff : System RAM
+100000000-62fffffff : System RAM
+  121000000-7ffffffff : Kernel code
+680000000-6bfffffff : Persistent Memory
+  680000000-6bfffffff : System RAM (kmem)
+4000000000-40001fffff : PCI Bus 0000:00
+";
 
     #[test]
     fn the_last_memory_ends_the_map() {
