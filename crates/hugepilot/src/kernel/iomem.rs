@@ -13,9 +13,9 @@ pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
 pub fn parse(text: &str) -> Result<Option<u64>, Malformed> {
     let mut end = None;
     for (index, line) in text.lines().enumerate() {
-        // Lines further in are parts of one that was counted already; memory plugged in says "System RAM (kmem)".
+        // Memory plugged in later stands further in, below its device, as "System RAM (kmem)".
         let Some((range, name)) = line.split_once(" : ") else { continue };
-        if line.starts_with(' ') || !name.starts_with("System RAM") {
+        if !name.starts_with("System RAM") {
             continue;
         }
         let last = parse_last(range).ok_or_else(|| Malformed::new(index + 1, "a range such as '1000-9fbff'", line))?;
@@ -34,9 +34,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TEXT: &str = "00000000-00000fff : Reserved\n00001000-0009fbff : System RAM\n100000000-62fffffff : System RAM\n  \
-                        121000000-7ffffffff : Kernel code\n680000000-6bfffffff : System RAM (kmem)\n\
-                        4000000000-40001fffff : PCI Bus 0000:00\n";
+    const TEXT: &str = "\
+00000000-00000fff : Reserved
+00001000-0009fbff : System RAM
+100000000-62fffffff : System RAM
+  121000000-7ffffffff : Kernel code
+680000000-6bfffffff : Persistent Memory
+  680000000-6bfffffff : System RAM (kmem)
+4000000000-40001fffff : PCI Bus 0000:00
+";
 
     #[test]
     fn the_last_memory_ends_the_map() {

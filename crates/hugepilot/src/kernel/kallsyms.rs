@@ -24,7 +24,7 @@ pub fn find(mut text: impl BufRead, symbol: &str) -> io::Result<Option<u64>> {
         if io::Read::take(&mut text, LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
-        // A few bytes tell almost every other line apart; there are some 150,000.
+        // A few bytes tell almost every other line apart, of some 150,000; a module's symbols end in its name in brackets.
         if !line.trim_ascii_end().ends_with(symbol.as_bytes()) {
             continue;
         }
@@ -37,11 +37,11 @@ pub fn find(mut text: impl BufRead, symbol: &str) -> io::Result<Option<u64>> {
 /// The bound on a line: symbol names are at most 512 bytes (`KSYM_NAME_LEN`).
 const LINE: u64 = 1 << 10;
 
-/// `ffffffff81000000 T _stext`; a module's symbols have its name in brackets after them.
+/// `ffffffff81000000 T _stext`.
 fn parse_line(line: &str, symbol: &str) -> Option<u64> {
     let mut words = line.split_ascii_whitespace();
     let (address, _kind, name) = (words.next()?, words.next()?, words.next()?);
-    (name == symbol && words.next().is_none()).then(|| u64::from_str_radix(address, 16).ok())?
+    (name == symbol).then(|| u64::from_str_radix(address, 16).ok())?
 }
 
 #[cfg(test)]

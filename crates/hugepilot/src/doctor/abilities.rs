@@ -1,0 +1,230 @@
+//! Checks of what the kernel and our own rights allow.
+//!
+//! Owns: their words. Never touches: settings, memory.
+
+use super::{Check, Mend};
+use crate::kernel::capability::{Capabilities, Capability};
+use crate::kernel::lockdown::Lockdown;
+use crate::kernel::probe::{Ability, Facts};
+use crate::units::{BASE_PAGE, Bytes};
+
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    vec![
+        kernel(facts),
+        types(facts),
+        lockdown(facts),
+        capabilities(facts),
+        bpf(facts),
+        process_madvise(facts),
+        clear_refs(facts),
+        pagemap(facts),
+        page_flags(facts),
+        damon(facts),
+    ]
+}
+
+fn kernel(facts: &Facts) -> Check {
+    let release = match &facts.kernel_release {
+        Ok(release) => format!("Linux {release}"),
+        Err(error) => return Check::unknown("kernel", error),
+    };
+    let cpu = match &facts.cpu {
+        Ok(cpu) => format!(
+            ", {} levels of page tables{}",
+            if cpu.five_levels { "five" } else { "four" },
+            if cpu.virtual_machine { ", in a virtual machine" } else { "" }
+        ),
+        Err(_) => String::new(),
+    };
+    match facts.page_size {
+        Ok(Bytes(BASE_PAGE)) => Check::ok(
+            "kernel",
+            format!("{release}, base pages of {}{cpu}", Bytes(BASE_PAGE)),
+            "What it can do is tried below, not guessed from its version.",
+        ),
+        Ok(other) => Check::missing(
+            "kernel",
+            format!("{release}, base pages of {other}"),
+            "hugepilot knows x86-64 page tables only, with base pages of 4 KiB.",
+        ),
+        Err(ref error) => Check::unknown("kernel", error),
+    }
+}
+
+fn types(facts: &Facts) -> Check {
+    let name = "BTF";
+    match &facts.btf {
+        Ability::Yes => Check::ok(name, "/sys/kernel/btf/vmlinux is there", "BPF programs fit this kernel's types."),
+        Ability::No(why) => Check::missing(
+            name,
+            why,
+            "Page tables cannot be read without it. Stock kernels of Debian, Ubuntu and Fedora have it: boot one.",
+        ),
+        Ability::Unknown(why) => Check::unknown(name, why),
+    }
+}
+
+fn lockdown(facts: &Facts) -> Check {
+    let name = "lockdown";
+    let reads = "BPF programs may read the page tables.";
+    match facts.lockdown {
+        Ok(None) => Check::ok(name, "none, or not shown", reads),
+        Ok(Some(Lockdown::None)) => Check::ok(name, "none", reads),
+        Ok(Some(Lockdown::Integrity)) => Check::ok(name, "integrity", reads),
+        Ok(Some(Lockdown::Confidentiality)) => Check::missing(
+            name,
+            "confidentiality",
+            "The kernel refuses BPF programs that read its memory: page walks cannot be seen. It cannot be lowered while the system \
+             runs, only booted otherwise; integrity is fine.",
+        )
+        .mended_by(boot_with_integrity(facts)),
+        Err(ref error) => Check::unknown(name, error),
+    }
+}
+
+/// Only where the boot parameter asked for it can taking it away help; else the kernel was built so.
+fn boot_with_integrity(facts: &Facts) -> Option<Mend> {
+    let asked = facts.command_line.as_ref().is_ok_and(|line| line.contains("lockdown=confidentiality"));
+    asked.then(|| {
+        Mend::for_good(
+            "sed -i 's/lockdown=confidentiality/lockdown=integrity/' /etc/default/grub && update-grub && reboot",
+        )
+    })
+}
+
+/// Without these, part of the work cannot be done; each with that part.
+const NEEDED: [(Capability, &str); 6] = [
+    (Capability::SysNice, "advising other processes' memory"),
+    (Capability::SysPtrace, "looking into other users' processes"),
+    (Capability::DacOverride, "clearing accessed bits of other users' processes"),
+    (Capability::Bpf, "loading BPF programs"),
+    (Capability::Perfmon, "reading page tables from BPF programs"),
+    (Capability::SysAdmin, "seeing page frame numbers"),
+];
+
+fn capabilities(facts: &Facts) -> Check {
+    let name = "capabilities";
+    let held = match &facts.capabilities {
+        Ok(held) => *held,
+        Err(error) => return Check::unknown(name, error),
+    };
+    if let Ok(false) = facts.initial_user_namespace {
+        return Check::missing(
+            name,
+            "this is not the machine's own user namespace",
+            "Root inside an unprivileged container has no rights over the kernel: run hugepilot on the host.",
+        );
+    }
+    let lacking: Vec<&(Capability, &str)> = NEEDED.iter().filter(|(needed, _)| !held.permits(*needed)).collect();
+    if lacking.is_empty() && !held.has(Capability::Kill) {
+        let meaning = "Applications of other users cannot be told that memory of theirs is hot.";
+        return Check::warning(name, "missing: CAP_KILL", meaning).mended_by(more_rights(facts, held));
+    }
+    if lacking.is_empty() {
+        return Check::ok(name, "all that are needed", "Other users' processes can be watched and promoted.");
+    }
+    let names: Vec<&str> = lacking.iter().map(|(capability, _)| capability.name()).collect();
+    let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
+    Check::missing(name, format!("missing: {}", names.join(", ")), format!("Not possible: {}.", uses.join("; ")))
+        .mended_by(more_rights(facts, held))
+}
+
+fn more_rights(facts: &Facts, held: Capabilities) -> Mend {
+    let needed = NEEDED.into_iter().map(|(capability, _)| capability).chain([Capability::Kill]);
+    let (all, lacking): (Vec<Capability>, Vec<Capability>) =
+        (needed.clone().collect(), needed.filter(|&capability| !held.permits(capability)).collect());
+    match facts.uid {
+        // Root lacks a capability only where whatever started it withheld it; a service of systemd's gets it back.
+        Ok(0) => Mend::until_reboot(
+            "systemd-run --pty hugepilot doctor",
+            format!(
+                "CapabilityBoundingSet={} in its unit, or --privileged --pid=host for its container",
+                names(&lacking)
+            ),
+        ),
+        _ => Mend::until_reboot("sudo hugepilot doctor", format!("AmbientCapabilities={} in its unit", names(&all))),
+    }
+}
+
+fn names(capabilities: &[Capability]) -> String {
+    capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
+}
+
+fn bpf(facts: &Facts) -> Check {
+    tried(
+        "eBPF",
+        &facts.live.bpf,
+        "a program that reads page tables runs",
+        "Page walks are seen at 0.5 ms a GiB.",
+        "Page walks cannot be seen. The checks of BTF, lockdown and capabilities above tell the usual reasons.",
+    )
+}
+
+fn process_madvise(facts: &Facts) -> Check {
+    tried(
+        "process_madvise",
+        &facts.live.process_madvise,
+        "a huge page was made by MADV_COLLAPSE",
+        "Memory of running programs can be promoted.",
+        "Memory cannot be promoted. It needs CAP_SYS_NICE, a kernel with transparent huge pages, and MADV_COLLAPSE (6.1).",
+    )
+}
+
+fn pagemap(facts: &Facts) -> Check {
+    tried(
+        "page frame numbers",
+        &facts.live.pagemap,
+        "/proc/PID/pagemap shows them",
+        "The place of the page tables in memory can be proven before a bit is believed.",
+        "The place of the page tables cannot be proven, so no bit would be believed. It needs CAP_SYS_ADMIN.",
+    )
+}
+
+fn clear_refs(facts: &Facts) -> Check {
+    tried(
+        "clear_refs",
+        &facts.clear_refs,
+        "/proc/PID/clear_refs is there",
+        "Accessed bits can be cleared for a whole process at once.",
+        "Accessed bits are cleared by remote MADV_COLD instead, which also makes the pages look old to the kernel.",
+    )
+}
+
+fn page_flags(facts: &Facts) -> Check {
+    let name = "page flags";
+    match (&facts.kpageflags, &facts.kpagecount) {
+        (Ability::Yes, Ability::Yes) => Check::ok(
+            name,
+            "/proc/kpageflags and /proc/kpagecount can be read",
+            "Memory that promoting would newly take (shared by fork or KSM, lazily freed) is told before it is taken.",
+        ),
+        (Ability::No(why), _) | (_, Ability::No(why)) => Check::warning(
+            name,
+            why,
+            "Memory shared by fork or KSM, or lazily freed, cannot be told from other memory: growth may be more than foreseen.",
+        ),
+        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => Check::unknown(name, why),
+    }
+}
+
+fn damon(facts: &Facts) -> Check {
+    let name = "DAMON";
+    match facts.damon_threads {
+        Ok(None) => Check::ok(name, "not in this kernel", "hugepilot does not need it."),
+        Ok(Some(0)) => Check::ok(name, "not in use", "hugepilot does not need it."),
+        Ok(Some(running)) => Check::ok(
+            name,
+            format!("in use by something else ({running} running)"),
+            "hugepilot leaves it alone. DAMON clears a few accessed bits too, so a few walks may be missed.",
+        ),
+        Err(ref error) => Check::unknown(name, error),
+    }
+}
+
+fn tried(name: &str, ability: &Ability, found: &str, meaning: &str, without: &str) -> Check {
+    match ability {
+        Ability::Yes => Check::ok(name, found, meaning),
+        Ability::No(why) => Check::missing(name, why, without),
+        Ability::Unknown(why) => Check::unknown(name, why),
+    }
+}

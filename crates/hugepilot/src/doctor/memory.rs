@@ -1,0 +1,133 @@
+//! Checks of the pools of reserved huge pages and of contiguous free memory.
+//!
+//! Owns: their words and thresholds. Never touches: the pools, compaction.
+
+use super::{Check, Mend};
+use crate::kernel::hugetlb::Pool;
+use crate::kernel::memory::Memory;
+use crate::kernel::probe::{Ability, Facts};
+use crate::units::{Bytes, GIANT_PAGE};
+
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    let mut checks = match &facts.pools {
+        Ok(pools) if pools.is_empty() => {
+            let meaning = "Nothing can be placed on reserved huge pages; promoting needs none.";
+            vec![Check::warning("pools", "no hugetlb pools in this kernel", meaning)]
+        }
+        Ok(pools) => pools.iter().map(|pool| check_pool(pool, facts.memory.as_ref().ok())).collect(),
+        Err(error) => vec![Check::unknown("pools", error)],
+    };
+    checks.push(contiguous(facts));
+    checks
+}
+
+/// Memory is short for ordinary programs below this share of all of it.
+const SHORT: u64 = 16;
+
+fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
+    let name = format!("pool of {}", pool.page_size);
+    if pool.total == 0 {
+        let meaning = "Promoting needs none. A program that asks for reserved huge pages (hugetlbfs) gets none.";
+        return Check::ok(&name, "empty", meaning);
+    }
+    let (available, reserved) = (pool.available(), pool.reserved);
+    let held = Bytes(available.saturating_mul(pool.page_size.0));
+    let finding = format!(
+        "{available} of {} pages can be given out ({} free, of which {reserved} are promised)",
+        pool.total, pool.free
+    );
+    if available == 0 {
+        let more = (GIANT_PAGE / pool.page_size.0).max(1);
+        let meaning = "A program that asks for one fails with \"cannot allocate memory\", even while some look free.";
+        return Check::warning(&name, finding, meaning).mended_by(resize(pool, pool.total.saturating_add(more)));
+    }
+    let short = memory.filter(|memory| memory.available.0 < memory.total.0 / SHORT && held > memory.available);
+    if let Some(memory) = short {
+        let meaning = format!(
+            "Ordinary programs cannot use what is reserved: {} lies idle here while they are left {}.",
+            held, memory.available
+        );
+        return Check::warning(&name, finding, meaning).mended_by(resize(pool, pool.total - available));
+    }
+    Check::ok(&name, finding, "Free pages that are promised are spoken for: only the rest can be given out.")
+}
+
+fn resize(pool: &Pool, pages: u64) -> Mend {
+    Mend::until_reboot(
+        format!("echo {pages} > /{}/nr_hugepages", Pool::directory(pool.page_size)),
+        format!("boot parameters hugepagesz={} hugepages={pages}", boot_size(pool.page_size)),
+    )
+}
+
+/// `2M`, `1G`, as `hugepagesz=` wants it.
+fn boot_size(size: Bytes) -> String {
+    match size.0 >> 20 {
+        0 => format!("{}K", size.0 >> 10),
+        megabytes if megabytes.is_multiple_of(1 << 10) => format!("{}G", megabytes >> 10),
+        megabytes => format!("{megabytes}M"),
+    }
+}
+
+/// Contiguous memory is scarce below this share of all memory.
+const SCARCE: u64 = 64;
+
+fn contiguous(facts: &Facts) -> Check {
+    let name = "contiguous free memory";
+    let (buddy, memory) = match (&facts.buddy, &facts.memory) {
+        (Ok(buddy), Ok(memory)) => (buddy, memory),
+        (Err(error), _) | (_, Err(error)) => return Check::unknown(name, error),
+    };
+    let (huge, free) = (buddy.free_huge(), buddy.free());
+    let finding = format!("{huge} in blocks of 2 MiB and more, of {free} free");
+    let enough = Bytes(memory.total.0 / SCARCE);
+    if huge >= enough {
+        return Check::ok(name, finding, "Regions can be promoted without compacting memory first.");
+    }
+    let meaning = "Each promotion must compact memory first, which takes longer and may fail.";
+    match &facts.compaction {
+        Ability::Yes => Check::warning(name, finding, meaning).mended_by(compact(free, enough)),
+        Ability::No(why) | Ability::Unknown(why) => Check::warning(name, finding, format!("{meaning} And {why}.")),
+    }
+}
+
+/// Compaction can only join memory that is free: where too little is, clean page cache is dropped first.
+fn compact(free: Bytes, enough: Bytes) -> Mend {
+    let compact = "echo 1 > /proc/sys/vm/compact_memory";
+    let command = match free < enough + enough {
+        true => format!("sync; echo 1 > /proc/sys/vm/drop_caches; {compact}"),
+        false => compact.to_owned(),
+    };
+    Mend::until_reboot(command, "echo 'vm.compaction_proactiveness = 50' > /etc/sysctl.d/60-hugepilot.conf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    const POOL: Pool =
+        Pool { page_size: Bytes(2 << 20), total: 1000, free: 900, reserved: 100, surplus: 0, overcommit: 0 };
+
+    #[test]
+    fn a_pool_that_starves_ordinary_programs_is_told_to_shrink_to_what_is_spoken_for() {
+        let starved = Memory { total: Bytes(2 << 30), available: Bytes(64 << 20), ..Memory::default() };
+        let check = check_pool(&POOL, Some(&starved));
+        assert_eq!(check.status, Status::Warning);
+        let command = check.mend.unwrap().command;
+        assert_eq!(command, "echo 200 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+        let roomy = Memory { total: Bytes(2 << 30), available: Bytes(1 << 30), ..Memory::default() };
+        assert_eq!(check_pool(&POOL, Some(&roomy)).status, Status::Ok);
+        assert_eq!(check_pool(&POOL, None).status, Status::Ok);
+    }
+
+    #[test]
+    fn page_sizes_are_spelt_for_the_boot_loader() {
+        assert_eq!([2 << 20, 1 << 30, 64 << 10].map(|size| boot_size(Bytes(size))), ["2M", "1G", "64K"]);
+    }
+
+    #[test]
+    fn page_cache_is_dropped_only_where_free_memory_would_not_do() {
+        assert!(compact(Bytes(10), Bytes(10)).command.contains("drop_caches"));
+        assert!(!compact(Bytes(20), Bytes(10)).command.contains("drop_caches"));
+    }
+}

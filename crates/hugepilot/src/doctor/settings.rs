@@ -1,0 +1,142 @@
+//! Checks of the settings of transparent huge pages, in words of what they mean for hugepilot.
+//!
+//! Owns: their words. Never touches: the settings themselves.
+
+use super::{Check, Mend};
+use crate::kernel::probe::{Facts, Process};
+use crate::kernel::thp::{DIRECTORY, Khugepaged, Thp};
+use crate::units::{Bytes, HUGE_PAGE};
+
+pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+    let mut checks = match &facts.thp {
+        Ok(Some(thp)) => vec![enabled(thp), defrag(thp), shared_memory(thp), khugepaged(thp)],
+        Ok(None) => vec![Check::missing(
+            "transparent huge pages",
+            "the kernel was built without CONFIG_TRANSPARENT_HUGEPAGE",
+            "Nothing can be promoted. Stock kernels of Debian, Ubuntu and Fedora have it: boot one.",
+        )],
+        Err(error) => vec![Check::unknown("transparent huge pages", error)],
+    };
+    checks.push(disabled(facts));
+    checks
+}
+
+/// What holds for pages of 2 MiB: since 6.8 each size has a setting of its own, which may defer to the general one.
+fn effective(thp: &Thp) -> (&str, String) {
+    let own = thp.sizes.iter().find(|setting| setting.size == Bytes(HUGE_PAGE) && !setting.enabled.is("inherit"));
+    match own {
+        Some(setting) => (&setting.enabled.chosen, format!("{DIRECTORY}/hugepages-{}kB/enabled", HUGE_PAGE >> 10)),
+        None => (&thp.enabled.chosen, format!("{DIRECTORY}/enabled")),
+    }
+}
+
+fn enabled(thp: &Thp) -> Check {
+    let name = "transparent huge pages";
+    let (chosen, file) = effective(thp);
+    match chosen {
+        "always" => {
+            Check::warning(
+                name,
+                "always: every program gets them, used or not",
+                "hugepilot works, but the kernel fills huge pages that nobody walks: memory is wasted, and contiguous memory \
+                 is gone when a hot region needs it. With madvise only programs that ask get them, and hugepilot adds the hot rest.",
+            )
+            .mended_by(Mend::write("madvise", &file))
+        }
+        "madvise" => Check::ok(
+            name,
+            "madvise: programs that ask get them",
+            "The best setting: hugepilot promotes the memory that pays, and nothing else grows.",
+        ),
+        "never" => Check::ok(
+            name,
+            "never: no program gets them by itself",
+            "hugepilot works all the same, because MADV_COLLAPSE does not heed this setting. Programs that ask for huge pages get none.",
+        ),
+        other => Check::unknown(name, &format!("the setting '{other}' is new to this release")),
+    }
+}
+
+fn defrag(thp: &Thp) -> Check {
+    let name = "defrag";
+    let chosen = &thp.defrag.chosen;
+    if thp.defrag.is("always") && effective(thp).0 == "always" {
+        return Check::warning(
+            name,
+            "always: any program waits in a page fault while the kernel compacts memory",
+            "Programs stall for memory that may never pay. hugepilot does not need it: its own promotions compact by themselves.",
+        )
+        .mended_by(Mend::write("madvise", &format!("{DIRECTORY}/defrag")));
+    }
+    Check::ok(name, chosen, "hugepilot's own promotions compact memory by themselves, whatever is set here.")
+}
+
+fn shared_memory(thp: &Thp) -> Check {
+    let name = "shared memory";
+    match &thp.shmem_enabled {
+        None => Check::ok(
+            name,
+            "no setting in this kernel",
+            "Shared memory may not be promotable here; each try is reported.",
+        ),
+        Some(setting) if setting.is("deny") => Check::warning(
+            name,
+            "deny: huge pages are ruled out",
+            "Shared memory cannot be promoted. With never nothing gets them by itself, but hugepilot can.",
+        )
+        .mended_by(Mend::write("never", &format!("{DIRECTORY}/shmem_enabled"))),
+        Some(setting) => {
+            Check::ok(name, &setting.chosen, "Shared memory can be promoted, in each process that maps it by itself.")
+        }
+    }
+}
+
+fn khugepaged(thp: &Thp) -> Check {
+    let name = "khugepaged";
+    let Khugepaged { pages_to_scan, sleep, collapsed, full_scans, max_unpopulated } = thp.khugepaged;
+    let (chosen, _) = effective(thp);
+    let found = format!(
+        "{collapsed} huge pages made in {full_scans} rounds, {} looked at every {} s, up to {} of 512 base pages filled in",
+        pages_to_scan.bytes(),
+        sleep.seconds(),
+        max_unpopulated.0
+    );
+    match chosen {
+        "never" => Check::ok(name, "not running", "Nothing but hugepilot makes huge pages of what is mapped already."),
+        "always" if max_unpopulated.0 > 0 => Check::warning(
+            name,
+            found,
+            "It makes huge pages without asking whether they are walked, fills up what is sparse, and takes back what hugepilot \
+             gives back.",
+        )
+        .mended_by(Mend::write(0, &format!("{DIRECTORY}/khugepaged/max_ptes_none"))),
+        _ => Check::ok(name, found, "It works on memory that asked for huge pages, far more slowly than hugepilot."),
+    }
+}
+
+/// Names that are shown before the list is cut off.
+const SHOWN: usize = 8;
+
+fn disabled(facts: &Facts) -> Check {
+    let name = "THP-disabled processes";
+    let processes = match &facts.thp_disabled {
+        Ok(processes) if processes.is_empty() => {
+            return Check::ok(name, "none", "No process has ruled out huge pages for itself.");
+        }
+        Ok(processes) => processes,
+        Err(error) => return Check::unknown(name, error),
+    };
+    let mut shown: Vec<String> =
+        processes.iter().take(SHOWN).map(|Process { pid, name }| format!("{name} ({pid})")).collect();
+    if processes.len() > SHOWN {
+        shown.push(format!("and {} more", processes.len() - SHOWN));
+    }
+    let redis = processes.iter().any(|process| process.name.starts_with("redis-server"));
+    let meaning = "They, or what started them, have called prctl(PR_SET_THP_DISABLE): nothing of theirs can be promoted. It can only be \
+                   lifted by starting them otherwise";
+    if !redis {
+        return Check::warning(name, shown.join(", "), format!("{meaning}."));
+    }
+    Check::warning(name, shown.join(", "), format!("{meaning}; Redis does it unless told 'disable-thp no'."))
+        .mended_by(Mend::for_good("echo 'disable-thp no' >> /etc/redis/redis.conf && systemctl restart redis-server"))
+}

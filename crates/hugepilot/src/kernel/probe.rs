@@ -1,0 +1,264 @@
+//! What this machine can do, gathered once and judged elsewhere. Unknown is not false: every fact says which.
+//!
+//! Owns: the list of facts. Never touches: system calls beyond reads (a caller passes in what only those can tell), and
+//! it draws no conclusions.
+
+use super::buddy::Buddy;
+use super::capability::Capabilities;
+use super::cpu::Cpu;
+use super::hugetlb::{self, Pool};
+use super::lockdown::{self, Lockdown};
+use super::memory::Memory;
+use super::process::{Status, kilobytes};
+use super::root::optional;
+use super::thp::Thp;
+use super::{KernelError, Malformed, Root};
+use crate::units::Bytes;
+
+/// Something known, or the reason why it is not.
+pub type Fact<T> = Result<T, KernelError>;
+
+/// Whether something can be done here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ability {
+    /// It can.
+    Yes,
+    /// It cannot, with why.
+    No(String),
+    /// It cannot be told, with why.
+    Unknown(String),
+}
+
+/// What only a trial shows; the caller tries, on itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveProbes {
+    /// A BPF program that copies kernel memory loads and runs.
+    pub bpf: Ability,
+    /// `process_madvise(MADV_COLLAPSE)` is taken.
+    pub process_madvise: Ability,
+    /// `pagemap` shows page frame numbers.
+    pub pagemap: Ability,
+}
+
+/// A process, for people to recognize.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its name, cut off at 15 bytes by the kernel.
+    pub name: String,
+}
+
+/// All facts.
+#[derive(Debug)]
+pub struct Facts {
+    /// As `uname -r` prints it.
+    pub kernel_release: Fact<String>,
+    /// What the kernel was booted with.
+    pub command_line: Fact<String>,
+    /// Bytes in a base page.
+    pub page_size: Fact<Bytes>,
+    /// What the processor can address.
+    pub cpu: Fact<Cpu>,
+    /// The kernel describes its own types (BTF), which BPF programs need to run on any kernel.
+    pub btf: Ability,
+    /// How far the kernel is locked down; `None` where it has no lockdown or does not show it.
+    pub lockdown: Fact<Option<Lockdown>>,
+    /// Real user id of this process.
+    pub uid: Fact<u32>,
+    /// Effective capabilities of this process.
+    pub capabilities: Fact<Capabilities>,
+    /// This process's user namespace is the machine's own: only there do BPF and page frame numbers count.
+    pub initial_user_namespace: Fact<bool>,
+    /// Settings of transparent huge pages; `None` on a kernel without them.
+    pub thp: Fact<Option<Thp>>,
+    /// Pools of reserved huge pages.
+    pub pools: Fact<Vec<Pool>>,
+    /// Contiguous free memory.
+    pub buddy: Fact<Buddy>,
+    /// Memory and swap.
+    pub memory: Fact<Memory>,
+    /// The kernel can compact memory when told to.
+    pub compaction: Ability,
+    /// Processes that may not have transparent huge pages (`prctl(PR_SET_THP_DISABLE)`).
+    pub thp_disabled: Fact<Vec<Process>>,
+    /// Accessed bits can be cleared through `/proc/PID/clear_refs`.
+    pub clear_refs: Ability,
+    /// Flags of physical pages can be read.
+    pub kpageflags: Ability,
+    /// How often physical pages are mapped can be read.
+    pub kpagecount: Ability,
+    /// Kernel threads of DAMON that run now, on someone's behalf; `None` on a kernel without DAMON.
+    pub damon_threads: Fact<Option<u32>>,
+    /// What the caller tried.
+    pub live: LiveProbes,
+}
+
+impl Default for LiveProbes {
+    /// Nothing was tried.
+    fn default() -> Self {
+        let untried = || Ability::Unknown("not tried".to_owned());
+        Self { bpf: untried(), process_madvise: untried(), pagemap: untried() }
+    }
+}
+
+impl Facts {
+    /// Reads everything there is to read. Takes some 10 ms; never fails, because what cannot be read is a fact too.
+    pub fn gather(root: &Root, live: LiveProbes) -> Self {
+        let own = || root.parsed("proc/self/status", Root::LIMIT, Status::parse);
+        let thp = Thp::read(root);
+        // Without transparent huge pages in the kernel, it prints `THP_enabled: 0` for every process.
+        let thp_disabled = match thp {
+            Ok(None) => Ok(Vec::new()),
+            _ => thp_disabled(root),
+        };
+        Self {
+            kernel_release: line(root, "proc/sys/kernel/osrelease"),
+            command_line: line(root, "proc/cmdline"),
+            page_size: root.parsed("proc/self/smaps", SMAPS, parse_page_size),
+            cpu: Cpu::read(root),
+            btf: present(root, "sys/kernel/btf/vmlinux", "the kernel was built without CONFIG_DEBUG_INFO_BTF"),
+            lockdown: lockdown::read(root),
+            uid: own().map(|status| status.uid),
+            capabilities: own().map(|status| status.cap_eff),
+            initial_user_namespace: root.text("proc/self/uid_map").map(|text| is_identity(&text)),
+            thp,
+            pools: hugetlb::pools(root),
+            buddy: Buddy::read(root),
+            memory: Memory::read(root),
+            compaction: present(root, "proc/sys/vm/compact_memory", "the kernel was built without CONFIG_COMPACTION"),
+            thp_disabled,
+            clear_refs: present(root, "proc/self/clear_refs", "the kernel was built without CONFIG_PROC_PAGE_MONITOR"),
+            kpageflags: readable(root, "proc/kpageflags"),
+            kpagecount: readable(root, "proc/kpagecount"),
+            damon_threads: damon_threads(root),
+            live,
+        }
+    }
+}
+
+/// The bound on our own `smaps`.
+const SMAPS: Bytes = Bytes(64 << 20);
+
+fn line(root: &Root, name: &str) -> Fact<String> {
+    root.text(name).map(|text| text.trim().to_owned())
+}
+
+fn present(root: &Root, name: &str, otherwise: &str) -> Ability {
+    match root.exists(name) {
+        Ok(true) => Ability::Yes,
+        Ok(false) => Ability::No(otherwise.to_owned()),
+        Err(error) => Ability::Unknown(error.to_string()),
+    }
+}
+
+fn readable(root: &Root, name: &str) -> Ability {
+    match root.stream(name, Root::LIMIT) {
+        Ok(_) => Ability::Yes,
+        Err(error) if error.is_absent() || error.is_denied() => Ability::No(error.to_string()),
+        Err(error) => Ability::Unknown(error.to_string()),
+    }
+}
+
+/// The first mapping is the program itself, never on huge pages.
+fn parse_page_size(text: &str) -> Result<Bytes, Malformed> {
+    let value = text.lines().find_map(|line| line.strip_prefix("KernelPageSize:"));
+    value.and_then(|value| kilobytes(value.trim())).ok_or_else(|| Malformed::missing(text, "a line 'KernelPageSize:'"))
+}
+
+/// `uid_map` of the machine's own namespace maps every id to itself (man 7 user_namespaces).
+fn is_identity(uid_map: &str) -> bool {
+    uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
+
+fn thp_disabled(root: &Root) -> Fact<Vec<Process>> {
+    let mut disabled = Vec::new();
+    for pid in root.numbered_entries("proc")? {
+        match Status::read(root, pid) {
+            Ok(status) if status.thp_enabled == Some(false) => disabled.push(Process { pid, name: status.name }),
+            Ok(_) => {}
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(disabled)
+}
+
+fn damon_threads(root: &Root) -> Fact<Option<u32>> {
+    let directory = "sys/kernel/mm/damon/admin/kdamonds";
+    let Some(threads) = optional(root.numbered_entries(directory))? else { return Ok(None) };
+    let mut running = 0;
+    for thread in threads {
+        running += u32::from(root.text(&format!("{directory}/{thread}/state"))?.trim() == "on");
+    }
+    Ok(Some(running))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn write(tree: &Path, name: &str, text: &str) {
+        fs::create_dir_all(tree.join(name).parent().unwrap()).unwrap();
+        fs::write(tree.join(name), text).unwrap();
+    }
+
+    #[test]
+    fn of_an_empty_tree_nothing_is_known_but_nothing_fails() {
+        let facts = Facts::gather(&Root::at(tempfile::tempdir().unwrap().path()), LiveProbes::default());
+        assert!(facts.kernel_release.is_err() && facts.capabilities.is_err() && facts.memory.is_err());
+        assert!(matches!(facts.btf, Ability::No(_)) && matches!(facts.kpageflags, Ability::No(_)));
+        assert!(matches!(facts.thp, Ok(None)) && matches!(facts.lockdown, Ok(None)));
+        assert!(matches!(facts.live.bpf, Ability::Unknown(_)));
+    }
+
+    #[test]
+    fn processes_without_huge_pages_are_listed_only_where_there_are_any() {
+        let tree = tempfile::tempdir().unwrap();
+        write(tree.path(), "proc/9/status", "Name:\tredis-server\nTgid:\t9\nTHP_enabled:\t0\n");
+        write(tree.path(), "proc/10/status", "Name:\tcat\nTgid:\t10\nTHP_enabled:\t1\n");
+        write(tree.path(), "proc/11/status", "Name:\tkthread\nTgid:\t11\n");
+        fs::create_dir_all(tree.path().join("proc/12")).unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(Facts::gather(&root, LiveProbes::default()).thp_disabled.unwrap(), []);
+        write(tree.path(), "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+        let listed = Facts::gather(&root, LiveProbes::default()).thp_disabled.unwrap();
+        assert_eq!(listed, [Process { pid: 9, name: "redis-server".to_owned() }]);
+    }
+
+    #[test]
+    fn running_damon_threads_are_counted() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(damon_threads(&root).unwrap(), None);
+        write(tree.path(), "sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "2\n");
+        write(tree.path(), "sys/kernel/mm/damon/admin/kdamonds/0/state", "on\n");
+        write(tree.path(), "sys/kernel/mm/damon/admin/kdamonds/1/state", "off\n");
+        assert_eq!(damon_threads(&root).unwrap(), Some(1));
+    }
+
+    #[test]
+    fn this_machine_is_known() {
+        let facts = Facts::gather(&Root::host(), LiveProbes::default());
+        assert_eq!(facts.page_size.unwrap(), Bytes(rustix::param::page_size() as u64));
+        assert!(facts.kernel_release.unwrap().starts_with(char::is_numeric));
+        assert!(facts.capabilities.is_ok() && facts.initial_user_namespace.is_ok() && facts.thp.is_ok());
+    }
+
+    #[test]
+    fn only_the_identity_is_the_machines_own_namespace() {
+        assert!(is_identity("         0          0 4294967295\n"));
+        assert!(!is_identity("         0       1000          1\n"));
+        assert!(!is_identity(""));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_a_page_size_or_none(text in "(KernelPageSize:.{0,12}\n|.{0,20}\n){0,4}") {
+            let _ = parse_page_size(&text);
+        }
+    }
+}

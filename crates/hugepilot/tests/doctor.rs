@@ -1,0 +1,178 @@
+//! The doctor on captured machines (tests/fixtures/README.md) and on machines with one thing amiss.
+
+use std::path::Path;
+
+use hugepilot::doctor::{self, Check, Status};
+use hugepilot::kernel::Root;
+use hugepilot::kernel::capability::{Capabilities, Capability};
+use hugepilot::kernel::probe::{Ability, Facts, LiveProbes, Process};
+use hugepilot::kernel::thp::{Setting, Thp};
+use hugepilot::units::Bytes;
+
+fn facts(tree: &str) -> Facts {
+    let root = Root::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(tree));
+    let bpf = match tree {
+        "debian-6.12" => Ability::No("loading was refused: Invalid argument (EINVAL)".to_owned()),
+        _ => Ability::Yes,
+    };
+    Facts::gather(&root, LiveProbes { bpf, process_madvise: Ability::Yes, pagemap: Ability::Yes })
+}
+
+/// The 6.18 tree, on which nothing is amiss, after something was changed.
+fn after(change: impl FnOnce(&mut Facts)) -> Vec<Check> {
+    let mut facts = facts("linux-6.18");
+    change(&mut facts);
+    doctor::check(&facts)
+}
+
+fn thp(facts: &mut Facts) -> &mut Thp {
+    facts.thp.as_mut().unwrap().as_mut().unwrap()
+}
+
+/// The one check that is not OK.
+fn amiss(checks: Vec<Check>) -> Check {
+    let mut amiss: Vec<Check> = checks.into_iter().filter(|check| check.status != Status::Ok).collect();
+    assert_eq!(amiss.len(), 1, "{amiss:#?}");
+    amiss.remove(0)
+}
+
+fn command(check: &Check) -> &str {
+    check.mend.as_ref().map_or("", |mend| mend.command.as_str())
+}
+
+#[test]
+fn tables() {
+    for tree in ["linux-6.18", "debian-6.1", "debian-6.12"] {
+        insta::assert_snapshot!(format!("table-{tree}"), doctor::render_table(&doctor::check(&facts(tree)), 120));
+    }
+}
+
+#[test]
+fn a_table_for_someone_without_rights() {
+    let checks = after(|facts| {
+        facts.uid = Ok(1000);
+        facts.capabilities = Ok(Capabilities(0));
+        facts.kpageflags = Ability::No("cannot read /proc/kpageflags: Permission denied; run as root".to_owned());
+        facts.live = LiveProbes::default();
+    });
+    insta::assert_snapshot!(doctor::render_table(&checks, 100));
+}
+
+#[test]
+fn json() {
+    let text = doctor::to_json(&doctor::check(&facts("debian-6.12"))).unwrap();
+    insta::assert_snapshot!("json-debian-6.12", text);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["version"], 1);
+}
+
+#[test]
+fn nothing_is_amiss_on_a_good_machine() {
+    assert!(after(|_| {}).iter().all(|check| check.status == Status::Ok && check.mend.is_none()));
+}
+
+#[test]
+fn names_are_unique_and_sentences_end() {
+    for tree in ["linux-6.18", "debian-6.1", "debian-6.12"] {
+        let checks = doctor::check(&facts(tree));
+        let mut names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), checks.len());
+        for check in checks {
+            assert!(check.meaning.ends_with('.') && !check.finding.ends_with('.'), "{check:?}");
+            assert!(check.mend.is_none_or(|mend| mend.survives_reboot == mend.permanent.is_none()));
+        }
+    }
+}
+
+#[test]
+fn a_missing_capability_is_named_with_what_it_is_for() {
+    let without = |capability: Capability| Capabilities(!(1 << capability as u8));
+    let check = amiss(after(|facts| facts.capabilities = Ok(without(Capability::SysNice))));
+    assert_eq!((check.status, check.finding.as_str()), (Status::Missing, "missing: CAP_SYS_NICE"));
+    assert!(check.meaning.contains("advising"), "{check:?}");
+    assert_eq!(amiss(after(|facts| facts.capabilities = Ok(without(Capability::Kill)))).status, Status::Warning);
+    let covered = after(|facts| facts.capabilities = Ok(without(Capability::Bpf)));
+    assert!(covered.iter().all(|check| check.status == Status::Ok), "CAP_SYS_ADMIN stands in for CAP_BPF");
+}
+
+#[test]
+fn root_in_a_container_of_its_own_is_not_root() {
+    let check = amiss(after(|facts| facts.initial_user_namespace = Ok(false)));
+    assert!(check.status == Status::Missing && check.meaning.contains("on the host"), "{check:?}");
+}
+
+#[test]
+fn what_is_not_known_is_a_warning_and_never_missing() {
+    let empty = Root::at(tempfile::tempdir().unwrap().path());
+    let unknown = Facts::gather(&empty, LiveProbes::default());
+    let check = amiss(after(|facts| facts.memory = unknown.memory));
+    assert!(check.status == Status::Warning && check.finding.contains("proc/meminfo"), "{check:?}");
+    let check = amiss(after(|facts| facts.live.bpf = Ability::Unknown("not tried".to_owned())));
+    assert_eq!((check.status, check.finding.as_str()), (Status::Warning, "not known: not tried"));
+    assert!(doctor::check(&Facts::gather(&empty, LiveProbes::default())).len() > 10);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_missing() {
+    let refused = || Ability::No("refused".to_owned());
+    let changes: [fn(&mut Facts) -> &mut Ability; 5] = [
+        |facts| &mut facts.btf,
+        |facts| &mut facts.live.bpf,
+        |facts| &mut facts.live.process_madvise,
+        |facts| &mut facts.live.pagemap,
+        |facts| &mut facts.clear_refs,
+    ];
+    for ability in changes {
+        assert_eq!(amiss(after(|facts| *ability(facts) = refused())).finding, "refused");
+    }
+    assert_eq!(amiss(after(|facts| facts.page_size = Ok(Bytes(64 << 10)))).status, Status::Missing);
+    assert_eq!(amiss(after(|facts| facts.thp = Ok(None))).status, Status::Missing);
+}
+
+#[test]
+fn a_size_of_its_own_overrules_the_general_setting() {
+    let check = amiss(after(|facts| {
+        let thp = thp(facts);
+        thp.khugepaged.max_unpopulated.0 = 0;
+        thp.sizes.last_mut().unwrap().enabled = Setting::parse("[always] inherit madvise never").unwrap();
+    }));
+    assert_eq!(check.name, "transparent huge pages");
+    assert_eq!(command(&check), "echo madvise > /sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled");
+    let never = after(|facts| thp(facts).enabled = Setting::parse("always madvise [never]").unwrap());
+    assert!(never.iter().all(|check| check.status == Status::Ok), "hugepilot works with never");
+}
+
+#[test]
+fn denied_shared_memory_is_mended() {
+    let check = amiss(after(|facts| {
+        thp(facts).shmem_enabled = Some(Setting::parse("always within_size advise never [deny] force").unwrap());
+    }));
+    assert_eq!(command(&check), "echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+}
+
+#[test]
+fn a_long_list_of_processes_is_cut_off() {
+    let listed = |name: &str, count| (1..=count).map(|pid| Process { pid, name: name.to_owned() }).collect();
+    let check = amiss(after(|facts| facts.thp_disabled = Ok(listed("worker", 20))));
+    assert!(check.finding.ends_with("worker (8), and 12 more"), "{check:?}");
+    assert_eq!(check.mend, None, "only Redis has a known switch");
+    let check = amiss(after(|facts| facts.thp_disabled = Ok(listed("redis-server", 1))));
+    assert!(command(&check).contains("disable-thp no"));
+}
+
+#[test]
+fn scattered_memory_is_compacted_only_where_the_kernel_can() {
+    let scatter = |facts: &mut Facts| {
+        let zones = &mut facts.buddy.as_mut().unwrap().zones;
+        zones.iter_mut().for_each(|zone| zone.free_blocks.truncate(9));
+        zones[0].free_blocks[0] = 1 << 20;
+    };
+    assert_eq!(command(&amiss(after(scatter))), "echo 1 > /proc/sys/vm/compact_memory");
+    let check = amiss(after(|facts| {
+        scatter(facts);
+        facts.compaction = Ability::No("the kernel was built without CONFIG_COMPACTION".to_owned());
+    }));
+    assert!(check.mend.is_none() && check.meaning.contains("CONFIG_COMPACTION"), "{check:?}");
+}

@@ -1,0 +1,13 @@
+//! Sizes and shares as a person writes them, as the command line takes them.
+#![no_main]
+
+use hugepilot::units::{Bytes, SizeOrShare};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    if let Ok(size) = text.parse::<Bytes>() {
+        assert!(size.to_string().contains(' '));
+    }
+    if let Ok(SizeOrShare::Share(share)) = text.parse::<SizeOrShare>() {
+        assert!(share.is_finite() && share >= 0.0);
+    }
+});
