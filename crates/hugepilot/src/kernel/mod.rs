@@ -15,6 +15,7 @@ pub mod kallsyms;
 pub mod lockdown;
 pub mod maps;
 pub mod memory;
+pub mod pagemap;
 pub mod probe;
 pub mod process;
 mod root;

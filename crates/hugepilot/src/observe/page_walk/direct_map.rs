@@ -4,14 +4,12 @@
 //! our own. A base is believed only when the page tables read through it name the same page frames as
 //! `/proc/self/pagemap` (Documentation/admin-guide/mm/pagemap.rst).
 
-use std::os::unix::fs::FileExt;
-
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 
 use super::reader::{AttachedReader, PageTableReader};
 use super::{Layout, ObserveError};
 use crate::kernel::cpu::Cpu;
-use crate::kernel::{Root, iomem, kallsyms};
+use crate::kernel::{Root, iomem, kallsyms, pagemap};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
 
 /// Where the direct map starts without KASLR (Documentation/arch/x86/x86_64/mm.rst), with 4 and 5 levels.
@@ -81,12 +79,7 @@ impl Evidence {
         for page in 0..Self::PAGES {
             mapping.bytes_mut()[page * BASE_PAGE as usize] = 1;
         }
-        let mut entries = [0; Self::PAGES * 8];
-        std::fs::File::open("/proc/self/pagemap")
-            .and_then(|file| file.read_exact_at(&mut entries, mapping.address() / BASE_PAGE * 8))
-            .map_err(error)?;
-        let frame = |entry: &[u8]| u64::from_ne_bytes(entry.try_into().expect("8 bytes")) & ((1 << 55) - 1);
-        let frames: Vec<u64> = entries.chunks_exact(8).map(frame).collect();
+        let frames = pagemap::own_frames(Address(mapping.address()), Self::PAGES).map_err(error)?;
         // Without CAP_SYS_ADMIN every page frame number reads as 0.
         if frames.contains(&0) { Err(ObserveError::HiddenFrames) } else { Ok(Self { mapping, frames }) }
     }

@@ -1,0 +1,207 @@
+//! Promote: put regions on huge pages, one after the other.
+//!
+//! Owns: the collapse of single regions, retries by errno, and the pace. Never touches: the choice of regions.
+//!
+//! One call a region: a call for a range may fail after having collapsed most of it, and could not be stopped halfway.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use hugepilot_os::{Advice, PidFd, advise::advise};
+use rustix::io::Errno;
+
+use super::{Outcome, Refusal, RefusalReason};
+use crate::stop::Stop;
+use crate::units::{Address, HUGE_PAGE, Nanos};
+
+/// How fast to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// One region after the other, as fast as the kernel does it.
+    Fast,
+    /// Summed collapse time at most 0.5 % of wall time.
+    Gentle,
+}
+
+impl Pace {
+    /// Wall time that must pass for each unit of collapse time.
+    const GENTLE_SHARE: u32 = 200;
+
+    /// How long to rest after a collapse that took this long.
+    fn rest(self, took: Duration) -> Duration {
+        match self {
+            Pace::Fast => Duration::ZERO,
+            Pace::Gentle => took * (Self::GENTLE_SHARE - 1),
+        }
+    }
+
+    /// Wall time that collapses of this summed time take at this pace.
+    pub fn elapsed(self, busy: Nanos) -> Nanos {
+        match self {
+            Pace::Fast => busy,
+            Pace::Gentle => Nanos(busy.0.saturating_mul(u64::from(Self::GENTLE_SHARE))),
+        }
+    }
+}
+
+/// Waits before a region is tried again after EAGAIN: pages were held for a moment, by writeback or another thread.
+const RETRIES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
+
+/// Promotes the regions in the order given, until all are done, the target ends, or stopping is requested.
+/// `progress` is told the account after each region.
+pub fn promote(
+    target: &PidFd,
+    regions: &[Address],
+    pace: Pace,
+    stop: &Stop,
+    mut progress: impl FnMut(&Outcome),
+) -> Outcome {
+    step_through(regions, pace, stop, &mut progress, |region| collapse(target, region, stop))
+}
+
+/// Takes one step a region and keeps the account.
+pub(super) fn step_through(
+    regions: &[Address],
+    pace: Pace,
+    stop: &Stop,
+    progress: &mut dyn FnMut(&Outcome),
+    mut step: impl FnMut(Address) -> io::Result<()>,
+) -> Outcome {
+    let started = Instant::now();
+    let mut outcome = Outcome::default();
+    for (number, &region) in regions.iter().enumerate() {
+        let before = Instant::now();
+        let result = step(region);
+        let took = before.elapsed();
+        outcome.add(region, result.as_ref().err(), Nanos::from_duration(took));
+        outcome.elapsed = Nanos::from_duration(started.elapsed());
+        progress(&outcome);
+        let exited = outcome.refused.last().is_some_and(|refusal| refusal.reason == RefusalReason::Exited);
+        let is_last = number + 1 == regions.len();
+        if !is_last && !exited {
+            stop.sleep_until(Instant::now() + pace.rest(took));
+        }
+        if exited || stop.requested() {
+            outcome.not_reached = (regions.len() - number - 1) as u64;
+            break;
+        }
+    }
+    outcome
+}
+
+fn collapse(target: &PidFd, region: Address, stop: &Stop) -> io::Result<()> {
+    let mut result = advise(target, region.0, HUGE_PAGE, Advice::Collapse);
+    for wait in RETRIES {
+        match &result {
+            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) && !stop.requested() => {
+                std::thread::sleep(wait);
+                result = advise(target, region.0, HUGE_PAGE, Advice::Collapse);
+            }
+            _ => break,
+        }
+    }
+    result
+}
+
+impl Outcome {
+    /// Accounts for one region.
+    fn add(&mut self, start: Address, error: Option<&io::Error>, took: Nanos) {
+        self.tried += 1;
+        self.busy = self.busy + took;
+        self.longest = self.longest.max(took);
+        match error {
+            None => self.applied += 1,
+            Some(error) => self.refused.push(Refusal {
+                start,
+                reason: RefusalReason::of(error),
+                errno: error.raw_os_error().unwrap_or(0),
+            }),
+        }
+    }
+
+    /// The account of this run of actions and a later one.
+    pub fn and(mut self, later: Outcome) -> Outcome {
+        self.tried += later.tried;
+        self.applied += later.applied;
+        self.refused.extend(later.refused);
+        self.not_reached = later.not_reached;
+        self.busy = self.busy + later.busy;
+        self.longest = self.longest.max(later.longest);
+        self.elapsed = self.elapsed + later.elapsed;
+        self
+    }
+}
+
+impl RefusalReason {
+    /// What the kernel means by an errno of `process_madvise(2)`.
+    fn of(error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::INVAL) => RefusalReason::NotEligible,
+            Some(Errno::NOMEM) => RefusalReason::NoContiguousMemory,
+            Some(Errno::BUSY) => RefusalReason::CgroupFullOrPinned,
+            Some(Errno::AGAIN) => RefusalReason::Busy,
+            Some(Errno::SRCH) => RefusalReason::Exited,
+            Some(Errno::PERM) => RefusalReason::NotPermitted,
+            _ => RefusalReason::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regions(count: u64) -> Vec<Address> {
+        (0..count).map(|number| Address(number * HUGE_PAGE)).collect()
+    }
+
+    fn stepped(count: u64, stop: &Stop, step: impl FnMut(Address) -> io::Result<()>) -> Outcome {
+        step_through(&regions(count), Pace::Fast, stop, &mut |_| (), step)
+    }
+
+    #[test]
+    fn every_region_is_accounted_for() {
+        let errors = [None, Some(Errno::NOMEM), Some(Errno::BUSY), None];
+        let mut answers = errors.into_iter();
+        let outcome = stepped(4, &Stop::default(), |_| answers.next().unwrap().map_or(Ok(()), |e| Err(e.into())));
+        assert_eq!((outcome.tried, outcome.applied, outcome.not_reached), (4, 2, 0));
+        let reasons: Vec<_> = outcome.refused.iter().map(|refusal| (refusal.start.0, refusal.reason)).collect();
+        let expected =
+            [(HUGE_PAGE, RefusalReason::NoContiguousMemory), (2 * HUGE_PAGE, RefusalReason::CgroupFullOrPinned)];
+        assert_eq!(reasons, expected);
+    }
+
+    #[test]
+    fn it_stops_between_regions_and_when_the_target_ends() {
+        let stop = Stop::default();
+        let mut left = 2;
+        let outcome = stepped(5, &stop, |_| {
+            left -= 1;
+            if left == 0 {
+                stop.request();
+            }
+            Ok(())
+        });
+        assert_eq!((outcome.tried, outcome.not_reached), (2, 3));
+        let outcome = stepped(5, &Stop::default(), |_| Err(Errno::SRCH.into()));
+        assert_eq!((outcome.tried, outcome.not_reached), (1, 4));
+    }
+
+    #[test]
+    fn gentle_rests_long_enough() {
+        let took = Duration::from_millis(2);
+        let wall = took + Pace::Gentle.rest(took);
+        assert!(took.as_secs_f64() / wall.as_secs_f64() <= 0.005);
+        assert_eq!(Pace::Gentle.elapsed(Nanos(2_000_000)), Nanos::from_duration(wall));
+        assert_eq!(Pace::Fast.rest(took), Duration::ZERO);
+    }
+
+    #[test]
+    fn accounts_add_up() {
+        let ok = stepped(2, &Stop::default(), |_| Ok(()));
+        let bad = stepped(1, &Stop::default(), |_| Err(Errno::AGAIN.into()));
+        let both = ok.and(bad);
+        assert_eq!((both.tried, both.applied, both.refused.len()), (3, 2, 1));
+        assert_eq!(both.refused[0].reason, RefusalReason::Busy);
+    }
+}
