@@ -42,8 +42,8 @@ fn processes() {
     assert_eq!((redis.name.as_str(), redis.threads, redis.thp_enabled), ("redis-server", 5, Some(false)));
     assert_eq!((redis.vm_rss, redis.rss_anon), (Bytes(5312444 << 10), Bytes(5301200 << 10)));
     assert_eq!(process::threads(&tree("debian-6.1"), 633).unwrap(), [633, 640, 641, 642, 643]);
-    assert_eq!(process::children(&tree("debian-6.1"), 1).unwrap(), [633]);
-    assert_eq!(process::children(&tree("debian-6.1"), 633).unwrap(), [0; 0]);
+    assert_eq!(process::descendants(&tree("debian-6.1"), 1).unwrap(), [633]);
+    assert_eq!(process::descendants(&tree("debian-6.1"), 633).unwrap(), [0; 0]);
     assert_eq!(process::cpu_time(&tree("debian-6.1"), 633).unwrap(), Nanos(1_184_330_000_000));
     let worker = Status::read(&tree("debian-6.12"), 1310).unwrap();
     assert_eq!((worker.name.as_str(), worker.namespace_pids.as_slice()), ("shop (worker)", [1310, 7].as_slice()));

@@ -11,8 +11,8 @@ use std::io;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
-use super::promote::{Pace, step_through};
 use super::Outcome;
+use super::promote::{Pace, step_through};
 use crate::kernel::pagemap;
 use crate::stop::Stop;
 use crate::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::act::Pace;
 use crate::decide::Limits;
+use crate::observe::Options;
 use crate::units::{Bytes, Nanos, SizeOrShare};
 
 const EXAMPLES: &str = "\
@@ -193,6 +195,20 @@ pub struct PaceOptions {
     /// Spend at most 0.5 % of the time promoting: slow, with response times nearly unchanged
     #[arg(long)]
     pub gentle: bool,
+}
+
+impl WatchOptions {
+    /// These options for a tracker.
+    pub fn options(&self) -> Options {
+        Options { window: self.window, allow_stall: self.allow_stall }
+    }
+}
+
+impl PaceOptions {
+    /// The pace chosen; fast unless gentle was asked for.
+    pub fn pace(&self) -> Pace {
+        if self.gentle { Pace::Gentle } else { Pace::Fast }
+    }
 }
 
 impl SpendOptions {

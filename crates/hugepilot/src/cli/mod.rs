@@ -3,6 +3,13 @@
 //! Owns: arguments ([`args`]) and one file a command. Never touches: how anything is observed, decided or done.
 
 pub mod args;
+mod doctor;
+mod give_back;
+mod heat;
+mod promote;
+mod require;
+mod run;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -10,13 +17,15 @@ use args::{Cli, Command};
 
 /// Runs one command. The status is 0 for success and 1 for an error; usage errors (2) end the process in parsing.
 pub fn run(cli: Cli) -> ExitCode {
-    let name = match cli.command {
-        Command::Heat(_) => "heat",
-        Command::Promote(_) => "promote",
-        Command::GiveBack(_) => "give-back",
-        Command::Run(_) => "run",
-        Command::Doctor(_) => "doctor",
+    let done = match &cli.command {
+        Command::Heat(args) => heat::heat(args),
+        Command::Promote(args) => promote::promote(args),
+        Command::GiveBack(args) => give_back::give_back(args),
+        Command::Run(args) => run::run(args),
+        Command::Doctor(args) => doctor::doctor(args),
     };
-    eprintln!("hugepilot: '{name}' is not built yet");
-    ExitCode::FAILURE
+    done.unwrap_or_else(|error| {
+        eprintln!("hugepilot: {error:#}");
+        ExitCode::FAILURE
+    })
 }

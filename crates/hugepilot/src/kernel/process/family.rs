@@ -1,12 +1,13 @@
 //! The threads, children, files and program of a process.
 //!
-//! Owns: `task`, `task/*/children`, `fd`, `exe` below `/proc/PID`. Never touches: the process.
+//! Owns: `task`, `stat`, `fd`, `exe` below `/proc/PID`. Never touches: the process.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 
 use super::super::root::optional;
-use super::super::{KernelError, Malformed, Root};
+use super::super::{KernelError, Root};
 use super::Stat;
 
 /// The ids of a process's threads, ascending.
@@ -14,38 +15,35 @@ pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     root.numbered_entries(&format!("proc/{pid}/task"))
 }
 
-/// The ids of a process's children, ascending; a child that starts or ends meanwhile may be missed.
-pub fn children(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
-    let mut children = Vec::new();
-    for thread in threads(root, pid)? {
-        match root.parsed(&format!("proc/{pid}/task/{thread}/children"), Root::LIMIT, parse_children) {
-            Ok(ids) => children.extend(ids),
-            // Either the kernel is built without CONFIG_PROC_CHILDREN, or only this thread has ended.
-            Err(error) if error.is_gone() && thread == pid => return children_by_parent(root, pid),
-            Err(error) if error.is_gone() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    children.sort_unstable();
-    Ok(children)
-}
-
-fn parse_children(text: &str) -> Result<Vec<u32>, Malformed> {
-    let ids = text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>();
-    ids.map_err(|_| Malformed::new(1, "process ids", text))
-}
-
-fn children_by_parent(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
-    let mut children = Vec::new();
+/// The ids of a process's children, their children and so on, ascending; one that starts or ends meanwhile may be
+/// missed. Reads every process once, because `task/*/children` is an option of the kernel that distributions differ in.
+pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
+    let mut parents = Vec::new();
     for id in root.numbered_entries("proc")? {
         match Stat::read(root, id) {
-            Ok(stat) if stat.parent == pid => children.push(id),
-            Ok(_) => {}
+            Ok(stat) => parents.push((id, stat.parent)),
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(children)
+    Ok(below(pid, &parents).into_iter().collect())
+}
+
+/// Everyone whose line of parents leads to `pid`. Ids wrap around, so a child may come before its parent: go round until
+/// nobody is added.
+fn below(pid: u32, parents: &[(u32, u32)]) -> BTreeSet<u32> {
+    let mut family = BTreeSet::new();
+    loop {
+        let before = family.len();
+        for &(id, parent) in parents {
+            if parent == pid || family.contains(&parent) {
+                family.insert(id);
+            }
+        }
+        if family.len() == before {
+            return family;
+        }
+    }
 }
 
 /// Whether a process runs a program for 32 bits; `None` where its program cannot be read.
@@ -81,7 +79,6 @@ pub fn holds_kvm(root: &Root, pid: u32) -> Result<bool, KernelError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
@@ -93,24 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn children_of_all_threads_are_listed() {
+    fn descendants_are_found_through_their_parents() {
         let tree = tempfile::tempdir().unwrap();
-        write(tree.path(), "proc/5/task/5/children", "30 7 ");
-        write(tree.path(), "proc/5/task/6/children", "12 ");
-        assert_eq!(children(&Root::at(tree.path()), 5).unwrap(), [7, 12, 30]);
-        assert_eq!(threads(&Root::at(tree.path()), 5).unwrap(), [5, 6]);
-    }
-
-    #[test]
-    fn without_children_files_parents_are_asked() {
-        let tree = tempfile::tempdir().unwrap();
-        fs::create_dir_all(tree.path().join("proc/5/task/5")).unwrap();
-        for (pid, parent) in [(5, 1), (8, 5), (9, 8), (11, 5)] {
+        for (pid, parent) in [(5, 1), (4, 8), (8, 5), (9, 8), (11, 5), (12, 1)] {
             let line = format!("{pid} (sh) S {parent} 1 1 0 -1 0 0 0 0 0 7 3 0 0 20 0 1 0 99 0 0");
             write(tree.path(), &format!("proc/{pid}/stat"), &line);
         }
         fs::create_dir_all(tree.path().join("proc/77")).unwrap();
-        assert_eq!(children(&Root::at(tree.path()), 5).unwrap(), [8, 11]);
+        assert_eq!(descendants(&Root::at(tree.path()), 5).unwrap(), [4, 8, 9, 11]);
     }
 
     #[test]
@@ -139,19 +126,10 @@ mod tests {
     #[test]
     fn our_own_threads_and_child_are_seen() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let seen = children(&Root::host(), std::process::id());
+        let seen = descendants(&Root::host(), std::process::id());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(seen.unwrap().contains(&child.id()));
         assert!(threads(&Root::host(), std::process::id()).unwrap().contains(&std::process::id()));
-    }
-
-    proptest! {
-        #[test]
-        fn any_list_is_parsed_or_refused(text in "[0-9 \n]{0,30}|.{0,20}") {
-            if let Ok(ids) = parse_children(&text) {
-                prop_assert!(ids.len() <= text.len());
-            }
-        }
     }
 }

@@ -6,7 +6,7 @@ mod family;
 mod stat;
 mod status;
 
-pub use family::{children, holds_kvm, is_32_bit, threads};
+pub use family::{descendants, holds_kvm, is_32_bit, threads};
 pub use stat::{Stat, cpu_time, start_time};
 pub use status::Status;
 pub(super) use status::kilobytes;

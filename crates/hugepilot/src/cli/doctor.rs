@@ -1,0 +1,54 @@
+//! `hugepilot doctor`: what this machine offers, and how to mend what is missing.
+
+use std::process::ExitCode;
+
+use hugepilot_os::memory::Mapping;
+use hugepilot_os::{Advice, PidFd, advise::advise};
+
+use super::args::DoctorArgs;
+use super::terminal;
+use crate::doctor::{check, render_table, to_json};
+use crate::kernel::probe::{Ability, Facts, LiveProbes};
+use crate::kernel::{Root, pagemap};
+use crate::observe::PageWalk;
+use crate::units::{Address, HUGE_PAGE};
+
+pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let checks = check(&Facts::gather(&Root::host(), try_on_ourselves()));
+    terminal::print(&if args.json {
+        to_json(&checks)? + "\n"
+    } else {
+        render_table(&checks, terminal::canvas().width)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tries on memory of our own what only a trial can tell.
+fn try_on_ourselves() -> LiveProbes {
+    LiveProbes {
+        bpf: ability(PageWalk::new().map(|_| true)),
+        process_madvise: ability(collapse_own()),
+        pagemap: ability(own_frames_are_shown()),
+    }
+}
+
+fn ability<E: std::fmt::Display>(tried: Result<bool, E>) -> Ability {
+    match tried {
+        Ok(true) => Ability::Yes,
+        Ok(false) => Ability::No("it is taken without effect".to_owned()),
+        Err(error) => Ability::No(error.to_string()),
+    }
+}
+
+fn collapse_own() -> std::io::Result<bool> {
+    let mut mapping = Mapping::anonymous(HUGE_PAGE as usize)?;
+    mapping.bytes_mut()[0] = 1;
+    advise(&PidFd::open(std::process::id())?, mapping.address(), HUGE_PAGE, Advice::Collapse)?;
+    Ok(true)
+}
+
+fn own_frames_are_shown() -> std::io::Result<bool> {
+    let mut mapping = Mapping::anonymous(HUGE_PAGE as usize)?;
+    mapping.bytes_mut()[0] = 1;
+    Ok(pagemap::own_frames(Address(mapping.address()), 1)?[0] != 0)
+}

@@ -1,0 +1,63 @@
+//! `hugepilot give-back`: undo a promotion.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use super::args::GiveBackArgs;
+use super::{require, terminal};
+use crate::act::{self, Record};
+use crate::observe::heat::Obstacle;
+use crate::observe::{Heat, PageWalk, Tracker};
+use crate::pilot::page_tables;
+use crate::report::{GiveBackReport, Snapshot, json, text};
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::units::Address;
+
+pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
+    let target = Target::open(args.pid)?;
+    require::capabilities(require::OBSERVE)?;
+    require::capabilities(require::ACT)?;
+    let stop = Stop::on_signals()?;
+    let mut tracker = PageWalk::new()?;
+    let heat = tracker.survey(&target)?;
+    let mut record = Record::read(&target)?;
+    let regions = wanted(&heat, &record, args.all);
+    if regions.is_empty() && !args.all {
+        bail!(
+            "hugepilot promoted nothing in process {pid} that is still on huge pages; `hugepilot give-back {pid} --all` splits \
+             every huge page of the process. Nothing was changed",
+            pid = args.pid
+        );
+    }
+    terminal::ensure_read()?;
+    let frees_empty_pages = act::frees_empty_pages().ok();
+    let progress = terminal::Progress::over(regions.len());
+    let outcome = act::give_back(target.handle(), &regions, &stop, |outcome| progress.show(outcome));
+    drop(progress);
+    for region in regions.iter().take(outcome.tried as usize) {
+        record.regions.remove(region);
+    }
+    record.write(&target)?;
+    let after = tracker.survey(&target).ok().map(|heat| snapshot(&heat, &target));
+    let report =
+        GiveBackReport { pid: args.pid, outcome: &outcome, before: snapshot(&heat, &target), after, frees_empty_pages };
+    terminal::print(&if args.json { json::give_back(&report) } else { text::give_back(&report) })?;
+    if stop.requested() {
+        bail!("stopped by a signal; {} regions were not reached, run the command again for them", outcome.not_reached);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Regions on huge pages that can be split: those on record, or all. Pages of a hugetlb pool cannot be split.
+fn wanted(heat: &Heat, record: &Record, all: bool) -> Vec<Address> {
+    let splittable = |obstacle| !matches!(obstacle, Some(Obstacle::Hugetlb | Obstacle::Special));
+    let huge = heat.regions.iter().filter(|region| region.huge && splittable(region.obstacle));
+    huge.map(|region| region.start).filter(|start| all || record.regions.contains(start)).collect()
+}
+
+/// Nobody watched, so no walks are told.
+fn snapshot(heat: &Heat, target: &Target) -> Snapshot {
+    Snapshot { walks_per_second: None, ..Snapshot::of(heat, page_tables(target)) }
+}

@@ -1,0 +1,41 @@
+//! What a command needs before it starts, so that it fails early, whole, and with a name.
+
+use anyhow::bail;
+
+use crate::kernel::Root;
+use crate::kernel::capability::Capability;
+use crate::kernel::process::Status;
+use crate::target::Target;
+
+/// What observing takes.
+pub(super) const OBSERVE: &[Capability] =
+    &[Capability::Bpf, Capability::Perfmon, Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];
+/// What changing another process's memory takes besides.
+pub(super) const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
+
+/// Errors if this process lacks one of the capabilities, naming those that are missing.
+pub(super) fn capabilities(needed: &[Capability]) -> anyhow::Result<()> {
+    let own = Status::read(&Root::host(), std::process::id())?.cap_eff;
+    let missing: Vec<&str> = needed.iter().filter(|each| !own.permits(**each)).map(|each| each.name()).collect();
+    if !missing.is_empty() {
+        bail!(
+            "missing {}: run as root (sudo hugepilot ..), or give the capabilities with systemd's AmbientCapabilities= or \
+             `setpriv --ambient-caps`; nothing was changed",
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Errors if the target has switched huge pages off for itself.
+pub(super) fn huge_pages_enabled(target: &Target) -> anyhow::Result<()> {
+    if target.huge_pages_enabled == Some(false) {
+        bail!(
+            "process {} ({}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). Redis does \
+             this to itself: set `disable-thp no` in redis.conf and restart it. Nothing was changed",
+            target.pid(),
+            target.name
+        );
+    }
+    Ok(())
+}

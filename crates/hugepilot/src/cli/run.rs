@@ -1,0 +1,139 @@
+//! `hugepilot run`: start a program and pilot it while it runs.
+//!
+//! Owns: the child process, its signals and its exit status. Never touches: how it is observed or promoted.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use hugepilot_os::PidFd;
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
+
+use super::args::RunArgs;
+use super::require;
+use crate::observe::PageWalk;
+use crate::pilot::Pilot;
+use crate::pilot::watch::{Family, Flight};
+use crate::report::{RunReport, json, text};
+use crate::stop::Stop;
+use crate::units::Nanos;
+
+/// Signals that are meant for the program.
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    require::capabilities(require::OBSERVE)?;
+    require::capabilities(require::ACT)?;
+    let mut tracker = PageWalk::new()?;
+    let summary = args.summary_json.as_ref().map(|path| create(path)).transpose()?;
+    let stop = Stop::default();
+    // Before the program starts, so that no signal is lost between.
+    let signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).context("cannot take signals")?;
+    let started = Instant::now();
+    let child = start(args)?;
+    let pid = child.id();
+    pass_signals_on(signals, PidFd::open(pid)?);
+    let waiting = wait_in_background(child, stop.clone());
+    let mut pilot = Pilot {
+        tracker: &mut tracker,
+        watch: args.watch.options(),
+        limits: &|rss| args.spend.limits(rss),
+        pace: args.pace.pace(),
+        stop,
+    };
+    let flight = Family::of(pid).fly(&mut pilot);
+    let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
+    report(args, &flight, status, Nanos::from_duration(started.elapsed()), summary)?;
+    Ok(exit_code(status))
+}
+
+fn create(path: &std::path::Path) -> anyhow::Result<File> {
+    File::create(path)
+        .with_context(|| format!("cannot write the summary to {}; the program was not started", path.display()))
+}
+
+fn start(args: &RunArgs) -> anyhow::Result<Child> {
+    let (program, arguments) = args.command.split_first().context("no program was given")?;
+    let shown = program.to_string_lossy();
+    match Command::new(program).args(arguments).spawn() {
+        Ok(child) => Ok(child),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("cannot run '{shown}': no such program; give its path, or check PATH")
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            bail!("cannot run '{shown}': it is not executable; `chmod +x` makes it so, or start its interpreter")
+        }
+        Err(error) => bail!("cannot run '{shown}': {error}"),
+    }
+}
+
+/// Passes on what was sent to us alone. What the terminal sends (Ctrl-C) reaches the whole process group, the program
+/// included, and must not arrive twice.
+fn pass_signals_on(mut signals: SignalsInfo<WithOrigin>, program: PidFd) {
+    thread::spawn(move || {
+        for origin in &mut signals {
+            if origin.cause != Cause::Kernel
+                && let Some(signal) = Signal::from_named_raw(origin.signal)
+            {
+                // It may have ended already; then there is nobody to tell.
+                let _ = program.signal(signal);
+            }
+        }
+    });
+}
+
+fn wait_in_background(mut child: Child, stop: Stop) -> thread::JoinHandle<io::Result<ExitStatus>> {
+    thread::spawn(move || {
+        let status = child.wait();
+        stop.request();
+        status
+    })
+}
+
+fn report(
+    args: &RunArgs,
+    flight: &Flight,
+    status: ExitStatus,
+    elapsed: Nanos,
+    summary: Option<File>,
+) -> anyhow::Result<()> {
+    let command: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let report = RunReport {
+        command: &command,
+        exit_status: status.code(),
+        signal: status.signal(),
+        rounds: flight.rounds,
+        outcome: &flight.outcome,
+        growth: flight.growth,
+        before: flight.before(),
+        after: flight.after(),
+        pilot: own_cpu_time(),
+        elapsed,
+    };
+    // Standard error may be closed; the program's exit status still counts.
+    let _ = io::stderr().write_all(text::run(&report).as_bytes());
+    match summary {
+        Some(mut file) => file.write_all(json::run(&report).as_bytes()).context("cannot write the summary"),
+        None => Ok(()),
+    }
+}
+
+fn own_cpu_time() -> Nanos {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The program's own status; 128 and the signal's number if a signal ended it, as shells do.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(code as u8)
+}

@@ -1,0 +1,62 @@
+//! The terminal: how wide, whether coloured, progress, and what happens when nobody reads.
+//!
+//! Owns: standard output and standard error. Never touches: words; those are in `report`.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::act::Outcome;
+use crate::report::heatmap::Canvas;
+
+/// Width where there is no terminal to ask.
+const DEFAULT_WIDTH: usize = 100;
+
+/// What standard output can show.
+pub(super) fn canvas() -> Canvas {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    let width = size.map_or(DEFAULT_WIDTH, |size| usize::from(size.ws_col).max(1));
+    Canvas { width, color: io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty()) }
+}
+
+/// Prints a report.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("cannot write the report to standard output")
+}
+
+/// Errors when nobody can read standard output any more, so that nothing is changed unseen.
+pub(super) fn ensure_read() -> anyhow::Result<()> {
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::OUT)];
+    let answered = poll(&mut polled, Some(&Timespec::default()));
+    if answered.is_err() || polled[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL) {
+        bail!("standard output is closed, so the report could not be read; nothing was changed");
+    }
+    Ok(())
+}
+
+/// A progress bar over regions on standard error; shows nothing where that is no terminal.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    pub(super) fn over(regions: usize) -> Self {
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} regions, {eta} left").expect("a valid template");
+        Self(ProgressBar::new(regions as u64).with_style(style))
+    }
+
+    pub(super) fn show(&self, outcome: &Outcome) {
+        self.0.set_position(outcome.tried);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
