@@ -69,7 +69,7 @@ fn walks_by(pages: u32, walked: u32) -> f64 {
     }
     // Were all walked, the count says only "at least": half a page unseen bounds it.
     let share = (f64::from(walked) / f64::from(pages)).min(1.0 - 0.5 / f64::from(pages));
-    f64::from(pages) * -(1.0 - share).ln()
+    f64::from(pages) * (1.0 - share).recip().ln()
 }
 
 #[cfg(test)]
