@@ -55,7 +55,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::Obstacle(Obstacle::Split) => "no single mapping covers the whole 2 MiB",
         Reason::NotWalked => "no page walk was seen",
         Reason::TooCold => "too few page walks to pay for the move",
-        Reason::LivesInTlb => "the process spends next to no time on page walks: the TLB holds the memory it uses",
+        Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
         Reason::Covered => "hotter regions already account for nearly all page walks",
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
