@@ -94,7 +94,7 @@ pub(super) fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
     match reason {
         RefusalReason::NotEligible => (
             "the mapping changed, or huge pages are switched off for it or for the process",
-            "see `hugepilot doctor` for processes that switch them off; Redis does with its setting `disable-thp yes`",
+            "see `hugepilot doctor` for processes that switch them off; Redis does where THP is `always`, unless told `disable-thp no`",
         ),
         RefusalReason::NoContiguousMemory => (
             "the kernel found no contiguous 2 MiB, or the mapping went away",
