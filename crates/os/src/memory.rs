@@ -1,1 +1,165 @@
+//! Memory of this process: private mappings, and read-only views of what the kernel shares.
+#![allow(unsafe_code)]
 
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Advice on this process's own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnAdvice {
+    /// Huge pages are welcome here (`MADV_HUGEPAGE`).
+    HugePage,
+    /// No huge pages here (`MADV_NOHUGEPAGE`).
+    NoHugePage,
+    /// Give the pages back; they read as zero afterwards (`MADV_DONTNEED`).
+    DontNeed,
+    /// The kernel may take the pages whenever it likes (`MADV_FREE`).
+    Free,
+    /// Pages with equal contents may be merged (`MADV_MERGEABLE`, KSM).
+    Mergeable,
+}
+
+/// Private anonymous memory of this process, zeroed, aligned to 2 MiB, given back on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    /// The whole mapping, with the space that alignment took.
+    whole: (NonNull<c_void>, usize),
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    /// Maps `len` bytes, rounded up to base pages. Errors: `ENOMEM`, `EINVAL` for 0 bytes.
+    pub fn anonymous(len: usize) -> io::Result<Self> {
+        if len == 0 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let whole_len = len.checked_add(HUGE_PAGE).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        // SAFETY: a new private mapping at an address of the kernel's choice overlaps nothing.
+        let whole = unsafe {
+            mmap_anonymous(ptr::null_mut(), whole_len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
+        };
+        let start = (whole as usize).next_multiple_of(HUGE_PAGE);
+        let pointers = NonNull::new(whole).zip(NonNull::new(start as *mut u8));
+        let (whole, start) = pointers.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { whole: (whole, whole_len), start, len })
+    }
+
+    /// The address of the first byte, a multiple of 2 MiB.
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// The contents.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` bytes from `start` are mapped readable until drop, and zero where nobody wrote.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// The contents, to be changed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; the exclusive borrow keeps every other reference away.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// The contents as 8-byte words, to be changed; bytes after the last whole word are left out.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as in `bytes_mut`; `start` is aligned to 2 MiB, and every bit pattern is a valid u64.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// Advises `len` bytes from `offset`. Errors: `EINVAL` beyond the end, unaligned, or not offered by this kernel.
+    pub fn advise(&mut self, offset: usize, len: usize, advice: OwnAdvice) -> io::Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len.next_multiple_of(4096)) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let advice = match advice {
+            OwnAdvice::HugePage => Advice::LinuxHugepage,
+            OwnAdvice::NoHugePage => Advice::LinuxNoHugepage,
+            OwnAdvice::DontNeed => Advice::LinuxDontNeed,
+            OwnAdvice::Free => Advice::LinuxFree,
+            OwnAdvice::Mergeable => Advice::LinuxMergeable,
+        };
+        // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
+        // zero, a valid value for bytes.
+        Ok(unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice)? })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
+        let _ = unsafe { munmap(self.whole.0.as_ptr(), self.whole.1) };
+    }
+}
+
+// SAFETY: the mapping belongs to this value alone, like a Vec's buffer; it is tied to no thread.
+unsafe impl Send for Mapping {}
+// SAFETY: shared references only read.
+unsafe impl Sync for Mapping {}
+
+/// Memory that the kernel writes to and this process reads, such as a mapped BPF array.
+#[derive(Debug)]
+pub struct SharedView {
+    start: NonNull<c_void>,
+    len: usize,
+}
+
+impl SharedView {
+    /// Maps the first `len` bytes of `fd` for reading. `len` must not exceed what the file holds: bytes beyond would
+    /// raise SIGBUS when read. Errors: as `mmap(2)`.
+    pub fn map(fd: impl AsFd, len: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, 0)? };
+        let start = NonNull::new(start).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { start, len })
+    }
+
+    /// The contents. The exclusive borrow says that whoever may let the kernel write (run the BPF program) must not do
+    /// so while the slice lives; a program is run only by the owner of the view.
+    pub fn bytes(&mut self) -> &[u8] {
+        // SAFETY: `len` bytes are mapped readable until drop; the kernel writes only during runs that the owner starts,
+        // and the owner is borrowed exclusively here.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
+    }
+}
+
+impl Drop for SharedView {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
+    }
+}
+
+// SAFETY: the view belongs to this value alone and is tied to no thread.
+unsafe impl Send for SharedView {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_aligned_zeroed_and_writable() {
+        let mut mapping = Mapping::anonymous(3 << 20).unwrap();
+        assert_eq!(mapping.address() % HUGE_PAGE as u64, 0);
+        assert!(mapping.bytes().iter().all(|&byte| byte == 0));
+        mapping.bytes_mut()[(3 << 20) - 1] = 7;
+        assert_eq!(mapping.words_mut().len(), 3 << 17);
+        mapping.advise(0, 3 << 20, OwnAdvice::DontNeed).unwrap();
+        assert_eq!(mapping.bytes()[(3 << 20) - 1], 0);
+    }
+
+    #[test]
+    fn advice_beyond_the_end_is_refused() {
+        let mut mapping = Mapping::anonymous(4096).unwrap();
+        assert!(mapping.advise(4096, 4096, OwnAdvice::DontNeed).is_err());
+        assert!(mapping.advise(usize::MAX, 2, OwnAdvice::DontNeed).is_err());
+        assert!(Mapping::anonymous(0).is_err());
+    }
+}
