@@ -64,6 +64,8 @@ pub mod tests {
             round: round as u32,
             configuration,
             seconds: 1.0,
+            warm_seconds: 0.0,
+            start_seconds: 0.0,
             act_seconds: 1.0,
             window_start_seconds: 2.0,
             window_end_seconds: 3.0,

@@ -83,7 +83,8 @@ where
     B: DrawingBackend,
     B::ErrorType: 'static,
 {
-    let configurations = run.configurations();
+    // From the bottom up, so that the default is on top.
+    let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
     let intervals: Vec<_> = configurations
         .iter()
         .map(|&configuration| ratio(run, Metric::Throughput, configuration, Configuration::Default))
@@ -98,10 +99,11 @@ where
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(150)
-        .build_cartesian_2d(lowest - space..highest + space, (0..rows).into_segmented())?;
+        .build_cartesian_2d(lowest - space..highest + space, (0..rows - 1).into_segmented())?;
     chart
         .configure_mesh()
         .disable_y_mesh()
+        .x_max_light_lines(0)
         .y_labels(rows)
         .y_label_formatter(&|value| match value {
             SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
@@ -110,7 +112,7 @@ where
         .x_desc("ratio, 95 % interval; grey: default against default")
         .label_style((FONT, 14))
         .draw()?;
-    let band = [(1.0 - reach, SegmentValue::Exact(0)), (1.0 + reach, SegmentValue::Exact(rows))];
+    let band = [(1.0 - reach, SegmentValue::Exact(0)), (1.0 + reach, SegmentValue::Last)];
     chart.draw_series([Rectangle::new(band, BLACK.mix(0.12).filled())])?;
     for (row, interval) in intervals.iter().enumerate().filter_map(|(row, interval)| Some((row, (*interval)?))) {
         let style = color(configurations[row]).stroke_width(2);
@@ -146,7 +148,12 @@ where
         .x_label_area_size(36)
         .y_label_area_size(60)
         .build_cartesian_2d(first..last, 0.0..highest * 1.05)?;
-    chart.configure_mesh().x_desc("seconds since the tool started").label_style((FONT, 14)).draw()?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_desc("seconds since the tool started")
+        .label_style((FONT, 14))
+        .draw()?;
     for (configuration, line) in lines {
         let style = color(configuration).stroke_width(2);
         chart

@@ -51,6 +51,10 @@ pub struct Turn {
     pub configuration: Configuration,
     /// Wall time of the whole turn, with warming, starting and ending.
     pub seconds: f64,
+    /// Touching memory before the program was started.
+    pub warm_seconds: f64,
+    /// Starting and populating the program.
+    pub start_seconds: f64,
     /// When the tool started, or would have.
     pub act_seconds: f64,
     /// When measuring began.

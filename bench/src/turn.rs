@@ -64,6 +64,7 @@ impl Bench<'_> {
         let began = Instant::now();
         // A quarter more than the program takes: collapsing needs free memory beside it.
         warm::touch_and_free(self.workload.memory_bytes() / 4 * 5, self.stop)?;
+        let warm = Instant::now();
         self.settings.apply(configuration.settings())?;
         let machine = machine_memory()?;
         let mut running = self.workload.start(configuration.uses_own_switch(), self.stop)?;
@@ -88,6 +89,8 @@ impl Bench<'_> {
             round,
             configuration,
             seconds: began.elapsed().as_secs_f64(),
+            warm_seconds: warm.duration_since(began).as_secs_f64(),
+            start_seconds: ready.duration_since(warm).as_secs_f64(),
             act_seconds: since_ready(act),
             window_start_seconds: since_ready(measured.start),
             window_end_seconds: since_ready(measured.end),

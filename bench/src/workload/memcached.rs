@@ -91,7 +91,7 @@ impl Workload for Memcached {
 impl Memcached {
     fn command(&self, socket: &Path, own_switch: bool) -> Vec<OsString> {
         // A quarter more than the items need: with -L memcached reserves it, and evictions would spoil the reads.
-        let megabytes = (self.memory_bytes() * 5 / 4 >> 20) + 64;
+        let megabytes = ((self.memory_bytes() * 5 / 4) >> 20) + 64;
         let mut command: Vec<OsString> = ["memcached", "-t", "1", "-s"].map(OsString::from).into();
         command.extend([socket.into(), "-m".into(), megabytes.to_string().into()]);
         command.extend(["-o".into(), format!("hashpower={}", self.hash_power()).into()]);
