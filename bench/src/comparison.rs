@@ -11,8 +11,8 @@ use crate::statistics::{Interval, median, paired_ratio};
 pub enum Metric {
     /// Operations a second.
     Throughput,
-    /// Resident memory after measuring.
-    Rss,
+    /// Resident memory after measuring, less that of files.
+    OwnMemory,
     /// Memory that the machine had less of after measuring than before the program was started.
     MachineMemory,
 }
@@ -22,7 +22,7 @@ impl Metric {
     pub fn of(self, turn: &Turn) -> f64 {
         match self {
             Metric::Throughput => turn.throughput,
-            Metric::Rss => turn.after.rss_bytes as f64,
+            Metric::OwnMemory => turn.after.own_bytes as f64,
             Metric::MachineMemory => turn.available_at_start_bytes.saturating_sub(turn.after.available_bytes) as f64,
         }
     }
@@ -60,7 +60,7 @@ pub mod tests {
 
     /// A run in which each configuration has the given throughputs and resident bytes, round by round.
     pub fn run_of(workload: &str, turns: &[(Configuration, &[f64], u64)]) -> Run {
-        let turn = |round: usize, configuration, throughput: f64, rss_bytes| Turn {
+        let turn = |round: usize, configuration, throughput: f64, own_bytes| Turn {
             round: round as u32,
             configuration,
             seconds: 1.0,
@@ -75,7 +75,7 @@ pub mod tests {
             cpu_ns_per_operation: 1e9 / throughput,
             cpu_share: 1.0,
             before: MemoryUse::default(),
-            after: MemoryUse { rss_bytes, ..MemoryUse::default() },
+            after: MemoryUse { rss_bytes: own_bytes, own_bytes, ..MemoryUse::default() },
             available_at_start_bytes: 0,
             tool: None,
             throughput_over_time: Vec::new(),

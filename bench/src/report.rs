@@ -71,6 +71,7 @@ fn memory_rows(run: &Run) -> Vec<Vec<String>> {
     let mut rows = vec![strings(&[
         "configuration",
         "RSS",
+        "without files",
         "vs default [interval]",
         "huge",
         "page tables",
@@ -83,7 +84,8 @@ fn memory_rows(run: &Run) -> Vec<Vec<String>> {
         rows.push(vec![
             configuration.to_string(),
             bytes(|turn| Some(turn.after.rss_bytes as f64)),
-            compared(run, Metric::Rss, configuration),
+            bytes(|turn| Some(turn.after.own_bytes as f64)),
+            compared(run, Metric::OwnMemory, configuration),
             bytes(|turn| Some(turn.after.huge_bytes as f64)),
             bytes(|turn| Some(turn.after.page_tables_bytes as f64)),
             bytes(|turn| Some(Metric::MachineMemory.of(turn))),
@@ -104,7 +106,7 @@ fn interval_text(metric: Metric, interval: &Interval) -> String {
     let Interval { estimate, low, high, .. } = interval;
     match metric {
         Metric::Throughput => format!("{estimate:.3} [{low:.3}, {high:.3}]"),
-        Metric::Rss | Metric::MachineMemory => format!("{estimate:.5} [{low:.5}, {high:.5}]"),
+        Metric::OwnMemory | Metric::MachineMemory => format!("{estimate:.5} [{low:.5}, {high:.5}]"),
     }
 }
 

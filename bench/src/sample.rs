@@ -20,6 +20,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub struct MemoryUse {
     /// Resident memory.
     pub rss_bytes: u64,
+    /// Resident memory less that of files: how much of its binary and libraries happens to be mapped differs by a
+    /// hundred KiB from start to start, and has nothing to do with huge pages.
+    pub own_bytes: u64,
     /// Page tables.
     pub page_tables_bytes: u64,
     /// Memory on huge pages.
@@ -63,10 +66,11 @@ pub fn machine_memory() -> Result<MachineMemory> {
 pub fn exact_memory(pid: u32) -> Result<MemoryUse> {
     let rollup = read(format!("/proc/{pid}/smaps_rollup").as_ref())?;
     let huge = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
+    let cheap = cheap_memory(pid, 0)?;
     Ok(MemoryUse {
         rss_bytes: field(&rollup, "Rss:"),
         huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum(),
-        ..cheap_memory(pid, 0)?
+        ..cheap
     })
 }
 
@@ -76,6 +80,7 @@ fn cheap_memory(pid: u32, huge_of_others: u64) -> Result<MemoryUse> {
     let machine = machine_memory()?;
     Ok(MemoryUse {
         rss_bytes: field(&status, "VmRSS:"),
+        own_bytes: field(&status, "RssAnon:") + field(&status, "RssShmem:"),
         page_tables_bytes: field(&status, "VmPTE:"),
         huge_bytes: machine.huge_bytes.saturating_sub(huge_of_others),
         available_bytes: machine.available_bytes,

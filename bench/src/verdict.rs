@@ -57,7 +57,7 @@ const fn speed(subject: Configuration, reference: Configuration, at_least: f64) 
 }
 
 const fn growth(subject: Configuration, at_most: f64) -> Claim {
-    Claim::Ratio { metric: Metric::Rss, subject, reference: Default, bound: Bound::AtMost(at_most) }
+    Claim::Ratio { metric: Metric::OwnMemory, subject, reference: Default, bound: Bound::AtMost(at_most) }
 }
 
 const MEMCACHED: &[&str] = &["memcached"];
@@ -190,7 +190,7 @@ mod tests {
             .turns
             .iter_mut()
             .filter(|turn| turn.configuration == Hugepilot)
-            .for_each(|turn| turn.after.rss_bytes = 1900);
+            .for_each(|turn| turn.after.own_bytes = 1900);
         assert_eq!(verdict_of(&grown, "RSS growth <= 0.5 %"), Verdict::NotMet);
     }
 

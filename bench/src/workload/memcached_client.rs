@@ -165,9 +165,8 @@ mod tests {
     fn a_set_carries_key_size_and_value() {
         let mut chunk = Vec::new();
         append_set(&mut chunk, 5, 16);
-        let expected =
-            [format!("ms user{} 16 q\r\n", zipfian::hash(5)).as_bytes(), &5u64.to_le_bytes(), b"vvvvvvvv\r\n"];
-        assert_eq!(chunk, expected.concat());
+        let head = format!("ms user{} 16 q\r\n", zipfian::hash(5)).into_bytes();
+        assert_eq!(chunk, [&head[..], &5u64.to_le_bytes(), b"vvvvvvvv\r\n"].concat());
     }
 
     #[test]
