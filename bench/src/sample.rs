@@ -62,6 +62,11 @@ pub fn machine_memory() -> Result<MachineMemory> {
     })
 }
 
+/// Memory that is free outright, without what the kernel could reclaim.
+pub fn free_memory() -> Result<u64> {
+    Ok(field(&read("/proc/meminfo".as_ref())?, "MemFree:"))
+}
+
 /// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.
 pub fn exact_memory(pid: u32) -> Result<MemoryUse> {
     let rollup = read(format!("/proc/{pid}/smaps_rollup").as_ref())?;

@@ -17,7 +17,7 @@ use crate::sample::{Sampler, cpu_time, exact_memory, machine_memory};
 use crate::settings::Settings;
 use crate::stop::Stop;
 use crate::tool::{Tool, ToolProcess};
-use crate::warm;
+use crate::warm::WarmMemory;
 use crate::workload::{Running, Window, Workload};
 
 /// Longest time between two looks at a program that is left alone.
@@ -63,15 +63,17 @@ impl Bench<'_> {
     pub fn turn(&mut self, round: u32, configuration: Configuration) -> Result<Turn> {
         let began = Instant::now();
         // A quarter more than the program takes: collapsing needs free memory beside it.
-        warm::touch_and_free(self.workload.memory_bytes() / 4 * 5, self.stop)?;
+        let machine = machine_memory()?;
+        let warm_memory = WarmMemory::touch(self.workload.memory_bytes() / 4 * 5, self.stop)?;
         let warm = Instant::now();
         self.settings.apply(configuration.settings())?;
-        let machine = machine_memory()?;
         let mut running = self.workload.start(configuration.uses_own_switch(), self.stop)?;
         let ready = Instant::now();
-        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes);
         self.leave_alone(&mut *running, ready + self.timing.settle)?;
         let before = exact_memory(running.pid())?;
+        // The rest is freed just before the tool wants it, and before sampling, which would count it.
+        drop(warm_memory);
+        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes);
         let act = Instant::now();
         let acted = self.act(configuration, running.pid()).with_context(|| format!("acting as {configuration}"))?;
         self.leave_alone(&mut *running, act + self.timing.wait)?;
