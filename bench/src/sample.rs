@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::stop::Stop;
+use crate::warm::Held;
 
 /// Low, because the program and its load have every CPU for themselves on a small machine.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -68,10 +69,10 @@ pub fn free_memory() -> Result<u64> {
 }
 
 /// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.
-pub fn exact_memory(pid: u32) -> Result<MemoryUse> {
+pub fn exact_memory(pid: u32, held: &Held) -> Result<MemoryUse> {
     let rollup = read(format!("/proc/{pid}/smaps_rollup").as_ref())?;
     let huge = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
-    let cheap = cheap_memory(pid, 0)?;
+    let cheap = cheap_memory(pid, 0, held)?;
     Ok(MemoryUse {
         rss_bytes: field(&rollup, "Rss:"),
         huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum(),
@@ -80,15 +81,15 @@ pub fn exact_memory(pid: u32) -> Result<MemoryUse> {
 }
 
 /// Reads a program's memory from counters alone; its huge pages are the machine's, less those of others.
-fn cheap_memory(pid: u32, huge_of_others: u64) -> Result<MemoryUse> {
+fn cheap_memory(pid: u32, huge_of_others: u64, held: &Held) -> Result<MemoryUse> {
     let status = read(format!("/proc/{pid}/status").as_ref())?;
     let machine = machine_memory()?;
     Ok(MemoryUse {
         rss_bytes: field(&status, "VmRSS:"),
         own_bytes: field(&status, "RssAnon:") + field(&status, "RssShmem:"),
         page_tables_bytes: field(&status, "VmPTE:"),
-        huge_bytes: machine.huge_bytes.saturating_sub(huge_of_others),
-        available_bytes: machine.available_bytes,
+        huge_bytes: machine.huge_bytes.saturating_sub(huge_of_others + held.bytes()),
+        available_bytes: machine.available_bytes + held.bytes(),
     })
 }
 
@@ -114,11 +115,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts sampling; times count from `origin`.
-    pub fn start(pid: u32, origin: Instant, huge_of_others: u64) -> Self {
+    /// Starts sampling; times count from `origin`, and memory that the harness holds ready counts as free.
+    pub fn start(pid: u32, origin: Instant, huge_of_others: u64, held: Held) -> Self {
         let done = Stop::default();
         let seen = done.clone();
-        let thread = std::thread::spawn(move || sample_until(&seen, pid, origin, huge_of_others));
+        let thread = std::thread::spawn(move || sample_until(&seen, pid, origin, huge_of_others, &held));
         Self { done, thread: Some(thread) }
     }
 
@@ -135,10 +136,10 @@ impl Drop for Sampler {
     }
 }
 
-fn sample_until(done: &Stop, pid: u32, origin: Instant, huge_of_others: u64) -> Vec<MemoryPoint> {
+fn sample_until(done: &Stop, pid: u32, origin: Instant, huge_of_others: u64, held: &Held) -> Vec<MemoryPoint> {
     let mut points = Vec::new();
     let mut next = Instant::now();
-    while let Ok(memory) = cheap_memory(pid, huge_of_others) {
+    while let Ok(memory) = cheap_memory(pid, huge_of_others, held) {
         points.push(MemoryPoint { seconds: origin.elapsed().as_secs_f64(), memory });
         next += PERIOD;
         if done.sleep_until(next).is_err() {
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_cpu_time() {
         let pid = std::process::id();
-        let exact = exact_memory(pid).unwrap();
+        let exact = exact_memory(pid, &Held::default()).unwrap();
         assert!(exact.rss_bytes > 0 && exact.page_tables_bytes > 0 && exact.available_bytes > 0, "{exact:?}");
         assert!(cpu_time(pid).unwrap() > Duration::ZERO);
     }
@@ -180,6 +181,6 @@ mod tests {
     #[test]
     fn a_sampler_ends_when_its_program_is_gone() {
         let gone = u32::MAX - 1;
-        assert_eq!(Sampler::start(gone, Instant::now(), 0).finish(), Vec::new());
+        assert_eq!(Sampler::start(gone, Instant::now(), 0, Held::default()).finish(), Vec::new());
     }
 }

@@ -64,22 +64,21 @@ impl Bench<'_> {
         let began = Instant::now();
         // A quarter more than the program takes: collapsing needs free memory beside it.
         let machine = machine_memory()?;
-        let warm_memory = WarmMemory::touch(self.workload.memory_bytes() / 4 * 5, self.stop)?;
+        let mut warm_memory = WarmMemory::touch(self.workload.memory_bytes() / 4 * 5, self.stop)?;
         let warm = Instant::now();
         self.settings.apply(configuration.settings())?;
         let mut running = self.workload.start(configuration.uses_own_switch(), self.stop)?;
         let ready = Instant::now();
+        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes, warm_memory.held());
         self.leave_alone(&mut *running, ready + self.timing.settle)?;
-        let before = exact_memory(running.pid())?;
-        // The rest is freed just before the tool wants it, and before sampling, which would count it.
-        drop(warm_memory);
-        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes);
+        let before = exact_memory(running.pid(), &warm_memory.held())?;
         let act = Instant::now();
         let acted = self.act(configuration, running.pid()).with_context(|| format!("acting as {configuration}"))?;
         self.leave_alone(&mut *running, act + self.timing.wait)?;
+        warm_memory.stop_feeding();
         let measured = self.measure(configuration, &mut *running)?;
         let memory_over_time = sampler.finish();
-        let after = exact_memory(running.pid())?;
+        let after = exact_memory(running.pid(), &warm_memory.held())?;
         let throughput_over_time = running.progress().over_time(ready);
         // Before the settings are put back, so that the program never runs under others than its own.
         drop(running);

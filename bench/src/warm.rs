@@ -6,6 +6,8 @@
 //! Freed all at once, most of the memory would be cold again before a program of several GiB has grown into it; the kernel
 //! gives out first what was freed last, so what is freed just ahead of the program is what the program gets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,11 +26,24 @@ const STEP: usize = 64 << 20;
 const AHEAD: u64 = 256 << 20;
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Touched memory, freed just ahead of whoever takes memory; all of it is freed on drop.
+/// Touched memory, freed just ahead of whoever takes memory; what is left is freed on drop.
 #[derive(Debug)]
 pub struct WarmMemory {
     done: Stop,
-    feeder: Option<JoinHandle<()>>,
+    held: Held,
+    feeder: Option<JoinHandle<Mapping>>,
+    left: Option<Mapping>,
+}
+
+/// How much warm memory is still held, for whoever judges the machine's memory meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct Held(Arc<AtomicU64>);
+
+impl Held {
+    /// The bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl WarmMemory {
@@ -51,34 +66,43 @@ impl WarmMemory {
             step.iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
         }
         let floor = free_memory()?;
-        let done = Stop::default();
-        let seen = done.clone();
-        let feeder = std::thread::spawn(move || feed(mapping, len, floor + AHEAD, &seen));
-        Ok(Self { done, feeder: Some(feeder) })
+        let (done, held) = (Stop::default(), Held(Arc::new(AtomicU64::new(len as u64))));
+        let (seen, counted) = (done.clone(), held.clone());
+        let feeder = std::thread::spawn(move || feed(mapping, floor + AHEAD, &counted, &seen));
+        Ok(Self { done, held, feeder: Some(feeder), left: None })
+    }
+
+    /// How much is still held.
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// Frees no more until drop: measuring is not to be disturbed, and what is kept need not be warmed again next time.
+    pub fn stop_feeding(&mut self) {
+        self.done.request();
+        self.left = self.feeder.take().and_then(|feeder| feeder.join().ok());
     }
 }
 
 impl Drop for WarmMemory {
     fn drop(&mut self) {
-        self.done.request();
-        if let Some(feeder) = self.feeder.take() {
-            let _ = feeder.join();
-        }
+        self.stop_feeding();
     }
 }
 
-/// Frees a step whenever less than `floor` is free; unmaps the rest in the end.
-fn feed(mut mapping: Mapping, len: usize, floor: u64, done: &Stop) {
-    for offset in (0..len).step_by(STEP) {
-        while free_memory().is_ok_and(|free| free >= floor) {
-            if done.sleep_until(Instant::now() + LOOK).is_err() {
-                return;
+/// Frees a step whenever less than `floor` is free; returns the mapping with what is left of it.
+fn feed(mut mapping: Mapping, floor: u64, held: &Held, done: &Stop) -> Mapping {
+    let mut offset = 0;
+    while done.sleep_until(Instant::now() + LOOK).is_ok() && held.bytes() > 0 {
+        while held.bytes() > 0 && free_memory().is_ok_and(|free| free < floor) {
+            if mapping.advise(offset, STEP, OwnAdvice::DontNeed).is_err() {
+                return mapping;
             }
-        }
-        if done.requested() || mapping.advise(offset, STEP, OwnAdvice::DontNeed).is_err() {
-            return;
+            offset += STEP;
+            held.0.fetch_sub(STEP as u64, Ordering::Relaxed);
         }
     }
+    mapping
 }
 
 #[cfg(test)]
@@ -87,7 +111,9 @@ mod tests {
 
     #[test]
     fn memory_is_touched_and_given_back() {
-        drop(WarmMemory::touch(8 << 20, &Stop::default()).unwrap());
+        let mut memory = WarmMemory::touch(8 << 20, &Stop::default()).unwrap();
+        memory.stop_feeding();
+        assert!(memory.held().bytes() <= STEP as u64);
     }
 
     #[test]
