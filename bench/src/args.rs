@@ -90,7 +90,7 @@ pub struct Common {
     /// Seconds of load before the tool acts.
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub settle: f64,
-    /// Seconds from the tool's start to measuring [default: 10 for sweep, 2 for others].
+    /// Seconds from the tool's start to measuring [default: 10 for sweep, 1 for others].
     #[arg(long, value_parser = seconds)]
     pub wait: Option<f64>,
     /// Writes the raw results to a file.
@@ -110,7 +110,7 @@ pub struct Common {
 /// `memcached`.
 #[derive(Clone, Debug, Args)]
 pub struct MemcachedArguments {
-    /// Items held [default: 5400000, about 3 GiB; with --quick 1600000].
+    /// Items held [default: 5200000, about 3 GiB; with --quick 1600000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub items: Option<u64>,
     /// Bytes in each value.
@@ -188,7 +188,7 @@ impl Command {
 impl MemcachedArguments {
     fn run(self) -> Result<()> {
         use Configuration::*;
-        let items = if self.common.quick { 1_600_000 } else { 5_400_000 };
+        let items = if self.common.quick { 1_600_000 } else { 5_200_000 };
         let workload = Memcached {
             items: if self.paper { 800_000 } else { self.items.unwrap_or(items) },
             value_size: self.value_size as usize,
@@ -197,7 +197,7 @@ impl MemcachedArguments {
             seed: self.common.seed,
         };
         let usual = [Default, Never, Always, AlwaysKhugepaged, Own, Hugepilot, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 2.0, 0, &[Box::new(workload)])
+        measure::measure(&self.common, &usual, 1.0, 0, &[Box::new(workload)])
     }
 }
 
@@ -221,7 +221,7 @@ impl ChaseArguments {
         let workload = |&pattern| Box::new(Chase { size, pattern, seed }) as Box<dyn Workload>;
         let workloads: Vec<_> = self.pattern.iter().map(workload).collect();
         let usual = [Default, Never, Always, Own, Hugepilot, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 2.0, 0, &workloads)
+        measure::measure(&self.common, &usual, 1.0, 0, &workloads)
     }
 }
 

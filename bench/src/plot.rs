@@ -109,7 +109,7 @@ where
             SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
             _ => String::new(),
         })
-        .x_desc("ratio, 95 % interval; grey: default against default")
+        .x_desc("ratio and interval; grey: default against default")
         .label_style((FONT, 14))
         .draw()?;
     let band = [(1.0 - reach, SegmentValue::Exact(0)), (1.0 + reach, SegmentValue::Last)];
