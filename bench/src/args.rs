@@ -196,7 +196,7 @@ impl MemcachedArguments {
             depth: self.depth as usize,
             seed: self.common.seed,
         };
-        let usual = [Default, Never, Always, AlwaysKhugepaged, Own, Hugepilot, Ideal, DefaultAgain];
+        let usual = [Default, Never, Always, AlwaysKhugepaged, Own, Hugepilot, Observed, Ideal, DefaultAgain];
         measure::measure(&self.common, &usual, 1.0, 0, &[Box::new(workload)])
     }
 }
