@@ -10,8 +10,10 @@ use clap::{Args, Parser, Subcommand};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
+use crate::tracker::TrackerArguments;
 use crate::workload::{
-    Chase, ChaseChild, ChasePattern, Memcached, ResidentChild, Sweep, SweepChild, SweepPattern, ThirdChild, Workload,
+    Chase, ChaseChild, ChasePattern, MappingsChild, Memcached, ResidentChild, Sweep, SweepChild, SweepPattern,
+    ThirdChild, Workload,
 };
 use crate::{measure, process};
 
@@ -43,6 +45,8 @@ pub enum Command {
     Sweep(SweepArguments),
     /// Dependent and independent random reads.
     Chase(ChaseArguments),
+    /// The tracker against programs whose walked pages are known: accuracy and cost.
+    Tracker(TrackerArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -64,6 +68,9 @@ pub enum Command {
     /// Reads a known third of its memory.
     #[command(hide = true)]
     WorkloadThird(ThirdChild),
+    /// Populates memory in many mappings.
+    #[command(hide = true)]
+    WorkloadMappings(MappingsChild),
     /// Reads memory that the TLB covers.
     #[command(hide = true)]
     WorkloadResident(ResidentChild),
@@ -175,11 +182,13 @@ impl Command {
             Command::Memcached(arguments) => arguments.run(),
             Command::Sweep(arguments) => arguments.run(),
             Command::Chase(arguments) => arguments.run(),
+            Command::Tracker(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),
             Command::WorkloadChase(child) => child.run(),
             Command::WorkloadThird(child) => child.run(),
+            Command::WorkloadMappings(child) => child.run(),
             Command::WorkloadResident(child) => child.run(),
         }
     }

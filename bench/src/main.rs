@@ -20,6 +20,7 @@ mod settings;
 mod statistics;
 mod stop;
 mod tool;
+mod tracker;
 mod turn;
 mod verdict;
 mod warm;

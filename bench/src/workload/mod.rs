@@ -19,9 +19,10 @@ use anyhow::Result;
 pub use chase::{Chase, ChaseChild, ChasePattern};
 pub use histogram::Histogram;
 pub use memcached::Memcached;
+pub use own_process::OwnProcess;
 pub use progress::{Progress, Window};
 pub use sweep::{Sweep, SweepChild, SweepPattern};
-pub use third::{ResidentChild, ThirdChild};
+pub use third::{MappingsChild, ResidentChild, ThirdChild, ThirdPattern};
 
 use crate::stop::Stop;
 

@@ -40,6 +40,7 @@ pub struct WorkLine {
 
 /// A child that works until it is ended.
 pub struct OwnProcess {
+    ready: ReadyLine,
     progress: Progress,
     child: BoundChild,
 }
@@ -68,27 +69,43 @@ impl OwnProcess {
         command.extend(arguments.into_iter().map(OsString::from));
         let mut child = BoundChild::start(&command, Processors::of_this_process()?.program, Stdio::piped())?;
         let output = child.child.stdout.take().context("the child has no output")?;
-        let mut started = Self { progress: Progress::default(), child };
-        let progress = started.progress.clone();
+        let progress = Progress::default();
         let (is_ready, ready) = std::sync::mpsc::channel();
+        let seen = progress.clone();
         std::thread::spawn(move || {
-            if let Err(error) = read_lines(output, &progress, || _ = is_ready.send(())) {
-                progress.fail(&error);
+            if let Err(error) = read_lines(output, &seen, |line| _ = is_ready.send(line)) {
+                seen.fail(&error);
             }
         });
-        while ready.recv_timeout(Duration::from_millis(20)).is_err() {
-            stop.check()?;
-            started.check()?;
+        loop {
+            match ready.recv_timeout(Duration::from_millis(20)) {
+                Ok(ready) => return Ok(Self { ready, progress, child }),
+                Err(_) => {
+                    stop.check()?;
+                    check(&mut child, &progress)?;
+                }
+            }
         }
-        Ok(started)
+    }
+
+    /// What it said when its memory was populated.
+    pub fn ready(&self) -> &ReadyLine {
+        &self.ready
     }
 }
 
-fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce()) -> Result<()> {
+fn check(child: &mut BoundChild, progress: &Progress) -> Result<()> {
+    child.check()?;
+    match progress.failure() {
+        Some(failure) => bail!(failure),
+        None => Ok(()),
+    }
+}
+
+fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce(ReadyLine)) -> Result<()> {
     let mut lines = BufReader::new(output).lines();
     let first = lines.next().context("the child ended before it was ready")??;
-    serde_json::from_str::<ReadyLine>(&first).with_context(|| format!("unexpected first line '{first}'"))?;
-    ready();
+    ready(serde_json::from_str(&first).with_context(|| format!("unexpected first line '{first}'"))?);
     for line in lines {
         let line = line?;
         let end = Instant::now();
@@ -109,10 +126,6 @@ impl Running for OwnProcess {
     }
 
     fn check(&mut self) -> Result<()> {
-        self.child.check()?;
-        match self.progress.failure() {
-            Some(failure) => bail!(failure),
-            None => Ok(()),
-        }
+        check(&mut self.child, &self.progress)
     }
 }

@@ -8,9 +8,10 @@
 use std::fmt;
 use std::hint::black_box;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hugepilot::units::{Bytes, HUGE_PAGE};
+use hugepilot::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use hugepilot_os::memory::OwnAdvice;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -43,6 +44,17 @@ pub struct ThirdChild {
     pub seed: u64,
 }
 
+/// Populates memory that lies in many mappings, and reads all of it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MappingsChild {
+    /// Memory to map and populate.
+    #[arg(long, default_value = "2G")]
+    pub size: Bytes,
+    /// How many mappings it lies in.
+    #[arg(long, default_value_t = 60_000)]
+    pub count: u64,
+}
+
 /// Reads memory that the TLB covers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ResidentChild {
@@ -73,6 +85,21 @@ impl ThirdChild {
     pub fn run(&self) -> Result<()> {
         let mapping = populate(self.size, &UsedPages::all(self.size), false)?;
         read_forever(mapping, &self.used_pages(), &self.pattern.to_string(), self.size, self.seed)
+    }
+}
+
+impl MappingsChild {
+    /// The child's whole life.
+    pub fn run(&self) -> Result<()> {
+        let used = UsedPages::all(self.size);
+        let mut mapping = populate(self.size, &used, false)?;
+        let step = (self.size.0 / self.count.max(1) / BASE_PAGE).max(1) * BASE_PAGE;
+        // Neighbours with different advice cannot be one mapping.
+        for start in (step..self.size.0.min(step * self.count)).step_by(2 * step as usize) {
+            let len = step.min(self.size.0 - start);
+            mapping.advise(start as usize, len as usize, OwnAdvice::NoHugePage).context("cannot split the mapping")?;
+        }
+        read_forever(mapping, &used, "mappings", self.size, 1)
     }
 }
 
