@@ -88,7 +88,7 @@ impl Mapping {
         };
         // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
         // zero, a valid value for bytes.
-        Ok(unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice)? })
+        unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice) }.map_err(io::Error::from)
     }
 }
 
