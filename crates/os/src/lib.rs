@@ -8,6 +8,7 @@ pub mod advise;
 pub mod bpf;
 pub mod memory;
 pub mod process;
+pub mod trial;
 
 pub use advise::Advice;
 pub use process::PidFd;
