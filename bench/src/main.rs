@@ -1,1 +1,40 @@
-fn main() {}
+//! hugepilot-bench: measures hugepilot against what an operator would choose instead.
+//!
+//! Data flows one way: arguments → workload and configurations → rounds of turns → record → comparison → verdict,
+//! report, plot. All conclusions are drawn from the record, so that a file of raw results gives the same report again.
+#![forbid(unsafe_code)]
+
+mod args;
+mod comparison;
+mod configuration;
+mod ideal;
+mod machine;
+mod measure;
+mod plot;
+mod process;
+mod record;
+mod report;
+mod run;
+mod sample;
+mod settings;
+mod statistics;
+mod stop;
+mod tool;
+mod turn;
+mod verdict;
+mod warm;
+mod workload;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match args::Arguments::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hugepilot-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -32,7 +32,8 @@ pub(super) fn huge_pages_enabled(target: &Target) -> anyhow::Result<()> {
     if target.huge_pages_enabled == Some(false) {
         bail!(
             "process {} ({}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). Redis does \
-             this to itself: set `disable-thp no` in redis.conf and restart it. Nothing was changed",
+             this to itself where transparent_hugepage/enabled is `always`: set `disable-thp no` in redis.conf (or the setting to \
+             `madvise`) and restart it. Nothing was changed",
             target.pid(),
             target.name
         );

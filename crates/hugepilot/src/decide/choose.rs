@@ -11,7 +11,8 @@ use crate::units::{Bytes, HUGE_PAGE, Nanos};
 /// that other is taken (both free of obstacles, sharing and lazily freed pages).
 pub fn decide(heat: &Heat, limits: &Limits) -> Plan {
     let walk_share = walk_share(heat, limits.walk_cost);
-    let lives_in_tlb = walk_share.is_some_and(|share| share < limits.min_walk_share);
+    let lives_in_tlb =
+        walk_share.is_some_and(|share| share < limits.min_walk_share) || entries_in_use(heat) < limits.tlb_entries;
     let mut kept = Vec::new();
     let mut candidates = Vec::new();
     for region in &heat.regions {
@@ -38,6 +39,15 @@ pub fn decide(heat: &Heat, limits: &Limits) -> Plan {
 fn walk_share(heat: &Heat, walk_cost: Nanos) -> Option<f64> {
     let busy = heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
     Some((heat.walks_per_second() * walk_cost.seconds() / busy).min(1.0))
+}
+
+/// TLB entries that the pages walked in the window take.
+fn entries_in_use(heat: &Heat) -> u64 {
+    let entries = |region: &Region| match region.walked_in_window {
+        walked if region.huge => u64::from(walked > 0),
+        walked => walked.into(),
+    };
+    heat.regions.iter().map(entries).sum()
 }
 
 /// Why a region is kept whatever the budgets are; None if it is a candidate.
@@ -117,7 +127,7 @@ impl Budget {
                 .iter()
                 .filter(|region| region.huge)
                 .map(|region| region.walks_per_second)
-                .sum(),
+                .fold(0.0, |sum, walks| sum + walks),
             walks_enough: heat.walks_per_second() * limits.coverage,
         }
     }
@@ -155,6 +165,7 @@ mod tests {
             max_growth: Bytes(1 << 40),
             coverage: 1.0,
             min_walk_share: 0.0,
+            tlb_entries: 0,
             ..Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None)
         }
     }
@@ -201,6 +212,16 @@ mod tests {
             assert_eq!(reason(&plan, 0), Reason::Pays, "{busy_cpus:?}");
             assert_eq!(plan.walk_share.is_some(), busy_cpus == Some(0.5));
         }
+    }
+
+    #[test]
+    fn a_working_set_that_the_tlb_holds_is_left_alone() {
+        // Two regions of base pages and a huge page in use: 1,025 entries.
+        let heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0), huge(2, 10.0), huge(3, 0.0)]);
+        let holding = |tlb_entries| decide(&heat, &Limits { tlb_entries, ..generous() });
+        assert_eq!(reason(&holding(1026), 0), Reason::LivesInTlb);
+        assert_eq!(holding(1026).promotions().count(), 0);
+        assert_eq!(holding(1025).promotions().count(), 2);
     }
 
     #[test]

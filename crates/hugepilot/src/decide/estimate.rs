@@ -60,7 +60,7 @@ mod tests {
     /// A plan that saves this many page walks a second.
     fn saving(walks_per_second: f64) -> Plan {
         let heat = heat_of(vec![region(0, walks_per_second, 0)]);
-        decide(&heat, &Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None))
+        decide(&heat, &Limits { tlb_entries: 0, ..Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None) })
     }
 
     const COST: WalkCost = WalkCost { low: Nanos(20), high: Nanos(100) };

@@ -57,7 +57,7 @@ pub enum Reason {
     NotWalked,
     /// Kept: too few page walks to pay for the move.
     TooCold,
-    /// Kept: the process spends next to no time on page walks, because the TLB holds the memory it uses.
+    /// Kept: the TLB holds the memory that the process uses, so that it spends next to no time on page walks.
     LivesInTlb,
     /// Kept: hotter regions already account for nearly all page walks.
     Covered,
@@ -93,6 +93,6 @@ impl Plan {
 
     /// Page walks a second of the regions to promote; a huge page saves nearly all of them.
     pub fn walks_saved_per_second(&self) -> f64 {
-        self.promotions().map(|decision| decision.walks_per_second).sum()
+        self.promotions().map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Re
         huge: false,
         present,
         walked,
+        walked_in_window: walked.len() as u16,
         walks_per_second,
         growth: Growth { unpopulated, ..Growth::default() },
     }
@@ -48,6 +49,12 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
             shared: false,
         }],
         regions,
-        cost: Cost { clear: Nanos(13_000_000), longest_stall: Nanos(13_000_000), read: Nanos(1_500_000), reads: 3 },
+        cost: Cost {
+            clear: Nanos(13_000_000),
+            longest_stall: Nanos(13_000_000),
+            read: Nanos(1_500_000),
+            reads: 3,
+            inspect: Nanos(0),
+        },
     }
 }

@@ -137,6 +137,10 @@ fn disabled(facts: &Facts) -> Check {
     if !redis {
         return Check::warning(name, shown.join(", "), format!("{meaning}."));
     }
-    Check::warning(name, shown.join(", "), format!("{meaning}; Redis does it unless told 'disable-thp no'."))
-        .mended_by(Mend::for_good("echo 'disable-thp no' >> /etc/redis/redis.conf && systemctl restart redis-server"))
+    Check::warning(
+        name,
+        shown.join(", "),
+        format!("{meaning}; Redis does it where THP is 'always', unless told 'disable-thp no'."),
+    )
+    .mended_by(Mend::for_good("echo 'disable-thp no' >> /etc/redis/redis.conf && systemctl restart redis-server"))
 }

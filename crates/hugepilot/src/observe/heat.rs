@@ -204,7 +204,8 @@ impl Heat {
 
     /// Page walks a second of the whole process.
     pub fn walks_per_second(&self) -> f64 {
-        self.regions.iter().map(|region| region.walks_per_second).sum()
+        // Not `sum`, which is -0.0 for no regions.
+        self.regions.iter().map(|region| region.walks_per_second).fold(0.0, |sum, walks| sum + walks)
     }
 
     /// Memory on huge pages, hugetlb included.

@@ -55,7 +55,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::Obstacle(Obstacle::Split) => "no single mapping covers the whole 2 MiB",
         Reason::NotWalked => "no page walk was seen",
         Reason::TooCold => "too few page walks to pay for the move",
-        Reason::LivesInTlb => "the process spends next to no time on page walks: the TLB holds the memory it uses",
+        Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
         Reason::Covered => "hotter regions already account for nearly all page walks",
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
@@ -94,7 +94,7 @@ pub(super) fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
     match reason {
         RefusalReason::NotEligible => (
             "the mapping changed, or huge pages are switched off for it or for the process",
-            "see `hugepilot doctor` for processes that switch them off; Redis does with its setting `disable-thp yes`",
+            "see `hugepilot doctor` for processes that switch them off; Redis does where THP is `always`, unless told `disable-thp no`",
         ),
         RefusalReason::NoContiguousMemory => (
             "the kernel found no contiguous 2 MiB, or the mapping went away",

@@ -13,6 +13,9 @@ use crate::units::Nanos;
 /// Pages that a read must have seen walked before its count is trusted: the standard error is then 1/√16, a quarter.
 const ENOUGH: u32 = 16;
 
+/// Were nearly all pages walked, the count says only "at least": it is read as at most this share, three walks a page.
+const SATURATED: f64 = 0.95;
+
 /// One read of a group of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sighting {
@@ -67,8 +70,7 @@ fn walks_by(pages: u32, walked: u32) -> f64 {
     if pages == 0 {
         return 0.0;
     }
-    // Were all walked, the count says only "at least": half a page unseen bounds it.
-    let share = (f64::from(walked) / f64::from(pages)).min(1.0 - 0.5 / f64::from(pages));
+    let share = (f64::from(walked) / f64::from(pages)).min(SATURATED);
     f64::from(pages) * (1.0 - share).recip().ln()
 }
 

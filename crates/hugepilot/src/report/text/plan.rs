@@ -101,7 +101,7 @@ fn hottest_runs<'a>(all: &[&'a [&'a Decision]]) -> Vec<&'a [&'a Decision]> {
 }
 
 fn walks(run: &[&Decision]) -> f64 {
-    run.iter().map(|decision| decision.walks_per_second).sum()
+    run.iter().map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
 }
 
 fn row(run: &[&Decision]) -> Vec<String> {

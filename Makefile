@@ -1,0 +1,99 @@
+# What one does with hugepilot. Each target installs what it needs first (scripts/need), and asks for root only where it
+# must; programs are built as the caller, never as root.
+
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+# rustup's place, for shells that were open before it was installed.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
+TEST_NEEDS := memcached redis-server
+DEMO_NEEDS := memcached
+
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
+# Tests are run through it, so that only they are root's, not what cargo writes.
+RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
+BENCH := $(SUDO) target/release/hugepilot-bench
+
+.PHONY: help
+help: ## list the targets (default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: can-be-root build ## memcached before and after, in a few minutes
+	@scripts/need $(DEMO_NEEDS) || true
+	@$(SUDO) scripts/demo
+
+.PHONY: build
+build: deps-build ## the release binaries, in target/release
+	cargo build --locked --release --workspace
+
+.PHONY: test
+test: deps-build deps-test ## every test; those on the running kernel need root
+	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
+
+.PHONY: bench
+bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
+	@scripts/need $(TEST_NEEDS)
+	@echo "The published figures take several hours in all; each part says its minutes before it starts."
+	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' is a look in minutes."
+	$(BENCH) memcached --keep
+	$(BENCH) memcached --paper --keep
+	$(BENCH) chase --keep
+	$(BENCH) sweep --keep
+	$(BENCH) sweep --samples 80 --rounds 6 --keep
+	$(BENCH) sweep --samples 400 --rounds 1 --keep
+
+.PHONY: lint
+lint: deps-build deps-lint ## house rules, format, clippy
+	scripts/house-rules
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: fmt
+fmt: deps-lint ## format the sources
+	cargo fmt --all
+
+.PHONY: fuzz
+fuzz: deps-build ## each parser of kernel text for FUZZ_SECONDS=60; needs a nightly Rust and cargo-fuzz
+	@cargo +nightly fuzz --version > /dev/null 2>&1 || { \
+	  echo "make fuzz needs: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
+	set -e; for target in $$(cargo +nightly fuzz list); do \
+	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); done
+
+.PHONY: install
+install: build ## the hugepilot binary to PREFIX=/usr/local (and DESTDIR)
+	$(INSTALL_SUDO) install -D -m 755 target/release/hugepilot $(DESTDIR)$(PREFIX)/bin/hugepilot
+
+.PHONY: uninstall
+uninstall: ## remove it
+	$(INSTALL_SUDO) rm -f $(DESTDIR)$(PREFIX)/bin/hugepilot
+
+# What the targets above need.
+
+.PHONY: deps-rust
+deps-rust:
+	@command -v cargo > /dev/null || { \
+	  echo "cargo is missing: install Rust from https://rustup.rs (and run make as yourself, not with sudo)" >&2; exit 1; }
+
+.PHONY: deps-build
+deps-build: deps-rust
+	@scripts/need $(BUILD_NEEDS)
+
+.PHONY: deps-test
+deps-test:
+	@scripts/need $(TEST_NEEDS)
+
+.PHONY: deps-lint
+deps-lint: deps-rust
+	@cargo fmt --version > /dev/null 2>&1 && cargo clippy --version > /dev/null 2>&1 \
+	  || rustup component add rustfmt clippy \
+	  || { echo "rustfmt and clippy are missing, and rustup could not add them (see above)" >&2; exit 1; }
+
+.PHONY: can-be-root
+can-be-root:
+	@[ -z "$(SUDO)" ] || command -v sudo > /dev/null || { \
+	  echo "This needs root, to read page tables and promote memory, and there is no sudo here: run it as root" >&2; exit 1; }

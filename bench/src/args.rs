@@ -1,0 +1,260 @@
+//! The command line.
+//!
+//! Owns: arguments and their defaults. Never touches: the system; it only says what was asked for.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use hugepilot::units::Bytes;
+
+use crate::configuration::Configuration;
+use crate::workload::{
+    Chase, ChaseChild, ChasePattern, Memcached, ResidentChild, Sweep, SweepChild, SweepPattern, ThirdChild, Workload,
+};
+use crate::{measure, process};
+
+const EXAMPLES: &str = "\
+Examples:
+  hugepilot-bench memcached --quick                     a look in a few minutes
+  hugepilot-bench memcached --keep --plot memcached.svg a figure to publish, raw results kept
+  hugepilot-bench sweep --pattern skewed --samples 80   until 80 samples have come
+  hugepilot-bench chase --configurations default,ideal,default-again
+  hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
+
+Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C.";
+
+/// Measures hugepilot against what an operator would choose instead.
+#[derive(Debug, Parser)]
+#[command(name = "hugepilot-bench", version, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Reads from a real memcached (YCSB's workload C).
+    Memcached(MemcachedArguments),
+    /// Reads and writes in steps of 4 KiB.
+    Sweep(SweepArguments),
+    /// Dependent and independent random reads.
+    Chase(ChaseArguments),
+    /// Shows the report of raw results again.
+    Report(ReportArguments),
+    /// Binds itself to a processor and becomes another program.
+    #[command(hide = true)]
+    Bound {
+        /// The processor.
+        #[arg(long)]
+        processor: Option<usize>,
+        /// The program and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// The child of `sweep`.
+    #[command(hide = true)]
+    WorkloadSweep(SweepChild),
+    /// The child of `chase`.
+    #[command(hide = true)]
+    WorkloadChase(ChaseChild),
+    /// Reads a known third of its memory.
+    #[command(hide = true)]
+    WorkloadThird(ThirdChild),
+    /// Reads memory that the TLB covers.
+    #[command(hide = true)]
+    WorkloadResident(ResidentChild),
+}
+
+/// What every workload can be told.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// Three rounds and a small program: a look, not a figure.
+    #[arg(long)]
+    pub quick: bool,
+    /// Rounds; each configuration has one turn in each [default: 20, with --quick 3].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+    /// The configurations, separated by commas [default: those that suit the workload].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub configurations: Vec<Configuration>,
+    /// Where the order of turns and all random numbers start.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds of measuring in each turn.
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Seconds of load before the tool acts.
+    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
+    pub settle: f64,
+    /// Seconds from the tool's start to measuring [default: 10 for sweep, 1 for others].
+    #[arg(long, value_parser = seconds)]
+    pub wait: Option<f64>,
+    /// Writes the raw results to a file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draws the results to a file, FILE.svg or FILE.png.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Keeps the raw results and report below a directory, in one named after day and machine.
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
+    pub keep: Option<PathBuf>,
+    /// The hugepilot binary [default: beside this program].
+    #[arg(long, value_name = "PATH")]
+    pub hugepilot: Option<PathBuf>,
+}
+
+/// `memcached`.
+#[derive(Clone, Debug, Args)]
+pub struct MemcachedArguments {
+    /// Items held [default: 5200000, about 3 GiB; with --quick 1600000].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub items: Option<u64>,
+    /// Bytes in each value.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..500_000))]
+    pub value_size: u32,
+    /// The paper's size: 800,000 items of 512 bytes.
+    #[arg(long, conflicts_with_all = ["items", "value_size"])]
+    pub paper: bool,
+    /// Connections that take turns.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub connections: u32,
+    /// Reads under way on each connection.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub depth: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `sweep`.
+#[derive(Clone, Debug, Args)]
+pub struct SweepArguments {
+    /// Memory to map [default: 1 GiB; with --quick 256 MiB].
+    #[arg(long)]
+    pub size: Option<Bytes>,
+    /// The patterns, one run each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["sequential", "random", "skewed"])]
+    pub pattern: Vec<SweepPattern>,
+    /// Measure until that many samples have come since the program's start.
+    #[arg(long, default_value_t = 0)]
+    pub samples: usize,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `chase`.
+#[derive(Clone, Debug, Args)]
+pub struct ChaseArguments {
+    /// Memory to map and read [default: 4 GiB; with --quick 1 GiB].
+    #[arg(long)]
+    pub size: Option<Bytes>,
+    /// The patterns, one run each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["dependent", "independent"])]
+    pub pattern: Vec<ChasePattern>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArguments {
+    /// Raw results, as `--json` or `--keep` wrote them.
+    pub file: PathBuf,
+    /// Draws the results to a file, FILE.svg or FILE.png.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Command::Memcached(arguments) => arguments.run(),
+            Command::Sweep(arguments) => arguments.run(),
+            Command::Chase(arguments) => arguments.run(),
+            Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
+            Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
+            Command::WorkloadSweep(child) => child.run(),
+            Command::WorkloadChase(child) => child.run(),
+            Command::WorkloadThird(child) => child.run(),
+            Command::WorkloadResident(child) => child.run(),
+        }
+    }
+}
+
+impl MemcachedArguments {
+    fn run(self) -> Result<()> {
+        use Configuration::*;
+        let items = if self.common.quick { 1_600_000 } else { 5_200_000 };
+        let workload = Memcached {
+            items: if self.paper { 800_000 } else { self.items.unwrap_or(items) },
+            value_size: self.value_size as usize,
+            connections: self.connections as usize,
+            depth: self.depth as usize,
+            seed: self.common.seed,
+        };
+        let usual = [Default, Never, Always, AlwaysKhugepaged, Own, Hugepilot, Observed, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, 1.0, 0, &[Box::new(workload)])
+    }
+}
+
+impl SweepArguments {
+    fn run(self) -> Result<()> {
+        use Configuration::*;
+        let size = self.size.unwrap_or(Bytes(if self.common.quick { 256 << 20 } else { 1 << 30 }));
+        let seed = self.common.seed;
+        let workload = |&pattern| Box::new(Sweep { size, pattern, seed }) as Box<dyn Workload>;
+        let workloads: Vec<_> = self.pattern.iter().map(workload).collect();
+        let usual = [Default, Always, AlwaysKhugepaged, Hugepilot, HugepilotNoGrowth, Observed, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, 10.0, self.samples, &workloads)
+    }
+}
+
+impl ChaseArguments {
+    fn run(self) -> Result<()> {
+        use Configuration::*;
+        let size = self.size.unwrap_or(Bytes(if self.common.quick { 1 << 30 } else { 4 << 30 }));
+        let seed = self.common.seed;
+        let workload = |&pattern| Box::new(Chase { size, pattern, seed }) as Box<dyn Workload>;
+        let workloads: Vec<_> = self.pattern.iter().map(workload).collect();
+        let usual = [Default, Never, Always, Own, Hugepilot, Observed, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, 1.0, 0, &workloads)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("'{text}' is not a time: write seconds, such as 2.5")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let line = ["hugepilot-bench", "sweep", "--pattern=random,skewed", "--configurations=default,ideal", "--keep"];
+        let Command::Sweep(sweep) = Arguments::try_parse_from(line).unwrap().command else { panic!("not sweep") };
+        assert_eq!(sweep.pattern, [SweepPattern::Random, SweepPattern::Skewed]);
+        assert_eq!(sweep.common.configurations, [Configuration::Default, Configuration::Ideal]);
+        assert_eq!(sweep.common.keep, Some("bench/runs".into()));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [["sweep", "--size=12X"], ["memcached", "--rounds=0"], ["chase", "--seconds=-1"]] {
+            assert!(Arguments::try_parse_from(["hugepilot-bench"].into_iter().chain(line)).is_err(), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Comparisons of configurations within one run, always paired round by round.
+//!
+//! Owns: which number of a turn is compared, and forming pairs. Never touches: judgement.
+
+use crate::configuration::Configuration;
+use crate::record::{Run, Turn};
+use crate::statistics::{Interval, median, paired_ratio};
+
+/// A number of a turn that can be compared as a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Operations a second.
+    Throughput,
+    /// Resident memory after measuring, less that of files.
+    OwnMemory,
+    /// Memory that the machine had less of after measuring than before the program was started.
+    MachineMemory,
+}
+
+impl Metric {
+    /// The number.
+    pub fn of(self, turn: &Turn) -> f64 {
+        match self {
+            Metric::Throughput => turn.throughput,
+            Metric::OwnMemory => turn.after.own_bytes as f64,
+            Metric::MachineMemory => turn.available_at_start_bytes.saturating_sub(turn.after.available_bytes) as f64,
+        }
+    }
+}
+
+/// The typical ratio of two configurations' numbers; None when no round has both.
+pub fn ratio(run: &Run, metric: Metric, subject: Configuration, reference: Configuration) -> Option<Interval> {
+    let partner = |turn: &Turn| run.turns_of(reference).find(|other| other.round == turn.round);
+    let pairs: Vec<(f64, f64)> = run
+        .turns_of(subject)
+        .filter_map(|turn| partner(turn).map(|other| (metric.of(turn), metric.of(other))))
+        .collect();
+    paired_ratio(&pairs)
+}
+
+/// What the same comparison shows where there is nothing to see: default against default.
+pub fn noise(run: &Run, metric: Metric) -> Option<Interval> {
+    ratio(run, metric, Configuration::DefaultAgain, Configuration::Default)
+}
+
+/// The median of a number over one configuration's turns that have it.
+pub fn typical(run: &Run, configuration: Configuration, number: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
+    median(&run.turns_of(configuration).filter_map(number).collect::<Vec<_>>())
+}
+
+/// The longest time that the tool took in any round.
+pub fn slowest_tool(run: &Run, configuration: Configuration) -> Option<f64> {
+    run.turns_of(configuration).filter_map(|turn| turn.tool.as_ref()).map(|tool| tool.seconds).reduce(f64::max)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::sample::MemoryUse;
+
+    /// A run in which each configuration has the given throughputs and resident bytes, round by round.
+    pub fn run_of(workload: &str, turns: &[(Configuration, &[f64], u64)]) -> Run {
+        let turn = |round: usize, configuration, throughput: f64, own_bytes| Turn {
+            round: round as u32,
+            configuration,
+            seconds: 1.0,
+            warm_seconds: 0.0,
+            start_seconds: 0.0,
+            act_seconds: 1.0,
+            window_start_seconds: 2.0,
+            window_end_seconds: 3.0,
+            throughput,
+            p50_ns: None,
+            p99_ns: Some(1000),
+            cpu_ns_per_operation: 1e9 / throughput,
+            cpu_share: 1.0,
+            before: MemoryUse::default(),
+            after: MemoryUse { rss_bytes: own_bytes, own_bytes, ..MemoryUse::default() },
+            available_at_start_bytes: 0,
+            tool: None,
+            throughput_over_time: Vec::new(),
+            memory_over_time: Vec::new(),
+        };
+        let turns = turns.iter().flat_map(|(configuration, throughputs, rss)| {
+            throughputs.iter().enumerate().map(move |(round, &value)| turn(round, *configuration, value, *rss))
+        });
+        Run {
+            workload: workload.to_owned(),
+            description: "made up".to_owned(),
+            unit: "reads".to_owned(),
+            rounds: 20,
+            seed: 1,
+            turns: turns.collect(),
+        }
+    }
+
+    #[test]
+    fn pairs_are_of_the_same_round() {
+        let run = run_of(
+            "memcached",
+            &[(Configuration::Default, &[100.0, 200.0, 400.0], 1), (Configuration::Ideal, &[120.0, 240.0], 1)],
+        );
+        let interval = ratio(&run, Metric::Throughput, Configuration::Ideal, Configuration::Default).unwrap();
+        assert!((interval.low - 1.2).abs() < 1e-9 && (interval.high - 1.2).abs() < 1e-9);
+        assert_eq!(interval.pairs, 2);
+        assert_eq!(noise(&run, Metric::Throughput), None);
+    }
+}

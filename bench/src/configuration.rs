@@ -1,0 +1,124 @@
+//! The configurations that a workload is measured under: what an operator could choose, and the ceiling.
+//!
+//! Owns: their names, which settings each wants, and who acts on the running program. Never touches: the system.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One way to run a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Configuration {
+    /// Transparent huge pages as found on this machine.
+    Default,
+    /// Transparent huge pages switched off.
+    Never,
+    /// Transparent huge pages wherever they fit.
+    Always,
+    /// As `always`, with khugepaged scanning without a pause.
+    AlwaysKhugepaged,
+    /// The program's own switch for huge pages (`memcached -L`; MADV_HUGEPAGE in sweep and chase).
+    Own,
+    /// `hugepilot promote` on the running program.
+    Hugepilot,
+    /// As `hugepilot`, with `--max-growth 0`.
+    HugepilotNoGrowth,
+    /// `hugepilot heat` again and again while the program is measured; nothing is promoted.
+    Observed,
+    /// Every populated region collapsed by hand: the ceiling.
+    Ideal,
+    /// The default once more: what the machine's noise alone looks like.
+    DefaultAgain,
+}
+
+/// Who acts on the running program before it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Nobody.
+    Nothing,
+    /// `hugepilot promote`, with these arguments after the process id.
+    Promote(&'static [&'static str]),
+    /// `hugepilot heat`, while it is measured.
+    Observe,
+    /// The harness collapses every populated region.
+    CollapseAll,
+}
+
+impl Configuration {
+    /// The settings to write, as names below `transparent_hugepage` and values; all others stay as found.
+    pub fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Configuration::Never => &[("enabled", "never")],
+            Configuration::Always => &[("enabled", "always")],
+            Configuration::AlwaysKhugepaged => &[
+                ("enabled", "always"),
+                ("khugepaged/pages_to_scan", "1048576"),
+                ("khugepaged/alloc_sleep_millisecs", "0"),
+                // Last, because writing it is what wakes khugepaged from its sleep.
+                ("khugepaged/scan_sleep_millisecs", "0"),
+            ],
+            _ => &[],
+        }
+    }
+
+    /// Who acts.
+    pub fn act(self) -> Act {
+        match self {
+            Configuration::Hugepilot => Act::Promote(&[]),
+            Configuration::HugepilotNoGrowth => Act::Promote(&["--max-growth", "0"]),
+            Configuration::Observed => Act::Observe,
+            Configuration::Ideal => Act::CollapseAll,
+            _ => Act::Nothing,
+        }
+    }
+
+    /// Whether the program is started with its own switch.
+    pub fn uses_own_switch(self) -> bool {
+        self == Configuration::Own
+    }
+
+    /// Whether the hugepilot binary is needed.
+    pub fn needs_hugepilot(self) -> bool {
+        matches!(self.act(), Act::Promote(_) | Act::Observe)
+    }
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Configuration::Default => "default",
+            Configuration::Never => "never",
+            Configuration::Always => "always",
+            Configuration::AlwaysKhugepaged => "always-khugepaged",
+            Configuration::Own => "own",
+            Configuration::Hugepilot => "hugepilot",
+            Configuration::HugepilotNoGrowth => "hugepilot-no-growth",
+            Configuration::Observed => "observed",
+            Configuration::Ideal => "ideal",
+            Configuration::DefaultAgain => "default-again",
+        };
+        f.pad(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn every_configuration_is_printed_as_it_is_typed() {
+        for configuration in Configuration::value_variants() {
+            let typed = configuration.to_possible_value().unwrap();
+            assert_eq!(typed.get_name(), configuration.to_string());
+            assert_eq!(serde_json::to_value(configuration).unwrap(), configuration.to_string());
+        }
+    }
+
+    #[test]
+    fn the_two_defaults_differ_in_name_only() {
+        assert_eq!(Configuration::Default.settings(), Configuration::DefaultAgain.settings());
+        assert_eq!(Configuration::Default.act(), Configuration::DefaultAgain.act());
+    }
+}

@@ -1,0 +1,90 @@
+//! The machine that figures were measured on, described well enough to judge them later.
+//!
+//! Owns: reading that description, and the day. Never touches: settings.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
+
+/// A description of one machine on one day.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The day, `2026-01-31`.
+    pub date: String,
+    /// The processor's name.
+    pub processor: String,
+    /// How many of it this process may use.
+    pub processors: usize,
+    /// The kernel's release.
+    pub kernel: String,
+    /// All memory.
+    pub memory_bytes: u64,
+    /// `transparent_hugepage/enabled` as found.
+    pub huge_pages_enabled: String,
+    /// `transparent_hugepage/defrag` as found.
+    pub huge_pages_defrag: String,
+}
+
+impl Machine {
+    /// Describes this machine.
+    pub fn describe(settings: &Settings) -> Result<Self> {
+        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let processor = processors.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+        Ok(Self {
+            date: civil_date(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400),
+            processor: processor.trim_start_matches([' ', '\t', ':']).to_owned(),
+            processors: std::thread::available_parallelism()?.get(),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            memory_bytes: crate::sample::machine_memory()?.total_bytes,
+            huge_pages_enabled: settings.read("enabled")?,
+            huge_pages_defrag: settings.read("defrag")?,
+        })
+    }
+
+    /// A directory name for results kept: date, processor and kernel.
+    pub fn directory_name(&self) -> String {
+        format!("{}-{}-{}", self.date, slug(&self.processor), slug(&self.kernel))
+    }
+}
+
+/// Lower-case words with one dash between, for file names; dots stay, they belong to version numbers.
+pub fn slug(text: &str) -> String {
+    let kept = text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', " ");
+    kept.split_whitespace().collect::<Vec<_>>().join("-")
+}
+
+/// The date that many days after 1970-01-01, by counting years that begin in March so that leap days come last.
+fn civil_date(days: u64) -> String {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_known_days() {
+        for (days, date) in [(0, "1970-01-01"), (11_016, "2000-02-29"), (11_017, "2000-03-01"), (20_453, "2025-12-31")]
+        {
+            assert_eq!(civil_date(days), date);
+        }
+    }
+
+    #[test]
+    fn slugs_hold_nothing_that_a_shell_minds() {
+        assert_eq!(slug("Intel(R) Xeon(R) CPU @ 3.40GHz"), "intel-r-xeon-r-cpu-3.40ghz");
+        assert_eq!(slug("6.18.44-fc_v669"), "6.18.44-fc-v669");
+    }
+}

@@ -1,0 +1,248 @@
+//! The report as a picture: ratios with their intervals, throughput and memory over time; one row for each run.
+//!
+//! Owns: drawing, as SVG or PNG. Never touches: fonts of the machine; a bare machine has none, so the one font needed is
+//! part of the program.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue};
+use plotters::prelude::*;
+use plotters::style::{FontStyle, register_font};
+
+use crate::comparison::{Metric, noise, ratio};
+use crate::configuration::Configuration;
+use crate::record::{Record, Run, Turn};
+use crate::statistics::median;
+
+const PANEL: (u32, u32) = (560, 420);
+const FONT: &str = "sans-serif";
+/// The width of a step on the time axis: wide enough for a sample or two in each.
+const STEP_SECONDS: f64 = 0.5;
+/// Distinct in grey too.
+const COLORS: [RGBColor; 10] = [
+    RGBColor(0, 0, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 158, 115),
+    RGBColor(214, 193, 0),
+    RGBColor(0, 84, 148),
+    RGBColor(213, 94, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(120, 60, 160),
+    RGBColor(140, 140, 140),
+];
+
+/// An error when the name says neither SVG nor PNG; to be asked before hours of measuring.
+pub fn check_name(path: &Path) -> Result<()> {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg" | "png") => Ok(()),
+        _ => bail!("cannot draw {}: the name must end in .svg or .png", path.display()),
+    }
+}
+
+/// Draws a record.
+pub fn draw(record: &Record, path: &Path) -> Result<()> {
+    check_name(path)?;
+    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
+        .map_err(|_| anyhow!("the built-in font cannot be read"))?;
+    let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
+    let size = (PANEL.0 * 3, PANEL.1 * runs.len().max(1) as u32);
+    let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
+        draw_runs(&SVGBackend::new(path, size).into_drawing_area(), &runs)
+    } else {
+        draw_runs(&BitMapBackend::new(path, size).into_drawing_area(), &runs)
+    };
+    drawn.with_context(|| format!("cannot draw {}", path.display()))
+}
+
+fn draw_runs<B>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    area.fill(&WHITE)?;
+    for (run, row) in runs.iter().zip(area.split_evenly((runs.len().max(1), 1))) {
+        let panels = row.split_evenly((1, 3));
+        draw_ratios(&panels[0], run)?;
+        draw_lines(&panels[1], run, &format!("million {} a second", run.unit), |turn| {
+            turn.throughput_over_time.iter().map(|point| (point.seconds, point.throughput / 1e6)).collect()
+        })?;
+        draw_lines(&panels[2], run, "resident memory, MiB", |turn| {
+            let megabytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+            turn.memory_over_time.iter().map(|point| (point.seconds, megabytes(point.memory.rss_bytes))).collect()
+        })?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+fn draw_ratios<B>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    // From the bottom up, so that the default is on top.
+    let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
+    let intervals: Vec<_> = configurations
+        .iter()
+        .map(|&configuration| ratio(run, Metric::Throughput, configuration, Configuration::Default))
+        .collect();
+    let reach = noise(run, Metric::Throughput).map_or(0.0, |noise| noise.reach());
+    let lowest = intervals.iter().flatten().map(|interval| interval.low).fold(1.0 - reach, f64::min);
+    let highest = intervals.iter().flatten().map(|interval| interval.high).fold(1.0 + reach, f64::max);
+    let space = (highest - lowest).max(0.01) * 0.05;
+    let rows = configurations.len();
+    let mut chart = ChartBuilder::on(area)
+        .caption(format!("{}: throughput against default", run.workload), (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(150)
+        .build_cartesian_2d(lowest - space..highest + space, (0..rows - 1).into_segmented())?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_max_light_lines(0)
+        .y_labels(rows)
+        .y_label_formatter(&|value| match value {
+            SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
+            _ => String::new(),
+        })
+        .x_desc("ratio and interval; grey: default against default")
+        .label_style((FONT, 14))
+        .draw()?;
+    let band = [(1.0 - reach, SegmentValue::Exact(0)), (1.0 + reach, SegmentValue::Last)];
+    chart.draw_series([Rectangle::new(band, BLACK.mix(0.12).filled())])?;
+    for (row, interval) in intervals.iter().enumerate().filter_map(|(row, interval)| Some((row, (*interval)?))) {
+        let style = color(configurations[row]).stroke_width(2);
+        let at = |value| (value, SegmentValue::CenterOf(row));
+        chart.draw_series([PathElement::new([at(interval.low), at(interval.high)], style)])?;
+        chart.draw_series([Circle::new(at(interval.estimate), 4, style.filled())])?;
+    }
+    Ok(())
+}
+
+fn draw_lines<B>(
+    area: &DrawingArea<B, Shift>,
+    run: &Run,
+    title: &str,
+    points: impl Fn(&Turn) -> Vec<(f64, f64)>,
+) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let lines: Vec<_> = run
+        .configurations()
+        .into_iter()
+        .map(|configuration| (configuration, median_line(run.turns_of(configuration), &points)))
+        .collect();
+    let all = || lines.iter().flat_map(|(_, line)| line);
+    let first = all().map(|point| point.0).fold(0.0, f64::min);
+    let last = all().map(|point| point.0).fold(1.0, f64::max);
+    let highest = all().map(|point| point.1).fold(1e-9, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d(first..last, 0.0..highest * 1.05)?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_desc("seconds since the tool started")
+        .label_style((FONT, 14))
+        .draw()?;
+    for (configuration, line) in lines {
+        let style = color(configuration).stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(line, style))?
+            .label(configuration.to_string())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.8))
+        .label_font((FONT, 13))
+        .draw()?;
+    Ok(())
+}
+
+/// The median over rounds, in steps; times count from the act.
+fn median_line<'a>(
+    turns: impl Iterator<Item = &'a Turn>,
+    points: impl Fn(&Turn) -> Vec<(f64, f64)>,
+) -> Vec<(f64, f64)> {
+    let mut steps = std::collections::BTreeMap::<i64, Vec<f64>>::new();
+    for turn in turns {
+        for (seconds, value) in points(turn) {
+            let step = ((seconds - turn.act_seconds) / STEP_SECONDS).floor() as i64;
+            steps.entry(step).or_default().push(value);
+        }
+    }
+    steps.into_iter().filter_map(|(step, values)| Some((step as f64 * STEP_SECONDS, median(&values)?))).collect()
+}
+
+fn color(configuration: Configuration) -> RGBColor {
+    COLORS[configuration as usize % COLORS.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::tests::run_of;
+    use crate::machine::Machine;
+    use crate::record::ThroughputPoint;
+
+    fn record() -> Record {
+        let mut run = run_of(
+            "memcached",
+            &[
+                (Configuration::Default, &[1e6, 1.01e6], 1 << 30),
+                (Configuration::Ideal, &[1.2e6, 1.2e6], 1 << 30),
+                (Configuration::DefaultAgain, &[1e6, 1e6], 1 << 30),
+            ],
+        );
+        for turn in &mut run.turns {
+            turn.throughput_over_time =
+                (0..20).map(|step| ThroughputPoint { seconds: f64::from(step) / 4.0, throughput: 1e6 }).collect();
+        }
+        let machine = Machine {
+            date: "2026-01-31".to_owned(),
+            processor: "a processor".to_owned(),
+            processors: 2,
+            kernel: "6.18".to_owned(),
+            memory_bytes: 1 << 34,
+            huge_pages_enabled: "madvise".to_owned(),
+            huge_pages_defrag: "madvise".to_owned(),
+        };
+        Record { runs: vec![run], ..Record::new(machine) }
+    }
+
+    #[test]
+    fn both_formats_are_drawn_with_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let (svg, png) = (directory.path().join("a.svg"), directory.path().join("a.png"));
+        draw(&record(), &svg).unwrap();
+        draw(&record(), &png).unwrap();
+        let svg = std::fs::read_to_string(svg).unwrap();
+        assert!(svg.contains("throughput against default") && svg.contains("default-again"));
+        assert_eq!(&std::fs::read(png).unwrap()[1..4], b"PNG");
+    }
+
+    #[test]
+    fn other_formats_are_refused_before_measuring() {
+        assert!(check_name("a.pdf".as_ref()).is_err());
+        assert!(check_name("svg".as_ref()).is_err());
+        assert!(check_name("a.png".as_ref()).is_ok());
+    }
+
+    #[test]
+    fn lines_are_medians_over_rounds_from_the_act_on() {
+        let run = &record().runs[0];
+        let line = median_line(run.turns_of(Configuration::Default), |turn| vec![(1.1, turn.throughput)]);
+        assert_eq!(line, [(0.0, 1.005e6)]);
+    }
+}

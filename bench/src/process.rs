@@ -1,0 +1,116 @@
+//! Children of the harness: bound to one processor, dying with the harness, ended by their own id.
+//!
+//! Owns: their start and their end. Never touches: processes that this harness did not start.
+//!
+//! The program gets one processor and its load the other, so that the two do not push each other around and the
+//! program's speed is what limits. The harness itself and the tools under test are not bound.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// A child that is ended when this value is dropped.
+#[derive(Debug)]
+pub struct BoundChild {
+    /// The child, for its pipes.
+    pub child: Child,
+}
+
+/// The processors for the program and for its load; None where there are not two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processors {
+    /// Where the measured program runs.
+    pub program: Option<usize>,
+    /// Where its load is made.
+    pub load: Option<usize>,
+}
+
+impl Processors {
+    /// The first two that this process may use.
+    pub fn of_this_process() -> Result<Self> {
+        let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
+        let mut usable = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+        Ok(match (usable.next(), usable.next()) {
+            (Some(program), Some(load)) => Self { program: Some(program), load: Some(load) },
+            _ => Self { program: None, load: None },
+        })
+    }
+}
+
+/// Binds the calling thread to one processor.
+pub fn bind_this_thread(processor: Option<usize>) -> io::Result<()> {
+    let Some(processor) = processor else { return Ok(()) };
+    let mut set = CpuSet::new();
+    set.set(processor);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+impl BoundChild {
+    /// Starts a command by way of `hugepilot-bench bound`, which binds itself and then becomes that command.
+    pub fn start(command: &[OsString], processor: Option<usize>, output: Stdio) -> Result<Self> {
+        let mut call = Command::new(std::env::current_exe()?);
+        call.arg("bound");
+        if let Some(processor) = processor {
+            call.arg("--processor").arg(processor.to_string());
+        }
+        call.arg("--").args(command);
+        // Its own process group, so that Ctrl-C reaches the harness alone, which then ends the child in order.
+        call.stdin(Stdio::null()).stdout(output).process_group(0);
+        let child = call.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Self { child })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error when the child has ended by itself.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("the measured program ended by itself ({})", describe(status)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for BoundChild {
+    fn drop(&mut self) {
+        // Ends with an error only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The body of `hugepilot-bench bound`: returns only when the command could not be started.
+pub fn become_bound(processor: Option<usize>, command: &[OsString]) -> Result<std::convert::Infallible> {
+    // Survives the exec below, so that a killed harness leaves no program behind.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    bind_this_thread(processor).with_context(|| format!("cannot bind to processor {processor:?}"))?;
+    let (program, arguments) = command.split_first().context("no command to start")?;
+    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("cannot start {}", program.display()))
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match status.signal() {
+        Some(9) => "killed; was the machine out of memory?".to_owned(),
+        _ => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_and_load_get_different_processors() {
+        let processors = Processors::of_this_process().unwrap();
+        assert!(processors.program.is_none() || processors.program != processors.load);
+    }
+}

@@ -1,0 +1,145 @@
+//! Raw results: everything a run measured, as it is kept in a file.
+//!
+//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::configuration::Configuration;
+use crate::machine::Machine;
+use crate::sample::{MemoryPoint, MemoryUse};
+
+const VERSION: u32 = 1;
+
+/// One file of raw results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// 1; a file with another number is refused.
+    pub version: u32,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// One for each workload, and each pattern of it.
+    pub runs: Vec<Run>,
+}
+
+/// One workload under several configurations, round by round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Such as `memcached` or `sweep skewed`.
+    pub workload: String,
+    /// How it was set up, in words.
+    pub description: String,
+    /// What the throughput counts, such as `reads`.
+    pub unit: String,
+    /// Rounds asked for; fewer turns are here when the run was stopped.
+    pub rounds: u32,
+    /// Where the order of configurations and the workload's random numbers start.
+    pub seed: u64,
+    /// In the order in which they ran.
+    pub turns: Vec<Turn>,
+}
+
+/// One configuration, measured once. Times on the way count from the moment that the program was ready.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// From 0.
+    pub round: u32,
+    /// What was measured.
+    pub configuration: Configuration,
+    /// Wall time of the whole turn, with warming, starting and ending.
+    pub seconds: f64,
+    /// Touching memory before the program was started.
+    pub warm_seconds: f64,
+    /// Starting and populating the program.
+    pub start_seconds: f64,
+    /// When the tool started, or would have.
+    pub act_seconds: f64,
+    /// When measuring began.
+    pub window_start_seconds: f64,
+    /// When measuring ended.
+    pub window_end_seconds: f64,
+    /// Operations a second in the window.
+    pub throughput: f64,
+    /// Median latency in the window, where the workload has requests.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile of the latency in the window.
+    pub p99_ns: Option<u64>,
+    /// CPU time of the program for each operation in the window.
+    pub cpu_ns_per_operation: f64,
+    /// The share of the window in which the program had a CPU: 1 means that the load kept it busy.
+    pub cpu_share: f64,
+    /// Just before the tool started, or would have.
+    pub before: MemoryUse,
+    /// Just after measuring.
+    pub after: MemoryUse,
+    /// Memory available before the program was started.
+    pub available_at_start_bytes: u64,
+    /// The tool's own report, where a tool acted.
+    pub tool: Option<ToolRun>,
+    /// Throughput on the way.
+    pub throughput_over_time: Vec<ThroughputPoint>,
+    /// Memory on the way.
+    pub memory_over_time: Vec<MemoryPoint>,
+}
+
+/// What a tool did to the running program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolRun {
+    /// From its start to its end.
+    pub seconds: f64,
+    /// Its JSON output.
+    pub output: serde_json::Value,
+    /// How often it ran: more than once only when observing.
+    pub times: u32,
+}
+
+/// Operations a second in a short time that ended at `seconds`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThroughputPoint {
+    /// Since the program was ready.
+    pub seconds: f64,
+    /// Operations a second.
+    pub throughput: f64,
+}
+
+impl Record {
+    /// An empty record for this machine.
+    pub fn new(machine: Machine) -> Self {
+        Self { version: VERSION, machine, runs: Vec::new() }
+    }
+
+    /// Reads a file that `write` wrote.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let record: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not a result file of hugepilot-bench", path.display()))?;
+        if record.version != VERSION {
+            bail!("{} has version {}, this program reads version {VERSION}", path.display(), record.version);
+        }
+        Ok(record)
+    }
+
+    /// Writes the file, with one line a turn so that files can be compared.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string(self)?.replace("{\"round\":", "\n{\"round\":");
+        fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Run {
+    /// The turns of one configuration.
+    pub fn turns_of(&self, configuration: Configuration) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().filter(move |turn| turn.configuration == configuration)
+    }
+
+    /// The configurations that have turns, in their fixed order.
+    pub fn configurations(&self) -> Vec<Configuration> {
+        let mut found: Vec<_> = self.turns.iter().map(|turn| turn.configuration).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+}

@@ -1,0 +1,87 @@
+//! The interleaver: rounds, in each of which every configuration has one turn.
+//!
+//! Owns: the order of turns and the progress bar. Never touches: what happens in a turn.
+//!
+//! Configurations take turns within a round, rather than one after the other having all of its rounds, so that a machine that grows
+//! slower or faster over the hours does so for all of them. The order is shuffled anew in each round, because whoever always
+//! follows the same neighbour inherits its traces.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+
+use crate::configuration::Configuration;
+use crate::record::Run;
+use crate::turn::Bench;
+
+/// Runs all rounds; turns that were completed are in `run` even when this ends with an error.
+pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: &mut Run) -> Result<()> {
+    let bar = progress_bar(u64::from(run.rounds) * configurations.len() as u64);
+    for round in 0..run.rounds {
+        for configuration in order_of_round(configurations, run.seed, round) {
+            bar.set_message(format!("{} round {}: {configuration}", run.workload, round + 1));
+            let turn = bench
+                .turn(round, configuration)
+                .with_context(|| format!("{} under {configuration}, round {}", run.workload, round + 1))?;
+            run.turns.push(turn);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Prints what is about to happen, and how long it will take.
+pub fn announce(bench: &Bench<'_>, configurations: &[Configuration], run: &Run) {
+    let seconds = estimated_turn_seconds(bench) * configurations.len() as f64 * f64::from(run.rounds);
+    let minutes = (seconds / 60.0).ceil();
+    eprintln!(
+        "{}: {}\n{} rounds of {} configurations, about {minutes} min; Ctrl-C ends early and reports what there is",
+        run.workload,
+        run.description,
+        run.rounds,
+        configurations.len()
+    );
+}
+
+fn estimated_turn_seconds(bench: &Bench<'_>) -> f64 {
+    let timing = bench.timing;
+    let warm = 0.3e-9 * bench.workload.memory_bytes() as f64;
+    warm + bench.workload.start_seconds() + (timing.settle + timing.wait + timing.measure).as_secs_f64()
+}
+
+fn order_of_round(configurations: &[Configuration], seed: u64, round: u32) -> Vec<Configuration> {
+    let mut order = configurations.to_vec();
+    order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(round))));
+    order
+}
+
+/// Drawn on standard error, and only when that is a terminal.
+fn progress_bar(turns: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (left: {eta})");
+    let bar = ProgressBar::new(turns).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_has_every_configuration_in_an_order_of_its_own() {
+        let all = [Configuration::Default, Configuration::Always, Configuration::Ideal, Configuration::DefaultAgain];
+        let orders: Vec<_> = (0..20).map(|round| order_of_round(&all, 1, round)).collect();
+        for order in &orders {
+            let mut sorted = order.clone();
+            sorted.sort();
+            assert_eq!(sorted, all);
+        }
+        assert!(orders.iter().any(|order| order != &orders[0]));
+        assert_eq!(orders[3], order_of_round(&all, 1, 3));
+    }
+}

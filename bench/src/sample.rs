@@ -1,0 +1,186 @@
+//! Memory of the measured program and of the machine, exactly at a moment and cheaply over time.
+//!
+//! Owns: reading `/proc`, and one slow thread. Never touches: the program: the cheap samples take no lock of its memory.
+
+use std::fs;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::stop::Stop;
+use crate::warm::Held;
+
+/// Low, because the program and its load have every CPU for themselves on a small machine.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Memory of one program, and what it left of the machine's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Resident memory less that of files: how much of its binary and libraries happens to be mapped differs by a
+    /// hundred KiB from start to start, and has nothing to do with huge pages.
+    pub own_bytes: u64,
+    /// Page tables.
+    pub page_tables_bytes: u64,
+    /// Memory on huge pages.
+    pub huge_bytes: u64,
+    /// The machine's available memory.
+    pub available_bytes: u64,
+}
+
+/// Memory at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryPoint {
+    /// Since the program was ready.
+    pub seconds: f64,
+    /// The memory then.
+    #[serde(flatten)]
+    pub memory: MemoryUse,
+}
+
+/// Memory of the whole machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MachineMemory {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What programs can still take.
+    pub available_bytes: u64,
+    /// What is on anonymous huge pages, in all programs.
+    pub huge_bytes: u64,
+}
+
+/// Reads the machine's memory.
+pub fn machine_memory() -> Result<MachineMemory> {
+    let text = read("/proc/meminfo".as_ref())?;
+    Ok(MachineMemory {
+        total_bytes: field(&text, "MemTotal:"),
+        available_bytes: field(&text, "MemAvailable:"),
+        huge_bytes: field(&text, "AnonHugePages:"),
+    })
+}
+
+/// Memory that is free outright, without what the kernel could reclaim.
+pub fn free_memory() -> Result<u64> {
+    Ok(field(&read("/proc/meminfo".as_ref())?, "MemFree:"))
+}
+
+/// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.
+pub fn exact_memory(pid: u32, held: &Held) -> Result<MemoryUse> {
+    let rollup = read(format!("/proc/{pid}/smaps_rollup").as_ref())?;
+    let huge = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
+    let cheap = cheap_memory(pid, 0, held)?;
+    Ok(MemoryUse {
+        rss_bytes: field(&rollup, "Rss:"),
+        huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum(),
+        ..cheap
+    })
+}
+
+/// Reads a program's memory from counters alone; its huge pages are the machine's, less those of others.
+fn cheap_memory(pid: u32, huge_of_others: u64, held: &Held) -> Result<MemoryUse> {
+    let status = read(format!("/proc/{pid}/status").as_ref())?;
+    let machine = machine_memory()?;
+    Ok(MemoryUse {
+        rss_bytes: field(&status, "VmRSS:"),
+        own_bytes: field(&status, "RssAnon:") + field(&status, "RssShmem:"),
+        page_tables_bytes: field(&status, "VmPTE:"),
+        huge_bytes: machine.huge_bytes.saturating_sub(huge_of_others + held.bytes()),
+        available_bytes: machine.available_bytes + held.bytes(),
+    })
+}
+
+/// CPU time that all threads of a program have had.
+pub fn cpu_time(pid: u32) -> Result<Duration> {
+    let directory = format!("/proc/{pid}/task");
+    let threads = fs::read_dir(&directory).with_context(|| format!("cannot read {directory}: the program ended"))?;
+    let mut total = Duration::ZERO;
+    for thread in threads {
+        // A thread may end between being listed and being read; its time is then lost, and small.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let nanoseconds = text.split_whitespace().next().and_then(|number| number.parse().ok());
+        total += Duration::from_nanos(nanoseconds.with_context(|| format!("{directory}: no CPU time in '{text}'"))?);
+    }
+    Ok(total)
+}
+
+/// A thread that samples a program's memory until it is finished.
+#[derive(Debug)]
+pub struct Sampler {
+    done: Stop,
+    thread: Option<JoinHandle<Vec<MemoryPoint>>>,
+}
+
+impl Sampler {
+    /// Starts sampling; times count from `origin`, and memory that the harness holds ready counts as free.
+    pub fn start(pid: u32, origin: Instant, huge_of_others: u64, held: Held) -> Self {
+        let done = Stop::default();
+        let seen = done.clone();
+        let thread = std::thread::spawn(move || sample_until(&seen, pid, origin, huge_of_others, &held));
+        Self { done, thread: Some(thread) }
+    }
+
+    /// Ends the thread and returns what it saw.
+    pub fn finish(mut self) -> Vec<MemoryPoint> {
+        self.done.request();
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.done.request();
+    }
+}
+
+fn sample_until(done: &Stop, pid: u32, origin: Instant, huge_of_others: u64, held: &Held) -> Vec<MemoryPoint> {
+    let mut points = Vec::new();
+    let mut next = Instant::now();
+    while let Ok(memory) = cheap_memory(pid, huge_of_others, held) {
+        points.push(MemoryPoint { seconds: origin.elapsed().as_secs_f64(), memory });
+        next += PERIOD;
+        if done.sleep_until(next).is_err() {
+            break;
+        }
+    }
+    points
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The bytes that a line such as `VmRSS:   12 kB` tells; 0 without such a line.
+fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
+    number.unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_in_bytes() {
+        let text = "VmPeak:\t 900 kB\nVmRSS:\t    12 kB\nVmPTE:\t 4 kB\n";
+        assert_eq!((field(text, "VmRSS:"), field(text, "VmPTE:"), field(text, "VmSwap:")), (12 << 10, 4 << 10, 0));
+    }
+
+    #[test]
+    fn this_process_has_memory_and_cpu_time() {
+        let pid = std::process::id();
+        let exact = exact_memory(pid, &Held::default()).unwrap();
+        assert!(exact.rss_bytes > 0 && exact.page_tables_bytes > 0 && exact.available_bytes > 0, "{exact:?}");
+        assert!(cpu_time(pid).unwrap() > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_sampler_ends_when_its_program_is_gone() {
+        let gone = u32::MAX - 1;
+        assert_eq!(Sampler::start(gone, Instant::now(), 0, Held::default()).finish(), Vec::new());
+    }
+}

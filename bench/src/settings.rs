@@ -1,0 +1,185 @@
+//! The machine's settings for transparent huge pages: changed for a turn, always put back.
+//!
+//! Owns: files below `/sys/kernel/mm/transparent_hugepage`, and the state directory that says what they were. They are
+//! put back on drop (so also after Ctrl-C and on panic); after a SIGKILL the next start puts them back.
+//! Never touches: a setting that no configuration names.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+
+const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
+const STATE: &str = "/run/hugepilot-bench";
+
+/// The settings, and the values that they had before the harness changed them.
+#[derive(Debug)]
+pub struct Settings {
+    settings: PathBuf,
+    state: PathBuf,
+    as_found: BTreeMap<String, String>,
+    /// Held while this value lives: two harnesses would each restore the other's values.
+    _lock: File,
+}
+
+impl Settings {
+    /// Takes hold of this machine's settings, first putting back what a killed harness left changed.
+    pub fn of_this_machine() -> Result<Self> {
+        Self::open(Path::new(SETTINGS), Path::new(STATE))
+    }
+
+    fn open(settings: &Path, state: &Path) -> Result<Self> {
+        fs::create_dir_all(state).with_context(|| format!("cannot create {}: run as root", state.display()))?;
+        let lock = File::create(state.join("lock")).with_context(|| format!("cannot lock {}", state.display()))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!("another hugepilot-bench is running here: wait for it, two would disturb each other's figures");
+        }
+        let as_found = match fs::read_to_string(state.join("as-found.json")) {
+            Ok(text) => serde_json::from_str(&text)
+                .with_context(|| format!("{}/as-found.json is damaged: look at it, then remove it", state.display()))?,
+            Err(_) => BTreeMap::new(),
+        };
+        let mut opened = Self { settings: settings.into(), state: state.into(), as_found, _lock: lock };
+        opened.restore()?;
+        Ok(opened)
+    }
+
+    /// Puts back what was found, then writes these values.
+    pub fn apply(&mut self, changes: &[(&str, &str)]) -> Result<()> {
+        self.restore()?;
+        for (name, _) in changes {
+            self.as_found.insert((*name).to_owned(), self.read(name)?);
+        }
+        if !changes.is_empty() {
+            // Written before the first change: a kill between the two must not lose the old values.
+            let path = self.state.join("as-found.json");
+            fs::write(&path, serde_json::to_string(&self.as_found)?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        changes.iter().try_for_each(|(name, value)| self.write(name, value))
+    }
+
+    /// Puts back what was found.
+    pub fn restore(&mut self) -> Result<()> {
+        if self.as_found.is_empty() {
+            return Ok(());
+        }
+        for (name, value) in &self.as_found {
+            self.write(name, value)?;
+        }
+        fs::remove_file(self.state.join("as-found.json")).context("cannot remove the record of the old settings")?;
+        self.as_found.clear();
+        Ok(())
+    }
+
+    /// The value in force; of a list of choices the one in brackets.
+    pub fn read(&self, name: &str) -> Result<String> {
+        let path = self.settings.join(name);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(chosen(&text).to_owned())
+    }
+
+    fn write(&self, name: &str, value: &str) -> Result<()> {
+        let path = self.settings.join(name);
+        fs::write(&path, value).with_context(|| format!("cannot write '{value}' to {}: run as root", path.display()))
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        if let Err(error) = self.restore() {
+            eprintln!("hugepilot-bench: {error:#}; the next start tries again");
+        }
+    }
+}
+
+/// `madvise` of `always [madvise] never`; the whole of a text without brackets.
+fn chosen(text: &str) -> &str {
+    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+        Some((value, _)) => value,
+        None => text.trim(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new() -> Self {
+            let machine = Machine(tempfile::tempdir().unwrap());
+            fs::create_dir(machine.0.path().join("khugepaged")).unwrap();
+            machine.put("enabled", "always [madvise] never\n");
+            machine.put("khugepaged/scan_sleep_millisecs", "10000\n");
+            machine
+        }
+
+        fn put(&self, name: &str, text: &str) {
+            fs::write(self.0.path().join(name), text).unwrap();
+        }
+
+        fn get(&self, name: &str) -> String {
+            fs::read_to_string(self.0.path().join(name)).unwrap()
+        }
+
+        fn settings(&self) -> Result<Settings> {
+            Settings::open(self.0.path(), &self.0.path().join("state"))
+        }
+    }
+
+    #[test]
+    fn settings_are_put_back_on_drop_and_on_panic() {
+        let machine = Machine::new();
+        machine.settings().unwrap().apply(&[("enabled", "never")]).unwrap();
+        assert_eq!(machine.get("enabled"), "madvise");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut settings = machine.settings().unwrap();
+            settings.apply(&[("enabled", "always"), ("khugepaged/scan_sleep_millisecs", "0")]).unwrap();
+            assert_eq!(machine.get("khugepaged/scan_sleep_millisecs"), "0");
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(machine.get("enabled"), "madvise");
+        assert_eq!(machine.get("khugepaged/scan_sleep_millisecs"), "10000");
+    }
+
+    #[test]
+    fn a_killed_harness_is_cleaned_up_after() {
+        let machine = Machine::new();
+        fs::create_dir(machine.0.path().join("state")).unwrap();
+        machine.put("enabled", "[always] madvise never");
+        machine.put("state/as-found.json", r#"{"enabled":"madvise"}"#);
+        let settings = machine.settings().unwrap();
+        assert_eq!(machine.get("enabled"), "madvise");
+        assert!(!machine.0.path().join("state/as-found.json").exists());
+        drop(settings);
+    }
+
+    #[test]
+    fn each_turn_starts_from_what_was_found() {
+        let machine = Machine::new();
+        let mut settings = machine.settings().unwrap();
+        settings.apply(&[("khugepaged/scan_sleep_millisecs", "0")]).unwrap();
+        settings.apply(&[("enabled", "never")]).unwrap();
+        assert_eq!(machine.get("khugepaged/scan_sleep_millisecs"), "10000");
+        assert_eq!(settings.read("enabled").unwrap(), "never");
+    }
+
+    #[test]
+    fn a_second_harness_is_refused() {
+        let machine = Machine::new();
+        let _first = machine.settings().unwrap();
+        assert!(machine.settings().unwrap_err().to_string().contains("another"));
+    }
+
+    #[test]
+    fn a_missing_setting_is_named() {
+        let machine = Machine::new();
+        let error = machine.settings().unwrap().apply(&[("absent", "1")]).unwrap_err();
+        assert!(error.to_string().contains("absent"), "{error}");
+    }
+}

@@ -1,0 +1,158 @@
+//! hugepilot, run from outside on the measured program, as an operator would.
+//!
+//! Owns: starting the binary, its time, its output, its end. Never touches: what it does.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::record::ToolRun;
+use crate::stop::Stop;
+
+/// A tool that takes longer has failed: the figure to reach is 10 seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Short, because the end of the tool is timed by it.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The hugepilot binary.
+#[derive(Clone, Debug)]
+pub struct Tool(PathBuf);
+
+/// One start of it.
+#[derive(Debug)]
+pub struct ToolProcess {
+    child: Child,
+    started: Instant,
+    /// Files, because a long list of regions would fill a pipe that nobody empties.
+    output: File,
+    messages: File,
+}
+
+impl Tool {
+    /// The binary at `path`, or beside this one.
+    pub fn find(path: Option<PathBuf>) -> Result<Self> {
+        let path = match path {
+            Some(path) => path,
+            None => std::env::current_exe()?.with_file_name("hugepilot"),
+        };
+        if !path.is_file() {
+            bail!(
+                "no hugepilot at {}: build it with `cargo build --release -p hugepilot`, name it with --hugepilot PATH, \
+                 or choose --configurations without it",
+                path.display()
+            );
+        }
+        Ok(Self(path))
+    }
+
+    /// Runs `promote` on a program to its end.
+    pub fn promote(&self, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
+        let mut process = self.start("promote", pid, arguments)?;
+        while process.child.try_wait()?.is_none() {
+            stop.check()?;
+            if process.started.elapsed() > PATIENCE {
+                bail!("hugepilot promote {pid} did not end within {} s", PATIENCE.as_secs());
+            }
+            std::thread::sleep(LOOK);
+        }
+        process.finish()
+    }
+
+    /// Starts one observation of a program.
+    pub fn heat(&self, pid: u32) -> Result<ToolProcess> {
+        self.start("heat", pid, &[])
+    }
+
+    fn start(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
+        let (output, messages) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let mut call = Command::new(&self.0);
+        call.arg(command).arg(pid.to_string()).arg("--json").args(arguments.iter().map(OsStr::new));
+        call.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(messages.try_clone()?);
+        let child = call.spawn().with_context(|| format!("cannot start {}", Path::display(&self.0)))?;
+        Ok(ToolProcess { child, started: Instant::now(), output, messages })
+    }
+}
+
+impl ToolProcess {
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Waits for its end and reads what it said.
+    pub fn finish(mut self) -> Result<ToolRun> {
+        let status = self.child.wait()?;
+        let seconds = self.started.elapsed().as_secs_f64();
+        let (output, messages) = (text_of(&mut self.output)?, text_of(&mut self.messages)?);
+        Ok(ToolRun { seconds, output: parse(status, &output, &messages)?, times: 1 })
+    }
+}
+
+impl Drop for ToolProcess {
+    fn drop(&mut self) {
+        // Ends with an error only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text_of(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn parse(status: ExitStatus, output: &str, messages: &str) -> Result<serde_json::Value> {
+    if !status.success() {
+        bail!("hugepilot failed ({status}): {}", messages.trim());
+    }
+    serde_json::from_str(output).with_context(|| format!("hugepilot --json printed no JSON: '{}'", output.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn fake(script: &str) -> (tempfile::TempDir, Tool) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hugepilot");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let tool = Tool::find(Some(path)).unwrap();
+        (directory, tool)
+    }
+
+    #[test]
+    fn the_tool_gets_the_process_and_the_arguments() {
+        let (_directory, tool) = fake(r#"echo "{\"arguments\":\"$*\"}""#);
+        let run = tool.promote(42, &["--max-growth", "0"], &Stop::default()).unwrap();
+        assert_eq!(run.output["arguments"], "promote 42 --json --max-growth 0");
+    }
+
+    #[test]
+    fn a_failing_tool_is_quoted() {
+        let (_directory, tool) = fake("echo 'no such process' >&2; exit 1");
+        let error = tool.promote(42, &[], &Stop::default()).unwrap_err().to_string();
+        assert!(error.contains("no such process"), "{error}");
+    }
+
+    #[test]
+    fn more_output_than_a_pipe_holds_does_not_block() {
+        let (_directory, tool) = fake(r#"printf '"'; head -c 300000 /dev/zero | tr '\0' x; printf '"'"#);
+        let run = tool.promote(42, &[], &Stop::default()).unwrap();
+        assert_eq!(run.output.as_str().unwrap().len(), 300_000);
+    }
+
+    #[test]
+    fn a_missing_tool_says_how_to_get_it() {
+        let error = Tool::find(Some("/nonexistent/hugepilot".into())).unwrap_err().to_string();
+        assert!(error.contains("cargo build"), "{error}");
+    }
+}

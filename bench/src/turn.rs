@@ -1,0 +1,174 @@
+//! One turn: one configuration of one workload, from warm memory to the end of the program.
+//!
+//! Owns: the order of steps. Never touches: the order of turns.
+//!
+//! warm → settings → start and populate → settle → act → wait → measure → end. The load runs from the start on,
+//! because a tracker sees nothing of a program at rest; what is measured is a window of it. Every configuration waits as long after the
+//! time at which a tool would act, so that all windows are alike.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::configuration::{Act, Configuration};
+use crate::ideal;
+use crate::record::{ToolRun, Turn};
+use crate::sample::{Sampler, cpu_time, exact_memory, machine_memory};
+use crate::settings::Settings;
+use crate::stop::Stop;
+use crate::tool::{Tool, ToolProcess};
+use crate::warm::WarmMemory;
+use crate::workload::{Running, Window, Workload};
+
+/// Longest time between two looks at a program that is left alone.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long the steps take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// From the first load to the act.
+    pub settle: Duration,
+    /// From the act to measuring; longer when the tool takes longer.
+    pub wait: Duration,
+    /// Measuring; longer when fewer samples than wanted have come.
+    pub measure: Duration,
+    /// Samples wanted before measuring ends.
+    pub samples: usize,
+}
+
+/// Everything a turn needs.
+pub struct Bench<'a> {
+    /// What is run.
+    pub workload: &'a dyn Workload,
+    /// The machine's settings.
+    pub settings: &'a mut Settings,
+    /// hugepilot, when a configuration needs it.
+    pub tool: Option<&'a Tool>,
+    /// How long the steps take.
+    pub timing: Timing,
+    /// The wish to stop.
+    pub stop: &'a Stop,
+}
+
+struct Measured {
+    window: Window,
+    start: Instant,
+    end: Instant,
+    cpu: Duration,
+    observed: Option<ToolRun>,
+}
+
+impl Bench<'_> {
+    /// Runs one configuration once.
+    pub fn turn(&mut self, round: u32, configuration: Configuration) -> Result<Turn> {
+        let began = Instant::now();
+        // A quarter more than the program takes: collapsing needs free memory beside it.
+        let machine = machine_memory()?;
+        let mut warm_memory = WarmMemory::touch(self.workload.memory_bytes() / 4 * 5, self.stop)?;
+        let warm = Instant::now();
+        self.settings.apply(configuration.settings())?;
+        let mut running = self.workload.start(configuration.uses_own_switch(), self.stop)?;
+        let ready = Instant::now();
+        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes, warm_memory.held());
+        self.leave_alone(&mut *running, ready + self.timing.settle)?;
+        let before = exact_memory(running.pid(), &warm_memory.held())?;
+        let act = Instant::now();
+        let acted = self.act(configuration, running.pid()).with_context(|| format!("acting as {configuration}"))?;
+        self.leave_alone(&mut *running, act + self.timing.wait)?;
+        warm_memory.stop_feeding();
+        let measured = self.measure(configuration, &mut *running)?;
+        let memory_over_time = sampler.finish();
+        let after = exact_memory(running.pid(), &warm_memory.held())?;
+        let throughput_over_time = running.progress().over_time(ready);
+        // Before the settings are put back, so that the program never runs under others than its own.
+        drop(running);
+        self.settings.restore()?;
+        let since_ready = |time: Instant| time.duration_since(ready).as_secs_f64();
+        let wall = measured.end.duration_since(measured.start).as_secs_f64();
+        let latency = |share| measured.window.latencies.as_ref().and_then(|latencies| latencies.percentile(share));
+        Ok(Turn {
+            round,
+            configuration,
+            seconds: began.elapsed().as_secs_f64(),
+            warm_seconds: warm.duration_since(began).as_secs_f64(),
+            start_seconds: ready.duration_since(warm).as_secs_f64(),
+            act_seconds: since_ready(act),
+            window_start_seconds: since_ready(measured.start),
+            window_end_seconds: since_ready(measured.end),
+            throughput: measured.window.throughput(),
+            p50_ns: latency(0.50),
+            p99_ns: latency(0.99),
+            cpu_ns_per_operation: measured.cpu.as_nanos() as f64 / (measured.window.throughput() * wall),
+            cpu_share: measured.cpu.as_secs_f64() / wall,
+            before,
+            after,
+            available_at_start_bytes: machine.available_bytes,
+            tool: acted.or(measured.observed),
+            throughput_over_time,
+            memory_over_time,
+        })
+    }
+
+    fn act(&self, configuration: Configuration, pid: u32) -> Result<Option<ToolRun>> {
+        match configuration.act() {
+            Act::Nothing | Act::Observe => Ok(None),
+            Act::CollapseAll => ideal::collapse_all(pid, self.stop).map(Some),
+            Act::Promote(arguments) => self.tool()?.promote(pid, arguments, self.stop).map(Some),
+        }
+    }
+
+    fn tool(&self) -> Result<&Tool> {
+        self.tool.context("this configuration needs hugepilot")
+    }
+
+    fn leave_alone(&self, running: &mut dyn Running, until: Instant) -> Result<()> {
+        while Instant::now() < until {
+            self.stop.sleep_until(until.min(Instant::now() + LOOK))?;
+            running.check()?;
+        }
+        Ok(())
+    }
+
+    fn measure(&self, configuration: Configuration, running: &mut dyn Running) -> Result<Measured> {
+        let mut observer = match configuration.act() {
+            Act::Observe => Some(Observer::start(self.tool()?, running.pid())?),
+            _ => None,
+        };
+        let (start, cpu_before) = (Instant::now(), cpu_time(running.pid())?);
+        while start.elapsed() < self.timing.measure || running.progress().count() < self.timing.samples {
+            self.leave_alone(running, Instant::now() + LOOK)?;
+            observer.as_mut().map_or(Ok(()), Observer::again)?;
+        }
+        let (end, cpu) = (Instant::now(), cpu_time(running.pid())?.saturating_sub(cpu_before));
+        let window = running.progress().window(start, end);
+        ensure!(window.operations > 0, "nothing was measured in {:?}: measure longer with --seconds", end - start);
+        Ok(Measured { window, start, end, cpu, observed: observer.map(|observer| observer.total) })
+    }
+}
+
+/// Observes a program again and again.
+struct Observer<'a> {
+    tool: &'a Tool,
+    pid: u32,
+    current: ToolProcess,
+    total: ToolRun,
+}
+
+impl<'a> Observer<'a> {
+    fn start(tool: &'a Tool, pid: u32) -> Result<Self> {
+        Ok(Self { tool, pid, current: tool.heat(pid)?, total: ToolRun::default() })
+    }
+
+    /// Starts the next observation when the last one has ended.
+    fn again(&mut self) -> Result<()> {
+        if !self.current.has_ended()? {
+            return Ok(());
+        }
+        let ended = std::mem::replace(&mut self.current, self.tool.heat(self.pid)?).finish()?;
+        self.total.seconds += ended.seconds;
+        self.total.times += 1;
+        // The list of regions is long and always the same here; the cost is what observing is about.
+        self.total.output = ended.output.get("cost").cloned().unwrap_or_default();
+        Ok(())
+    }
+}

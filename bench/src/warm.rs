@@ -1,0 +1,124 @@
+//! Warm memory: a virtual machine's memory is slow until the host has backed it, and a host that gets reports of free
+//! pages takes it back within seconds of its being freed.
+//!
+//! Owns: memory that it has touched, and handing it out by freeing it bit by bit. Never touches: memory in use.
+//!
+//! Freed all at once, most of the memory would be cold again before a program of several GiB has grown into it; the kernel
+//! gives out first what was freed last, so what is freed just ahead of the program is what the program gets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hugepilot::units::{BASE_PAGE, Bytes};
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+
+use crate::sample::{free_memory, machine_memory};
+use crate::stop::Stop;
+
+/// Left for everyone else.
+const SPARE: u64 = 512 << 20;
+/// Touched between two looks at the wish to stop, and freed at once.
+const STEP: usize = 64 << 20;
+/// Kept free ahead of the program: more than it takes between two looks.
+const AHEAD: u64 = 256 << 20;
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Touched memory, freed just ahead of whoever takes memory; what is left is freed on drop.
+#[derive(Debug)]
+pub struct WarmMemory {
+    done: Stop,
+    held: Held,
+    feeder: Option<JoinHandle<Mapping>>,
+    left: Option<Mapping>,
+}
+
+/// How much warm memory is still held, for whoever judges the machine's memory meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct Held(Arc<AtomicU64>);
+
+impl Held {
+    /// The bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl WarmMemory {
+    /// Touches that much memory and begins to feed it.
+    pub fn touch(needed: u64, stop: &Stop) -> Result<Self> {
+        let available = machine_memory()?.available_bytes;
+        if available < needed + SPARE {
+            bail!(
+                "this workload takes {} and {} are available: make it smaller with --size, --items or --quick",
+                Bytes(needed),
+                Bytes(available)
+            );
+        }
+        let len = usize::try_from(needed)?.next_multiple_of(STEP);
+        let mut mapping = Mapping::anonymous(len).with_context(|| format!("cannot map {needed} bytes to warm them"))?;
+        // Huge pages are merely faster to touch; without them the loop below touches every base page all the same.
+        let _ = mapping.advise(0, len, OwnAdvice::HugePage);
+        for step in mapping.bytes_mut().chunks_mut(STEP) {
+            stop.check()?;
+            step.iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
+        }
+        let floor = free_memory()?;
+        let (done, held) = (Stop::default(), Held(Arc::new(AtomicU64::new(len as u64))));
+        let (seen, counted) = (done.clone(), held.clone());
+        let feeder = std::thread::spawn(move || feed(mapping, floor + AHEAD, &counted, &seen));
+        Ok(Self { done, held, feeder: Some(feeder), left: None })
+    }
+
+    /// How much is still held.
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// Frees no more until drop: measuring is not to be disturbed, and what is kept need not be warmed again next time.
+    pub fn stop_feeding(&mut self) {
+        self.done.request();
+        self.left = self.feeder.take().and_then(|feeder| feeder.join().ok());
+    }
+}
+
+impl Drop for WarmMemory {
+    fn drop(&mut self) {
+        self.stop_feeding();
+    }
+}
+
+/// Frees a step whenever less than `floor` is free; returns the mapping with what is left of it.
+fn feed(mut mapping: Mapping, floor: u64, held: &Held, done: &Stop) -> Mapping {
+    let mut offset = 0;
+    while done.sleep_until(Instant::now() + LOOK).is_ok() && held.bytes() > 0 {
+        while held.bytes() > 0 && free_memory().is_ok_and(|free| free < floor) {
+            if mapping.advise(offset, STEP, OwnAdvice::DontNeed).is_err() {
+                return mapping;
+            }
+            offset += STEP;
+            held.0.fetch_sub(STEP as u64, Ordering::Relaxed);
+        }
+    }
+    mapping
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_touched_and_given_back() {
+        let mut memory = WarmMemory::touch(8 << 20, &Stop::default()).unwrap();
+        memory.stop_feeding();
+        assert!(memory.held().bytes() <= STEP as u64);
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_with_advice() {
+        let error = WarmMemory::touch(1 << 50, &Stop::default()).unwrap_err().to_string();
+        assert!(error.contains("--size"), "{error}");
+    }
+}

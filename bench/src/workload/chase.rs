@@ -1,0 +1,187 @@
+//! The chase workload: random reads of eight bytes over memory that no cache holds.
+//!
+//! Owns: its patterns, the harness's side and the child's. Never touches: how the figures are judged.
+//!
+//! A dependent read needs the value of the one before for its address, so that each waits for the whole of a page walk
+//! and a cache miss; independent reads overlap as far as the processor can.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::ValueEnum;
+use hugepilot::units::Bytes;
+
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
+use super::pages::{UsedPages, populate};
+use super::{Running, Workload};
+use crate::stop::Stop;
+
+/// How finely progress is reported.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Reads between two looks at the clock.
+const READS_PER_LOOK: u64 = 1 << 14;
+/// Words in a cache line: reads go to the first word of a line, so that no line is read for two words.
+const WORDS_PER_LINE: usize = 8;
+
+/// Whether a read waits for the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ChasePattern {
+    /// Each read's address needs the value of the one before.
+    Dependent,
+    /// Addresses are known ahead.
+    Independent,
+}
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct Chase {
+    /// Memory mapped and read.
+    pub size: Bytes,
+    /// Whether reads wait for each other.
+    pub pattern: ChasePattern,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+/// The child's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ChaseChild {
+    /// Memory to map and read.
+    #[arg(long)]
+    pub size: Bytes,
+    /// Whether reads wait for each other.
+    #[arg(long)]
+    pub pattern: ChasePattern,
+    /// Where the random numbers start.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Ask for huge pages.
+    #[arg(long)]
+    pub advise_huge: bool,
+}
+
+impl fmt::Display for ChasePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ChasePattern::Dependent => "dependent",
+            ChasePattern::Independent => "independent",
+        })
+    }
+}
+
+impl Workload for Chase {
+    fn name(&self) -> String {
+        format!("chase {}", self.pattern)
+    }
+
+    fn description(&self) -> String {
+        format!("{} random reads of 8 bytes over {}", self.pattern, self.size)
+    }
+
+    fn unit(&self) -> &'static str {
+        "reads"
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.size.0
+    }
+
+    fn start_seconds(&self) -> f64 {
+        0.5 + 0.7e-9 * self.size.0 as f64
+    }
+
+    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
+        let mut arguments = vec!["workload-chase".to_owned(), format!("--size={}", self.size.0)];
+        arguments.extend([format!("--pattern={}", self.pattern), format!("--seed={}", self.seed)]);
+        if own_switch {
+            arguments.push("--advise-huge".to_owned());
+        }
+        Ok(Box::new(OwnProcess::start(arguments, stop)?))
+    }
+}
+
+impl ChaseChild {
+    /// The child's whole life.
+    pub fn run(&self) -> Result<()> {
+        let mut mapping = populate(self.size, &UsedPages::all(self.size), self.advise_huge)?;
+        print_line(&ReadyLine {
+            address: mapping.address(),
+            size_bytes: self.size.0,
+            pattern: self.pattern.to_string(),
+            seed: self.seed,
+        })?;
+        let (words, mut state) = (&*mapping.words_mut(), self.seed);
+        match self.pattern {
+            ChasePattern::Dependent => report_forever(|| for_one_interval(|| state = read_dependent(words, state))),
+            ChasePattern::Independent => report_forever(|| for_one_interval(|| state = read_independent(words, state))),
+        }
+    }
+}
+
+/// Repeats `read` until an interval has passed; the number of reads.
+fn for_one_interval(mut read: impl FnMut()) -> u64 {
+    let start = Instant::now();
+    let mut reads = 0;
+    while start.elapsed() < INTERVAL {
+        read();
+        reads += READS_PER_LOOK;
+    }
+    reads
+}
+
+fn read_dependent(words: &[u64], mut state: u64) -> u64 {
+    for _ in 0..READS_PER_LOOK {
+        // The words read are zero, which the processor cannot know before it has them.
+        state = step(state).wrapping_add(words[place(state, words.len())]);
+    }
+    state
+}
+
+fn read_independent(words: &[u64], mut state: u64) -> u64 {
+    let mut sum = 0u64;
+    for _ in 0..READS_PER_LOOK {
+        sum = sum.wrapping_add(words[place(state, words.len())]);
+        state = step(state);
+    }
+    black_box(sum);
+    state
+}
+
+/// Knuth's linear congruential generator: one multiplication, and good high bits.
+fn step(state: u64) -> u64 {
+    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
+}
+
+/// The first word of a cache line chosen by the state's high bits.
+fn place(state: u64, words: usize) -> usize {
+    let lines = (words / WORDS_PER_LINE) as u64;
+    (((state >> 32) * lines) >> 32) as usize * WORDS_PER_LINE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_reach_every_part_of_the_memory() {
+        let words = 1 << 20;
+        let mut seen = [false; 64];
+        let mut state = 1;
+        for _ in 0..10_000 {
+            let at = place(state, words);
+            assert!(at < words && at.is_multiple_of(WORDS_PER_LINE));
+            seen[at * seen.len() / words] = true;
+            state = step(state);
+        }
+        assert!(seen.iter().all(|&part| part));
+    }
+
+    #[test]
+    fn a_dependent_read_follows_the_value_read() {
+        let (zeros, ones) = (vec![0; 64], vec![1; 64]);
+        assert_ne!(read_dependent(&zeros, 1), read_dependent(&ones, 1));
+        assert_eq!(read_independent(&zeros, 1), read_independent(&ones, 1));
+    }
+}

@@ -1,0 +1,90 @@
+//! A histogram of latencies with a fixed size and a fixed relative error.
+//!
+//! Owns: counting and percentiles. Never touches: clocks.
+
+/// Steps for each doubling: a value is off by at most 1/64, and its step is found without a division.
+const STEPS_LOG2: u32 = 6;
+const STEPS: usize = 1 << STEPS_LOG2;
+/// Up to 2^36 ns, 68 seconds; longer latencies count as that.
+const BUCKETS: usize = (36 - STEPS_LOG2 as usize + 1) * STEPS;
+
+/// Counts of latencies in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Vec<u32>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS] }
+    }
+}
+
+impl Histogram {
+    /// Counts `times` operations that took this long.
+    pub fn add(&mut self, nanoseconds: u64, times: u32) {
+        self.counts[bucket(nanoseconds)] += times;
+    }
+
+    /// Adds another histogram's counts.
+    pub fn merge(&mut self, other: &Histogram) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+    }
+
+    /// The latency that this share of operations does not exceed; None without operations.
+    pub fn percentile(&self, share: f64) -> Option<u64> {
+        let total: u64 = self.counts.iter().map(|&count| u64::from(count)).sum();
+        let wanted = ((total as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        let found = self.counts.iter().position(|&count| {
+            seen += u64::from(count);
+            seen >= wanted
+        })?;
+        Some(upper_bound(found))
+    }
+}
+
+/// Values below STEPS have a bucket each; above, the top bits choose the doubling and the step in it.
+fn bucket(nanoseconds: u64) -> usize {
+    if nanoseconds < STEPS as u64 {
+        return nanoseconds as usize;
+    }
+    let shift = nanoseconds.ilog2() - STEPS_LOG2;
+    let step = (nanoseconds >> shift) as usize - STEPS;
+    ((shift as usize + 1) * STEPS + step).min(BUCKETS - 1)
+}
+
+/// The largest value in a bucket.
+fn upper_bound(bucket: usize) -> u64 {
+    if bucket < STEPS {
+        return bucket as u64;
+    }
+    let (shift, step) = (bucket / STEPS - 1, bucket % STEPS);
+    (((STEPS + step + 1) as u64) << shift) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn percentiles_of_known_counts() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.percentile(0.5), None);
+        histogram.add(10, 98);
+        histogram.add(1_000_000, 2);
+        assert_eq!(histogram.percentile(0.5), Some(10));
+        assert_eq!(histogram.percentile(0.98), Some(10));
+        let slow = histogram.percentile(0.99).unwrap();
+        assert!((1_000_000..1_016_000).contains(&slow), "{slow}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_holds_its_values_within_the_stated_error(value in 0u64..(1 << 36)) {
+            let upper = upper_bound(bucket(value));
+            prop_assert!(upper >= value && upper - value <= value / 64);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The memcached workload: the distribution's own server, unmodified, under YCSB's workload C (read-only, scrambled zipfian).
+//!
+//! Owns: the server process, its socket, and the thread that makes the load. Never touches: other servers.
+//!
+//! One server thread on one processor, one client thread on another: on a small machine more threads would only share
+//! the two, and it is the server's speed that the figure is about.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::memcached_client::Connection;
+use super::progress::WorkInterval;
+use super::zipfian::ScrambledZipfian;
+use super::{Histogram, Progress, Running, Workload};
+use crate::process::{BoundChild, Processors, bind_this_thread};
+use crate::stop::Stop;
+
+/// How finely progress is reported.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// memcached's own bytes for each item, beside key and value: header, check-and-set number, and what slabs leave over.
+const ITEM_OVERHEAD: u64 = 100;
+
+/// How the server is loaded.
+#[derive(Clone, Debug)]
+pub struct Memcached {
+    /// How many items it holds.
+    pub items: u64,
+    /// Bytes in each value.
+    pub value_size: usize,
+    /// Connections that take turns.
+    pub connections: usize,
+    /// Reads under way on each connection.
+    pub depth: usize,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+struct Server {
+    progress: Progress,
+    stop: Stop,
+    load: Option<JoinHandle<()>>,
+    child: BoundChild,
+    _directory: tempfile::TempDir,
+}
+
+impl Workload for Memcached {
+    fn name(&self) -> String {
+        "memcached".to_owned()
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{} items of {} bytes; reads, scrambled zipfian 0.99, {} connections of {} outstanding requests",
+            self.items, self.value_size, self.connections, self.depth
+        )
+    }
+
+    fn unit(&self) -> &'static str {
+        "reads"
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.items * (self.value_size as u64 + ITEM_OVERHEAD) + (8 << self.hash_power())
+    }
+
+    fn start_seconds(&self) -> f64 {
+        1.0 + 1.5e-6 * self.items as f64
+    }
+
+    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
+        let processors = Processors::of_this_process()?;
+        let directory = tempfile::tempdir()?;
+        let socket = directory.path().join("memcached");
+        let child = BoundChild::start(&self.command(&socket, own_switch), processors.program, Stdio::null())?;
+        let (progress, own_stop) = (Progress::default(), Stop::default());
+        let mut server = Server { progress, stop: own_stop, load: None, child, _directory: directory };
+        let mut connection = self.connect(&socket, &mut server.child, stop)?;
+        self.populate(&mut connection, processors, stop)?;
+        server.load = Some(self.spawn_load(socket, processors, &server.progress, &server.stop));
+        Ok(Box::new(server))
+    }
+}
+
+impl Memcached {
+    fn command(&self, socket: &Path, own_switch: bool) -> Vec<OsString> {
+        // A quarter more than the items need: with -L memcached reserves it, and evictions would spoil the reads.
+        let megabytes = ((self.memory_bytes() * 5 / 4) >> 20) + 64;
+        let mut command: Vec<OsString> = ["memcached", "-t", "1", "-s"].map(OsString::from).into();
+        command.extend([socket.into(), "-m".into(), megabytes.to_string().into()]);
+        command.extend(["-o".into(), format!("hashpower={}", self.hash_power()).into()]);
+        if rustix::process::geteuid().is_root() {
+            command.extend(["-u".into(), "root".into()]);
+        }
+        if own_switch {
+            command.push("-L".into());
+        }
+        command
+    }
+
+    /// One bucket an item, as experts set it; growing the table while loading would leave a second table behind.
+    fn hash_power(&self) -> u32 {
+        self.items.next_power_of_two().ilog2().clamp(16, 32)
+    }
+
+    fn connect(&self, socket: &Path, child: &mut BoundChild, stop: &Stop) -> Result<Connection> {
+        let patience = Instant::now() + Duration::from_secs(5);
+        loop {
+            stop.check()?;
+            child.check().context("memcached did not start: is it installed (apt-get install memcached)?")?;
+            match Connection::open(socket, self.value_size) {
+                Err(error) if Instant::now() > patience => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                opened => return opened,
+            }
+        }
+    }
+
+    fn populate(&self, connection: &mut Connection, processors: Processors, stop: &Stop) -> Result<()> {
+        let loading = std::thread::scope(|scope| {
+            let loader = scope.spawn(|| {
+                bind_this_thread(processors.load)?;
+                connection.load(0..self.items, || Ok(stop.check()?))
+            });
+            loader.join()
+        });
+        loading.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("cannot load memcached")?;
+        let (held, evicted) = (connection.statistic("curr_items")?, connection.statistic("evictions")?);
+        ensure!(
+            held == self.items && evicted == 0,
+            "memcached holds {held} of {} items, {evicted} evicted",
+            self.items
+        );
+        ensure!(connection.statistic("hash_is_expanding")? == 0, "memcached is still growing its hash table");
+        Ok(())
+    }
+
+    fn spawn_load(&self, socket: PathBuf, processors: Processors, progress: &Progress, stop: &Stop) -> JoinHandle<()> {
+        let (settings, progress, stop) = (self.clone(), progress.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let ended = settings.read_until(&socket, processors, &progress, &stop);
+            if let Err(error) = ended.context("the load on memcached ended") {
+                progress.fail(&error);
+            }
+        })
+    }
+
+    fn read_until(&self, socket: &Path, processors: Processors, progress: &Progress, stop: &Stop) -> Result<()> {
+        bind_this_thread(processors.load)?;
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let zipfian = ScrambledZipfian::new(self.items);
+        let mut connections = Vec::new();
+        for _ in 0..self.connections {
+            let mut connection = Connection::open(socket, self.value_size)?;
+            connection.send((0..self.depth).map(|_| zipfian.next(&mut random)))?;
+            connections.push(connection);
+        }
+        let mut start = Instant::now();
+        let (mut operations, mut latencies) = (0, Box::<Histogram>::default());
+        for turn in (0..connections.len()).cycle() {
+            let connection = &mut connections[turn];
+            latencies.add(connection.receive()?.as_nanos() as u64, self.depth as u32);
+            operations += self.depth as u64;
+            connection.send((0..self.depth).map(|_| zipfian.next(&mut random)))?;
+            let duration = start.elapsed();
+            if duration >= INTERVAL {
+                let latencies = Some(std::mem::take(&mut latencies));
+                progress.add(WorkInterval { end: start + duration, duration, operations, latencies });
+                (start, operations) = (start + duration, 0);
+                if stop.requested() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Running for Server {
+    fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.child.check()?;
+        match self.progress.failure() {
+            Some(failure) => bail!(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.request();
+        if let Some(load) = self.load.take() {
+            let _ = load.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_names_the_switch_only_when_asked() {
+        let workload = Memcached { items: 800_000, value_size: 512, connections: 4, depth: 16, seed: 1 };
+        assert!(!workload.command("/tmp/x".as_ref(), false).contains(&"-L".into()));
+        assert!(workload.command("/tmp/x".as_ref(), true).contains(&"-L".into()));
+        assert!(workload.command("/tmp/x".as_ref(), true).contains(&"hashpower=20".into()));
+    }
+}

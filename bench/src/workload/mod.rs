@@ -1,0 +1,52 @@
+//! Workloads: programs under a steady load, and the progress that they report.
+//!
+//! Owns: the common shape of workloads, one file each. Never touches: configurations; a workload does not know under
+//! which one it runs, except that its own switch for huge pages may be asked for.
+
+mod chase;
+mod histogram;
+mod memcached;
+mod memcached_client;
+mod own_process;
+mod pages;
+mod progress;
+mod sweep;
+mod third;
+mod zipfian;
+
+use anyhow::Result;
+
+pub use chase::{Chase, ChaseChild, ChasePattern};
+pub use histogram::Histogram;
+pub use memcached::Memcached;
+pub use progress::{Progress, Window};
+pub use sweep::{Sweep, SweepChild, SweepPattern};
+pub use third::{ResidentChild, ThirdChild};
+
+use crate::stop::Stop;
+
+/// Something that can be measured.
+pub trait Workload {
+    /// Its name in reports, with the pattern where it has one.
+    fn name(&self) -> String;
+    /// How it is set up, in words.
+    fn description(&self) -> String;
+    /// What it counts, in the plural.
+    fn unit(&self) -> &'static str;
+    /// How much memory it will take.
+    fn memory_bytes(&self) -> u64;
+    /// Roughly how long it takes to start and to end.
+    fn start_seconds(&self) -> f64;
+    /// Starts the program, populates its memory and puts it under load.
+    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>>;
+}
+
+/// A program under load; ended on drop.
+pub trait Running {
+    /// The program's process id.
+    fn pid(&self) -> u32;
+    /// What it has done so far.
+    fn progress(&self) -> &Progress;
+    /// An error when the program or its load has ended.
+    fn check(&mut self) -> Result<()>;
+}

@@ -1,0 +1,137 @@
+//! Progress of a workload: short intervals of work, written by its load and read by the harness.
+//!
+//! Owns: the list that both share, and cutting windows out of it. Never touches: the workload.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Histogram;
+use crate::record::ThroughputPoint;
+
+/// Work done in a short time.
+#[derive(Clone, Debug)]
+pub struct WorkInterval {
+    /// When it ended.
+    pub end: Instant,
+    /// How long it took.
+    pub duration: Duration,
+    /// Operations in it.
+    pub operations: u64,
+    /// Their latencies, where the workload has requests.
+    pub latencies: Option<Box<Histogram>>,
+}
+
+/// The shared list.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    intervals: Vec<WorkInterval>,
+    failure: Option<String>,
+}
+
+/// The work between two times.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// Operations in it.
+    pub operations: u64,
+    /// The time that they took.
+    pub duration: Duration,
+    /// Their latencies, where the workload has requests.
+    pub latencies: Option<Histogram>,
+}
+
+impl Progress {
+    /// Adds an interval.
+    pub fn add(&self, interval: WorkInterval) {
+        self.state().intervals.push(interval);
+    }
+
+    /// Reports that the load cannot go on.
+    pub fn fail(&self, error: &anyhow::Error) {
+        self.state().failure.get_or_insert(format!("{error:#}"));
+    }
+
+    /// Why the load could not go on.
+    pub fn failure(&self) -> Option<String> {
+        self.state().failure.clone()
+    }
+
+    /// How many intervals there are.
+    pub fn count(&self) -> usize {
+        self.state().intervals.len()
+    }
+
+    /// All intervals that lie wholly between two times, as one.
+    pub fn window(&self, start: Instant, end: Instant) -> Window {
+        let mut window = Window::default();
+        for interval in &self.state().intervals {
+            if interval.end > end || interval.end.duration_since(start) < interval.duration {
+                continue;
+            }
+            window.operations += interval.operations;
+            window.duration += interval.duration;
+            if let Some(latencies) = &interval.latencies {
+                window.latencies.get_or_insert_default().merge(latencies);
+            }
+        }
+        window
+    }
+
+    /// Throughput of every interval; times count from `origin`.
+    pub fn over_time(&self, origin: Instant) -> Vec<ThroughputPoint> {
+        let point = |interval: &WorkInterval| ThroughputPoint {
+            seconds: interval.end.duration_since(origin).as_secs_f64(),
+            throughput: interval.operations as f64 / interval.duration.as_secs_f64().max(1e-9),
+        };
+        self.state().intervals.iter().map(point).collect()
+    }
+
+    /// A thread that panicked while it added an interval leaves a list that is still whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Window {
+    /// Operations a second.
+    pub fn throughput(&self) -> f64 {
+        self.operations as f64 / self.duration.as_secs_f64().max(1e-9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_holds_whole_intervals_only() {
+        let origin = Instant::now();
+        let progress = Progress::default();
+        for tenth in 1..=10 {
+            let end = origin + Duration::from_millis(100 * tenth);
+            progress.add(WorkInterval {
+                end,
+                duration: Duration::from_millis(100),
+                operations: tenth,
+                latencies: None,
+            });
+        }
+        let at = |millis| origin + Duration::from_millis(millis);
+        let window = progress.window(at(250), at(650));
+        assert_eq!(window.operations, 4 + 5 + 6);
+        assert_eq!(window.duration, Duration::from_millis(300));
+        assert!((window.throughput() - 50.0).abs() < 1e-9);
+        assert_eq!(progress.window(at(2000), at(3000)).operations, 0);
+        assert_eq!(progress.over_time(origin).len(), 10);
+    }
+
+    #[test]
+    fn the_first_failure_is_kept() {
+        let progress = Progress::default();
+        progress.fail(&anyhow::anyhow!("first"));
+        progress.fail(&anyhow::anyhow!("second"));
+        assert_eq!(progress.failure().as_deref(), Some("first"));
+    }
+}

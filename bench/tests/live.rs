@@ -1,0 +1,123 @@
+//! The harness on the real kernel: small runs of every workload, and what is left behind after each kind of end.
+//!
+//! One test, because the machine has one set of settings and the harness refuses to run twice at once. It asserts what
+//! happened, never how fast.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use hugepilot_os::PidFd;
+use rustix::process::Signal;
+
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// Marks our children among all processes.
+const SEED: &str = "--seed=70314159";
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hugepilot-bench"));
+    command.args(arguments).stderr(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// Whether any process was started with our seed, other than this test.
+fn our_processes() -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|line| contains(&line, SEED.as_bytes())))
+        .count()
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    for _ in 0..1500 {
+        if happened() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{what} did not happen within 30 s");
+}
+
+/// Starts a long turn under THP=always and waits until it is under way.
+fn start_long_turn() -> Child {
+    let arguments = ["chase", "--size=64M", "--pattern=dependent", "--configurations=always", "--seconds=600", SEED];
+    let child = bench(&arguments).spawn().unwrap();
+    until("the child of the harness", || our_processes() >= 2);
+    assert!(fs::read_to_string(ENABLED).unwrap().contains("[always]"));
+    child
+}
+
+fn run_all_workloads(directory: &Path, as_found: &str) {
+    let json = directory.join("results.json");
+    let plot = directory.join("plot.svg");
+    let files = [format!("--json={}", json.display()), format!("--plot={}", plot.display())];
+    let common = ["--rounds=1", "--seconds=0.5", "--settle=0.1", "--wait=0.1", "--configurations=default,ideal,always"];
+    let mut workloads = vec![
+        vec!["chase", "--size=64M", "--pattern=independent"],
+        vec!["sweep", "--size=32M", "--pattern=sequential,scattered"],
+    ];
+    if Command::new("memcached").arg("-V").stdout(Stdio::null()).status().is_ok() {
+        workloads.push(vec!["memcached", "--items=20000"]);
+    } else {
+        eprintln!("not tested: memcached is not installed");
+    }
+    for workload in workloads {
+        let output = bench(&workload).args(common).args(&files).output().unwrap();
+        assert!(output.status.success(), "{workload:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let results: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        for run in results["runs"].as_array().unwrap() {
+            let turns = run["turns"].as_array().unwrap();
+            assert_eq!(turns.len(), 3, "{workload:?}");
+            let huge =
+                |name| turns.iter().find(|turn| turn["configuration"] == name).unwrap()["after"]["huge_bytes"].as_u64();
+            assert!(huge("ideal").unwrap() > 0, "{workload:?}: nothing was collapsed");
+            assert!(
+                huge("default").unwrap() == 0 || as_found.contains("[always]"),
+                "{workload:?}: the default has huge pages"
+            );
+        }
+        let again = bench(&["report", json.to_str().unwrap()]).output().unwrap();
+        assert_eq!(again.stdout, output.stdout, "{workload:?}: the report differs when it is made again");
+        assert!(fs::read_to_string(&plot).unwrap().contains("<svg"));
+    }
+}
+
+#[test]
+fn the_harness_runs_and_leaves_nothing_behind() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not tested: needs root");
+        return;
+    }
+    let as_found = fs::read_to_string(ENABLED).unwrap();
+    let probe = bench(&["chase", "--size=1000T", "--configurations=default"]).output().unwrap();
+    let message = String::from_utf8_lossy(&probe.stderr);
+    if message.contains("another hugepilot-bench") {
+        eprintln!("not tested: {message}");
+        return;
+    }
+    assert!(!probe.status.success());
+
+    let directory = tempfile::tempdir().unwrap();
+    run_all_workloads(directory.path(), &as_found);
+    assert_eq!(fs::read_to_string(ENABLED).unwrap(), as_found);
+
+    let mut interrupted = start_long_turn();
+    PidFd::open(interrupted.id()).unwrap().signal(Signal::INT).unwrap();
+    assert_eq!(interrupted.wait().unwrap().code(), Some(1));
+    assert_eq!(fs::read_to_string(ENABLED).unwrap(), as_found);
+    assert_eq!(our_processes(), 0);
+
+    let mut killed = start_long_turn();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    until("the end of the killed harness's child", || our_processes() == 0);
+    let next =
+        ["chase", "--size=64M", "--pattern=dependent", "--configurations=default", "--rounds=1", "--seconds=0.3"];
+    assert!(bench(&next).output().unwrap().status.success());
+    assert_eq!(fs::read_to_string(ENABLED).unwrap(), as_found);
+}
