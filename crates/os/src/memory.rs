@@ -57,7 +57,9 @@ impl Mapping {
         if kind == MapFlags::SHARED {
             // The kernel puts shared memory on huge pages only where its offset is aligned like its address.
             // SAFETY: this replaces a part of the mapping just made, which nobody refers to yet.
-            unsafe { mmap_anonymous(start as *mut c_void, len, ProtFlags::READ | ProtFlags::WRITE, kind | MapFlags::FIXED)? };
+            unsafe {
+                mmap_anonymous(start as *mut c_void, len, ProtFlags::READ | ProtFlags::WRITE, kind | MapFlags::FIXED)?
+            };
         }
         let pointers = NonNull::new(whole).zip(NonNull::new(start as *mut u8));
         let (whole, start) = pointers.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
@@ -101,7 +103,8 @@ impl Mapping {
         };
         // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
         // zero, a valid value for bytes.
-        Ok(unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice)? })
+        unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice) }?;
+        Ok(())
     }
 }
 

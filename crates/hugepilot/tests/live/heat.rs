@@ -173,7 +173,12 @@ fn assert_only_named(heat: &Heat, program: &Program, rule: Rule) {
         region.walked.iter().map(move |page| first + page)
     });
     let (right, wrong): (Vec<usize>, Vec<usize>) = walked.partition(|&page| rule.names(page, pages));
-    assert!(right.len() > pages / 10 && wrong.len() * 100 <= right.len(), "{} right, {} wrong", right.len(), wrong.len());
+    assert!(
+        right.len() > pages / 10 && wrong.len() * 100 <= right.len(),
+        "{} right, {} wrong",
+        right.len(),
+        wrong.len()
+    );
 }
 
 fn text_for_people_names_the_hottest_mapping() {

@@ -41,7 +41,8 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let modules = [heat::trials(), promote::trials(), give_back::trials(), run::trials(), doctor::trials(), errors::trials()];
+    let modules =
+        [heat::trials(), promote::trials(), give_back::trials(), run::trials(), doctor::trials(), errors::trials()];
     let mut trials: Vec<_> = modules.into_iter().flatten().collect();
     if let Some(missing) = support::missing() {
         eprintln!("live tests are skipped: {missing}");

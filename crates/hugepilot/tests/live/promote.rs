@@ -49,7 +49,11 @@ fn assert_kept(program: &Program, options: &str, reason: &str) {
     let decisions = decisions(program, options);
     assert_eq!(decisions.len() as u64, program.len / (2 * MIB));
     for decision in decisions {
-        assert_eq!((decision["verdict"].as_str(), decision["reason"].as_str()), (Some("keep"), Some(reason)), "{decision}");
+        assert_eq!(
+            (decision["verdict"].as_str(), decision["reason"].as_str()),
+            (Some("keep"), Some(reason)),
+            "{decision}"
+        );
     }
 }
 
@@ -121,7 +125,8 @@ fn memory_that_lives_in_the_tlb_is_left_alone() {
     let json = promote(&program, "");
     assert_eq!((number(&json, "tried"), program.huge_bytes()), (0, 0), "{json}");
     let text = hugepilot(&format!("promote {} --window 300ms", program.pid));
-    let said = ["the TLB holds the memory it uses", "too few page walks", "hotter regions already account"];
+    // Which of the two depends on how often the CPU was taken away, which empties the TLB.
+    let said = ["the TLB holds the memory", "too few page walks to pay"];
     assert!(text.status.success() && said.iter().any(|reason| text.stdout.contains(reason)), "{text:?}");
 }
 

@@ -141,7 +141,11 @@ fn a_program_that_ends_at_once_is_still_summed_up() {
 }
 
 fn a_program_that_cannot_be_started_is_an_error() {
-    hugepilot("run -- no-such-program-anywhere").assert_fails_with(&["no-such-program-anywhere", "no such program", "PATH"]);
+    hugepilot("run -- no-such-program-anywhere").assert_fails_with(&[
+        "no-such-program-anywhere",
+        "no such program",
+        "PATH",
+    ]);
     hugepilot("run -- /etc/passwd").assert_fails_with(&["/etc/passwd", "not executable", "chmod +x"]);
     hugepilot("run -- /tmp").assert_fails_with(&["/tmp"]);
 }

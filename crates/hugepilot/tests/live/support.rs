@@ -72,6 +72,17 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// A child that is ended when dropped, so that a test that fails leaves nothing behind.
+pub struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// This test binary as a program with these steps.
 pub fn program_command(steps: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("our own path"));
@@ -81,7 +92,7 @@ pub fn program_command(steps: &str) -> Command {
 
 /// A program under test, ended when dropped.
 pub struct Program {
-    child: Child,
+    child: Ended,
     /// Its process id.
     pub pid: u32,
     /// Where its last mapping starts.
@@ -106,22 +117,17 @@ impl Program {
             return None;
         };
         let number = |name: &str| ready[name].as_u64().expect("a number");
-        Some(Self { pid: child.id(), start: number("start"), len: number("len"), child })
-    }
-
-    /// Sends a signal.
-    pub fn signal(&self, signal: Signal) {
-        send(self.pid, signal);
+        Some(Self { pid: child.id(), start: number("start"), len: number("len"), child: Ended(child) })
     }
 
     /// Waits until it has ended by itself.
     pub fn wait(&mut self) -> ExitStatus {
-        self.child.wait().expect("a child can be waited for")
+        self.child.0.wait().expect("a child can be waited for")
     }
 
     /// Panics if it has ended: every read checks its data, so a living program has lost none.
     pub fn assert_unharmed(&mut self) {
-        assert_eq!(self.child.try_wait().expect("a child can be asked"), None, "the program lost data, or crashed");
+        assert_eq!(self.child.0.try_wait().expect("a child can be asked"), None, "the program lost data, or crashed");
     }
 
     /// Where the regions of its mapping start.
@@ -155,14 +161,6 @@ impl Program {
         let kibibytes = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
         let is_huge = |line: &&str| line.starts_with("AnonHugePages:") || line.starts_with("ShmemPmdMapped:");
         text.lines().filter(is_huge).filter_map(kibibytes).sum::<u64>() * 1024
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
