@@ -136,6 +136,12 @@ impl Program {
             "stack" => use_stack(bytes(value)),
             "ready" => self.say_ready()?,
             "sleep" => thread::sleep(time(value)),
+            // Waits until a file is there.
+            "await" => {
+                while !std::path::Path::new(value).exists() {
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
             // `read=RULE` for ever, or `read=RULE,TIME`.
             "read" => return Ok(read_for(&self.memory, value).err()),
             // Twice as much memory every so often, all of it read.
