@@ -8,6 +8,8 @@ pub mod advise;
 pub mod bpf;
 pub mod memory;
 pub mod process;
+pub mod stdout;
+pub mod trial;
 
 pub use advise::Advice;
 pub use process::PidFd;

@@ -25,7 +25,7 @@ pub enum OwnAdvice {
     Mergeable,
 }
 
-/// Private anonymous memory of this process, zeroed, aligned to 2 MiB, given back on drop.
+/// Anonymous memory of this process, zeroed, aligned to 2 MiB, given back on drop.
 #[derive(Debug)]
 pub struct Mapping {
     /// The whole mapping, with the space that alignment took.
@@ -37,15 +37,30 @@ pub struct Mapping {
 impl Mapping {
     /// Maps `len` bytes, rounded up to base pages. Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn anonymous(len: usize) -> io::Result<Self> {
+        Self::of_kind(len, MapFlags::PRIVATE)
+    }
+
+    /// The same, of the kind that a process shares with its children (shmem). Children must leave it alone: the borrows that
+    /// this value gives out know of this process only.
+    pub fn shared(len: usize) -> io::Result<Self> {
+        Self::of_kind(len, MapFlags::SHARED)
+    }
+
+    fn of_kind(len: usize, kind: MapFlags) -> io::Result<Self> {
         if len == 0 {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let whole_len = len.checked_add(HUGE_PAGE).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        // SAFETY: a new private mapping at an address of the kernel's choice overlaps nothing.
-        let whole = unsafe {
-            mmap_anonymous(ptr::null_mut(), whole_len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
-        };
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let whole = unsafe { mmap_anonymous(ptr::null_mut(), whole_len, ProtFlags::READ | ProtFlags::WRITE, kind)? };
         let start = (whole as usize).next_multiple_of(HUGE_PAGE);
+        if kind == MapFlags::SHARED {
+            // The kernel puts shared memory on huge pages only where its offset is aligned like its address.
+            // SAFETY: this replaces a part of the mapping just made, which nobody refers to yet.
+            unsafe {
+                mmap_anonymous(start as *mut c_void, len, ProtFlags::READ | ProtFlags::WRITE, kind | MapFlags::FIXED)?
+            };
+        }
         let pointers = NonNull::new(whole).zip(NonNull::new(start as *mut u8));
         let (whole, start) = pointers.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Self { whole: (whole, whole_len), start, len })
@@ -88,7 +103,8 @@ impl Mapping {
         };
         // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
         // zero, a valid value for bytes.
-        unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice) }.map_err(io::Error::from)
+        unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice) }?;
+        Ok(())
     }
 }
 

@@ -60,19 +60,23 @@ fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Promotes one region, says what the others will take, and promotes them.
+/// Promotes the regions, and says after the first one what all of them will take.
 fn act(pilot: &Pilot<'_>, target: &Target, plan: &Plan, quiet: bool) -> anyhow::Result<Outcome> {
     let regions: Vec<Address> = plan.promotions().map(|decision| decision.start).collect();
-    let Some((first, rest)) = regions.split_at_checked(1) else { return Ok(Outcome::default()) };
-    let trial = pilot.act(target, first, |_| ());
-    if !quiet {
-        terminal::print(&text::expectation(&expect(&trial, regions.len() as u64, plan.growth(), pilot.pace)))?;
-    }
-    if rest.is_empty() || pilot.stop.requested() {
-        return Ok(Outcome { not_reached: rest.len() as u64, ..trial });
-    }
-    let progress = terminal::Progress::over(rest.len());
-    Ok(trial.and(pilot.act(target, rest, |outcome| progress.show(outcome))))
+    let progress = terminal::Progress::over(regions.len());
+    let mut said = Ok(());
+    // One run of actions, so that the gentle pace rests after the first region too.
+    let outcome = pilot.act(target, &regions, |outcome| {
+        if outcome.tried == 1 && !quiet {
+            let expected = expect(outcome, regions.len() as u64, plan.growth(), pilot.pace);
+            said = terminal::print(&text::expectation(&expected));
+            if said.is_err() {
+                pilot.stop.request();
+            }
+        }
+        progress.show(outcome);
+    });
+    said.map(|()| outcome)
 }
 
 /// What all regions will take if they are like the first.

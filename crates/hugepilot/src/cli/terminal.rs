@@ -5,6 +5,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, bail};
+use hugepilot_os::stdout;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -23,6 +24,9 @@ pub(super) fn canvas() -> Canvas {
 
 /// Prints a report.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    if stdout::was_closed() {
+        bail!("standard output is closed, so the report could not be written; lead it to a file or a terminal");
+    }
     let mut stdout = io::stdout().lock();
     stdout
         .write_all(text.as_bytes())
@@ -32,10 +36,10 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Errors when nobody can read standard output any more, so that nothing is changed unseen.
 pub(super) fn ensure_read() -> anyhow::Result<()> {
-    let stdout = io::stdout();
-    let mut polled = [PollFd::new(&stdout, PollFlags::OUT)];
+    let output = io::stdout();
+    let mut polled = [PollFd::new(&output, PollFlags::OUT)];
     let answered = poll(&mut polled, Some(&Timespec::default()));
-    if answered.is_err() || polled[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL) {
+    if stdout::was_closed() || answered.is_err() || polled[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL) {
         bail!("standard output is closed, so the report could not be read; nothing was changed");
     }
     Ok(())

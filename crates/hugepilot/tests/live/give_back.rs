@@ -1,0 +1,87 @@
+//! `give-back`: just what promote did is undone.
+
+use crate::support::{Program, Setting, hugepilot, number};
+
+crate::trials!(
+    what_was_promoted_is_undone_and_nothing_else,
+    empty_pages_are_freed,
+    data_survives_promoting_and_giving_back_again_and_again,
+    all_takes_what_hugepilot_did_not_make,
+    nothing_promoted_is_an_error,
+    text_for_people_tells_before_and_after,
+);
+
+const MIB: u64 = 1 << 20;
+
+fn promote(program: &Program, options: &str) -> u64 {
+    let json = hugepilot(format!("promote {} --json --window 200ms {options}", program.pid).trim_end()).json();
+    number(&json, "applied")
+}
+
+fn what_was_promoted_is_undone_and_nothing_else() {
+    let _madvise = Setting::huge_pages("madvise");
+    // The first mapping is huge by the program's own wish.
+    let mut program = Program::start("map=16M hugepage fill map=64M fill ready read=all");
+    let own = program.huge_bytes();
+    assert!(own >= 16 * MIB);
+    let applied = promote(&program, "");
+    assert!(applied >= 30);
+    let json = hugepilot(&format!("give-back {} --json", program.pid)).json();
+    assert_eq!((number(&json, "tried"), number(&json, "applied")), (applied, applied), "{json}");
+    assert_eq!(number(&json, "huge_before_bytes") - number(&json, "huge_after_bytes"), applied * 2 * MIB, "{json}");
+    assert_eq!(program.huge_bytes(), own);
+    let again = hugepilot(&format!("give-back {}", program.pid));
+    again.assert_fails_with(&["promoted nothing", "--all"]);
+    program.assert_unharmed();
+}
+
+fn empty_pages_are_freed() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=1G fill=sparse ready read=sparse");
+    let before = program.rss();
+    let applied = promote(&program, "--max-growth 100M");
+    assert!(applied >= 40);
+    assert!(program.rss() >= before + 80 * MIB);
+    let json = hugepilot(&format!("give-back {} --json", program.pid)).json();
+    if json["frees_empty_pages"] == false {
+        eprintln!("this kernel frees no empty pages of huge pages that it splits (seen on 6.1): growth is not checked");
+    } else {
+        assert_eq!(json["frees_empty_pages"], true, "{json}");
+        assert!(program.rss() <= before + MIB, "{before} bytes became {}", program.rss());
+    }
+    program.assert_unharmed();
+}
+
+fn data_survives_promoting_and_giving_back_again_and_again() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=96M fill shmem=16M fill ready read=all");
+    for _ in 0..5 {
+        assert!(promote(&program, "") >= 40);
+        hugepilot(&format!("give-back {} --json", program.pid)).json();
+        program.assert_unharmed();
+    }
+}
+
+fn all_takes_what_hugepilot_did_not_make() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=16M hugepage fill ready read=all");
+    assert!(program.huge_bytes() >= 16 * MIB);
+    let json = hugepilot(&format!("give-back {} --all --json", program.pid)).json();
+    assert!(number(&json, "applied") >= 8, "{json}");
+    assert_eq!(program.huge_bytes(), 0);
+    program.assert_unharmed();
+}
+
+fn nothing_promoted_is_an_error() {
+    let program = Program::start("map=4M fill ready read=all");
+    hugepilot(&format!("give-back {}", program.pid)).assert_fails_with(&["promoted nothing", "Nothing was changed"]);
+}
+
+fn text_for_people_tells_before_and_after() {
+    let _madvise = Setting::huge_pages("madvise");
+    let program = Program::start("map=64M fill ready read=all");
+    promote(&program, "--max-huge 20M");
+    let ran = hugepilot(&format!("give-back {}", program.pid));
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    assert!(ran.stdout.contains("10 regions tried, 10 split (20 MiB), 0 refused"), "{}", ran.stdout);
+}

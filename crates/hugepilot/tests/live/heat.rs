@@ -1,0 +1,190 @@
+//! `heat`: what is seen must be what the program does.
+
+use hugepilot::observe::heat::{Heat, Meaning};
+use hugepilot::observe::{Options, PageWalk, Tracker};
+use hugepilot::stop::Stop;
+use hugepilot::target::Target;
+use hugepilot::units::{BASE_PAGE, Nanos};
+use serde_json::Value;
+
+use crate::program::Rule;
+use crate::support::{Program, Setting, hugepilot, list, number};
+
+crate::trials!(
+    the_walked_third_is_found,
+    scattered_pages_are_told_from_their_neighbours,
+    every_field_is_there_and_agrees_with_the_others,
+    the_window_is_obeyed,
+    huge_pages_are_seen_and_left_whole,
+    memory_that_was_always_huge_is_seen,
+    memory_shared_between_processes_is_seen,
+    sixty_thousand_mappings_are_no_obstacle,
+    large_processes_are_cleared_in_slices_unless_stalls_are_allowed,
+    text_for_people_names_the_hottest_mapping,
+);
+
+const WINDOW: Nanos = Nanos(300_000_000);
+
+/// Watches a program through the library, which shows single pages. Looks again if the program got no CPU meanwhile: what did
+/// not run cannot be seen. What the bits say plays no part in that.
+fn observe(program: &Program, allow_stall: bool) -> Heat {
+    let target = Target::open(program.pid).expect("a target");
+    let mut tracker = PageWalk::new().expect("a tracker");
+    let options = Options { window: WINDOW, allow_stall };
+    for _ in 0..10 {
+        let heat = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
+        if heat.busy_cpus.expect("it runs") > 0.4 {
+            return heat;
+        }
+    }
+    panic!("the program got less than 40 % of a CPU in ten tries: the machine is too busy for this test");
+}
+
+/// Precision and recall of the walked pages, against those that the rule names.
+fn assert_found(heat: &Heat, program: &Program, rule: Rule) {
+    let pages = (program.len / BASE_PAGE) as usize;
+    let named = (0..pages).filter(|&page| rule.names(page, pages)).count();
+    let (mut walked, mut right) = (0, 0);
+    for region in heat.regions.iter().filter(|region| program.holds(region.start.0)) {
+        let first = ((region.start.0 - program.start) / BASE_PAGE) as usize;
+        walked += region.walked.len();
+        right += region.walked.iter().filter(|page| rule.names(first + page, pages)).count();
+    }
+    let (precision, recall) = (right as f64 / walked as f64, right as f64 / named as f64);
+    assert!(precision >= 0.99 && recall >= 0.99, "precision {precision}, recall {recall}, of {named} pages");
+}
+
+fn the_walked_third_is_found() {
+    let mut program = Program::start("map=2G nohugepage fill ready read=third");
+    let heat = observe(&program, true);
+    assert_eq!(heat.meaning, Meaning::Walked);
+    assert_found(&heat, &program, Rule::Third);
+    let hot = program.regions_named(Rule::Third);
+    for region in heat.regions.iter().filter(|region| program.holds(region.start.0)) {
+        assert_eq!(region.walks_per_second > 0.0, hot.contains(&region.start.0), "{:?}", region.start);
+    }
+    program.assert_unharmed();
+}
+
+fn scattered_pages_are_told_from_their_neighbours() {
+    let program = Program::start("map=256M nohugepage fill ready read=scattered");
+    assert_found(&observe(&program, false), &program, Rule::Scattered);
+}
+
+fn every_field_is_there_and_agrees_with_the_others() {
+    let program = Program::start("map=64M nohugepage fill ready read=all");
+    let json = hugepilot(&format!("heat {} --window 200ms --json", program.pid)).json();
+    assert_eq!((number(&json, "pid"), &json["tracker"]), (program.pid.into(), &Value::from("page-walk")));
+    assert_eq!(json["meaning"], "walked");
+    let cost = &json["cost"];
+    assert!(number(cost, "clear_ns") > 0 && number(cost, "read_ns") > 0 && number(cost, "reads") >= 5, "{cost}");
+    let regions = list(&json, "regions");
+    let sum = |name: &str| regions.iter().map(|region| number(region, name)).sum::<u64>();
+    assert_eq!(sum("pages_present"), number(&json, "pages_present"));
+    assert_eq!(sum("pages_walked"), number(&json, "pages_walked"));
+    let huge = regions.iter().filter(|region| region["huge"].as_bool().expect("a truth")).count() as u64;
+    assert_eq!(huge << 21, number(&json, "huge_bytes"));
+    let rates: f64 = regions.iter().map(|region| region["walks_per_second"].as_f64().expect("a rate")).sum();
+    assert!((rates / json["walks_per_second"].as_f64().expect("a rate") - 1.0).abs() < 1e-6);
+    assert!(regions.windows(2).all(|pair| number(&pair[0], "start") < number(&pair[1], "start")));
+    // The memory that was filled is all present, nothing of it is huge, and nothing would have to grow.
+    let of_program: Vec<_> = regions.iter().filter(|region| program.holds(number(region, "start"))).collect();
+    assert_eq!(of_program.len(), 32);
+    for region in of_program {
+        assert_eq!((number(region, "pages_present"), region["huge"].as_bool()), (512, Some(false)));
+        assert_eq!((number(region, "growth_bytes"), &region["obstacle"]), (0, &Value::from("no_huge_page")));
+    }
+}
+
+fn the_window_is_obeyed() {
+    let program = Program::start("map=4M fill ready read=all");
+    for (window, nanos) in [("200ms", 200_000_000), ("700ms", 700_000_000)] {
+        let json = hugepilot(&format!("heat {} --window {window} --json", program.pid)).json();
+        let seen = number(&json, "window_ns");
+        // Never shorter; longer only by the last read and whatever else the machine does.
+        assert!((nanos..nanos + 400_000_000).contains(&seen), "{seen} of {nanos}");
+    }
+}
+
+fn huge_pages_are_seen_and_left_whole() {
+    let _never = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=128M fill ready read=third");
+    let half: Vec<u64> = program.regions().step_by(2).collect();
+    collapse(&program, &half);
+    assert_eq!(program.huge_bytes(), 64 << 20);
+    let heat = observe(&program, false);
+    let huge = heat.regions.iter().filter(|region| region.huge && program.holds(region.start.0));
+    assert_eq!(huge.map(|region| region.start.0).collect::<Vec<_>>(), half);
+    assert_eq!(program.huge_bytes(), 64 << 20, "looking split huge pages");
+    program.assert_unharmed();
+}
+
+/// Puts regions on huge pages by hand.
+fn collapse(program: &Program, regions: &[u64]) {
+    use hugepilot_os::{Advice, PidFd, advise::advise};
+    let target = PidFd::open(program.pid).expect("it lives");
+    for &region in regions {
+        advise(&target, region, 2 << 20, Advice::Collapse).expect("a huge page");
+    }
+}
+
+fn memory_that_was_always_huge_is_seen() {
+    let _always = Setting::huge_pages("always");
+    let program = Program::start("map=64M fill ready read=all");
+    assert!(program.huge_bytes() >= 64 << 20, "the kernel had no huge pages left for this test");
+    let json = hugepilot(&format!("heat {} --window 200ms --json", program.pid)).json();
+    assert!(number(&json, "huge_bytes") >= 64 << 20, "{json}");
+}
+
+fn memory_shared_between_processes_is_seen() {
+    let program = Program::start("shmem=64M fill ready read=third");
+    assert_found(&observe(&program, false), &program, Rule::Third);
+}
+
+fn sixty_thousand_mappings_are_no_obstacle() {
+    let program = Program::start("map=234M fill split ready read=third");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", program.pid)).expect("it lives");
+    assert!(maps.lines().count() > 59_000);
+    let heat = observe(&program, false);
+    assert!(heat.mappings.len() > 59_000);
+    assert_found(&heat, &program, Rule::Third);
+}
+
+fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
+    let mut program = Program::start("map=4G nohugepage fill ready read=scattered");
+    let heat = observe(&program, false);
+    assert_eq!(heat.meaning, Meaning::Accessed);
+    assert!(heat.cost.longest_stall <= Nanos(50_000_000), "{:?}", heat.cost);
+    // 1.4 GiB take more than the 100 ms to read once, but what was accessed is what the program reads.
+    assert_only_named(&heat, &program, Rule::Scattered);
+    let json = hugepilot(&format!("heat {} --window 200ms --json --allow-stall", program.pid)).json();
+    assert_eq!(json["meaning"], "walked");
+    let text = hugepilot(&format!("heat {} --window 200ms", program.pid));
+    assert!(text.stdout.contains("bits mean accessed") && text.stdout.contains("--allow-stall"), "{text:?}");
+    program.assert_unharmed();
+}
+
+/// Precision alone.
+fn assert_only_named(heat: &Heat, program: &Program, rule: Rule) {
+    let pages = (program.len / BASE_PAGE) as usize;
+    let regions = heat.regions.iter().filter(|region| program.holds(region.start.0));
+    let walked = regions.flat_map(|region| {
+        let first = ((region.start.0 - program.start) / BASE_PAGE) as usize;
+        region.walked.iter().map(move |page| first + page)
+    });
+    let (right, wrong): (Vec<usize>, Vec<usize>) = walked.partition(|&page| rule.names(page, pages));
+    assert!(
+        right.len() > pages / 10 && wrong.len() * 100 <= right.len(),
+        "{} right, {} wrong",
+        right.len(),
+        wrong.len()
+    );
+}
+
+fn text_for_people_names_the_hottest_mapping() {
+    let program = Program::start("map=64M fill ready read=all");
+    let ran = hugepilot(&format!("heat {} --window 200ms", program.pid));
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    let hottest = ran.stdout.lines().skip_while(|line| !line.contains("walks   share")).nth(1);
+    assert!(hottest.is_some_and(|line| line.contains("64 MiB") && line.ends_with("(anonymous)")), "{}", ran.stdout);
+}

@@ -1,0 +1,53 @@
+//! hugepilot on the real kernel: the built binary is run against programs whose memory use is known.
+//!
+//! Owns: one test binary, which plays both parts: with the argument `program` it is a program to be observed
+//! ([`program`]), else it runs the tests. Never touches: what it did not start; settings of the machine are put back.
+//!
+//! Tests run one at a time, because they share the CPUs whose page walks they watch and the machine's huge pages. None of them
+//! measures speed. They need root, BTF and huge pages, and are skipped, saying why, only where one of the three is missing.
+
+mod doctor;
+mod errors;
+mod give_back;
+mod heat;
+mod program;
+mod promote;
+mod run;
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+/// Lists the tests of a module under its name.
+macro_rules! trials {
+    ($($test:ident),* $(,)?) => {
+        /// Every test of this module.
+        pub fn trials() -> Vec<libtest_mimic::Trial> {
+            let module = module_path!().rsplit("::").next().expect("a module has a name");
+            vec![$(libtest_mimic::Trial::test(format!("{module}::{}", stringify!($test)), || {
+                $test();
+                Ok(())
+            })),*]
+        }
+    };
+}
+use trials;
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1).peekable();
+    if words.next_if(|word| word == "program").is_some() {
+        return program::run(words);
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let modules =
+        [heat::trials(), promote::trials(), give_back::trials(), run::trials(), doctor::trials(), errors::trials()];
+    let mut trials: Vec<_> = modules.into_iter().flatten().collect();
+    if let Some(missing) = support::missing() {
+        eprintln!("live tests are skipped: {missing}");
+        trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
+    }
+    let _alone = (!arguments.list).then(support::machine_lock);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,274 @@
+//! Programs to be observed, each written as a line of steps: `map=512M fill ready read=third`.
+//!
+//! Owns: what a step does, and which pages a rule names, so that tests know the truth. Never touches: hugepilot.
+//!
+//! Every page that is filled carries a pattern and every read checks it, so that any program notices lost data: it then
+//! ends with [`CORRUPTED`].
+
+use std::fs;
+use std::hint::black_box;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hugepilot::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::trial;
+
+/// The exit status after a read found something else than was written.
+pub const CORRUPTED: u8 = 99;
+
+const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
+
+/// Which pages of a mapping are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// All.
+    All,
+    /// The middle third, in one piece.
+    Third,
+    /// A third, scattered by a hash of the page's number.
+    Scattered,
+    /// 16 pages of each region.
+    Sparse,
+    /// The first 2 MiB, which any TLB holds.
+    Resident,
+    /// Every second page.
+    Half,
+    /// The other pages.
+    Odd,
+}
+
+impl Rule {
+    fn parse(word: &str) -> Rule {
+        match word {
+            "all" => Rule::All,
+            "third" => Rule::Third,
+            "scattered" => Rule::Scattered,
+            "sparse" => Rule::Sparse,
+            "resident" => Rule::Resident,
+            "half" => Rule::Half,
+            "odd" => Rule::Odd,
+            other => panic!("no rule '{other}'"),
+        }
+    }
+
+    /// Whether the rule names this page of a mapping of so many pages.
+    pub fn names(self, page: usize, pages: usize) -> bool {
+        match self {
+            Rule::All => true,
+            Rule::Third => (pages / 3..pages / 3 * 2).contains(&page),
+            Rule::Scattered => hash(page as u64).is_multiple_of(3),
+            Rule::Sparse => page.is_multiple_of(PAGES_PER_REGION / 16),
+            Rule::Resident => page < PAGES_PER_REGION,
+            Rule::Half => page.is_multiple_of(2),
+            Rule::Odd => !page.is_multiple_of(2),
+        }
+    }
+
+    fn pages(self, pages: usize) -> impl Iterator<Item = usize> {
+        (0..pages).filter(move |&page| self.names(page, pages))
+    }
+}
+
+/// Mixes a number well (the finalizer of SplitMix64).
+fn hash(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// What stands in a word of a filled page.
+fn pattern(word: usize) -> u64 {
+    (word as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Takes the steps one after the other.
+pub fn run(steps: impl Iterator<Item = String>) -> ExitCode {
+    let steps: Vec<String> = steps.collect();
+    let mut program = Program::default();
+    for (number, step) in steps.iter().enumerate() {
+        let (name, value) = step.split_once('=').unwrap_or((step, ""));
+        match program.step(name, value, &steps[number + 1..]) {
+            Ok(None) => {}
+            Ok(Some(status)) => return status,
+            Err(error) => {
+                eprintln!("{step}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What the steps so far have left behind.
+#[derive(Default)]
+struct Program {
+    memory: Vec<Mapping>,
+    virtual_machine: Option<std::os::fd::OwnedFd>,
+}
+
+impl Program {
+    fn step(&mut self, name: &str, value: &str, rest: &[String]) -> std::io::Result<Option<ExitCode>> {
+        match name {
+            // Private memory, or the kind that is shared with children.
+            "map" => self.memory.push(Mapping::anonymous(bytes(value))?),
+            "shmem" => self.memory.push(Mapping::shared(bytes(value))?),
+            // Writes the pattern to the pages that a rule names; all without one.
+            "fill" => fill(self.last(), if value.is_empty() { Rule::All } else { Rule::parse(value) }),
+            // Reads pages that were never written, so that they map the zero page.
+            "read-zeros" => read_zeros(self.last().bytes(), Rule::parse(value)),
+            "hugepage" => self.advise_all(OwnAdvice::HugePage)?,
+            "nohugepage" => self.advise_all(OwnAdvice::NoHugePage)?,
+            // Lazily frees the pages that a rule names.
+            "free" => self.advise(Rule::parse(value), OwnAdvice::Free)?,
+            // Makes mappings of one page each, by advice that differs from page to page.
+            "split" => self.advise(Rule::Half, OwnAdvice::NoHugePage)?,
+            "thp-disable" => rustix::thread::disable_transparent_huge_pages(true)?,
+            "fork" => trial::fork_sleeper().map(drop)?,
+            "kvm" => self.virtual_machine = Some(trial::create_virtual_machine()?),
+            "join-cgroup" => fs::write(format!("{value}/cgroup.procs"), std::process::id().to_string())?,
+            // A thread that does nothing.
+            "thread" => drop(thread::spawn(|| thread::sleep(Duration::from_secs(3600)))),
+            // Uses so much stack for ever.
+            "stack" => use_stack(bytes(value)),
+            "ready" => self.say_ready()?,
+            "sleep" => thread::sleep(time(value)),
+            // Waits until a file is there.
+            "await" => {
+                while !std::path::Path::new(value).exists() {
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
+            // `read=RULE` for ever, or `read=RULE,TIME`.
+            "read" => return Ok(read_for(&self.memory, value).err()),
+            // Twice as much memory every so often, all of it read.
+            "grow" => return Ok(self.grow(bytes(value))?.err()),
+            "exec" => return Err(Command::new(std::env::current_exe()?).arg("program").args(rest).exec()),
+            "exit" => return Ok(Some(ExitCode::from(value.parse::<u8>().expect("a status")))),
+            other => panic!("no step '{other}'"),
+        }
+        Ok(None)
+    }
+
+    fn last(&mut self) -> &mut Mapping {
+        self.memory.last_mut().expect("map comes first")
+    }
+
+    fn advise_all(&mut self, advice: OwnAdvice) -> std::io::Result<()> {
+        let len = self.last().bytes().len();
+        self.last().advise(0, len, advice)
+    }
+
+    fn advise(&mut self, rule: Rule, advice: OwnAdvice) -> std::io::Result<()> {
+        let mapping = self.last();
+        let page = BASE_PAGE as usize;
+        rule.pages(mapping.bytes().len() / page).try_for_each(|number| mapping.advise(number * page, page, advice))
+    }
+
+    /// Tells the tests where the last mapping is.
+    fn say_ready(&mut self) -> std::io::Result<()> {
+        let (start, len) = self.memory.last().map_or((0, 0), |memory| (memory.address(), memory.bytes().len()));
+        let pid = std::process::id();
+        println!("{}", serde_json::json!({ "pid": pid, "start": start, "len": len }));
+        std::io::stdout().flush()
+    }
+
+    fn grow(&mut self, size: usize) -> std::io::Result<Result<(), ExitCode>> {
+        for _ in 0..2 {
+            self.memory.push(Mapping::anonymous(size)?);
+            fill(self.last(), Rule::All);
+            if let Err(status) = read_for(&self.memory, "all,4s") {
+                return Ok(Err(status));
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+fn bytes(value: &str) -> usize {
+    value.parse::<Bytes>().expect("a size").0 as usize
+}
+
+/// `200ms` or `4s`.
+fn time(value: &str) -> Duration {
+    match value.strip_suffix("ms") {
+        Some(millis) => Duration::from_millis(millis.parse().expect("a time")),
+        None => Duration::from_secs(value.trim_end_matches('s').parse().expect("a time")),
+    }
+}
+
+fn fill(mapping: &mut Mapping, rule: Rule) {
+    let words = mapping.words_mut();
+    for page in rule.pages(words.len() / PAGE_WORDS) {
+        for (offset, word) in words[page * PAGE_WORDS..][..PAGE_WORDS].iter_mut().enumerate() {
+            *word = pattern(page * PAGE_WORDS + offset);
+        }
+    }
+}
+
+fn read_zeros(bytes: &[u8], rule: Rule) {
+    let page = BASE_PAGE as usize;
+    rule.pages(bytes.len() / page).for_each(|number| assert_eq!(black_box(bytes[number * page]), 0));
+}
+
+/// Reads the pages that the rule names in every mapping, in an order that no prefetcher follows, each equally often. Errors:
+/// the status to exit with, because what was read is not what was written.
+fn read_for(memory: &[Mapping], value: &str) -> Result<(), ExitCode> {
+    let (rule, until) = match value.split_once(',') {
+        Some((rule, length)) => (Rule::parse(rule), Some(Instant::now() + time(length))),
+        None => (Rule::parse(value), None),
+    };
+    let mut order: Vec<(u32, u32)> = Vec::new();
+    for (mapping, memory) in memory.iter().enumerate() {
+        order.extend(rule.pages(memory.bytes().len() / BASE_PAGE as usize).map(|page| (mapping as u32, page as u32)));
+    }
+    shuffle(&mut order);
+    let contents: Vec<&[u8]> = memory.iter().map(Mapping::bytes).collect();
+    for round in 0u64.. {
+        for &(mapping, page) in &order {
+            // A word of another cache line for each page and round, so that caches do not spare the TLB.
+            let line = (u64::from(page) + round * 7) as usize % (PAGE_WORDS / 8);
+            let word = page as usize * PAGE_WORDS + line * 8;
+            let found = u64::from_ne_bytes(contents[mapping as usize][word * 8..][..8].try_into().expect("8 bytes"));
+            if found != pattern(word) {
+                eprintln!("page {page}: found {found:#x}, not what was written");
+                return Err(ExitCode::from(CORRUPTED));
+            }
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Fisher and Yates, with a xorshift that always starts alike.
+fn shuffle<T>(items: &mut [T]) {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    for last in (1..items.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        items.swap(last, (state % (last as u64 + 1)) as usize);
+    }
+}
+
+fn use_stack(size: usize) {
+    /// Goes down one frame of at least 32 KiB.
+    fn descend(frames: usize) -> u64 {
+        let frame = black_box([frames as u64; 8 * PAGE_WORDS]);
+        let below = if frames == 0 { 0 } else { descend(frames - 1) };
+        below + frame[frames % frame.len()]
+    }
+    let frames = size / (8 * BASE_PAGE as usize);
+    // The stack is larger than what is used of it: a debug build keeps more than one copy of a frame's array.
+    let thread = thread::Builder::new().stack_size(4 * size).spawn(move || {
+        loop {
+            black_box(descend(frames));
+        }
+    });
+    thread.expect("a thread with a large stack");
+}

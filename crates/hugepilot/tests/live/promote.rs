@@ -1,0 +1,241 @@
+//! `promote`: what pays is put on huge pages, and nothing else.
+
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::program::Rule;
+use crate::support::{PATIENCE, Program, Setting, binary, hugepilot, list, number, send, wait_until};
+
+crate::trials!(
+    exactly_the_hot_third_is_promoted,
+    a_dry_run_changes_nothing,
+    sparse_memory_stays_sparse_without_growth_allowed,
+    sparse_memory_is_promoted_within_the_growth_allowed,
+    the_huge_page_limit_binds,
+    memory_that_lives_in_the_tlb_is_left_alone,
+    shared_memory_is_promoted,
+    memory_shared_by_fork_is_kept_unless_asked_for,
+    lazily_freed_memory_is_kept_unless_asked_for,
+    zero_pages_count_as_growth,
+    memory_without_huge_pages_and_stacks_are_kept,
+    the_gentle_pace_rests,
+    what_to_expect_is_said_before_acting,
+    a_signal_stops_between_regions_and_leaves_a_record,
+    a_target_that_ends_midway_is_no_failure_of_ours,
+);
+
+const MIB: u64 = 1 << 20;
+
+/// The mode most machines have; under `always` memory would be huge before anyone promotes it.
+fn madvise() -> Setting {
+    Setting::huge_pages("madvise")
+}
+
+fn promote(program: &Program, options: &str) -> Value {
+    hugepilot(format!("promote {} --json --window 300ms {options}", program.pid).trim_end()).json()
+}
+
+/// The decisions of a dry run about the program's mapping.
+fn decisions(program: &Program, options: &str) -> Vec<Value> {
+    let json = promote(program, &format!("--dry-run {options}"));
+    let about = |decision: &&Value| program.holds(number(decision, "start"));
+    list(&json, "decisions").iter().filter(about).cloned().collect()
+}
+
+/// Asserts that every region of the program's mapping is kept, for this reason.
+fn assert_kept(program: &Program, options: &str, reason: &str) {
+    let decisions = decisions(program, options);
+    assert_eq!(decisions.len() as u64, program.len / (2 * MIB));
+    for decision in decisions {
+        assert_eq!(
+            (decision["verdict"].as_str(), decision["reason"].as_str()),
+            (Some("keep"), Some(reason)),
+            "{decision}"
+        );
+    }
+}
+
+fn exactly_the_hot_third_is_promoted() {
+    let _madvise = madvise();
+    let mut program = Program::start("map=384M fill ready read=third");
+    let json = promote(&program, "--max-growth 0");
+    let (tried, applied) = (number(&json, "tried"), number(&json, "applied"));
+    assert_eq!((tried, list(&json, "refused").len()), (applied, 0), "{json}");
+    // All 64 hot regions but those of the last 0.5 % of page walks; nothing of the other 128.
+    assert!((60..=66).contains(&applied), "{json}");
+    assert_eq!(program.huge_bytes(), applied * 2 * MIB);
+    assert_eq!(number(&json, "huge_after_bytes") - number(&json, "huge_before_bytes"), applied * 2 * MIB);
+    assert!(number(&json, "rss_after_bytes") <= number(&json, "rss_before_bytes") + MIB / 8, "{json}");
+    for name in ["rss_before_bytes", "rss_after_bytes", "busy_ns", "longest_step_ns"] {
+        assert!(number(&json, name) > 0, "{json}");
+    }
+    let walks = |name: &str| json[name].as_f64().expect("a rate");
+    assert!(walks("walks_after_per_second") < walks("walks_before_per_second") / 10.0, "{json}");
+    assert!(walks("seconds") >= 0.6);
+    program.assert_unharmed();
+}
+
+fn a_dry_run_changes_nothing() {
+    let _madvise = madvise();
+    let program = Program::start("map=64M fill ready read=third");
+    let json = promote(&program, "--dry-run");
+    assert_eq!(json["dry_run"], true);
+    let promoted = list(&json, "decisions").iter().filter(|decision| decision["verdict"] == "promote");
+    let promoted: Vec<u64> = promoted.map(|decision| number(decision, "start")).collect();
+    let hot = program.regions_named(Rule::Third);
+    assert!(promoted.iter().filter(|start| hot.contains(start)).count() >= 9, "{json}");
+    assert!(promoted.iter().all(|start| !program.holds(*start) || hot.contains(start)), "{json}");
+    let gain = &json["expected_gain_percent"];
+    assert!(gain["low"].as_f64().expect("a number") <= gain["high"].as_f64().expect("a number"), "{json}");
+    assert_eq!(program.huge_bytes(), 0);
+    hugepilot(&format!("give-back {}", program.pid)).assert_fails_with(&["promoted nothing"]);
+}
+
+fn sparse_memory_stays_sparse_without_growth_allowed() {
+    let _madvise = madvise();
+    let program = Program::start("map=1G fill=sparse ready read=sparse");
+    let json = promote(&program, "--max-growth 0");
+    assert!(number(&json["reasons"], "growth_limit") >= 510, "{json}");
+    assert_eq!((number(&json, "tried"), program.huge_bytes()), (0, 0), "{json}");
+}
+
+fn sparse_memory_is_promoted_within_the_growth_allowed() {
+    let _madvise = madvise();
+    let program = Program::start("map=1G fill=sparse ready read=sparse");
+    let json = promote(&program, "--max-growth 10M");
+    // Each region grows by 496 base pages.
+    assert_eq!(number(&json, "applied"), 10 * MIB / (496 * 4096), "{json}");
+    assert!(number(&json, "rss_after_bytes") <= number(&json, "rss_before_bytes") + 10 * MIB + MIB / 8, "{json}");
+}
+
+fn the_huge_page_limit_binds() {
+    let _madvise = madvise();
+    let program = Program::start("map=64M fill ready read=all");
+    let json = promote(&program, "--max-huge 21M");
+    assert_eq!((number(&json, "applied"), program.huge_bytes()), (10, 20 * MIB), "{json}");
+    assert!(number(&json["reasons"], "huge_limit") >= 20, "{json}");
+    assert_eq!(number(&promote(&program, "--max-huge 21M"), "tried"), 0, "what is huge already counts");
+}
+
+fn memory_that_lives_in_the_tlb_is_left_alone() {
+    let _madvise = madvise();
+    let program = Program::start("map=64M fill ready read=resident");
+    let json = promote(&program, "");
+    assert_eq!((number(&json, "tried"), program.huge_bytes()), (0, 0), "{json}");
+    let text = hugepilot(&format!("promote {} --window 300ms", program.pid));
+    // Which of the two depends on how often the CPU was taken away, which empties the TLB.
+    let said = ["the TLB holds the memory", "too few page walks to pay"];
+    assert!(text.status.success() && said.iter().any(|reason| text.stdout.contains(reason)), "{text:?}");
+}
+
+fn shared_memory_is_promoted() {
+    let mut program = Program::start("shmem=64M fill ready read=all");
+    let json = promote(&program, "");
+    assert!(number(&json, "applied") >= 30 && program.huge_bytes() >= 60 * MIB, "{json}");
+    program.assert_unharmed();
+}
+
+fn memory_shared_by_fork_is_kept_unless_asked_for() {
+    let _madvise = madvise();
+    let mut program = Program::start("map=32M fill fork ready read=all");
+    assert_kept(&program, "", "shared");
+    assert_eq!(number(&promote(&program, ""), "applied"), 0);
+    let json = promote(&program, "--include-shared --max-growth 64M");
+    assert!(number(&json, "applied") >= 15, "{json}");
+    program.assert_unharmed();
+}
+
+fn lazily_freed_memory_is_kept_unless_asked_for() {
+    let _madvise = madvise();
+    // Half of the pages are freed, the others are read.
+    let program = Program::start("map=32M fill free=half ready read=odd");
+    assert_kept(&program, "", "lazily_freed");
+    let json = promote(&program, "--include-shared --max-growth 64M");
+    assert!(number(&json, "applied") >= 15, "{json}");
+}
+
+fn zero_pages_count_as_growth() {
+    let _madvise = madvise();
+    let program = Program::start("map=32M nohugepage fill=half read-zeros=odd hugepage ready read=half");
+    assert_kept(&program, "--max-growth 0", "growth_limit");
+    let decisions = decisions(&program, "--max-growth 64M");
+    assert!(decisions.iter().all(|decision| number(decision, "growth_bytes") == MIB), "{decisions:?}");
+}
+
+fn memory_without_huge_pages_and_stacks_are_kept() {
+    let _madvise = madvise();
+    assert_kept(&Program::start("map=32M nohugepage fill ready read=all"), "", "no_huge_page");
+    let program = Program::start("map=4M fill stack=32M ready read=all");
+    let json = promote(&program, "--dry-run");
+    let stacks = list(&json, "decisions").iter().filter(|decision| decision["reason"] == "stack");
+    let walked = stacks.filter(|decision| decision["walks_per_second"].as_f64() > Some(0.0));
+    assert!(walked.count() >= 10, "{json}");
+    promote(&program, "--max-growth 1G");
+    assert!(program.huge_bytes() <= program.len);
+}
+
+fn the_gentle_pace_rests() {
+    let _madvise = madvise();
+    let program = Program::start("map=64M fill ready read=all");
+    let json = promote(&program, "--gentle --max-huge 8M");
+    assert_eq!(number(&json, "applied"), 4, "{json}");
+    // After each region but the last comes a rest, so this holds however fast the machine is.
+    let (busy, longest) = (number(&json, "busy_ns"), number(&json, "longest_step_ns"));
+    let elapsed = json["seconds"].as_f64().expect("seconds") * 1e9;
+    assert!(elapsed >= 200.0 * (busy - longest) as f64, "{json}");
+}
+
+fn what_to_expect_is_said_before_acting() {
+    let _madvise = madvise();
+    let program = Program::start("map=64M fill ready read=all");
+    let ran = hugepilot(&format!("promote {} --window 300ms", program.pid));
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    let first = ran.stdout.lines().next().expect("a line");
+    assert!(first.starts_with("expect ") && first.contains("no stall longer than"), "{first}");
+}
+
+/// A gentle promotion of much memory, after it has begun to act.
+fn begun(program: &Program) -> std::process::Child {
+    let mut command = Command::new(binary());
+    command.args(["promote", &program.pid.to_string(), "--json", "--gentle", "--window", "300ms"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("hugepilot starts");
+    wait_until("the first huge page", || program.huge_bytes() > 0);
+    child
+}
+
+fn a_signal_stops_between_regions_and_leaves_a_record() {
+    let _madvise = madvise();
+    let mut program = Program::start("map=512M fill ready read=all");
+    for signal in [Signal::INT, Signal::TERM] {
+        let child = begun(&program);
+        send(child.id(), signal);
+        let output = child.wait_with_output().expect("it ends");
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        let undo = format!("hugepilot give-back {}", program.pid);
+        assert!(stderr.contains("stopped by a signal after") && stderr.contains(&undo), "{stderr}");
+        let json: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+        assert!(number(&json, "applied") >= 1 && number(&json, "not_reached") >= 100, "{json}");
+        let given_back = hugepilot(&format!("{} --json", undo.trim_start_matches("hugepilot "))).json();
+        assert_eq!(number(&given_back, "applied"), number(&json, "applied"));
+        assert_eq!(program.huge_bytes(), 0);
+    }
+    program.assert_unharmed();
+}
+
+fn a_target_that_ends_midway_is_no_failure_of_ours() {
+    let _madvise = madvise();
+    let program = Program::start("map=512M fill ready read=all");
+    let child = begun(&program);
+    drop(program);
+    let started = std::time::Instant::now();
+    let output = child.wait_with_output().expect("it ends");
+    assert!(started.elapsed() < PATIENCE);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert!(number(&json, "applied") >= 1 && number(&json, "not_reached") >= 1, "{json}");
+    assert_eq!(json["rss_after_bytes"], Value::Null);
+    let refused = list(&json, "refused");
+    assert!(refused.iter().all(|refusal| refusal["reason"] == "exited"), "{json}");
+}

@@ -1,0 +1,230 @@
+//! What all live tests share: programs under test, runs of hugepilot, settings that are put back.
+//!
+//! Owns: starting and ending processes. Never touches: processes it did not start.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use hugepilot::kernel::Root;
+use hugepilot::kernel::process::Status;
+use hugepilot::units::{BASE_PAGE, HUGE_PAGE};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, getuid, kill_process};
+use serde_json::Value;
+
+use crate::program::Rule;
+
+/// Longer than anything here takes, even on a machine that is busy with something else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why no live test can run here; None on any machine with root, BTF and huge pages.
+pub fn missing() -> Option<&'static str> {
+    if !getuid().is_root() {
+        Some("not root")
+    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        Some("the kernel has no BTF (/sys/kernel/btf/vmlinux)")
+    } else if !Path::new("/sys/kernel/mm/transparent_hugepage/enabled").exists() {
+        Some("the kernel has no transparent huge pages")
+    } else {
+        None
+    }
+}
+
+/// Held while live tests run, so that those of two checkouts do not meet.
+pub fn machine_lock() -> File {
+    let file = File::create(std::env::temp_dir().join("hugepilot-live-tests.lock")).expect("a file for the lock");
+    flock(&file, FlockOperation::LockExclusive).expect("the lock");
+    file
+}
+
+/// A setting of the machine, changed until this is dropped.
+pub struct Setting {
+    path: PathBuf,
+    found: String,
+}
+
+impl Setting {
+    /// Changes the mode of transparent huge pages.
+    pub fn huge_pages(mode: &str) -> Self {
+        let path = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");
+        let text = fs::read_to_string(&path).expect("the mode of huge pages");
+        let found = text.split(['[', ']']).nth(1).expect("one mode is in brackets").to_owned();
+        fs::write(&path, mode).expect("a new mode of huge pages");
+        Self { path, found }
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        fs::write(&self.path, &self.found).expect("the old setting");
+    }
+}
+
+/// Waits until something holds. Panics, saying what, if it never does.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A child that is ended when dropped, so that a test that fails leaves nothing behind.
+pub struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// This test binary as a program with these steps.
+pub fn program_command(steps: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("our own path"));
+    command.arg("program").args(steps.split(' '));
+    command
+}
+
+/// A program under test, ended when dropped.
+pub struct Program {
+    child: Ended,
+    /// Its process id.
+    pub pid: u32,
+    /// Where its last mapping starts.
+    pub start: u64,
+    /// How long that is.
+    pub len: u64,
+}
+
+impl Program {
+    /// Starts a program and waits for its step `ready`.
+    pub fn start(steps: &str) -> Self {
+        Self::try_start(steps).unwrap_or_else(|| panic!("'{steps}' ended before it was ready"))
+    }
+
+    /// The same; None if a step failed.
+    pub fn try_start(steps: &str) -> Option<Self> {
+        let mut child = program_command(steps).stdout(Stdio::piped()).spawn().expect("our own binary starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
+            child.wait().expect("it has ended");
+            return None;
+        };
+        let number = |name: &str| ready[name].as_u64().expect("a number");
+        Some(Self { pid: child.id(), start: number("start"), len: number("len"), child: Ended(child) })
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.0.wait().expect("a child can be waited for")
+    }
+
+    /// Panics if it has ended: every read checks its data, so a living program has lost none.
+    pub fn assert_unharmed(&mut self) {
+        assert_eq!(self.child.0.try_wait().expect("a child can be asked"), None, "the program lost data, or crashed");
+    }
+
+    /// Where the regions of its mapping start.
+    pub fn regions(&self) -> impl Iterator<Item = u64> {
+        (self.start..self.start + self.len).step_by(HUGE_PAGE as usize)
+    }
+
+    /// Regions in which the rule names a page.
+    pub fn regions_named(&self, rule: Rule) -> Vec<u64> {
+        let pages = (self.len / BASE_PAGE) as usize;
+        let named = |start: &u64| {
+            let first = ((start - self.start) / BASE_PAGE) as usize;
+            (first..first + 512).any(|page| rule.names(page, pages))
+        };
+        self.regions().filter(named).collect()
+    }
+
+    /// Whether an address is in its mapping.
+    pub fn holds(&self, address: u64) -> bool {
+        (self.start..self.start + self.len).contains(&address)
+    }
+
+    /// Its memory present, as the kernel counts it.
+    pub fn rss(&self) -> u64 {
+        Status::read(&Root::host(), self.pid).expect("it lives").vm_rss.0
+    }
+
+    /// Its memory on huge pages, as the kernel counts it.
+    pub fn huge_bytes(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).expect("it lives");
+        let kibibytes = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+        let is_huge = |line: &&str| line.starts_with("AnonHugePages:") || line.starts_with("ShmemPmdMapped:");
+        text.lines().filter(is_huge).filter_map(kibibytes).sum::<u64>() * 1024
+    }
+}
+
+/// Sends a signal to a process that these tests started.
+pub fn send(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid as i32).expect("a process id");
+    kill_process(pid, signal).expect("our own child can be signalled");
+}
+
+/// hugepilot, as built for these tests.
+pub fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_hugepilot")
+}
+
+/// What a run of hugepilot put out.
+#[derive(Debug)]
+pub struct Ran {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs hugepilot with these words to its end.
+pub fn hugepilot(words: &str) -> Ran {
+    finish(Command::new(binary()).args(words.split(' ')))
+}
+
+/// Runs a shell script, in which `$HUGEPILOT` is the binary, to its end.
+pub fn shell(script: &str) -> Ran {
+    finish(Command::new("sh").args(["-c", script]).env("HUGEPILOT", binary()))
+}
+
+/// Runs a command to its end.
+pub fn finish(command: &mut Command) -> Ran {
+    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    Ran { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+impl Ran {
+    /// The JSON it printed. Panics unless it succeeded.
+    pub fn json(&self) -> Value {
+        assert!(self.status.success(), "{self:?}");
+        let json: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        assert_eq!(json["version"], 1);
+        json
+    }
+
+    /// Asserts that it failed with status 1, with one line on standard error that contains each of these words.
+    pub fn assert_fails_with(&self, words: &[&str]) {
+        assert_eq!(self.status.code(), Some(1), "{self:?}");
+        assert!(self.stderr.starts_with("hugepilot: ") && self.stderr.trim_end().lines().count() == 1, "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "'{word}' is missing: {}", self.stderr);
+        }
+    }
+}
+
+/// A number in a JSON document. Panics, with the document, where there is none.
+pub fn number(json: &Value, name: &str) -> u64 {
+    json[name].as_u64().unwrap_or_else(|| panic!("'{name}' is no number in {json}"))
+}
+
+/// A list in a JSON document.
+pub fn list<'a>(json: &'a Value, name: &str) -> &'a [Value] {
+    json[name].as_array().unwrap_or_else(|| panic!("'{name}' is no list in {json}"))
+}

@@ -1,0 +1,44 @@
+//! System calls that only programs under test make, to look like the processes that hugepilot meets.
+//!
+//! Owns: a child that shares memory by fork, memory shared with other processes, an empty virtual machine. Never touches:
+//! anything that hugepilot itself uses.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// `KVM_CREATE_VM`, from `linux/kvm.h`; part of the kernel's ABI.
+const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
+
+/// Forks a child that sleeps until the thread that called this ends, and so shares this process's private memory for that
+/// long. The child is never waited for: let the whole process end soon after.
+///
+/// Errors: `EAGAIN`, `ENOMEM`.
+pub fn fork_sleeper() -> io::Result<u32> {
+    // SAFETY: between fork and its end the child makes only calls that are async-signal-safe (man 7 signal-safety), and
+    // never returns to Rust code whose locks another thread may have held.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: both take plain numbers and touch no memory of ours.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::pause();
+            }
+        }
+    }
+    u32::try_from(child).map_err(|_| io::Error::last_os_error())
+}
+
+/// An empty virtual machine, held open by the descriptor. Errors: no KVM here, or no right to use it.
+pub fn create_virtual_machine() -> io::Result<OwnedFd> {
+    let kvm = File::options().read(true).write(true).open("/dev/kvm")?;
+    // SAFETY: this ioctl takes a number (the default kind of machine), and no memory of ours.
+    let machine = unsafe { libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0) };
+    if machine < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(machine) })
+}
