@@ -116,7 +116,7 @@ pub struct Growth {
     pub lazily_freed: u16,
     /// Private, and shared with another process by fork.
     pub shared_by_fork: u16,
-    /// Merged by KSM.
+    /// Merged by KSM and mapped more than once; on kernels that mark every page as merged, shared by fork as well.
     pub merged: u16,
 }
 

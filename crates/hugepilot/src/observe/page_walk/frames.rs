@@ -78,13 +78,15 @@ fn run_length(frames: &[Frame]) -> usize {
     1 + frames.windows(2).take_while(|pair| near(pair)).count()
 }
 
+/// A page mapped once is shared with nobody, whatever its flags: many kernels (6.12 is one) mark every anonymous page as
+/// merged, and a merged page that is mapped once is freed when it is promoted, so nothing grows.
 fn classify(flags: u64, mapped: u64) -> Option<Trait> {
     match flags {
-        flags if flags & MERGED != 0 => Some(Trait::Merged),
         flags if flags & ANON == 0 => None,
         flags if flags & SWAPBACKED == 0 => Some(Trait::LazilyFreed),
-        _ if mapped > 1 => Some(Trait::SharedByFork),
-        _ => None,
+        _ if mapped <= 1 => None,
+        flags if flags & MERGED != 0 => Some(Trait::Merged),
+        _ => Some(Trait::SharedByFork),
     }
 }
 
@@ -106,6 +108,12 @@ mod tests {
         assert_eq!(classify(ANON, 1), Some(Trait::LazilyFreed));
         assert_eq!(classify(ANON | MERGED | SWAPBACKED, 9), Some(Trait::Merged));
         assert_eq!(classify(SWAPBACKED, 9), None, "shared memory is not copied");
+    }
+
+    #[test]
+    fn a_page_mapped_once_is_not_shared_even_where_the_kernel_marks_it_merged() {
+        assert_eq!(classify(ANON | MERGED | SWAPBACKED, 1), None);
+        assert_eq!(classify(ANON | MERGED, 1), Some(Trait::LazilyFreed));
     }
 
     #[test]

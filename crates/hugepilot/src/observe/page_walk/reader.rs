@@ -154,7 +154,7 @@ impl AttachedReader<'_> {
                 return Err(ObserveError::Exec { pid: self.pid });
             }
             if reply.failures > 0 {
-                tracing::debug!(pid = self.pid, failures = reply.failures, "page tables freed while they were read");
+                tracing::debug!(pid = self.pid, failures = reply.failures, "some entries led to no page table");
             }
             let tables = self.reader.tables.bytes();
             for record in self.reader.records.bytes().chunks_exact(RECORD_BYTES).take(reply.records.min(MAX_RECORDS)) {
@@ -233,12 +233,18 @@ impl Entries<'_> {
         }
     }
 
-    /// Base pages that are present, and those of them whose accessed bit is set.
+    /// Base pages that are present, and those of them that were accessed since the bits were cleared.
+    ///
+    /// The kernel never clears the bit of a special entry, so one that is set there tells nothing: it would make memory
+    /// that was read once, or given back, look walked for ever.
     pub(super) fn present_and_accessed(&self) -> (PageSet, PageSet) {
         match self {
             Entries::Huge { accessed: true, .. } => (PageSet::ALL, PageSet::ALL),
             Entries::Huge { accessed: false, .. } => (PageSet::ALL, PageSet::NONE),
-            Entries::Base(entries) => (matching(entries, PRESENT), matching(entries, PRESENT | ACCESSED)),
+            Entries::Base(entries) => {
+                let accessed = matching(entries, PRESENT | ACCESSED);
+                (matching(entries, PRESENT), accessed.without(&self.special()))
+            }
         }
     }
 
@@ -336,6 +342,22 @@ fn decode<'a>(record: &[u8], tables: &'a [u8]) -> PageTable<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn accessed(entry: u64) -> bool {
+        let mut entries = [0; TABLE_BYTES];
+        entries[..8].copy_from_slice(&entry.to_ne_bytes());
+        let (present, accessed) = Entries::Base(&entries).present_and_accessed();
+        assert_eq!(present.contains(0), entry & PRESENT != 0);
+        accessed.contains(0)
+    }
+
+    #[test]
+    fn only_present_ordinary_pages_tell_accesses() {
+        assert!(accessed(PRESENT | ACCESSED));
+        assert!(!accessed(PRESENT));
+        assert!(!accessed(ACCESSED), "a swap entry uses the bit for something else");
+        assert!(!accessed(PRESENT | ACCESSED | SPECIAL), "the zero page keeps its bit");
+    }
 
     proptest! {
         #[test]
