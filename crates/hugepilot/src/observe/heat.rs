@@ -77,6 +77,8 @@ pub enum Obstacle {
     Special,
     /// Backed by an ordinary file.
     File,
+    /// Shared memory whose place in its file is not a multiple of 2 MiB where its address is.
+    Misaligned,
     /// No single mapping covers the whole 2 MiB.
     Split,
 }

@@ -52,6 +52,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::Obstacle(Obstacle::Hugetlb) => "on reserved huge pages already (hugetlb)",
         Reason::Obstacle(Obstacle::Special) => "a device or the kernel's own mapping, never promoted",
         Reason::Obstacle(Obstacle::File) => "backed by an ordinary file, not promoted",
+        Reason::Obstacle(Obstacle::Misaligned) => "shared memory that lies in its file at another place of the 2 MiB",
         Reason::Obstacle(Obstacle::Split) => "no single mapping covers the whole 2 MiB",
         Reason::NotWalked => "no page walk was seen",
         Reason::TooCold => "too few page walks to pay for the move",
@@ -72,6 +73,7 @@ pub(super) fn obstacle_name(obstacle: Obstacle) -> &'static str {
         Obstacle::Hugetlb => "hugetlb",
         Obstacle::Special => "special",
         Obstacle::File => "file",
+        Obstacle::Misaligned => "misaligned",
         Obstacle::Split => "split",
     }
 }

@@ -98,18 +98,26 @@ impl PageWalk {
     }
 
     /// What is mapped where; `cost` takes the reading.
-    fn look_once(&mut self, target: &Target, cost: &mut Cost) -> Result<(Vec<Mapping>, Vec<Region>), ObserveError> {
+    fn look_once(&mut self, target: &Target, cost: &mut Cost) -> Result<FirstLook, ObserveError> {
         let (pid, thread) = (target.pid(), target.living_thread()?);
         let lines = maps::read(&self.root, pid)?;
         let stack_pointers = self.stack_pointers(pid)?;
         let range = self.reader.layout.user_space();
         let mut reader = self.reader.attach(pid, thread)?;
         let mappings = survey::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers);
-        let mut collector = RegionCollector::new(&mappings);
+        let mut collector = RegionCollector::new(&mappings, &stack_pointers);
         timed_read(&mut reader, cost, range, |table| collector.add(&table))?;
         let regions = collector.regions;
-        Ok((mappings, regions))
+        Ok(FirstLook { address_space: reader.address_space(), mappings, regions })
     }
+}
+
+/// What is there before anything is cleared.
+struct FirstLook {
+    /// Another one at a later read means that the process has called exec.
+    address_space: Option<u64>,
+    mappings: Vec<Mapping>,
+    regions: Vec<Region>,
 }
 
 impl Tracker for PageWalk {
@@ -122,25 +130,22 @@ impl Tracker for PageWalk {
         let pid = target.pid();
         let mut cost = Cost::default();
         let busy_before = process::cpu_time(&self.root, pid)?;
-        let (mappings, regions) = self.look_once(target, &mut cost)?;
+        let FirstLook { address_space, mappings, regions } = self.look_once(target, &mut cost)?;
         let base_pages = regions.iter().filter(|region| !region.huge).map(|region| region.present.len() as u64).sum();
         let method = Method::choose(Pages(base_pages), options.allow_stall);
         let thread = target.living_thread()?;
         let mut watch = Watch {
             layout: self.reader.layout,
-            reader: self.reader.attach(pid, thread)?,
+            reader: self.reader.attach(pid, thread)?.expecting(address_space),
             sightings: vec![[Sighting::default(); DELAYS.len()]; regions.len()],
             regions,
             cost,
         };
         for batch in clear::batches(method, &survey::spans(&watch.regions, &mappings)) {
             let cleared = clear::clear(&self.root, target.handle(), method, &batch)?;
-            watch.follow(&batch, &cleared, stop)?;
+            watch.follow(&batch, &cleared, target, stop)?;
         }
-        stop.sleep_until(started + options.window.duration());
-        if stop.requested() {
-            return Err(ObserveError::Stopped);
-        }
+        wait_until(started + options.window.duration(), target, stop)?;
         watch.read_end_of_window()?;
         watch.measure_growth(&self.frames)?;
         let elapsed = started.elapsed();
@@ -160,7 +165,7 @@ impl Tracker for PageWalk {
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         let mut cost = Cost::default();
-        let (mappings, regions) = self.look_once(target, &mut cost)?;
+        let FirstLook { mappings, regions, .. } = self.look_once(target, &mut cost)?;
         Ok(Heat {
             pid: target.pid(),
             tracker: NAME,
@@ -172,6 +177,22 @@ impl Tracker for PageWalk {
             regions,
             cost,
         })
+    }
+}
+
+/// Waits, unless stopping is requested or the target ends (noticed within a second).
+fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), ObserveError> {
+    loop {
+        stop.sleep_until(deadline.min(Instant::now() + Duration::from_secs(1)));
+        if stop.requested() {
+            return Err(ObserveError::Stopped);
+        }
+        if target.handle().has_exited() {
+            return Err(ObserveError::Exited { pid: target.pid() });
+        }
+        if Instant::now() >= deadline {
+            return Ok(());
+        }
     }
 }
 
@@ -206,17 +227,20 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Reads one batch at growing delays after it was cleared.
-    fn follow(&mut self, batch: &[AddressRange], cleared: &Cleared, stop: &Stop) -> Result<(), ObserveError> {
+    fn follow(
+        &mut self,
+        batch: &[AddressRange],
+        cleared: &Cleared,
+        target: &Target,
+        stop: &Stop,
+    ) -> Result<(), ObserveError> {
         self.cost.clear = self.cost.clear + cleared.took;
         self.cost.longest_stall = self.cost.longest_stall.max(cleared.longest_stall);
         let Some((first, last)) = batch.first().zip(batch.last()) else { return Ok(()) };
         let range = AddressRange { start: first.start.region(), end: last.end.region_up() };
         let since = Instant::now();
         for (number, delay) in DELAYS.into_iter().enumerate() {
-            stop.sleep_until(since + delay);
-            if stop.requested() {
-                return Err(ObserveError::Stopped);
-            }
+            wait_until(since + delay, target, stop)?;
             let is_last = number + 1 == DELAYS.len();
             let sightings = &mut self.sightings;
             let mut at = Cursor::new(&mut self.regions);

@@ -32,11 +32,14 @@ pub(super) fn walks_per_second(pages: u32, sightings: &[Sighting]) -> f64 {
         .map_or(0.0, |sighting| walks_by(pages, sighting.walked) / sighting.delay.seconds())
 }
 
-/// The earliest read that saw enough pages, or the last one.
+/// The earliest read that saw enough pages; where there are few, most of those that were seen at all, so that the one hot
+/// page of a region counts by how soon it was walked. (A lone page is rated up to three times too high by that.)
 fn telling_read(sightings: &[Sighting]) -> Option<usize> {
     let usable = |sighting: &Sighting| sighting.delay.0 > 0;
-    let enough = sightings.iter().position(|sighting| usable(sighting) && sighting.walked >= ENOUGH);
-    enough.or(sightings.iter().rposition(usable))
+    let last = sightings.iter().rposition(usable)?;
+    let most = (sightings[last].walked * 3).div_ceil(5);
+    let enough = sightings.iter().position(|sighting| usable(sighting) && sighting.walked >= ENOUGH.min(most));
+    enough.or(Some(last))
 }
 
 /// Gives each huge page its share of the walks of all huge pages together.
@@ -102,6 +105,16 @@ mod tests {
         let both: Vec<Sighting> =
             hot.iter().zip(&cold).map(|(h, c)| Sighting { delay: h.delay, walked: h.walked + c.walked }).collect();
         assert!(walks_per_second(512, &both) > 15_000.0);
+    }
+
+    #[test]
+    fn one_hot_page_in_a_cold_region_is_hot() {
+        let seen_at_once: Vec<Sighting> =
+            DELAYS_MS.iter().map(|&ms| Sighting { delay: Nanos(ms * 1_000_000), walked: 1 }).collect();
+        assert!(walks_per_second(512, &seen_at_once) >= 1000.0);
+        let seen_late =
+            [Sighting { delay: Nanos(1_000_000), walked: 0 }, Sighting { delay: Nanos(100_000_000), walked: 1 }];
+        assert!(walks_per_second(512, &seen_late) < 11.0);
     }
 
     #[test]

@@ -139,6 +139,16 @@ impl PageTableReader {
 }
 
 impl AttachedReader<'_> {
+    /// The address space that was read; None before the first read.
+    pub(super) fn address_space(&self) -> Option<u64> {
+        self.mm
+    }
+
+    /// Errors from now on if the address space is another one.
+    pub(super) fn expecting(self, address_space: Option<u64>) -> Self {
+        Self { mm: address_space, ..self }
+    }
+
     /// Reads every page table of `range` and hands each to `visit`, ascending.
     ///
     /// Errors: the process ended or called exec since the first read, or the kernel refused.

@@ -17,6 +17,10 @@ const VM_HUGETLB: u64 = 0x40_0000;
 const VM_MIXEDMAP: u64 = 0x1000_0000;
 const VM_NOHUGEPAGE: u64 = 0x4000_0000;
 
+/// What a thread's stack takes at most by default. Before Linux 6.7 a stack may be one mapping with the memory above it, so in a
+/// mapping larger than two stacks only what is this close to a stack pointer is a stack.
+const STACK: Bytes = Bytes(8 << 20);
+
 /// Names under which shared memory, which can be promoted, shows in `/proc/PID/maps`.
 const SHARED_MEMORY: [&str; 4] = ["/memfd:", "/SYSV", "/dev/zero", "/dev/shm/"];
 /// Mappings that the kernel made.
@@ -28,7 +32,8 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
     let join = |line: maps::Line| {
         let found = flags.binary_search_by_key(&line.range.start, |mapping| mapping.range.start);
         let flags = found.ok().map(|at| flags[at].flags);
-        let holds_stack = stack_pointers.iter().any(|&pointer| line.range.contains(pointer));
+        let holds_stack = line.range.len() <= Bytes(2 * STACK.0)
+            && stack_pointers.iter().any(|&pointer| line.range.contains(pointer));
         Mapping {
             range: line.range,
             obstacle: obstacle(&line, flags, holds_stack),
@@ -41,6 +46,8 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
 
 fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<Obstacle> {
     let flags = flags.unwrap_or(VM_IO);
+    // Shared memory is collapsed where its offset in the file, too, is a multiple of 2 MiB.
+    let misaligned = line.inode != 0 && line.range.start.0.wrapping_sub(line.offset) % HUGE_PAGE != 0;
     let file = line.inode != 0 && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
     match line.name.as_str() {
         name if name.starts_with("[stack") || flags & VM_GROWSDOWN != 0 => Some(Obstacle::Stack),
@@ -49,6 +56,7 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
         _ if holds_stack => Some(Obstacle::Stack),
         _ if flags & VM_NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
         _ if file => Some(Obstacle::File),
+        _ if misaligned => Some(Obstacle::Misaligned),
         _ => None,
     }
 }
@@ -56,12 +64,13 @@ fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<
 /// Collects regions from page tables that come in ascending order.
 pub(super) struct RegionCollector<'a> {
     mappings: &'a [Mapping],
+    stack_pointers: &'a [Address],
     pub(super) regions: Vec<Region>,
 }
 
 impl<'a> RegionCollector<'a> {
-    pub(super) fn new(mappings: &'a [Mapping]) -> Self {
-        Self { mappings, regions: Vec::new() }
+    pub(super) fn new(mappings: &'a [Mapping], stack_pointers: &'a [Address]) -> Self {
+        Self { mappings, stack_pointers, regions: Vec::new() }
     }
 
     /// Adds the regions that a page table covers, if a page is present.
@@ -85,6 +94,7 @@ impl<'a> RegionCollector<'a> {
             Some(mapping) if mapping.range.start > range.start || mapping.range.end < range.end => {
                 Some(Obstacle::Split)
             }
+            Some(mapping) if self.near_stack(range, mapping) => Some(Obstacle::Stack),
             Some(_) => None,
         };
         Region {
@@ -98,6 +108,15 @@ impl<'a> RegionCollector<'a> {
             walks_per_second: 0.0,
             growth: Growth::default(),
         }
+    }
+
+    fn near_stack(&self, range: AddressRange, mapping: &Mapping) -> bool {
+        let near = |pointer: &&Address| {
+            mapping.range.contains(**pointer)
+                && pointer.0 < range.end.0.saturating_add(STACK.0)
+                && range.start.0 < pointer.0.saturating_add(STACK.0)
+        };
+        self.stack_pointers.iter().any(|pointer| near(&pointer))
     }
 
     /// The mapping that holds the region's first present page.
@@ -155,7 +174,8 @@ mod tests {
     fn obstacles_are_found() {
         assert_eq!(obstacle_of("", 0, 0, &[]), None);
         assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
-        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, VM_SHARED, &[]), None);
+        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, VM_SHARED, &[]), Some(Obstacle::Misaligned));
+        assert_eq!(obstacle_of("/dev/zero (deleted)", 0, VM_SHARED, &[]), None);
         assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File));
         assert_eq!(obstacle_of("[stack]", 0, VM_GROWSDOWN, &[]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
@@ -171,6 +191,28 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_spoils_only_its_surroundings_in_a_large_mapping() {
+        let flags = [MappingFlags { range: range(0, 100 * HUGE_PAGE), flags: 0 }];
+        let pointers = [Address(10 * HUGE_PAGE + 64)];
+        let mappings = mappings(vec![line(0, 100 * HUGE_PAGE, "", 0)], &flags, &pointers);
+        assert_eq!(mappings[0].obstacle, None);
+        let mut entries = [0u8; 4096];
+        entries[0] = 1;
+        let mut collector = RegionCollector::new(&mappings, &pointers);
+        for number in 0..100 {
+            let (start, pages) = (Address(number * HUGE_PAGE), Entries::Base(&entries));
+            collector.add(&PageTable { start, read_at: Nanos(0), pages });
+        }
+        let stacks: Vec<u64> = collector
+            .regions
+            .iter()
+            .filter(|region| region.obstacle == Some(Obstacle::Stack))
+            .map(|region| region.start.0 / HUGE_PAGE)
+            .collect();
+        assert_eq!(stacks, (6..=14).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_region_in_several_mappings_is_split() {
         let flags: Vec<_> = [range(0, HUGE_PAGE + 4096), range(HUGE_PAGE + 4096, 3 * HUGE_PAGE)]
             .map(|range| MappingFlags { range, flags: 0 })
@@ -179,7 +221,7 @@ mod tests {
         let mappings = mappings(lines, &flags, &[]);
         let mut entries = [0u8; 4096];
         entries[0] = 1;
-        let mut collector = RegionCollector::new(&mappings);
+        let mut collector = RegionCollector::new(&mappings, &[]);
         for start in [0, HUGE_PAGE, 2 * HUGE_PAGE] {
             let pages = Entries::Base(&entries);
             collector.add(&PageTable { start: Address(start), read_at: Nanos(0), pages });
