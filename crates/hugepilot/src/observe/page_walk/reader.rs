@@ -17,7 +17,7 @@ use crate::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nano
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_walk.bpf.o"));
 
 // bpf/page_walk.h
-const MAX_TABLES: usize = 2048;
+const MAX_TABLES: usize = 256;
 const MAX_RECORDS: usize = 8192;
 const TABLE_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 32;
@@ -252,8 +252,8 @@ impl Entries<'_> {
             Entries::Huge { accessed: true, .. } => (PageSet::ALL, PageSet::ALL),
             Entries::Huge { accessed: false, .. } => (PageSet::ALL, PageSet::NONE),
             Entries::Base(entries) => {
-                let accessed = matching(entries, PRESENT | ACCESSED);
-                (matching(entries, PRESENT), accessed.without(&self.special()))
+                let [present, accessed, special] = matching(entries, [PRESENT, PRESENT | ACCESSED, PRESENT | SPECIAL]);
+                (present, accessed.without(&special))
             }
         }
     }
@@ -273,33 +273,30 @@ impl Entries<'_> {
     /// Base pages whose entries are special: the zero page, or memory that the kernel keeps no count of.
     pub(super) fn special(&self) -> PageSet {
         match self {
-            Entries::Base(entries) => matching(entries, PRESENT | SPECIAL),
+            Entries::Base(entries) => matching(entries, [PRESENT | SPECIAL])[0],
             Entries::Huge { .. } => PageSet::NONE,
         }
     }
 }
 
-/// The base pages whose entries have all of `bits`.
-fn matching(entries: &[u8], bits: u64) -> PageSet {
-    let mut words = [0u64; PAGES_PER_REGION / 64];
-    for (set, entries) in words.iter_mut().zip(entries.chunks_exact(64 * 8)) {
-        *set = matching_word(entries, bits);
+/// For each of `masks`, the base pages whose entries have all of its bits.
+///
+/// Neighbours mostly agree, so what all or none of 64 have is looked at first: the compiler makes that vector code, while
+/// putting the bits together one by one would take longer than copying the table.
+fn matching<const MASKS: usize>(entries: &[u8], masks: [u64; MASKS]) -> [PageSet; MASKS] {
+    let mut sets = [[0u64; PAGES_PER_REGION / 64]; MASKS];
+    for (number, entries) in entries.chunks_exact(64 * 8).enumerate() {
+        let words = || entries.chunks_exact(8).map(|entry| word(entry, 0));
+        let (all, any) = words().fold((u64::MAX, 0), |(all, any), entry| (all & entry, any | entry));
+        for (set, bits) in sets.iter_mut().zip(masks) {
+            set[number] = match () {
+                () if all & bits == bits => u64::MAX,
+                () if any & bits != bits => 0,
+                () => words().enumerate().fold(0, |set, (at, entry)| set | u64::from(entry & bits == bits) << at),
+            };
+        }
     }
-    PageSet::from_words(words)
-}
-
-/// The same for 64 entries. Neighbours mostly agree, so what all or none of them have is looked at first: the compiler
-/// makes that vector code, while putting the bits together one by one would take longer than copying the table.
-fn matching_word(entries: &[u8], bits: u64) -> u64 {
-    let words = || entries.chunks_exact(8).map(|entry| word(entry, 0));
-    let (all, any) = words().fold((u64::MAX, 0), |(all, any), entry| (all & entry, any | entry));
-    if all & bits == bits {
-        u64::MAX
-    } else if any & bits != bits {
-        0
-    } else {
-        words().enumerate().fold(0, |set, (number, entry)| set | u64::from(entry & bits == bits) << number)
-    }
+    sets.map(PageSet::from_words)
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -379,7 +376,7 @@ mod tests {
             let entries: Vec<u64> = entries.iter().enumerate().map(|(n, &e)| if n < alike { entries[0] } else { e }).collect();
             let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
             for bits in [PRESENT, PRESENT | ACCESSED, PRESENT | SPECIAL] {
-                let found: Vec<usize> = matching(&bytes, bits).iter().collect();
+                let found: Vec<usize> = matching(&bytes, [bits])[0].iter().collect();
                 let expected: Vec<usize> = (0..512).filter(|&page| entries[page] & bits == bits).collect();
                 prop_assert_eq!(found, expected);
             }
