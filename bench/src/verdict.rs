@@ -3,8 +3,9 @@
 //! Owns: the list of figures and what counts as met. Never touches: measurements.
 //!
 //! A figure is met when the whole interval of its ratio meets it, and missed when the whole interval misses it. Where
-//! default against default scatters by more than the figure's margin, nothing can be said here. "At least level" means
-//! within one per cent, the margin that the figures grant elsewhere too.
+//! default against default scatters by more than the figure's margin, nothing can be said here, unless the interval clears
+//! the figure by more than that scatter. "At least level" means within one per cent, the margin that the figures grant
+//! elsewhere too.
 
 use std::fmt;
 
@@ -119,12 +120,15 @@ fn judge_ratio(
     if seen.confidence < CONFIDENCE || noise.confidence < CONFIDENCE {
         return (Verdict::NotMeasured, numbers);
     }
-    let (limit, met, missed) = match bound {
-        Bound::AtLeast(limit) => (limit, seen.low >= limit, seen.high < limit),
-        Bound::AtMost(limit) => (limit, seen.high <= limit, seen.low > limit),
+    // By how much the interval lies on the right side of the figure, and by how much on the wrong one.
+    let (limit, right, wrong) = match bound {
+        Bound::AtLeast(limit) => (limit, seen.low / limit - 1.0, 1.0 - seen.high / limit),
+        Bound::AtMost(limit) => (limit, 1.0 - seen.high / limit, seen.low / limit - 1.0),
     };
+    let (met, missed) = (right >= 0.0, wrong > 0.0);
+    let margin = (limit - 1.0).abs().max(right).max(wrong);
     let verdict = match (met, missed) {
-        _ if noise.reach() > (limit - 1.0).abs() => Verdict::NotResolvable(noise.reach()),
+        _ if noise.reach() > margin => Verdict::NotResolvable(noise.reach()),
         (true, _) => Verdict::Met,
         (_, true) => Verdict::NotMet,
         _ => Verdict::Open,
@@ -176,10 +180,12 @@ mod tests {
     #[test]
     fn noise_beyond_the_margin_is_not_resolvable() {
         let noisy: Vec<f64> = (0..8).map(|round| if round % 2 == 0 { 70.0 } else { 140.0 }).collect();
+        let text = "throughput >= 1.15 x default";
         assert!(matches!(
-            verdict_of(&memcached(1.20, &noisy), "throughput >= 1.15 x default"),
+            verdict_of(&memcached(1.20, &noisy), text),
             Verdict::NotResolvable(reach) if reach > 0.15
         ));
+        assert_eq!(verdict_of(&memcached(3.0, &noisy), text), Verdict::Met, "far beyond the noise");
     }
 
     #[test]
