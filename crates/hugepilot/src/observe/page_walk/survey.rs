@@ -47,7 +47,7 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
 fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<Obstacle> {
     let flags = flags.unwrap_or(VM_IO);
     // Shared memory is collapsed where its offset in the file, too, is a multiple of 2 MiB.
-    let misaligned = line.inode != 0 && line.range.start.0.wrapping_sub(line.offset) % HUGE_PAGE != 0;
+    let misaligned = line.inode != 0 && !line.range.start.0.wrapping_sub(line.offset).is_multiple_of(HUGE_PAGE);
     let file = line.inode != 0 && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
     match line.name.as_str() {
         name if name.starts_with("[stack") || flags & VM_GROWSDOWN != 0 => Some(Obstacle::Stack),
