@@ -17,7 +17,9 @@ impl Stop {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop.0))?;
+            let came = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&came))?;
+            signal_hook::flag::register(signal, came)?;
             signal_hook::flag::register(signal, Arc::clone(&stop.0))?;
         }
         Ok(stop)

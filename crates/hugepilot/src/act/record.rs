@@ -90,7 +90,9 @@ fn remove_ended() -> io::Result<()> {
         let name = entry?.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix("promoted-")?.split('-').next()?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
-            fs::remove_file(PathBuf::from(DIRECTORY).join(name))?;
+            // Another hugepilot may be tidying up too.
+            fs::remove_file(PathBuf::from(DIRECTORY).join(name))
+                .or_else(|e| if is_absent(&e) { Ok(()) } else { Err(e) })?;
         }
     }
     Ok(())

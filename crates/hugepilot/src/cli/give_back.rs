@@ -1,5 +1,6 @@
 //! `hugepilot give-back`: undo a promotion.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -36,14 +37,21 @@ pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     let progress = terminal::Progress::over(regions.len());
     let outcome = act::give_back(target.handle(), &regions, &stop, |outcome| progress.show(outcome));
     drop(progress);
-    for region in regions.iter().take(outcome.tried as usize) {
-        record.regions.remove(region);
+    let after = tracker.survey(&target).ok();
+    if let Some(after) = &after {
+        // What is huge still, the kernel did not split, whatever it answered; it can be tried again.
+        let huge: BTreeSet<Address> =
+            after.regions.iter().filter(|region| region.huge).map(|each| each.start).collect();
+        record.regions.retain(|region| huge.contains(region));
+        record.write(&target)?;
     }
-    record.write(&target)?;
-    let after = tracker.survey(&target).ok().map(|heat| snapshot(&heat, &target));
+    let after = after.map(|heat| snapshot(&heat, &target));
     let report =
         GiveBackReport { pid: args.pid, outcome: &outcome, before: snapshot(&heat, &target), after, frees_empty_pages };
     terminal::print(&if args.json { json::give_back(&report) } else { text::give_back(&report) })?;
+    if outcome.tried > 0 && outcome.applied == 0 {
+        bail!("the kernel refused all {} regions of process {}, for the reasons above", outcome.tried, args.pid);
+    }
     if stop.requested() {
         bail!("stopped by a signal; {} regions were not reached, run the command again for them", outcome.not_reached);
     }

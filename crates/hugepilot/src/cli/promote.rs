@@ -37,7 +37,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     }
     terminal::ensure_read()?;
     let outcome = act(&pilot, &target, &round.plan, args.json)?;
-    let after = look_again(&mut pilot, &target, &outcome)?;
+    let after = look_again(&mut pilot, &target, &outcome, round.before)?;
     let report = PromoteReport {
         plan: &round.plan,
         outcome: &outcome,
@@ -64,10 +64,11 @@ fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
 fn act(pilot: &Pilot<'_>, target: &Target, plan: &Plan, quiet: bool) -> anyhow::Result<Outcome> {
     let regions: Vec<Address> = plan.promotions().map(|decision| decision.start).collect();
     let progress = terminal::Progress::over(regions.len());
-    let mut said = Ok(());
+    let (mut said_once, mut said) = (false, Ok(()));
     // One run of actions, so that the gentle pace rests after the first region too.
     let outcome = pilot.act(target, &regions, |outcome| {
-        if outcome.tried == 1 && !quiet {
+        if outcome.applied == 1 && !said_once && !quiet {
+            said_once = true;
             let expected = expect(outcome, regions.len() as u64, plan.growth(), pilot.pace);
             said = terminal::print(&text::expectation(&expected));
             if said.is_err() {
@@ -86,9 +87,14 @@ fn expect(trial: &Outcome, regions: u64, growth: Bytes, pace: Pace) -> Expectati
 }
 
 /// The target afterwards; None if it has ended, or if nobody waits for the answer.
-fn look_again(pilot: &mut Pilot<'_>, target: &Target, outcome: &Outcome) -> anyhow::Result<Option<Snapshot>> {
+fn look_again(
+    pilot: &mut Pilot<'_>,
+    target: &Target,
+    outcome: &Outcome,
+    before: Snapshot,
+) -> anyhow::Result<Option<Snapshot>> {
     if outcome.tried == 0 {
-        return Ok(None);
+        return Ok(Some(before));
     }
     match pilot.look_again(target) {
         Ok(snapshot) => Ok(Some(snapshot)),

@@ -52,7 +52,10 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     };
     let flight = Family::of(pid).fly(&mut pilot);
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
-    report(args, &flight, status, Nanos::from_duration(started.elapsed()), summary)?;
+    // The program's own exit status counts, whatever becomes of the summary.
+    if let Err(error) = report(args, &flight, status, Nanos::from_duration(started.elapsed()), summary) {
+        eprintln!("hugepilot: {error:#}");
+    }
     Ok(exit_code(status))
 }
 

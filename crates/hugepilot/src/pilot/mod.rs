@@ -4,6 +4,8 @@
 
 pub mod watch;
 
+use std::collections::HashSet;
+
 use crate::act::{Outcome, Pace, Record, promote};
 use crate::decide::{Limits, Plan, decide};
 use crate::kernel::Root;
@@ -74,7 +76,7 @@ fn remember(target: &Target, regions: &[Address], outcome: &Outcome) -> Result<(
     if outcome.applied == 0 {
         return Ok(());
     }
-    let refused: Vec<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+    let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
     let applied = regions.iter().take(outcome.tried as usize).filter(|region| !refused.contains(region));
     let mut record = Record::read(target)?;
     record.regions.extend(applied);

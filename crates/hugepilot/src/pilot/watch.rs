@@ -4,7 +4,7 @@
 //!
 //! Often while promoting still pays, then ever more rarely; often again when a process has grown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Pilot, Round};
@@ -139,8 +139,8 @@ impl Member {
         let regions: Vec<Address> = promotions.iter().map(|&(start, _)| start).collect();
         let outcome = pilot.act(&target, &regions, |_| ());
         let tried = promotions.iter().take(outcome.tried as usize);
-        let refused = |start| outcome.refused.iter().any(|refusal| refusal.start == start);
-        let grown = tried.filter(|(start, _)| !refused(*start)).map(|&(_, growth)| growth).sum::<Bytes>();
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        let grown = tried.filter(|(start, _)| !refused.contains(start)).map(|&(_, growth)| growth).sum::<Bytes>();
         self.growth += grown;
         flight.growth += grown;
         if outcome.applied > 0 {

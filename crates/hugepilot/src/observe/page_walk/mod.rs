@@ -90,7 +90,8 @@ impl PageWalk {
             match self.reader.attach(pid, thread).and_then(|mut thread| thread.stack_pointer()) {
                 Ok(pointer) => pointers.push(pointer),
                 // A thread that has ended meanwhile has no stack any more.
-                Err(ObserveError::Exited { .. } | ObserveError::Attach { .. }) => {}
+                Err(ObserveError::Exited { .. }) => {}
+                Err(ObserveError::Attach { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -286,7 +287,7 @@ impl Watch<'_> {
         let layout = self.layout;
         self.reader.read(layout.user_space(), |table| {
             let Some((index, region)) = at.find(table.start) else { return };
-            if region.huge || region.obstacle.is_some() || region.walked.is_empty() {
+            if failed.is_some() || region.huge || region.obstacle.is_some() || region.walked.is_empty() {
                 return;
             }
             let (present, _) = table.pages.present_and_accessed();
@@ -296,15 +297,18 @@ impl Watch<'_> {
             let counted = table.pages.frames(layout).filter(|&(page, _)| !zero.contains(page));
             frames.extend(counted.map(|(_, number)| Frame { number, owner: index as u32 }));
             if frames.len() >= FRAMES_AT_ONCE {
-                failed = failed.take().or(add_traits(frame_tables, &mut frames, &mut growth).err());
+                failed = add_traits(frame_tables, &mut frames, &mut growth).err();
             }
         })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         add_traits(frame_tables, &mut frames, &mut growth)?;
         for (region, growth) in self.regions.iter_mut().zip(growth) {
             region.growth = growth;
         }
         self.cost.inspect = self.cost.inspect + Nanos::from_duration(started.elapsed());
-        failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// The regions with their walk rates.
@@ -359,7 +363,7 @@ impl<'a> Cursor<'a> {
 
     /// The region after the one found last.
     fn next(&mut self) -> Option<(usize, &mut Region)> {
-        self.next += 1;
+        self.next = (self.next + 1).min(self.regions.len());
         self.regions.get_mut(self.next).map(|region| (self.next, region))
     }
 }

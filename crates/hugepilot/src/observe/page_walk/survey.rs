@@ -31,7 +31,7 @@ const SPECIAL: [&str; 5] = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "
 pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_pointers: &[Address]) -> Vec<Mapping> {
     let join = |line: maps::Line| {
         let found = flags.binary_search_by_key(&line.range.start, |mapping| mapping.range.start);
-        let flags = found.ok().map(|at| flags[at].flags);
+        let flags = found.ok().map(|at| flags[at]).filter(|mapping| mapping.range == line.range).map(|each| each.flags);
         let holds_stack = line.range.len() <= Bytes(2 * STACK.0)
             && stack_pointers.iter().any(|&pointer| line.range.contains(pointer));
         Mapping {
