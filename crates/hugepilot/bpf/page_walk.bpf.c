@@ -4,8 +4,8 @@
  *
  * Owns: walking from the top-level table to the tables of base pages, for 4 and 5 levels. Never touches: anything but
  * its own maps; all kernel memory is read with bpf_probe_read_kernel, which fails softly. No lock is held, so a table
- * may be freed while it is copied: the entry that points to it is read again afterwards, and a table whose entry has
- * changed is read anew.
+ * may be freed while it is copied: the entry that points to a table of base pages is read again after the copy, and the
+ * place is read anew if it has changed. Tables above are not checked again, so an answer may hold a stale entry.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>

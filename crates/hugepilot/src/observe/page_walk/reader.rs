@@ -1,7 +1,8 @@
 //! Copies of a process's page tables, made by the eBPF programs in `bpf/`.
 //!
 //! Owns: loading the programs, running them, and decoding their records (`bpf/page_walk.h`). Never touches: accessed
-//! bits or the target's memory; a run takes no lock of the target.
+//! bits or the target's memory. Reading page tables takes no lock of the target; listing its mappings takes the mmap lock
+//! for reading.
 
 use std::io::Read;
 use std::os::fd::AsFd;
