@@ -9,6 +9,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 TEST_NEEDS := memcached redis-server
+VM_NEEDS := qemu-system-x86 busybox-static cpio
 DEMO_NEEDS := memcached
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -35,6 +36,11 @@ test: deps-build deps-test ## every test; those on the running kernel need root
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
 
+.PHONY: vm-test
+vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU; TEST=heat::NAME for one
+	@scripts/need $(VM_NEEDS)
+	tests/vm/run $(TEST)
+
 .PHONY: bench
 bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
 	@scripts/need $(TEST_NEEDS)
@@ -44,6 +50,10 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) memcached --paper --keep
 	$(BENCH) chase --keep
 	$(BENCH) sweep --keep
+	$(BENCH) sweep --one-process --rounds 60 --seconds 1 --wait 4 --keep \
+	  --configurations default,observed,hugepilot,ideal,default-again
+	$(BENCH) memcached --one-process --rounds 40 --wait 10 --keep \
+	  --configurations default,observed,hugepilot,ideal,default-again
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
 

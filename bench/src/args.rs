@@ -10,10 +10,11 @@ use clap::{Args, Parser, Subcommand};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
+use crate::cost::CostArguments;
 use crate::tracker::TrackerArguments;
 use crate::workload::{
-    Chase, ChaseChild, ChasePattern, MappingsChild, Memcached, ResidentChild, Sweep, SweepChild, SweepPattern,
-    ThirdChild, Workload,
+    AliasesChild, Chase, ChaseChild, ChasePattern, MappingsChild, Memcached, ResidentChild, Sweep, SweepChild,
+    SweepPattern, ThirdChild, Workload,
 };
 use crate::{measure, process};
 
@@ -23,6 +24,7 @@ Examples:
   hugepilot-bench memcached --keep --plot memcached.svg a figure to publish, raw results kept
   hugepilot-bench sweep --pattern skewed --samples 80   until 80 samples have come
   hugepilot-bench chase --configurations default,ideal,default-again
+  hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
 
 Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C.";
@@ -47,6 +49,8 @@ pub enum Command {
     Chase(ChaseArguments),
     /// The tracker against programs whose walked pages are known: accuracy and cost.
     Tracker(TrackerArguments),
+    /// What one pass of the tracker costs, against the size of the program, to 128 GiB.
+    Cost(CostArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -71,6 +75,9 @@ pub enum Command {
     /// Populates memory in many mappings.
     #[command(hide = true)]
     WorkloadMappings(MappingsChild),
+    /// Maps one GiB again and again.
+    #[command(hide = true)]
+    WorkloadAliases(AliasesChild),
     /// Reads memory that the TLB covers.
     #[command(hide = true)]
     WorkloadResident(ResidentChild),
@@ -88,6 +95,9 @@ pub struct Common {
     /// The configurations, separated by commas [default: those that suit the workload].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub configurations: Vec<Configuration>,
+    /// Measure all configurations of a round in one process, one after the other: for what differs less than two processes do.
+    #[arg(long)]
+    pub one_process: bool,
     /// Where the order of turns and all random numbers start.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -97,9 +107,9 @@ pub struct Common {
     /// Seconds of load before the tool acts.
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub settle: f64,
-    /// Seconds from the tool's start to measuring [default: 10 for sweep, 1 for others].
-    #[arg(long, value_parser = seconds)]
-    pub wait: Option<f64>,
+    /// Seconds from the tool's start to measuring; less than the tool takes makes windows that are not alike.
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    pub wait: f64,
     /// Writes the raw results to a file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -183,12 +193,14 @@ impl Command {
             Command::Sweep(arguments) => arguments.run(),
             Command::Chase(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
+            Command::Cost(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),
             Command::WorkloadChase(child) => child.run(),
             Command::WorkloadThird(child) => child.run(),
             Command::WorkloadMappings(child) => child.run(),
+            Command::WorkloadAliases(child) => child.run(),
             Command::WorkloadResident(child) => child.run(),
         }
     }
@@ -206,7 +218,7 @@ impl MemcachedArguments {
             seed: self.common.seed,
         };
         let usual = [Default, Never, Always, AlwaysKhugepaged, Own, Hugepilot, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 1.0, 0, &[Box::new(workload)])
+        measure::measure(&self.common, &usual, 0, &[Box::new(workload)])
     }
 }
 
@@ -218,7 +230,7 @@ impl SweepArguments {
         let workload = |&pattern| Box::new(Sweep { size, pattern, seed }) as Box<dyn Workload>;
         let workloads: Vec<_> = self.pattern.iter().map(workload).collect();
         let usual = [Default, Always, AlwaysKhugepaged, Hugepilot, HugepilotNoGrowth, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 10.0, self.samples, &workloads)
+        measure::measure(&self.common, &usual, self.samples, &workloads)
     }
 }
 
@@ -230,7 +242,7 @@ impl ChaseArguments {
         let workload = |&pattern| Box::new(Chase { size, pattern, seed }) as Box<dyn Workload>;
         let workloads: Vec<_> = self.pattern.iter().map(workload).collect();
         let usual = [Default, Never, Always, Own, Hugepilot, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 1.0, 0, &workloads)
+        measure::measure(&self.common, &usual, 0, &workloads)
     }
 }
 

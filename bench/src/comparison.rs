@@ -85,6 +85,7 @@ pub mod tests {
             throughputs.iter().enumerate().map(move |(round, &value)| turn(round, *configuration, value, *rss))
         });
         Run {
+            one_process: false,
             workload: workload.to_owned(),
             description: "made up".to_owned(),
             unit: "reads".to_owned(),

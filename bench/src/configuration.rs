@@ -24,7 +24,7 @@ pub enum Configuration {
     Hugepilot,
     /// As `hugepilot`, with `--max-growth 0`.
     HugepilotNoGrowth,
-    /// `hugepilot heat` again and again while the program is measured; nothing is promoted.
+    /// `hugepilot heat` again and again, at the pace that `run` keeps, while the program is measured; nothing is promoted.
     Observed,
     /// Every populated region collapsed by hand: the ceiling.
     Ideal,
@@ -71,6 +71,20 @@ impl Configuration {
             Configuration::Ideal => Act::CollapseAll,
             _ => Act::Nothing,
         }
+    }
+
+    /// How far it changes a process that others have had before: none of them undoes what an earlier one did.
+    pub fn degree_of_change(self) -> u8 {
+        match self.act() {
+            Act::Nothing | Act::Observe => 0,
+            Act::Promote(arguments) => 2 - u8::from(!arguments.is_empty()),
+            Act::CollapseAll => 3,
+        }
+    }
+
+    /// Whether it can be measured in a process that others are measured in as well: it needs no setting from the start on.
+    pub fn fits_any_process(self) -> bool {
+        self.settings().is_empty() && !self.uses_own_switch()
     }
 
     /// Whether the program is started with its own switch.

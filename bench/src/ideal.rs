@@ -7,11 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use hugepilot::stop::Stop;
 use hugepilot::units::{Address, AddressRange, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::{Advice, PidFd, advise};
 
 use crate::record::ToolRun;
-use crate::stop::Stop;
 
 /// How often a region that the kernel says to try again is tried.
 const ATTEMPTS: u32 = 3;

@@ -3,9 +3,10 @@
 //! Owns: reading that description, and the day. Never touches: settings.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
@@ -45,8 +46,18 @@ impl Machine {
         })
     }
 
+    /// Where results of this name are kept below a directory, without their extensions: under the first number that is free, because
+    /// results of a real run are never written over.
+    pub fn free_path(&self, directory: &Path, name: &str) -> Result<PathBuf> {
+        let directory = directory.join(self.directory_name());
+        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let free = |number: &u32| !directory.join(format!("{name}-{number}.json")).exists();
+        let number = (1..).find(free).context("no name is free")?;
+        Ok(directory.join(format!("{name}-{number}")))
+    }
+
     /// A directory name for results kept: date, processor and kernel.
-    pub fn directory_name(&self) -> String {
+    fn directory_name(&self) -> String {
         format!("{}-{}-{}", self.date, slug(&self.processor), slug(&self.kernel))
     }
 }

@@ -7,6 +7,7 @@
 mod args;
 mod comparison;
 mod configuration;
+mod cost;
 mod ideal;
 mod machine;
 mod measure;
@@ -18,7 +19,6 @@ mod run;
 mod sample;
 mod settings;
 mod statistics;
-mod stop;
 mod tool;
 mod tracker;
 mod turn;

@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use hugepilot::stop::{SecondSignal, Stop};
 
 use crate::args::Common;
 use crate::configuration::Configuration;
@@ -15,7 +16,6 @@ use crate::machine::{Machine, slug};
 use crate::record::{Record, Run};
 use crate::run::{announce, run_rounds};
 use crate::settings::Settings;
-use crate::stop::{Interrupted, Stop};
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
@@ -25,20 +25,24 @@ use crate::{plot, report};
 pub fn measure(
     common: &Common,
     usual: &[Configuration],
-    usual_wait: f64,
     samples: usize,
     workloads: &[Box<dyn Workload>],
 ) -> Result<()> {
     let configurations = if common.configurations.is_empty() { usual } else { &common.configurations };
+    if let Some(misfit) = configurations.iter().find(|each| common.one_process && !each.fits_any_process()) {
+        bail!(
+            "'{misfit}' needs a process of its own from the start on: leave out --one-process, or choose --configurations"
+        );
+    }
     let needs_tool = configurations.iter().any(|configuration| configuration.needs_hugepilot());
     let tool = needs_tool.then(|| Tool::find(common.hugepilot.clone())).transpose()?;
     common.plot.as_deref().map_or(Ok(()), plot::check_name)?;
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_signals(SecondSignal::Waits)?;
     let mut settings = Settings::of_this_machine()?;
     let mut record = Record::new(Machine::describe(&settings)?);
     let timing = Timing {
         settle: Duration::from_secs_f64(common.settle),
-        wait: Duration::from_secs_f64(common.wait.unwrap_or(usual_wait)),
+        wait: Duration::from_secs_f64(common.wait),
         measure: Duration::from_secs_f64(common.seconds),
         samples,
     };
@@ -52,6 +56,7 @@ pub fn measure(
             unit: workload.unit().to_owned(),
             rounds: common.rounds.unwrap_or(if common.quick { 3 } else { 20 }),
             seed: common.seed,
+            one_process: common.one_process,
             turns: Vec::new(),
         };
         announce(&bench, configurations, &run);
@@ -65,7 +70,7 @@ pub fn measure(
     write_all(common, &record)?;
     match ended {
         // Whatever failed, failed because the user wanted an end.
-        Err(_) if stop.requested() => Err(Interrupted.into()),
+        Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
         ended => ended,
     }
 }
@@ -87,7 +92,7 @@ fn write_all(common: &Common, record: &Record) -> Result<()> {
         record.write(path)?;
     }
     if let Some(directory) = &common.keep {
-        keep(&directory.join(record.machine.directory_name()), record, &text)?;
+        keep(directory, record, &text)?;
     }
     common.plot.as_deref().map_or(Ok(()), |path| plot::draw(record, path))?;
     // Last, because a closed output must not cost the files.
@@ -98,15 +103,12 @@ fn print(text: &str) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("cannot print the report")
 }
 
-/// Keeps results under the first name that is free: results of a real run are never written over.
 fn keep(directory: &Path, record: &Record, text: &str) -> Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let names: Vec<String> = record.runs.iter().map(|run| slug(&run.workload)).collect();
-    let free = |number: &u32| !directory.join(format!("{}-{number}.json", names.join("+"))).exists();
-    let name = format!("{}-{}", names.join("+"), (1..).find(free).context("no name is free")?);
-    record.write(&directory.join(format!("{name}.json")))?;
-    fs::write(directory.join(format!("{name}.txt")), text)?;
-    plot::draw(record, &directory.join(format!("{name}.svg")))?;
-    eprintln!("kept in {}/{name}.*", directory.display());
+    let path = record.machine.free_path(directory, &names.join("+"))?;
+    record.write(&path.with_extension("json"))?;
+    fs::write(path.with_extension("txt"), text)?;
+    plot::draw(record, &path.with_extension("svg"))?;
+    eprintln!("kept in {}.*", path.display());
     Ok(())
 }

@@ -38,6 +38,9 @@ pub struct Run {
     pub rounds: u32,
     /// Where the order of configurations and the workload's random numbers start.
     pub seed: u64,
+    /// Whether all configurations of a round were measured in one process.
+    #[serde(default)]
+    pub one_process: bool,
     /// In the order in which they ran.
     pub turns: Vec<Turn>,
 }

@@ -30,7 +30,8 @@ pub fn text(record: &Record) -> String {
 
 fn run_text(run: &Run) -> String {
     let rounds = run.turns.iter().map(|turn| turn.round + 1).max().unwrap_or(0);
-    let mut text = format!("\n{}: {}; {rounds} rounds\n\n", run.workload, run.description);
+    let together = if run.one_process { ", all configurations of a round in one process" } else { "" };
+    let mut text = format!("\n{}: {}; {rounds} rounds{together}\n\n", run.workload, run.description);
     text += &table(&speed_rows(run));
     text += "\n";
     text += &table(&memory_rows(run));

@@ -5,6 +5,9 @@
 //! Configurations take turns within a round, rather than one after the other having all of its rounds, so that a machine that grows
 //! slower or faster over the hours does so for all of them. The order is shuffled anew in each round, because whoever always
 //! follows the same neighbour inherits its traces.
+//!
+//! Two processes differ by a few per cent, by where their pages happen to lie. What differs less is measured in one process a
+//! round: first the configurations that leave it as it is, in an order shuffled anew, then those that promote, then the ceiling.
 
 use std::time::Duration;
 
@@ -22,13 +25,14 @@ use crate::turn::Bench;
 pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: &mut Run) -> Result<()> {
     let bar = progress_bar(u64::from(run.rounds) * configurations.len() as u64);
     for round in 0..run.rounds {
-        for configuration in order_of_round(configurations, run.seed, round) {
-            bar.set_message(format!("{} round {}: {configuration}", run.workload, round + 1));
-            let turn = bench
-                .turn(round, configuration)
-                .with_context(|| format!("{} under {configuration}, round {}", run.workload, round + 1))?;
-            run.turns.push(turn);
-            bar.inc(1);
+        for configurations in processes_of_round(configurations, run.one_process, run.seed, round) {
+            let names = configurations.iter().map(Configuration::to_string).collect::<Vec<_>>().join(", ");
+            bar.set_message(format!("{} round {}: {names}", run.workload, round + 1));
+            let turns = bench
+                .process(round, &configurations)
+                .with_context(|| format!("{} under {names}, round {}", run.workload, round + 1))?;
+            bar.inc(turns.len() as u64);
+            run.turns.extend(turns);
         }
     }
     bar.finish_and_clear();
@@ -37,21 +41,41 @@ pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: 
 
 /// Prints what is about to happen, and how long it will take.
 pub fn announce(bench: &Bench<'_>, configurations: &[Configuration], run: &Run) {
-    let seconds = estimated_turn_seconds(bench) * configurations.len() as f64 * f64::from(run.rounds);
+    let turns = configurations.len() as f64;
+    let each = bench.timing.wait + bench.timing.measure;
+    let round = match run.one_process {
+        true => estimated_start_seconds(bench) + turns * each.as_secs_f64(),
+        false => turns * (estimated_start_seconds(bench) + each.as_secs_f64()),
+    };
+    let seconds = round * f64::from(run.rounds);
     let minutes = (seconds / 60.0).ceil();
     eprintln!(
-        "{}: {}\n{} rounds of {} configurations, about {minutes} min; Ctrl-C ends early and reports what there is",
+        "{}: {}\n{} rounds of {turns} configurations{}, about {minutes} min; Ctrl-C ends early and reports what there is",
         run.workload,
         run.description,
         run.rounds,
-        configurations.len()
+        if run.one_process { " in one process each" } else { "" }
     );
 }
 
-fn estimated_turn_seconds(bench: &Bench<'_>) -> f64 {
-    let timing = bench.timing;
+fn estimated_start_seconds(bench: &Bench<'_>) -> f64 {
     let warm = 0.3e-9 * bench.workload.memory_bytes() as f64;
-    warm + bench.workload.start_seconds() + (timing.settle + timing.wait + timing.measure).as_secs_f64()
+    warm + bench.workload.start_seconds() + bench.timing.settle.as_secs_f64()
+}
+
+/// The processes of one round, each with the configurations that it is measured under.
+fn processes_of_round(
+    configurations: &[Configuration],
+    one_process: bool,
+    seed: u64,
+    round: u32,
+) -> Vec<Vec<Configuration>> {
+    let mut order = order_of_round(configurations, seed, round);
+    if !one_process {
+        return order.into_iter().map(|configuration| vec![configuration]).collect();
+    }
+    order.sort_by_key(|configuration| configuration.degree_of_change());
+    vec![order]
 }
 
 fn order_of_round(configurations: &[Configuration], seed: u64, round: u32) -> Vec<Configuration> {
@@ -83,5 +107,18 @@ mod tests {
         }
         assert!(orders.iter().any(|order| order != &orders[0]));
         assert_eq!(orders[3], order_of_round(&all, 1, 3));
+    }
+
+    #[test]
+    fn one_process_is_changed_step_by_step() {
+        use Configuration::*;
+        let all = [Ideal, Hugepilot, HugepilotNoGrowth, Default, Observed, DefaultAgain];
+        let orders: Vec<_> = (0..20).flat_map(|round| processes_of_round(&all, true, 1, round)).collect();
+        assert_eq!(orders.len(), 20);
+        for order in &orders {
+            assert_eq!(order[3..], [HugepilotNoGrowth, Hugepilot, Ideal]);
+        }
+        assert!(orders.iter().any(|order| order[..3] != orders[0][..3]));
+        assert_eq!(processes_of_round(&all, false, 1, 0).len(), 6);
     }
 }

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use hugepilot::stop::Stop;
 use serde::{Deserialize, Serialize};
 
-use crate::stop::Stop;
 use crate::warm::Held;
 
 /// Low, because the program and its load have every CPU for themselves on a small machine.

@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use hugepilot::stop::Stop;
 
 use crate::record::ToolRun;
-use crate::stop::Stop;
 
 /// A tool that takes longer has failed: the figure to reach is 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use hugepilot::decide::{Limits, decide};
+use anyhow::Result;
+use hugepilot::decide::{Allowance, Spent, decide};
 use hugepilot::observe::{Heat, Options, PageWalk, Tracker};
+use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::target::Target;
 use hugepilot::units::{Address, BASE_PAGE, Bytes, GIANT_PAGE, Nanos};
 use serde::Serialize;
@@ -17,7 +18,6 @@ use serde::Serialize;
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::statistics::median;
-use crate::stop::Stop;
 use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.
@@ -71,7 +71,7 @@ struct Look {
 impl TrackerArguments {
     /// Looks at each program in turn, prints a table, and keeps the raw looks.
     pub fn run(&self) -> Result<()> {
-        let stop = Stop::on_signals()?;
+        let stop = Stop::on_signals(SecondSignal::Waits)?;
         let machine = Machine::describe(&Settings::of_this_machine()?)?;
         let mut tracker = PageWalk::new()?;
         let mut looks = Vec::new();
@@ -129,8 +129,8 @@ fn look(
 ) -> Result<Look> {
     let target = Target::open(running.pid())?;
     let options = Options { window: WINDOW, allow_stall: false };
-    let heat = tracker.observe(&target, &options, &hugepilot::stop::Stop::default())?;
-    let limits = Limits::for_process(heat.rss, Limits::MAX_GROWTH, None);
+    let heat = tracker.observe(&target, &options, &Stop::default())?;
+    let limits = Allowance::default().limits(heat.rss, &Spent::default());
     let (precision, recall) = truth.map(|truth| accuracy(&heat, truth, running)).unzip();
     Ok(Look {
         program,
@@ -195,11 +195,9 @@ fn table(looks: &[Look]) -> String {
 }
 
 fn keep(directory: &Path, record: &Record, table: &str) -> Result<()> {
-    let directory = directory.join(record.machine.directory_name());
-    std::fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let number = (1..).find(|number| !directory.join(format!("tracker-{number}.json")).exists()).unwrap_or(1);
-    std::fs::write(directory.join(format!("tracker-{number}.json")), serde_json::to_string(record)?)?;
-    std::fs::write(directory.join(format!("tracker-{number}.txt")), table)?;
-    eprintln!("kept in {}/tracker-{number}.*", directory.display());
+    let path = record.machine.free_path(directory, "tracker")?;
+    std::fs::write(path.with_extension("json"), serde_json::to_string(record)?)?;
+    std::fs::write(path.with_extension("txt"), table)?;
+    eprintln!("kept in {}.*", path.display());
     Ok(())
 }

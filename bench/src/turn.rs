@@ -1,21 +1,23 @@
-//! One turn: one configuration of one workload, from warm memory to the end of the program.
+//! One process of a workload, from warm memory to its end, with a turn for each configuration that it is measured under.
 //!
 //! Owns: the order of steps. Never touches: the order of turns.
 //!
-//! warm → settings → start and populate → settle → act → wait → measure → end. The load runs from the start on,
-//! because a tracker sees nothing of a program at rest; what is measured is a window of it. Every configuration waits as long after the
-//! time at which a tool would act, so that all windows are alike.
+//! warm → settings → start and populate → settle → (act → wait → measure) → end. The load runs from the start on, because a
+//! tracker sees nothing of a program at rest; what is measured is a window of it. Mostly a process is measured under one
+//! configuration, and every configuration waits as long after the time at which a tool would act, so that all windows are alike.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hugepilot::observe::heat::Cost;
+use hugepilot::stop::Stop;
+use hugepilot::units::Nanos;
 
 use crate::configuration::{Act, Configuration};
 use crate::ideal;
 use crate::record::{ToolRun, Turn};
 use crate::sample::{Sampler, cpu_time, exact_memory, machine_memory};
 use crate::settings::Settings;
-use crate::stop::Stop;
 use crate::tool::{Tool, ToolProcess};
 use crate::warm::WarmMemory;
 use crate::workload::{Running, Window, Workload};
@@ -59,54 +61,63 @@ struct Measured {
 }
 
 impl Bench<'_> {
-    /// Runs one configuration once.
-    pub fn turn(&mut self, round: u32, configuration: Configuration) -> Result<Turn> {
+    /// Runs one process, measured under these configurations one after the other.
+    pub fn process(&mut self, round: u32, configurations: &[Configuration]) -> Result<Vec<Turn>> {
+        let Some(&first) = configurations.first() else { return Ok(Vec::new()) };
         let began = Instant::now();
         // A quarter more than the program takes: collapsing needs free memory beside it.
         let machine = machine_memory()?;
         let mut warm_memory = WarmMemory::touch(self.workload.memory_bytes() / 4 * 5, self.stop)?;
         let warm = Instant::now();
-        self.settings.apply(configuration.settings())?;
-        let mut running = self.workload.start(configuration.uses_own_switch(), self.stop)?;
+        self.settings.apply(first.settings())?;
+        let mut running = self.workload.start(first.uses_own_switch(), self.stop)?;
         let ready = Instant::now();
         let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes, warm_memory.held());
         self.leave_alone(&mut *running, ready + self.timing.settle)?;
-        let before = exact_memory(running.pid(), &warm_memory.held())?;
-        let act = Instant::now();
-        let acted = self.act(configuration, running.pid()).with_context(|| format!("acting as {configuration}"))?;
-        self.leave_alone(&mut *running, act + self.timing.wait)?;
-        warm_memory.stop_feeding();
-        let measured = self.measure(configuration, &mut *running)?;
-        let memory_over_time = sampler.finish();
-        let after = exact_memory(running.pid(), &warm_memory.held())?;
-        let throughput_over_time = running.progress().over_time(ready);
+        let mut turns = Vec::new();
+        for &configuration in configurations {
+            let before = exact_memory(running.pid(), &warm_memory.held())?;
+            let act = Instant::now();
+            let acted = self.act(configuration, running.pid()).with_context(|| format!("acting as {configuration}"))?;
+            if acted.is_some() || configurations.len() == 1 {
+                self.leave_alone(&mut *running, act + self.timing.wait)?;
+            }
+            warm_memory.stop_feeding();
+            let measured = self.measure(configuration, &mut *running)?;
+            let after = exact_memory(running.pid(), &warm_memory.held())?;
+            let since_ready = |time: Instant| time.duration_since(ready).as_secs_f64();
+            let wall = measured.end.duration_since(measured.start).as_secs_f64();
+            let latency = |share| measured.window.latencies.as_ref().and_then(|latencies| latencies.percentile(share));
+            turns.push(Turn {
+                round,
+                configuration,
+                seconds: began.elapsed().as_secs_f64(),
+                warm_seconds: warm.duration_since(began).as_secs_f64(),
+                start_seconds: ready.duration_since(warm).as_secs_f64(),
+                act_seconds: since_ready(act),
+                window_start_seconds: since_ready(measured.start),
+                window_end_seconds: since_ready(measured.end),
+                throughput: measured.window.throughput(),
+                p50_ns: latency(0.50),
+                p99_ns: latency(0.99),
+                cpu_ns_per_operation: measured.cpu.as_nanos() as f64 / (measured.window.throughput() * wall),
+                cpu_share: measured.cpu.as_secs_f64() / wall,
+                before,
+                after,
+                available_at_start_bytes: machine.available_bytes,
+                tool: acted.or(measured.observed),
+                throughput_over_time: Vec::new(),
+                memory_over_time: Vec::new(),
+            });
+        }
+        if let Some(last) = turns.last_mut() {
+            last.memory_over_time = sampler.finish();
+            last.throughput_over_time = running.progress().over_time(ready);
+        }
         // Before the settings are put back, so that the program never runs under others than its own.
         drop(running);
         self.settings.restore()?;
-        let since_ready = |time: Instant| time.duration_since(ready).as_secs_f64();
-        let wall = measured.end.duration_since(measured.start).as_secs_f64();
-        let latency = |share| measured.window.latencies.as_ref().and_then(|latencies| latencies.percentile(share));
-        Ok(Turn {
-            round,
-            configuration,
-            seconds: began.elapsed().as_secs_f64(),
-            warm_seconds: warm.duration_since(began).as_secs_f64(),
-            start_seconds: ready.duration_since(warm).as_secs_f64(),
-            act_seconds: since_ready(act),
-            window_start_seconds: since_ready(measured.start),
-            window_end_seconds: since_ready(measured.end),
-            throughput: measured.window.throughput(),
-            p50_ns: latency(0.50),
-            p99_ns: latency(0.99),
-            cpu_ns_per_operation: measured.cpu.as_nanos() as f64 / (measured.window.throughput() * wall),
-            cpu_share: measured.cpu.as_secs_f64() / wall,
-            before,
-            after,
-            available_at_start_bytes: machine.available_bytes,
-            tool: acted.or(measured.observed),
-            throughput_over_time,
-            memory_over_time,
-        })
+        Ok(turns)
     }
 
     fn act(&self, configuration: Configuration, pid: u32) -> Result<Option<ToolRun>> {
@@ -146,29 +157,48 @@ impl Bench<'_> {
     }
 }
 
-/// Observes a program again and again.
+/// Observes a program again and again, as rarely as `hugepilot run` does while promoting pays.
 struct Observer<'a> {
     tool: &'a Tool,
     pid: u32,
-    current: ToolProcess,
+    /// None while it rests.
+    current: Option<ToolProcess>,
+    next: Instant,
     total: ToolRun,
 }
 
 impl<'a> Observer<'a> {
     fn start(tool: &'a Tool, pid: u32) -> Result<Self> {
-        Ok(Self { tool, pid, current: tool.heat(pid)?, total: ToolRun::default() })
+        Ok(Self { tool, pid, current: Some(tool.heat(pid)?), next: Instant::now(), total: ToolRun::default() })
     }
 
-    /// Starts the next observation when the last one has ended.
+    /// Takes note of an observation that has ended, and starts the next one when it is time.
     fn again(&mut self) -> Result<()> {
-        if !self.current.has_ended()? {
-            return Ok(());
+        let has_ended = self.current.as_mut().map(ToolProcess::has_ended).transpose()?.unwrap_or(false);
+        if let Some(ended) = self.current.take_if(|_| has_ended) {
+            let ended = ended.finish()?;
+            self.total.seconds += ended.seconds;
+            self.total.times += 1;
+            // The list of regions is long and always the same here; the cost is what observing is about.
+            self.total.output = ended.output.get("cost").cloned().unwrap_or_default();
+            self.next = Instant::now() + rest(&self.total.output);
         }
-        let ended = std::mem::replace(&mut self.current, self.tool.heat(self.pid)?).finish()?;
-        self.total.seconds += ended.seconds;
-        self.total.times += 1;
-        // The list of regions is long and always the same here; the cost is what observing is about.
-        self.total.output = ended.output.get("cost").cloned().unwrap_or_default();
+        if self.current.is_none() && Instant::now() >= self.next {
+            self.current = Some(self.tool.heat(self.pid)?);
+        }
         Ok(())
     }
+}
+
+/// How long hugepilot itself would rest after an observation with this cost.
+fn rest(cost: &serde_json::Value) -> Duration {
+    let nanos = |name: &str| Nanos(cost[name].as_u64().unwrap_or_default());
+    Cost {
+        clear: nanos("clear_ns"),
+        read: nanos("read_ns"),
+        inspect: nanos("inspect_ns"),
+        program: nanos("program_ns"),
+        ..Cost::default()
+    }
+    .rest()
 }

@@ -12,11 +12,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use hugepilot::stop::Stop;
 use hugepilot::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 
 use crate::sample::{free_memory, machine_memory};
-use crate::stop::Stop;
 
 /// Left for everyone else.
 const SPARE: u64 = 512 << 20;

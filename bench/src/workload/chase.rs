@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::ValueEnum;
+use hugepilot::stop::Stop;
 use hugepilot::units::Bytes;
 
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};
 use super::{Running, Workload};
-use crate::stop::Stop;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -93,12 +93,8 @@ impl Workload for Chase {
     }
 
     fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let mut arguments = vec!["workload-chase".to_owned(), format!("--size={}", self.size.0)];
-        arguments.extend([format!("--pattern={}", self.pattern), format!("--seed={}", self.seed)]);
-        if own_switch {
-            arguments.push("--advise-huge".to_owned());
-        }
-        Ok(Box::new(OwnProcess::start(arguments, stop)?))
+        let words = words_for("workload-chase", self.size, self.pattern, self.seed, own_switch);
+        Ok(Box::new(OwnProcess::start(words, stop)?))
     }
 }
 

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use hugepilot::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -20,7 +21,6 @@ use super::progress::WorkInterval;
 use super::zipfian::ScrambledZipfian;
 use super::{Histogram, Progress, Running, Workload};
 use crate::process::{BoundChild, Processors, bind_this_thread};
-use crate::stop::Stop;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);

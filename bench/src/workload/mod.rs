@@ -15,6 +15,7 @@ mod third;
 mod zipfian;
 
 use anyhow::Result;
+use hugepilot::stop::Stop;
 
 pub use chase::{Chase, ChaseChild, ChasePattern};
 pub use histogram::Histogram;
@@ -22,9 +23,7 @@ pub use memcached::Memcached;
 pub use own_process::OwnProcess;
 pub use progress::{Progress, Window};
 pub use sweep::{Sweep, SweepChild, SweepPattern};
-pub use third::{MappingsChild, ResidentChild, ThirdChild, ThirdPattern};
-
-use crate::stop::Stop;
+pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern};
 
 /// Something that can be measured.
 pub trait Workload {

@@ -4,17 +4,19 @@
 //! Owns: those lines, on both sides of the pipe. Never touches: what the work is.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use hugepilot::stop::Stop;
+use hugepilot::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::progress::WorkInterval;
 use super::{Progress, Running};
 use crate::process::{BoundChild, Processors};
-use crate::stop::Stop;
 
 /// The line that says that memory is populated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +62,14 @@ pub fn report_forever(mut work: impl FnMut() -> u64) -> Result<()> {
         let operations = work();
         print_line(&WorkLine { operations, nanoseconds: start.elapsed().as_nanos() as u64 })?;
     }
+}
+
+/// The words that start a child over one mapping.
+pub fn words_for(child: &str, size: Bytes, pattern: impl Display, seed: u64, own_switch: bool) -> Vec<String> {
+    let mut words = vec![child.to_owned(), format!("--size={}", size.0)];
+    words.extend([format!("--pattern={pattern}"), format!("--seed={seed}")]);
+    words.extend(own_switch.then(|| "--advise-huge".to_owned()));
+    words
 }
 
 impl OwnProcess {

@@ -6,14 +6,14 @@ use std::fmt;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use hugepilot::stop::Stop;
 use hugepilot::units::Bytes;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
 use super::{Running, Workload};
-use crate::stop::Stop;
 
 const SWEEPS_PER_SAMPLE: usize = 16;
 
@@ -91,12 +91,8 @@ impl Workload for Sweep {
     }
 
     fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let mut arguments = vec!["workload-sweep".to_owned(), format!("--size={}", self.size.0)];
-        arguments.extend([format!("--pattern={}", self.pattern), format!("--seed={}", self.seed)]);
-        if own_switch {
-            arguments.push("--advise-huge".to_owned());
-        }
-        Ok(Box::new(OwnProcess::start(arguments, stop)?))
+        let words = words_for("workload-sweep", self.size, self.pattern, self.seed, own_switch);
+        Ok(Box::new(OwnProcess::start(words, stop)?))
     }
 }
 

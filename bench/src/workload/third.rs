@@ -10,8 +10,8 @@ use std::hint::black_box;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hugepilot::units::{BASE_PAGE, Bytes, HUGE_PAGE};
-use hugepilot_os::memory::OwnAdvice;
+use hugepilot::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
+use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -53,6 +53,14 @@ pub struct MappingsChild {
     /// How many mappings it lies in.
     #[arg(long, default_value_t = 60_000)]
     pub count: u64,
+}
+
+/// Maps one GiB of memory again and again, and reads a part of it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AliasesChild {
+    /// Memory to map, in steps of 1 GiB.
+    #[arg(long, default_value = "4G")]
+    pub size: Bytes,
 }
 
 /// Reads memory that the TLB covers.
@@ -103,6 +111,16 @@ impl MappingsChild {
     }
 }
 
+impl AliasesChild {
+    /// The child's whole life.
+    pub fn run(&self) -> Result<()> {
+        let times = self.size.0.div_ceil(GIANT_PAGE).max(1) as usize;
+        let mapping = Mapping::aliased(GIANT_PAGE as usize, times).context("cannot map a GiB that often")?;
+        let size = Bytes(mapping.bytes().len() as u64);
+        read_forever(mapping, &UsedPages::contiguous_third(Bytes(GIANT_PAGE)), "aliases", size, 1)
+    }
+}
+
 impl ResidentChild {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
@@ -112,13 +130,7 @@ impl ResidentChild {
     }
 }
 
-fn read_forever(
-    mut mapping: hugepilot_os::memory::Mapping,
-    used: &UsedPages,
-    pattern: &str,
-    size: Bytes,
-    seed: u64,
-) -> Result<()> {
+fn read_forever(mut mapping: Mapping, used: &UsedPages, pattern: &str, size: Bytes, seed: u64) -> Result<()> {
     let address = mapping.address();
     print_line(&ReadyLine { address, size_bytes: size.0, pattern: pattern.to_owned(), seed })?;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -90,6 +90,8 @@ struct {
 
 #define PRESENT (1ULL << 0)
 #define PAGE_SIZE_BIT (1ULL << 7)
+/* Without PRESENT: memory is there, but every access faults (mprotect, NUMA balancing). */
+#define PROT_NONE (1ULL << 8)
 #define BASE_SHIFT 12
 #define HUGE_SHIFT 21
 #define GIANT_SHIFT 30
@@ -214,7 +216,7 @@ static long step(__u32 index, void *context)
 			return 0;
 	}
 	entry = entry_at(walk, walk->middle, HUGE_SHIFT, &address);
-	if (!(entry & PRESENT)) {
+	if (!(entry & PRESENT) && !((entry & PROT_NONE) && (entry & PAGE_SIZE_BIT))) {
 		skip_to_next(walk, HUGE_SHIFT);
 		return 0;
 	}

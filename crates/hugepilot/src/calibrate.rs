@@ -5,8 +5,9 @@
 //! The same random reads run over base pages and over huge pages; the difference is what page walks cost. Reads that wait for
 //! each other give the most that a walk can cost, independent reads (whose walks the CPU overlaps) the least.
 
+use std::fs::File;
 use std::hint::black_box;
-use std::io;
+use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use hugepilot_os::memory::{Mapping, OwnAdvice};
@@ -15,6 +16,8 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 use crate::decide::WalkCost;
 use crate::units::{BASE_PAGE, HUGE_PAGE, Nanos};
 
+/// What was measured, until the machine is restarted.
+const CACHE: &str = "/run/hugepilot/walk-cost.json";
 /// Far more than any TLB holds (12 MiB of base pages, 6 GiB of huge ones on a server of 2023).
 const MEMORY: usize = 256 << 20;
 /// For each of the four chases: together with filling the memory, about one second.
@@ -40,6 +43,36 @@ pub fn walk_cost() -> io::Result<WalkCost> {
     let low = Nanos((independent_base - independent_huge).max(0.0).round() as u64);
     let high = Nanos((dependent_base - dependent_huge).max(0.0).round() as u64);
     Ok(WalkCost { low, high: high.max(low) })
+}
+
+/// What a walk costs here, and how that was found out: measured, read from what was measured since boot, or, where huge pages
+/// cannot be had to measure it, what other machines showed.
+pub fn walk_cost_or_usual() -> (WalkCost, &'static str) {
+    if let Some(cost) = cached() {
+        return (cost, "as measured on this machine");
+    }
+    match walk_cost() {
+        Ok(cost) => {
+            // Measured again next time, if it cannot be kept.
+            let _ = keep(cost);
+            (cost, "as just measured on this machine")
+        }
+        Err(error) => {
+            tracing::warn!("the cost of a page walk could not be measured ({error}); using what other machines showed");
+            (WalkCost::UNCALIBRATED, "as other machines showed")
+        }
+    }
+}
+
+fn cached() -> Option<WalkCost> {
+    let file = File::open(CACHE).ok()?;
+    let (low, high): (u64, u64) = serde_json::from_reader(file.take(100)).ok()?;
+    (low <= high && high < 10_000).then_some(WalkCost { low: Nanos(low), high: Nanos(high) })
+}
+
+fn keep(cost: WalkCost) -> io::Result<()> {
+    std::fs::create_dir_all("/run/hugepilot")?;
+    std::fs::write(CACHE, serde_json::to_vec(&(cost.low, cost.high))?)
 }
 
 /// Where in a page its word is read: a different cache line each, so that reads do not share cache sets.

@@ -7,19 +7,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use hugepilot_os::process::is_ignored;
+use rustix::process::Signal;
+
+/// Longest time between two looks at the flag.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Somebody asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped on request")]
+pub struct Stopped;
+
+/// What a second signal of the same kind does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondSignal {
+    /// Ends the process at once: nothing has to be put back.
+    Ends,
+    /// Nothing more than the first: settings of the machine must be put back.
+    Waits,
+}
+
 /// Shared by everything that should end early when the user asks.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A stop that SIGINT, SIGTERM and SIGHUP request from now on. A second signal of the same kind ends the process.
-    pub fn on_signals() -> io::Result<Self> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    /// A stop that SIGINT, SIGTERM and SIGHUP request from now on, unless they are ignored (nohup).
+    pub fn on_signals(second: SecondSignal) -> io::Result<Self> {
         let stop = Stop::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let came = Arc::new(AtomicBool::new(false));
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&came))?;
-            signal_hook::flag::register(signal, came)?;
+        let heeded = [Signal::INT, Signal::TERM, Signal::HUP].into_iter().filter(|&signal| !is_ignored(signal));
+        for signal in heeded.map(Signal::as_raw) {
+            if second == SecondSignal::Ends {
+                let came = Arc::new(AtomicBool::new(false));
+                signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&came))?;
+                signal_hook::flag::register(signal, came)?;
+            }
             signal_hook::flag::register(signal, Arc::clone(&stop.0))?;
         }
         Ok(stop)
@@ -35,14 +57,19 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the deadline, or until stopping is requested (noticed within 20 ms).
-    pub fn sleep_until(&self, deadline: Instant) {
-        while !self.requested() {
-            let rest = deadline.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                return;
+    /// An error if someone asked.
+    pub fn check(&self) -> Result<(), Stopped> {
+        if self.requested() { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Sleeps until the deadline, or until stopping is requested (noticed within 20 ms), which is an error.
+    pub fn sleep_until(&self, deadline: Instant) -> Result<(), Stopped> {
+        loop {
+            self.check()?;
+            match deadline.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => return Ok(()),
+                left => std::thread::sleep(left.min(LOOK)),
             }
-            std::thread::sleep(rest.min(Duration::from_millis(20)));
         }
     }
 }

@@ -50,6 +50,12 @@ pub enum TargetError {
          host's page tables do not show. Run hugepilot inside the guest instead"
     )]
     VirtualMachine { pid: u32, name: String },
+    #[error(
+        "process {pid} ({name}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). Redis does \
+         this to itself where transparent_hugepage/enabled is `always`: set `disable-thp no` in redis.conf (or the setting to \
+         `madvise`) and restart it"
+    )]
+    HugePagesOff { pid: u32, name: String },
     #[error("cannot open process {pid}: {source}")]
     Open { pid: u32, source: io::Error },
     #[error(transparent)]
@@ -90,6 +96,14 @@ impl Target {
     /// The process, held by file descriptor.
     pub fn handle(&self) -> &PidFd {
         &self.handle
+    }
+
+    /// Errors if the process, or a parent of it, has switched huge pages off for it.
+    pub fn ensure_huge_pages_enabled(&self) -> Result<(), TargetError> {
+        match self.huge_pages_enabled {
+            Some(false) => Err(TargetError::HugePagesOff { pid: self.pid(), name: self.name.clone() }),
+            Some(true) | None => Ok(()),
+        }
     }
 
     /// A thread that still runs: the main thread may have ended before the others.

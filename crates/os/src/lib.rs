@@ -7,6 +7,7 @@
 pub mod advise;
 pub mod bpf;
 pub mod memory;
+pub mod page_scan;
 pub mod process;
 pub mod stdout;
 pub mod trial;

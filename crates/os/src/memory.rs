@@ -5,7 +5,9 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -44,6 +46,29 @@ impl Mapping {
     /// this value gives out know of this process only.
     pub fn shared(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::SHARED)
+    }
+
+    /// The same `len` bytes of new shared memory, mapped so many times one after the other, each page present in each of them: page
+    /// tables of any size without memory of that size. `len` must be a multiple of 2 MiB.
+    ///
+    /// What is written in one place shows in all others, which no borrow of this value knows of: read only, or write one place only.
+    ///
+    /// Errors: `ENOMEM`, `EINVAL` for 0 bytes.
+    pub fn aliased(len: usize, times: usize) -> io::Result<Self> {
+        let total = len.checked_mul(times).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        // Only addresses: as private memory it would count towards what the machine may promise.
+        let mapping = Self::of_kind(total, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        let memory = memfd_create("hugepilot-aliases", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, len as u64)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+        for place in (0..total).step_by(len) {
+            // SAFETY: this replaces a part of the mapping just made, which nobody refers to yet.
+            unsafe {
+                let start = mapping.start.as_ptr().add(place).cast();
+                mmap(start, len, ProtFlags::READ | ProtFlags::WRITE, flags, &memory, 0)?
+            };
+        }
+        Ok(mapping)
     }
 
     fn of_kind(len: usize, kind: MapFlags) -> io::Result<Self> {
@@ -87,6 +112,13 @@ impl Mapping {
     pub fn words_mut(&mut self) -> &mut [u64] {
         // SAFETY: as in `bytes_mut`; `start` is aligned to 2 MiB, and every bit pattern is a valid u64.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// The contents as 8-byte words that several threads may read and write.
+    pub fn atomic_words(&mut self) -> &[AtomicU64] {
+        // SAFETY: as in `words_mut`; the exclusive borrow keeps every other reference away while this one lives, and an atomic has
+        // the shape of its number.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 8) }
     }
 
     /// Advises `len` bytes from `offset`. Errors: `EINVAL` beyond the end, unaligned, or not offered by this kernel.

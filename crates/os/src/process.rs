@@ -1,4 +1,5 @@
-//! Processes held by file descriptor, so that a recycled pid is never mistaken for the target.
+//! Processes held by file descriptor, so that a recycled pid is never mistaken for the target; signals.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,6 +40,16 @@ impl PidFd {
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(pidfd_send_signal(&self.fd, signal)?)
     }
+}
+
+/// Whether this process ignores a signal; a program that it starts then ignores it too, unless that one decides otherwise.
+pub fn is_ignored(signal: Signal) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action changes nothing, and the old one is written to memory of its type.
+    let told = unsafe { libc::sigaction(signal.as_raw(), std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all fields of a `sigaction` are integers, pointers and an optional function, for which zero is a value.
+    let action = unsafe { action.assume_init() };
+    told == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 impl AsFd for PidFd {

@@ -1,12 +1,14 @@
 //! System calls that only programs under test make, to look like the processes that hugepilot meets.
 //!
-//! Owns: a child that shares memory by fork, memory shared with other processes, an empty virtual machine. Never touches:
+//! Owns: a child that shares memory by fork, memory that is locked or forbidden, default signals, an empty virtual machine. Never touches:
 //! anything that hugepilot itself uses.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::memory::Mapping;
 
 /// `KVM_CREATE_VM`, from `linux/kvm.h`; part of the kernel's ABI.
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
@@ -29,6 +31,33 @@ pub fn fork_sleeper() -> io::Result<u32> {
         }
     }
     u32::try_from(child).map_err(|_| io::Error::last_os_error())
+}
+
+/// Heeds the signals that end a program, also where whoever started this process ignores them, as a shell does for what it runs
+/// in the background. Programs started from now on heed them too.
+pub fn heed_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: the default action replaces whatever was there; no handler of ours can be lost, since programs under test call
+        // this before they install any.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Keeps memory resident (`mlock`). Errors: `ENOMEM`, `EPERM` beyond the limit on locked memory.
+pub fn lock(memory: &Mapping) -> io::Result<()> {
+    let bytes = memory.bytes();
+    // SAFETY: the range is mapped for as long as `memory` lives; locking changes no contents.
+    Ok(unsafe { rustix::mm::mlock(bytes.as_ptr().cast_mut().cast(), bytes.len()) }?)
+}
+
+/// Makes every access to memory fault (`PROT_NONE`). It stays mapped, and resident, until the process ends.
+///
+/// Errors: `ENOMEM`.
+pub fn forbid(memory: Mapping) -> io::Result<()> {
+    let (start, len) = (memory.bytes().as_ptr().cast_mut().cast(), memory.bytes().len());
+    std::mem::forget(memory);
+    // SAFETY: the range is mapped for ever, because its owner is forgotten, and nobody can refer to it any more.
+    Ok(unsafe { rustix::mm::mprotect(start, len, rustix::mm::MprotectFlags::empty()) }?)
 }
 
 /// An empty virtual machine, held open by the descriptor. Errors: no KVM here, or no right to use it.

@@ -12,14 +12,17 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::Outcome;
-use super::promote::{Pace, step_through};
+use super::promote::{Pace, Pacer, Schedule, step_through};
 use crate::kernel::pagemap;
 use crate::stop::Stop;
 use crate::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 
 /// Splits the huge pages in these regions.
 pub fn give_back(target: &PidFd, regions: &[Address], stop: &Stop, mut progress: impl FnMut(&Outcome)) -> Outcome {
-    step_through(regions, Pace::Fast, stop, &mut progress, |region| split(target, region))
+    let (mut pacer, mut outcome) = (Pacer::new(Pace::Fast), Outcome::default());
+    let schedule = Schedule { pacer: &mut pacer, until: None, stop };
+    step_through(regions, schedule, &mut outcome, &mut progress, |region| split(target, region));
+    outcome
 }
 
 /// Splits by advising one base page that is neither the first nor the last.

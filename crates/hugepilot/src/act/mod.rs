@@ -9,5 +9,5 @@ mod record;
 
 pub use give_back::{frees_empty_pages, give_back};
 pub use outcome::{Outcome, Refusal, RefusalReason};
-pub use promote::{Pace, promote};
+pub use promote::{Pace, Pacer, promote};
 pub use record::{Record, RecordError};

@@ -11,7 +11,7 @@ pub struct Outcome {
     pub applied: u64,
     /// Regions in which it did not, each with the reason.
     pub refused: Vec<Refusal>,
-    /// Regions left untried because of a signal or because the target ended.
+    /// Regions left untried because of a signal, because time was up or because the target ended.
     pub not_reached: u64,
     /// Time spent inside the kernel on behalf of the target.
     pub busy: Nanos,
@@ -28,7 +28,7 @@ pub struct Refusal {
     pub start: Address,
     /// Why, in words that lead to a next step.
     pub reason: RefusalReason,
-    /// What the kernel answered.
+    /// What the kernel answered; 0 where it was not asked.
     pub errno: i32,
 }
 
@@ -43,6 +43,8 @@ pub enum RefusalReason {
     CgroupFullOrPinned,
     /// EAGAIN, after repeated tries.
     Busy,
+    /// Not tried: the memory is not any more what the plan was made for.
+    Changed,
     /// ESRCH: the process ended.
     Exited,
     /// EPERM: a capability is missing.

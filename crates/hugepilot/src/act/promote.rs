@@ -44,49 +44,85 @@ impl Pace {
     }
 }
 
+/// Keeps a pace over any number of processes and runs of actions.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    pace: Pace,
+    next_step: Instant,
+}
+
+impl Pacer {
+    /// The first step may be taken at once.
+    pub fn new(pace: Pace) -> Self {
+        Self { pace, next_step: Instant::now() }
+    }
+
+    /// The pace kept.
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// When the next step may be taken; now or later.
+    pub fn next_step(&self) -> Instant {
+        self.next_step.max(Instant::now())
+    }
+
+    fn stepped(&mut self, took: Duration) {
+        self.next_step = Instant::now() + self.pace.rest(took);
+    }
+}
+
+/// When steps are taken, and when no more.
+pub(super) struct Schedule<'a> {
+    pub(super) pacer: &'a mut Pacer,
+    /// No step is begun after this.
+    pub(super) until: Option<Instant>,
+    pub(super) stop: &'a Stop,
+}
+
 /// Waits before a region is tried again after EAGAIN: pages were held for a moment, by writeback or another thread.
 const RETRIES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
 
-/// Promotes the regions in the order given, until all are done, the target ends, or stopping is requested.
-/// `progress` is told the account after each region.
+/// Promotes the regions in the order given, until all are done, time is up, the target ends, or stopping is requested.
+/// Adds to the account, which `progress` is told after each region.
 pub fn promote(
     target: &PidFd,
     regions: &[Address],
-    pace: Pace,
+    pacer: &mut Pacer,
+    until: Instant,
     stop: &Stop,
+    outcome: &mut Outcome,
     mut progress: impl FnMut(&Outcome),
-) -> Outcome {
-    step_through(regions, pace, stop, &mut progress, |region| collapse(target, region, stop))
+) {
+    let schedule = Schedule { pacer, until: Some(until), stop };
+    step_through(regions, schedule, outcome, &mut progress, |region| collapse(target, region, stop));
 }
 
 /// Takes one step a region and keeps the account.
 pub(super) fn step_through(
     regions: &[Address],
-    pace: Pace,
-    stop: &Stop,
+    Schedule { pacer, until, stop }: Schedule<'_>,
+    outcome: &mut Outcome,
     progress: &mut dyn FnMut(&Outcome),
     mut step: impl FnMut(Address) -> io::Result<()>,
-) -> Outcome {
-    let started = Instant::now();
-    let mut outcome = Outcome::default();
-    for (number, &region) in regions.iter().enumerate() {
+) {
+    let (started, elapsed) = (Instant::now(), outcome.elapsed);
+    let mut rest = regions.iter();
+    outcome.not_reached = regions.len() as u64;
+    while outcome.not_reached > 0 && until.is_none_or(|until| pacer.next_step() < until) {
+        let Some(&region) = rest.next().filter(|_| stop.sleep_until(pacer.next_step()).is_ok()) else { break };
         let before = Instant::now();
         let result = step(region);
         let took = before.elapsed();
+        pacer.stepped(took);
         outcome.add(region, result.as_ref().err(), Nanos::from_duration(took));
-        outcome.elapsed = Nanos::from_duration(started.elapsed());
-        progress(&outcome);
-        let exited = outcome.refused.last().is_some_and(|refusal| refusal.reason == RefusalReason::Exited);
-        let is_last = number + 1 == regions.len();
-        if !is_last && !exited {
-            stop.sleep_until(Instant::now() + pace.rest(took));
-        }
-        if exited || stop.requested() {
-            outcome.not_reached = (regions.len() - number - 1) as u64;
+        outcome.not_reached -= 1;
+        outcome.elapsed = elapsed + Nanos::from_duration(started.elapsed());
+        progress(outcome);
+        if outcome.target_exited() {
             break;
         }
     }
-    outcome
 }
 
 fn collapse(target: &PidFd, region: Address, stop: &Stop) -> io::Result<()> {
@@ -117,6 +153,17 @@ impl Outcome {
                 errno: error.raw_os_error().unwrap_or(0),
             }),
         }
+    }
+
+    /// Whether the last step found that the process has ended.
+    pub fn target_exited(&self) -> bool {
+        self.refused.last().is_some_and(|refusal| refusal.reason == RefusalReason::Exited)
+    }
+
+    /// Accounts for a region whose memory is not any more what the plan was made for, and which was left alone.
+    pub fn leave_changed(&mut self, start: Address) {
+        self.tried += 1;
+        self.refused.push(Refusal { start, reason: RefusalReason::Changed, errno: 0 });
     }
 
     /// The account of this run of actions and a later one.
@@ -156,7 +203,10 @@ mod tests {
     }
 
     fn stepped(count: u64, stop: &Stop, step: impl FnMut(Address) -> io::Result<()>) -> Outcome {
-        step_through(&regions(count), Pace::Fast, stop, &mut |_| (), step)
+        let (mut pacer, mut outcome) = (Pacer::new(Pace::Fast), Outcome::default());
+        let schedule = Schedule { pacer: &mut pacer, until: None, stop };
+        step_through(&regions(count), schedule, &mut outcome, &mut |_| (), step);
+        outcome
     }
 
     #[test]
@@ -194,6 +244,30 @@ mod tests {
         assert!(took.as_secs_f64() / wall.as_secs_f64() <= 0.005);
         assert_eq!(Pace::Gentle.elapsed(Nanos(2_000_000)), Nanos::from_duration(wall));
         assert_eq!(Pace::Fast.rest(took), Duration::ZERO);
+    }
+
+    #[test]
+    fn no_step_is_begun_when_time_is_up_and_the_rest_is_owed_to_the_next_run() {
+        let (mut pacer, mut outcome, stop) = (Pacer::new(Pace::Gentle), Outcome::default(), Stop::default());
+        let step = |_| {
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(())
+        };
+        for not_reached in [2, 3] {
+            let until = Some(Instant::now() + Duration::from_millis(50));
+            let schedule = Schedule { pacer: &mut pacer, until, stop: &stop };
+            step_through(&regions(3), schedule, &mut outcome, &mut |_| (), step);
+            assert_eq!((outcome.tried, outcome.not_reached), (1, not_reached), "one step of 1 ms, then 199 ms of rest");
+        }
+        assert!(pacer.next_step() > Instant::now());
+    }
+
+    #[test]
+    fn what_has_changed_is_accounted_for_untried() {
+        let mut outcome = stepped(1, &Stop::default(), |_| Ok(()));
+        outcome.leave_changed(Address(HUGE_PAGE));
+        assert_eq!((outcome.tried, outcome.applied), (2, 1));
+        assert_eq!((outcome.refused[0].reason, outcome.target_exited()), (RefusalReason::Changed, false));
     }
 
     #[test]

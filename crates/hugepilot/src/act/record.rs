@@ -3,10 +3,11 @@
 //! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime. Never touches: memory.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::target::Target;
@@ -39,45 +40,64 @@ impl Record {
     /// The record of a process; empty if nothing was promoted in it.
     pub fn read(target: &Target) -> Result<Self, RecordError> {
         let path = path(target);
-        let read = || {
-            if fs::metadata(&path)?.len() > LARGEST_FILE {
-                return Err(io::Error::other("larger than hugepilot writes"));
-            }
-            Ok(serde_json::from_slice(&fs::read(&path)?)?)
-        };
-        match read() {
-            Ok(record) => Ok(record),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => {
-                let step = "; delete it, and use `give-back --all`";
-                Err(RecordError { doing: "cannot read", path, source, step })
-            }
-        }
+        read(&path).map_err(|source| unreadable(path, source))
     }
 
-    /// Writes the record, whole or not at all; removes it when it is empty. Records of ended processes go as well.
-    pub fn write(&mut self, target: &Target) -> Result<(), RecordError> {
-        self.version = 1;
+    /// Changes the record of a process, whole or not at all, while no other hugepilot does; removes it when nothing is left in
+    /// it. Records of ended processes go as well.
+    pub fn update<T>(target: &Target, change: impl FnOnce(&mut BTreeSet<Address>) -> T) -> Result<T, RecordError> {
         let path = path(target);
-        let write = || {
-            fs::create_dir_all(DIRECTORY)?;
-            remove_ended()?;
-            if self.regions.is_empty() {
-                return fs::remove_file(&path).or_else(|e| if is_absent(&e) { Ok(()) } else { Err(e) });
-            }
-            let unfinished = path.with_extension("new");
-            fs::write(&unfinished, serde_json::to_vec(self)?)?;
-            fs::rename(unfinished, &path)
+        let unwritable = |source| RecordError {
+            doing: "cannot write",
+            path: path.clone(),
+            source,
+            step: "; `give-back --all` still works",
         };
-        write().map_err(|source| {
-            let step = "; `give-back --all` still works";
-            RecordError { doing: "cannot write", path: path.clone(), source, step }
-        })
+        let _lock = lock().map_err(unwritable)?;
+        let mut record = read(&path).map_err(|source| unreadable(path.clone(), source))?;
+        let changed = change(&mut record.regions);
+        remove_ended().and_then(|()| record.write(&path)).map_err(unwritable)?;
+        Ok(changed)
     }
+
+    fn write(mut self, path: &Path) -> io::Result<()> {
+        if self.regions.is_empty() {
+            return absent_is_well(fs::remove_file(path));
+        }
+        self.version = 1;
+        let unfinished = path.with_extension("new");
+        fs::write(&unfinished, serde_json::to_vec(&self)?)?;
+        fs::rename(unfinished, path)
+    }
+}
+
+fn read(path: &Path) -> io::Result<Record> {
+    match fs::metadata(path) {
+        Err(error) if is_absent(&error) => Ok(Record::default()),
+        Err(error) => Err(error),
+        Ok(file) if file.len() > LARGEST_FILE => Err(io::Error::other("larger than hugepilot writes")),
+        Ok(_) => Ok(serde_json::from_slice(&fs::read(path)?)?),
+    }
+}
+
+fn unreadable(path: PathBuf, source: io::Error) -> RecordError {
+    RecordError { doing: "cannot read", path, source, step: "; delete it, and use `give-back --all`" }
+}
+
+/// Held by whoever changes a record, and only as long as that takes.
+fn lock() -> io::Result<File> {
+    fs::create_dir_all(DIRECTORY)?;
+    let directory = File::open(DIRECTORY)?;
+    flock(&directory, FlockOperation::LockExclusive)?;
+    Ok(directory)
 }
 
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
+}
+
+fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if is_absent(&error) { Ok(()) } else { Err(error) })
 }
 
 /// Pid and start time together name a process for good.
@@ -90,9 +110,7 @@ fn remove_ended() -> io::Result<()> {
         let name = entry?.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix("promoted-")?.split('-').next()?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
-            // Another hugepilot may be tidying up too.
-            fs::remove_file(PathBuf::from(DIRECTORY).join(name))
-                .or_else(|e| if is_absent(&e) { Ok(()) } else { Err(e) })?;
+            absent_is_well(fs::remove_file(PathBuf::from(DIRECTORY).join(name)))?;
         }
     }
     Ok(())

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::act::Pace;
-use crate::decide::Limits;
-use crate::observe::Options;
-use crate::units::{Bytes, Nanos, SizeOrShare};
+use crate::decide::{Allowance, Limits};
+use crate::observe::{Choice, Options};
+use crate::units::{Nanos, SizeOrShare};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +25,14 @@ const HEAT_EXAMPLES: &str = "\
 Examples:
   hugepilot heat 4242                  watch for one second
   hugepilot heat $(pgrep -o memcached) --window 10s
+  hugepilot heat 4242 --live           in the terminal, anew every second
+  hugepilot heat 4242 --for 1m --html heat.html
   hugepilot heat 4242 --json | jq '.regions | max_by(.walks_per_second)'";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  hugepilot explain 4242
+  hugepilot explain 4242 --json | jq '.mappings[0].not_huge_bytes'";
 
 const PROMOTE_EXAMPLES: &str = "\
 Examples:
@@ -46,6 +53,19 @@ Examples:
   hugepilot run --summary-json summary.json -- ./simulation input.dat
 
 Signals and the exit status are passed through.";
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  hugepilot record -o cache.hugepilot 4242               until Ctrl-C, or until the process ends
+  hugepilot record -o day.hugepilot 4242 --for 8h --every 30s
+
+Look at a recording with `hugepilot replay`, or with zcat and jq.";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  hugepilot replay cache.hugepilot                       the last observation
+  hugepilot replay cache.hugepilot --html cache.html     all of them, over time, for a browser
+  hugepilot replay cache.hugepilot --plan --max-growth 0 what would be promoted, and why";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -68,6 +88,9 @@ pub enum Command {
     /// Show where a process walks page tables; change nothing
     #[command(after_help = HEAT_EXAMPLES)]
     Heat(HeatArgs),
+    /// Say which memory is on huge pages, why the rest is not, and whether that matters
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// Observe a process once and put the memory that pays on huge pages
     #[command(after_help = PROMOTE_EXAMPLES)]
     Promote(PromoteArgs),
@@ -77,6 +100,12 @@ pub enum Command {
     /// Start a program and pilot it while it runs
     #[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...")]
     Run(RunArgs),
+    /// Keep observations of a process in a file
+    #[command(after_help = RECORD_EXAMPLES)]
+    Record(RecordArgs),
+    /// Look at a recording, and decide on it anew
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
     /// Check what this machine offers, and say how to mend what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -91,7 +120,30 @@ pub struct HeatArgs {
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
+    /// Show it in the terminal, anew after each window, until q is pressed
+    #[arg(long, conflicts_with_all = ["json", "length", "html", "png"])]
+    pub live: bool,
+    /// Go on observing for so long, up to 10m, as often as costs the program at most 1 %; shows the last, pictures show all
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_short_length)]
+    pub length: Option<Nanos>,
+    /// What to draw.
+    #[command(flatten)]
+    pub pictures: PictureOptions,
     /// Print JSON with every region
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `hugepilot explain`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct ExplainArgs {
+    /// Process to explain
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub pid: u32,
+    /// How to watch it.
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// Print JSON with every mapping
     #[arg(long)]
     pub json: bool,
 }
@@ -153,6 +205,60 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
+/// `hugepilot record`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct RecordArgs {
+    /// Process to watch
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub pid: u32,
+    /// File to write; it must not be there yet
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// How long to record [default: until Ctrl-C, or until the process ends]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
+    pub length: Option<Nanos>,
+    /// From the beginning of one observation to the next [default: 1s, or longer where that would cost the program more than 1 %]
+    #[arg(long, value_name = "TIME", value_parser = parse_length)]
+    pub every: Option<Nanos>,
+    /// How to watch it.
+    #[command(flatten)]
+    pub watch: WatchOptions,
+}
+
+/// `hugepilot replay`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct ReplayArgs {
+    /// Recording to look at
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Which observation to show, counted from 1 [default: the last]
+    #[arg(long, value_name = "NUMBER")]
+    pub observation: Option<usize>,
+    /// Show what would be promoted, with a reason for each region, in place of the heat
+    #[arg(long)]
+    pub plan: bool,
+    /// What may be spent.
+    #[command(flatten)]
+    pub spend: SpendOptions,
+    /// What to draw.
+    #[command(flatten)]
+    pub pictures: PictureOptions,
+    /// Print JSON with every region
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Pictures of heat over time.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct PictureOptions {
+    /// Draw addresses over time as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Draw addresses over time as a PNG picture
+    #[arg(long, value_name = "FILE")]
+    pub png: Option<PathBuf>,
+}
+
 /// `hugepilot doctor`
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct DoctorArgs {
@@ -164,7 +270,10 @@ pub struct DoctorArgs {
 /// How a process is watched.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct WatchOptions {
-    /// How long to watch, 10ms to 1h
+    /// Who watches: auto takes the best that this machine allows; page-walk counts page walks, damon-vaddr samples them
+    #[arg(long, value_name = "TRACKER", default_value_t)]
+    pub tracker: Choice,
+    /// How long to watch, 100ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_window)]
     pub window: Nanos,
     /// Accept stalls of the program above 50 ms while watching, for exact page walks above 3 GiB
@@ -178,9 +287,9 @@ pub struct SpendOptions {
     /// Memory growth allowed: a size, or a share of resident memory
     #[arg(long, value_name = "SIZE", default_value_t = Limits::MAX_GROWTH)]
     pub max_growth: SizeOrShare,
-    /// Most memory on huge pages, what is huge already included [default: no limit]
+    /// Most memory on huge pages, what is huge already included: a size, or a share of resident memory [default: no limit]
     #[arg(long, value_name = "SIZE")]
-    pub max_huge: Option<Bytes>,
+    pub max_huge: Option<SizeOrShare>,
     /// Also promote memory that is shared by fork, merged by KSM or lazily freed; it grows memory
     #[arg(long)]
     pub include_shared: bool,
@@ -212,24 +321,34 @@ impl PaceOptions {
 }
 
 impl SpendOptions {
-    /// The limits that these options mean for a process with this much resident memory.
-    pub fn limits(&self, rss: Bytes) -> Limits {
-        Limits { include_shared: self.include_shared, ..Limits::for_process(rss, self.max_growth, self.max_huge) }
+    /// What these options allow.
+    pub fn allowance(&self) -> Allowance {
+        Allowance { max_growth: self.max_growth, max_huge: self.max_huge, include_shared: self.include_shared }
     }
 }
 
-/// The shortest window: below it there is no time for the reads.
-const MIN_WINDOW: Nanos = Nanos(10_000_000);
+/// The shortest window: page walks are counted 100 ms after clearing.
+const MIN_WINDOW: Nanos = Nanos(100_000_000);
 /// The longest window: nothing new is seen after the first reads, so more is a slip of the pen.
 const MAX_WINDOW: Nanos = Nanos(3_600_000_000_000);
 
 fn parse_window(text: &str) -> Result<Nanos, String> {
-    let window = parse_time(text)
-        .ok_or_else(|| format!("'{text}' is not a time: write a number with ms, s, m or h, such as 500ms"))?;
-    if (MIN_WINDOW..=MAX_WINDOW).contains(&window) {
-        Ok(window)
-    } else {
-        Err(format!("'{text}' is out of range: write a time from 10ms to 1h"))
+    parse_within(text, MIN_WINDOW..=MAX_WINDOW, "from 100ms to 1h")
+}
+
+fn parse_short_length(text: &str) -> Result<Nanos, String> {
+    parse_within(text, MIN_WINDOW..=Nanos(600_000_000_000), "from 100ms to 10m; `hugepilot record` goes on for longer")
+}
+
+fn parse_length(text: &str) -> Result<Nanos, String> {
+    parse_within(text, MIN_WINDOW..=Nanos(30 * 24 * MAX_WINDOW.0), "from 100ms to 720h")
+}
+
+fn parse_within(text: &str, allowed: std::ops::RangeInclusive<Nanos>, range: &str) -> Result<Nanos, String> {
+    match parse_time(text) {
+        None => Err(format!("'{text}' is not a time: write a number with ms, s, m or h, such as 500ms")),
+        Some(time) if allowed.contains(&time) => Ok(time),
+        Some(_) => Err(format!("'{text}' is out of range: write a time {range}")),
     }
 }
 
@@ -258,6 +377,7 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Bytes;
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
@@ -272,12 +392,12 @@ mod tests {
     #[test]
     fn times_are_read_and_bounded() {
         for (text, nanos) in
-            [("10ms", 10_000_000), ("500ms", 500_000_000), ("1s", 1_000_000_000), ("1.5s", 1_500_000_000)]
+            [("100ms", 100_000_000), ("500ms", 500_000_000), ("1s", 1_000_000_000), ("1.5s", 1_500_000_000)]
         {
             assert_eq!(parse_window(text), Ok(Nanos(nanos)), "{text}");
         }
         assert_eq!((parse_window("2m"), parse_window("1h")), (Ok(Nanos(120_000_000_000)), Ok(MAX_WINDOW)));
-        for text in ["9ms", "61m", "0s", "99999999999999999999h"] {
+        for text in ["99ms", "61m", "0s", "99999999999999999999h"] {
             assert!(parse_window(text).unwrap_err().starts_with(&format!("'{text}' is out of range")), "{text}");
         }
         for text in ["", "1", "s", "1 s", "-1s", "1.2.3s", "1us", "1e3s", "infs"] {
@@ -297,8 +417,7 @@ mod tests {
     fn defaults_are_those_of_the_limits() {
         let Ok(Command::Promote(args)) = parse("hugepilot promote 7") else { panic!("not a promotion") };
         assert_eq!((args.pid, args.watch.window), (7, Nanos(1_000_000_000)));
-        let default = Limits::for_process(Bytes(1000), Limits::MAX_GROWTH, None);
-        assert_eq!(args.spend.limits(Bytes(1000)), default);
+        assert_eq!(args.spend.allowance(), Allowance::default());
         let flags = [args.dry_run, args.json, args.watch.allow_stall, args.pace.fast, args.pace.gentle];
         assert_eq!(flags, [false; 5]);
     }
@@ -308,12 +427,12 @@ mod tests {
         let line = "hugepilot promote 7 --dry-run --json --window 2m --allow-stall --max-growth 5% --max-huge 2G \
                     --include-shared --gentle";
         let Ok(Command::Promote(args)) = parse(line) else { panic!("not a promotion") };
-        assert_eq!(args.watch, WatchOptions { window: Nanos(120_000_000_000), allow_stall: true });
-        let limits = args.spend.limits(Bytes(1000));
         assert_eq!(
-            (limits.max_growth, limits.max_huge, limits.include_shared),
-            (Bytes(50), Some(Bytes(2 << 30)), true)
+            args.watch,
+            WatchOptions { tracker: Choice::Auto, window: Nanos(120_000_000_000), allow_stall: true }
         );
+        let (max_growth, max_huge) = (SizeOrShare::Share(0.05), Some(SizeOrShare::Size(Bytes(2 << 30))));
+        assert_eq!(args.spend.allowance(), Allowance { max_growth, max_huge, include_shared: true });
         assert_eq!([args.dry_run, args.json, args.pace.gentle, args.pace.fast], [true, true, true, false]);
         let Ok(Command::GiveBack(args)) = parse("hugepilot give-back 7 --all --json") else {
             panic!("not giving back")

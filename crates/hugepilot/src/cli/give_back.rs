@@ -12,7 +12,7 @@ use crate::observe::heat::Obstacle;
 use crate::observe::{Heat, PageWalk, Tracker};
 use crate::pilot::page_tables;
 use crate::report::{GiveBackReport, Snapshot, json, text};
-use crate::stop::Stop;
+use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
 use crate::units::Address;
 
@@ -20,10 +20,10 @@ pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
     require::capabilities(require::OBSERVE)?;
     require::capabilities(require::ACT)?;
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = PageWalk::new()?;
     let heat = tracker.survey(&target)?;
-    let mut record = Record::read(&target)?;
+    let record = Record::read(&target)?;
     let regions = wanted(&heat, &record, args.all);
     if regions.is_empty() && !args.all {
         bail!(
@@ -42,8 +42,7 @@ pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
         // What is huge still, the kernel did not split, whatever it answered; it can be tried again.
         let huge: BTreeSet<Address> =
             after.regions.iter().filter(|region| region.huge).map(|each| each.start).collect();
-        record.regions.retain(|region| huge.contains(region));
-        record.write(&target)?;
+        Record::update(&target, |regions| regions.retain(|region| huge.contains(region)))?;
     }
     let after = after.map(|heat| snapshot(&heat, &target));
     let report =

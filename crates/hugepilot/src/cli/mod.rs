@@ -4,9 +4,13 @@
 
 pub mod args;
 mod doctor;
+mod explain;
 mod give_back;
 mod heat;
+mod live;
 mod promote;
+mod record;
+mod replay;
 mod require;
 mod run;
 mod terminal;
@@ -19,9 +23,12 @@ use args::{Cli, Command};
 pub fn run(cli: Cli) -> ExitCode {
     let done = match &cli.command {
         Command::Heat(args) => heat::heat(args),
+        Command::Explain(args) => explain::explain(args),
         Command::Promote(args) => promote::promote(args),
         Command::GiveBack(args) => give_back::give_back(args),
         Command::Run(args) => run::run(args),
+        Command::Record(args) => record::record(args),
+        Command::Replay(args) => replay::replay(args),
         Command::Doctor(args) => doctor::doctor(args),
     };
     done.unwrap_or_else(|error| {

@@ -7,37 +7,37 @@ use anyhow::bail;
 
 use super::args::PromoteArgs;
 use super::{require, terminal};
-use crate::act::{Outcome, Pace};
+use crate::act::{Outcome, Pace, Pacer};
 use crate::calibrate;
-use crate::decide::{Plan, WalkCost, expected_gain};
-use crate::observe::{ObserveError, PageWalk};
+use crate::decide::{Spent, expected_gain};
+use crate::observe::{self, ObserveError};
 use crate::pilot::{Pilot, Round};
 use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
-use crate::stop::Stop;
+use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
-use crate::units::{Address, Bytes, Nanos};
+use crate::units::{Bytes, Nanos};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let target = Target::open(args.pid)?;
     require::capabilities(require::OBSERVE)?;
     require::capabilities(require::ACT)?;
-    require::huge_pages_enabled(&target)?;
-    let mut tracker = PageWalk::new()?;
+    target.ensure_huge_pages_enabled()?;
+    let mut tracker = observe::open(args.watch.tracker)?;
     let mut pilot = Pilot {
-        tracker: &mut tracker,
+        tracker: &mut *tracker,
         watch: args.watch.options(),
-        limits: &|rss| args.spend.limits(rss),
-        pace: args.pace.pace(),
-        stop: Stop::on_signals()?,
+        allowance: args.spend.allowance(),
+        pacer: Pacer::new(args.pace.pace()),
+        stop: Stop::on_signals(SecondSignal::Ends)?,
     };
-    let round = pilot.look(&target, Bytes(0))?;
+    let round = pilot.look(&target, &Spent::default())?;
     if args.dry_run {
         return show_plan(&round, args.json);
     }
     terminal::ensure_read()?;
-    let outcome = act(&pilot, &target, &round.plan, args.json)?;
-    let after = look_again(&mut pilot, &target, &outcome, round.before)?;
+    let outcome = act(&mut pilot, &target, &round, args.json)?;
+    let after = look_again(&mut pilot, &target, &outcome, &round)?;
     let report = PromoteReport {
         plan: &round.plan,
         outcome: &outcome,
@@ -50,10 +50,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
-    let cost = calibrate::walk_cost().unwrap_or_else(|error| {
-        tracing::warn!("the cost of a page walk could not be measured ({error}); using what other machines showed");
-        WalkCost::UNCALIBRATED
-    });
+    let (cost, _) = calibrate::walk_cost_or_usual();
     let gain = expected_gain(&round.plan, cost, round.heat.busy_cpus);
     let report = PlanReport { plan: &round.plan, gain, expectation: None };
     terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })?;
@@ -61,22 +58,22 @@ fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// Promotes the regions, and says after the first one what all of them will take.
-fn act(pilot: &Pilot<'_>, target: &Target, plan: &Plan, quiet: bool) -> anyhow::Result<Outcome> {
-    let regions: Vec<Address> = plan.promotions().map(|decision| decision.start).collect();
-    let progress = terminal::Progress::over(regions.len());
+fn act(pilot: &mut Pilot<'_>, target: &Target, round: &Round, quiet: bool) -> anyhow::Result<Outcome> {
+    let regions = round.plan.promotions().count();
+    let progress = terminal::Progress::over(regions);
+    let (pace, stop) = (pilot.pacer.pace(), pilot.stop.clone());
     let (mut said_once, mut said) = (false, Ok(()));
-    // One run of actions, so that the gentle pace rests after the first region too.
-    let outcome = pilot.act(target, &regions, |outcome| {
+    let outcome = pilot.act(target, round, |outcome| {
         if outcome.applied == 1 && !said_once && !quiet {
             said_once = true;
-            let expected = expect(outcome, regions.len() as u64, plan.growth(), pilot.pace);
+            let expected = expect(outcome, regions as u64, round.plan.growth(), pace);
             said = terminal::print(&text::expectation(&expected));
             if said.is_err() {
-                pilot.stop.request();
+                stop.request();
             }
         }
         progress.show(outcome);
-    });
+    })?;
     said.map(|()| outcome)
 }
 
@@ -91,14 +88,14 @@ fn look_again(
     pilot: &mut Pilot<'_>,
     target: &Target,
     outcome: &Outcome,
-    before: Snapshot,
+    round: &Round,
 ) -> anyhow::Result<Option<Snapshot>> {
     if outcome.tried == 0 {
-        return Ok(Some(before));
+        return Ok(Some(round.before));
     }
-    match pilot.look_again(target) {
+    match pilot.look_again(target, round) {
         Ok(snapshot) => Ok(Some(snapshot)),
-        Err(ObserveError::Stopped) => Ok(None),
+        Err(ObserveError::Stopped(_)) => Ok(None),
         Err(_) if target.handle().has_exited() => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -5,7 +5,6 @@ use anyhow::bail;
 use crate::kernel::Root;
 use crate::kernel::capability::Capability;
 use crate::kernel::process::Status;
-use crate::target::Target;
 
 /// What observing takes.
 pub(super) const OBSERVE: &[Capability] =
@@ -22,20 +21,6 @@ pub(super) fn capabilities(needed: &[Capability]) -> anyhow::Result<()> {
             "missing {}: run as root (sudo hugepilot ..), or give the capabilities with systemd's AmbientCapabilities= or \
              `setpriv --ambient-caps`; nothing was changed",
             missing.join(", ")
-        );
-    }
-    Ok(())
-}
-
-/// Errors if the target has switched huge pages off for itself.
-pub(super) fn huge_pages_enabled(target: &Target) -> anyhow::Result<()> {
-    if target.huge_pages_enabled == Some(false) {
-        bail!(
-            "process {} ({}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). Redis does \
-             this to itself where transparent_hugepage/enabled is `always`: set `disable-thp no` in redis.conf (or the setting to \
-             `madvise`) and restart it. Nothing was changed",
-            target.pid(),
-            target.name
         );
     }
     Ok(())

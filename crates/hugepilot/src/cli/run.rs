@@ -11,16 +11,17 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use hugepilot_os::PidFd;
+use hugepilot_os::process::is_ignored;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
 use super::args::RunArgs;
 use super::require;
-use crate::observe::PageWalk;
+use crate::act::Pacer;
+use crate::observe;
 use crate::pilot::Pilot;
 use crate::pilot::watch::{Family, Flight};
 use crate::report::{RunReport, json, text};
@@ -28,26 +29,26 @@ use crate::stop::Stop;
 use crate::units::Nanos;
 
 /// Signals that are meant for the program.
-const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     require::capabilities(require::OBSERVE)?;
     require::capabilities(require::ACT)?;
-    let mut tracker = PageWalk::new()?;
+    let mut tracker = observe::open(args.watch.tracker)?;
     let summary = args.summary_json.as_ref().map(|path| create(path)).transpose()?;
     let stop = Stop::default();
     // Before the program starts, so that no signal is lost between.
-    let signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).context("cannot take signals")?;
+    let signals = SignalsInfo::<WithOrigin>::new(taken()).context("cannot take signals")?;
     let started = Instant::now();
-    let child = start(args)?;
+    let (child, handle) = start(args)?;
     let pid = child.id();
-    pass_signals_on(signals, PidFd::open(pid)?);
+    pass_signals_on(signals, handle);
     let waiting = wait_in_background(child, stop.clone());
     let mut pilot = Pilot {
-        tracker: &mut tracker,
+        tracker: &mut *tracker,
         watch: args.watch.options(),
-        limits: &|rss| args.spend.limits(rss),
-        pace: args.pace.pace(),
+        allowance: args.spend.allowance(),
+        pacer: Pacer::new(args.pace.pace()),
         stop,
     };
     let flight = Family::of(pid).fly(&mut pilot);
@@ -64,7 +65,24 @@ fn create(path: &std::path::Path) -> anyhow::Result<File> {
         .with_context(|| format!("cannot write the summary to {}; the program was not started", path.display()))
 }
 
-fn start(args: &RunArgs) -> anyhow::Result<Child> {
+/// The signals to pass on. What whoever started us ignores (nohup: SIGHUP) stays ignored, for us and for the program.
+fn taken() -> impl Iterator<Item = i32> {
+    PASSED_ON.into_iter().filter(|&signal| !is_ignored(signal)).map(Signal::as_raw)
+}
+
+fn start(args: &RunArgs) -> anyhow::Result<(Child, PidFd)> {
+    let mut child = spawn(args)?;
+    match PidFd::open(child.id()) {
+        Ok(handle) => Ok((child, handle)),
+        Err(error) => {
+            // Nobody else would: without a handle neither signals nor the exit status could be passed on.
+            child.kill().and_then(|()| child.wait()).context("cannot end the program")?;
+            bail!("cannot hold the program, so it was ended again: {error}; raise the limit on open files (ulimit -n)")
+        }
+    }
+}
+
+fn spawn(args: &RunArgs) -> anyhow::Result<Child> {
     let (program, arguments) = args.command.split_first().context("no program was given")?;
     let shown = program.to_string_lossy();
     match Command::new(program).args(arguments).spawn() {
@@ -115,10 +133,13 @@ fn report(
         exit_status: status.code(),
         signal: status.signal(),
         rounds: flight.rounds,
+        processes: flight.processes,
         outcome: &flight.outcome,
         growth: flight.growth,
         before: flight.before(),
         after: flight.after(),
+        left_alone: &flight.left_alone,
+        too_small: flight.too_small,
         pilot: own_cpu_time(),
         elapsed,
     };

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::act::Outcome;
 use crate::report::heatmap::Canvas;
+use crate::units::Bytes;
 
 /// Width where there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 100;
@@ -43,6 +44,28 @@ pub(super) fn ensure_read() -> anyhow::Result<()> {
         bail!("standard output is closed, so the report could not be read; nothing was changed");
     }
     Ok(())
+}
+
+/// A line on standard error that counts observations; shows nothing where that is no terminal.
+pub(super) struct Counting(ProgressBar);
+
+impl Counting {
+    pub(super) fn begin() -> Self {
+        let bar = ProgressBar::new_spinner();
+        bar.set_message("the first observation is under way; Ctrl-C ends the recording");
+        Self(bar)
+    }
+
+    pub(super) fn show(&self, observations: u64, size: Bytes) {
+        self.0.set_message(format!("{observations} observations, {size}; Ctrl-C ends the recording"));
+        self.0.tick();
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 /// A progress bar over regions on standard error; shows nothing where that is no terminal.

@@ -61,7 +61,7 @@ fn reason_to_keep(region: &Region, limits: &Limits, lives_in_tlb: bool) -> Optio
     } else if region.huge {
         Some(Reason::AlreadyHuge)
     } else if region.walks_per_second.is_nan() || region.walks_per_second <= 0.0 {
-        Some(Reason::NotWalked)
+        Some(if region.unobserved > 0 { Reason::NotObserved } else { Reason::NotWalked })
     } else if !limits.pays(region.walks_per_second) {
         Some(Reason::TooCold)
     } else if lives_in_tlb {
@@ -155,6 +155,7 @@ impl Budget {
 mod tests {
     use super::*;
     use crate::decide::samples::{at, heat_of, huge, region};
+    use crate::decide::{Allowance, Spent};
     use crate::observe::heat::{Growth, Obstacle};
     use crate::units::Address;
     use proptest::prelude::*;
@@ -166,7 +167,7 @@ mod tests {
             coverage: 1.0,
             min_walk_share: 0.0,
             tlb_entries: 0,
-            ..Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None)
+            ..Allowance::default().limits(Bytes(0), &Spent::default())
         }
     }
 
@@ -183,11 +184,12 @@ mod tests {
     fn regions_that_cannot_move_are_kept() {
         let stack = Region { obstacle: Some(Obstacle::Stack), ..region(0, 1e6, 0) };
         let hugetlb = Region { obstacle: Some(Obstacle::Hugetlb), ..huge(2, 1e6) };
-        let plan = decide(&heat_of(vec![stack, huge(1, 1e6), hugetlb, region(3, 0.0, 0)]), &generous());
+        let locked = Region { unobserved: 512, ..region(4, 0.0, 0) };
+        let plan = decide(&heat_of(vec![stack, huge(1, 1e6), hugetlb, region(3, 0.0, 0), locked]), &generous());
         assert_eq!(reason(&plan, 0), Reason::Obstacle(Obstacle::Stack));
         assert_eq!(reason(&plan, 1), Reason::AlreadyHuge);
         assert_eq!(reason(&plan, 2), Reason::Obstacle(Obstacle::Hugetlb));
-        assert_eq!(reason(&plan, 3), Reason::NotWalked);
+        assert_eq!((reason(&plan, 3), reason(&plan, 4)), (Reason::NotWalked, Reason::NotObserved));
         assert_eq!(plan.promotions().count(), 0);
     }
 

@@ -45,7 +45,7 @@ pub fn expected_gain(plan: &Plan, cost: WalkCost, busy_cpus: Option<f64>) -> Opt
     };
     let low = match plan.meaning {
         Meaning::Walked => percent(cost.low),
-        Meaning::Accessed => 0.0,
+        Meaning::Accessed | Meaning::Sampled | Meaning::Written => 0.0,
     };
     Some(GainPercent { low, high: percent(cost.high) })
 }
@@ -54,13 +54,13 @@ pub fn expected_gain(plan: &Plan, cost: WalkCost, busy_cpus: Option<f64>) -> Opt
 mod tests {
     use super::*;
     use crate::decide::samples::{heat_of, region};
-    use crate::decide::{Limits, decide};
+    use crate::decide::{Allowance, Limits, Spent, decide};
     use crate::units::Bytes;
 
     /// A plan that saves this many page walks a second.
     fn saving(walks_per_second: f64) -> Plan {
         let heat = heat_of(vec![region(0, walks_per_second, 0)]);
-        decide(&heat, &Limits { tlb_entries: 0, ..Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None) })
+        decide(&heat, &Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) })
     }
 
     const COST: WalkCost = WalkCost { low: Nanos(20), high: Nanos(100) };

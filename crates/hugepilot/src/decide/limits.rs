@@ -1,6 +1,58 @@
 //! What a plan may spend, and what must pay; with the defaults and where each comes from.
+//!
+//! Owns: [`Allowance`] (what the user allows), [`Spent`] (what is used of it) and the [`Limits`] that follow for one process.
+//! Never touches: the system.
 
 use crate::units::{Bytes, Nanos, SizeOrShare};
+
+/// What the user allows. A share is of the resident memory of each process; a size holds for all processes together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Allowance {
+    /// Memory growth.
+    pub max_growth: SizeOrShare,
+    /// Memory on huge pages, what is huge already included; None for no limit.
+    pub max_huge: Option<SizeOrShare>,
+    /// Promote regions that hold pages shared by fork, merged by KSM or lazily freed as well.
+    pub include_shared: bool,
+}
+
+/// What is used of an allowance before a plan is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Growth that earlier plans took in the same process.
+    pub growth: Bytes,
+    /// Growth that plans took in other processes under the same allowance.
+    pub growth_elsewhere: Bytes,
+    /// Memory on huge pages in other processes under the same allowance.
+    pub huge_elsewhere: Bytes,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { max_growth: Limits::MAX_GROWTH, max_huge: None, include_shared: false }
+    }
+}
+
+impl Allowance {
+    /// The limits for a process with this much resident memory.
+    pub fn limits(&self, rss: Bytes, spent: &Spent) -> Limits {
+        let left = |allowed: SizeOrShare, elsewhere: Bytes| match allowed {
+            SizeOrShare::Size(size) => size - elsewhere,
+            SizeOrShare::Share(_) => allowed.of(rss),
+        };
+        Limits {
+            max_growth: left(self.max_growth, spent.growth_elsewhere) - spent.growth,
+            max_huge: self.max_huge.map(|max| left(max, spent.huge_elsewhere)),
+            coverage: Limits::COVERAGE,
+            walk_cost: Limits::WALK_COST,
+            collapse_cost: Limits::COLLAPSE_COST,
+            payback: Limits::PAYBACK,
+            min_walk_share: Limits::MIN_WALK_SHARE,
+            tlb_entries: Limits::TLB_ENTRIES,
+            include_shared: self.include_shared,
+        }
+    }
+}
 
 /// What a plan may spend, and what must pay.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,21 +97,6 @@ impl Limits {
     /// clearing itself, and huge pages don't avoid that.
     pub const TLB_ENTRIES: u64 = 1024;
 
-    /// The default limits for a process with this much resident memory.
-    pub fn for_process(rss: Bytes, max_growth: SizeOrShare, max_huge: Option<Bytes>) -> Self {
-        Self {
-            max_growth: max_growth.of(rss),
-            max_huge,
-            coverage: Self::COVERAGE,
-            walk_cost: Self::WALK_COST,
-            collapse_cost: Self::COLLAPSE_COST,
-            payback: Self::PAYBACK,
-            min_walk_share: Self::MIN_WALK_SHARE,
-            tlb_entries: Self::TLB_ENTRIES,
-            include_shared: false,
-        }
-    }
-
     /// Whether saving this many page walks a second earns the cost of moving a region back in time.
     pub(super) fn pays(&self, walks_per_second: f64) -> bool {
         walks_per_second * self.walk_cost.0 as f64 * self.payback.seconds() >= self.collapse_cost.0 as f64
@@ -70,17 +107,39 @@ impl Limits {
 mod tests {
     use super::*;
 
+    const RSS: Bytes = Bytes(1 << 30);
+
     #[test]
-    fn a_share_of_growth_is_taken_of_resident_memory() {
-        let limits = Limits::for_process(Bytes(1 << 30), Limits::MAX_GROWTH, None);
-        assert_eq!(limits.max_growth, Bytes(10737418));
-        let fixed = Limits::for_process(Bytes(1 << 30), SizeOrShare::Size(Bytes(5)), Some(Bytes(7)));
-        assert_eq!((fixed.max_growth, fixed.max_huge), (Bytes(5), Some(Bytes(7))));
+    fn a_share_is_taken_of_the_processs_own_memory() {
+        let allowance = Allowance { max_huge: Some(SizeOrShare::Share(0.5)), ..Allowance::default() };
+        let limits = allowance.limits(RSS, &Spent::default());
+        assert_eq!((limits.max_growth, limits.max_huge), (Bytes(10737418), Some(Bytes(1 << 29))));
+        let elsewhere = Spent { growth: Bytes(18), growth_elsewhere: RSS, huge_elsewhere: RSS };
+        let limits = allowance.limits(RSS, &elsewhere);
+        assert_eq!((limits.max_growth, limits.max_huge), (Bytes(10737400), Some(Bytes(1 << 29))));
+    }
+
+    #[test]
+    fn a_size_holds_for_all_processes_together() {
+        let (max_growth, max_huge) = (SizeOrShare::Size(Bytes(50)), Some(SizeOrShare::Size(Bytes(70))));
+        let allowance = Allowance { max_growth, max_huge, ..Allowance::default() };
+        let limits = |growth, growth_elsewhere, huge_elsewhere| {
+            let spent = Spent {
+                growth: Bytes(growth),
+                growth_elsewhere: Bytes(growth_elsewhere),
+                huge_elsewhere: Bytes(huge_elsewhere),
+            };
+            let limits = allowance.limits(RSS, &spent);
+            (limits.max_growth.0, limits.max_huge.expect("a limit").0)
+        };
+        assert_eq!(limits(0, 0, 0), (50, 70));
+        assert_eq!(limits(7, 11, 30), (32, 40));
+        assert_eq!(limits(20, 40, 80), (0, 0), "never below nothing");
     }
 
     #[test]
     fn by_default_a_region_pays_from_112_walks_a_second() {
-        let limits = Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None);
+        let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         assert!(!limits.pays(111.0));
         assert!(limits.pays(112.0));
     }

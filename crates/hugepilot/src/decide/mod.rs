@@ -12,5 +12,5 @@ pub(crate) mod samples;
 
 pub use choose::decide;
 pub use estimate::{GainPercent, WalkCost, expected_gain};
-pub use limits::Limits;
+pub use limits::{Allowance, Limits, Spent};
 pub use plan::{Decision, Plan, Reason, Verdict};

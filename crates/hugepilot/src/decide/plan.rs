@@ -55,6 +55,8 @@ pub enum Reason {
     Obstacle(Obstacle),
     /// Kept: no page of it was walked.
     NotWalked,
+    /// Kept: memory that cannot be observed in slices, locked or mapped by several processes.
+    NotObserved,
     /// Kept: too few page walks to pay for the move.
     TooCold,
     /// Kept: the TLB holds the memory that the process uses, so that it spends next to no time on page walks.

@@ -1,6 +1,6 @@
 //! Heats for tests.
 
-use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region};
+use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
 
 /// The address of the region with this number.
@@ -21,6 +21,7 @@ pub(crate) fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Re
         present,
         walked,
         walked_in_window: walked.len() as u16,
+        unobserved: 0,
         walks_per_second,
         growth: Growth { unpopulated, ..Growth::default() },
     }
@@ -37,7 +38,8 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
     let present: usize = regions.iter().map(|region| region.present.len()).sum();
     Heat {
         pid: 4242,
-        tracker: "page-walk",
+        address_space: None,
+        tracker: TrackerKind::PageWalk,
         meaning: Meaning::Walked,
         window: Nanos(1_000_000_000),
         busy_cpus: Some(1.0),
@@ -47,6 +49,7 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
             name: "[heap]".to_owned(),
             obstacle: None,
             shared: false,
+            asked_for: false,
         }],
         regions,
         cost: Cost {
@@ -55,6 +58,7 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
             read: Nanos(1_500_000),
             reads: 3,
             inspect: Nanos(0),
+            program: Nanos(20_000_000),
         },
     }
 }

@@ -20,7 +20,36 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         pagemap(facts),
         page_flags(facts),
         damon(facts),
+        tracker(facts),
     ]
+}
+
+/// Which tracker `--tracker auto` takes here, and why not the others.
+fn tracker(facts: &Facts) -> Check {
+    let name = "tracker";
+    let others = format!(
+        "damon-vaddr: {}; write-scan: sees only the process that asks for it",
+        match facts.damon_threads {
+            Ok(None) => "the kernel has no DAMON".to_owned(),
+            Ok(Some(0)) => "samples, where page-walk counts".to_owned(),
+            Ok(Some(threads)) => format!("DAMON is in use by someone else ({threads} of its threads)"),
+            Err(_) => "unknown".to_owned(),
+        }
+    );
+    match (&facts.live.bpf, &facts.clear_refs) {
+        (Ability::Yes, Ability::Yes) => {
+            Check::ok(name, "page-walk", format!("Page walks are counted, region by region. Passed over: {others}."))
+        }
+        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => Check::unknown(name, why),
+        (Ability::No(why), _) | (_, Ability::No(why)) if matches!(facts.damon_threads, Ok(Some(0))) => Check::warning(
+            name,
+            "damon-vaddr",
+            format!("Page walks are sampled, because page-walk cannot be had: {why}."),
+        ),
+        (Ability::No(why), _) | (_, Ability::No(why)) => {
+            Check::missing(name, "none", format!("No program can be observed. page-walk: {why}; {others}."))
+        }
+    }
 }
 
 fn kernel(facts: &Facts) -> Check {

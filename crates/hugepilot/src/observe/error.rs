@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::heat::TrackerKind;
 use crate::kernel::KernelError;
+use crate::stop::Stopped;
 
 /// Why a process could not be observed.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +50,16 @@ pub enum ObserveError {
     Advise { pid: u32, source: io::Error },
     #[error("cannot read {path}: {source}. It needs CAP_DAC_OVERRIDE and CAP_SYS_ADMIN; run as root", path = path.display())]
     FrameTable { path: PathBuf, source: io::Error },
+    #[error(
+        "this process's own writes cannot be watched: {source}. It needs Linux 6.7 or later, and userfaultfd not forbidden"
+    )]
+    WriteScan { source: io::Error },
+    #[error("{tracker} sees only the process that asks for it; it is there for programs that manage their own memory")]
+    OnlyItself { tracker: TrackerKind },
+    #[error(transparent)]
+    Damon(#[from] super::damon::DamonError),
     #[error("stopped by a signal; nothing was changed")]
-    Stopped,
+    Stopped(#[from] Stopped),
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }

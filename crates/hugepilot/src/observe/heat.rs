@@ -2,6 +2,11 @@
 //!
 //! Owns: the one shape in which every tracker answers. Never touches: the system, or any judgement about what to do.
 
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
 
 /// What a tracker saw of one process.
@@ -9,8 +14,11 @@ use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PA
 pub struct Heat {
     /// The process.
     pub pid: u32,
+    /// Tells the program that runs in the process from the next one: another value later means that it has called exec.
+    /// None if the tracker cannot tell.
+    pub address_space: Option<u64>,
     /// The tracker that looked.
-    pub tracker: &'static str,
+    pub tracker: TrackerKind,
     /// What a set bit means in this observation.
     pub meaning: Meaning,
     /// How long the tracker watched.
@@ -27,17 +35,45 @@ pub struct Heat {
     pub cost: Cost,
 }
 
+/// The trackers, by the names that people and JSON use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrackerKind {
+    /// Accessed bits in the page tables.
+    PageWalk,
+    /// DAMON on the process's virtual addresses.
+    DamonVaddr,
+    /// Writes that a process sees of itself.
+    WriteScan,
+}
+
+impl fmt::Display for TrackerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            TrackerKind::PageWalk => "page-walk",
+            TrackerKind::DamonVaddr => "damon-vaddr",
+            TrackerKind::WriteScan => "write-scan",
+        })
+    }
+}
+
 /// What a set bit means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Meaning {
     /// The CPU walked the page table for the page: the TLB did not hold it.
     Walked,
     /// The page was accessed; the TLB may have held it, so page walks are at most this.
     Accessed,
+    /// The page was written; pages that are only read are not seen.
+    Written,
+    /// One page of many was looked at, and the others are taken to be alike.
+    Sampled,
 }
 
 /// What looking took, summed over the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cost {
     /// Time spent clearing accessed bits.
     pub clear: Nanos,
@@ -49,10 +85,24 @@ pub struct Cost {
     pub reads: u32,
     /// Time spent asking the kernel about page frames, for growth.
     pub inspect: Nanos,
+    /// What the program itself loses, about: time that its processors take to set the bits again that were cleared.
+    pub program: Nanos,
+}
+
+impl Cost {
+    /// The share of one CPU that observing again and again may take, of ours and of the program's each.
+    pub const SHARE: f64 = 0.01;
+
+    /// How long after a look with this cost the next one may begin, so that observing keeps to [`Cost::SHARE`].
+    pub fn rest(&self) -> Duration {
+        let own = self.clear + self.read + self.inspect;
+        own.max(self.program).duration().div_f64(Self::SHARE)
+    }
 }
 
 /// One mapping of the process, a line of `/proc/PID/maps`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mapping {
     /// The addresses it covers.
     pub range: AddressRange,
@@ -62,10 +112,13 @@ pub struct Mapping {
     pub obstacle: Option<Obstacle>,
     /// Whether other processes see writes to it (shmem, memfd, MAP_SHARED).
     pub shared: bool,
+    /// Whether the program asked for huge pages (`MADV_HUGEPAGE`).
+    pub asked_for: bool,
 }
 
 /// Why a mapping, or one region of it, is never promoted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
     /// A thread's or the process's stack.
     Stack,
@@ -101,6 +154,8 @@ pub struct Region {
     pub walked: PageSet,
     /// Base pages whose bit was set at the end of the window; at least those of `walked`.
     pub walked_in_window: u16,
+    /// Base pages of which the tracker could not see whether they are used; none of them is in `walked`.
+    pub unobserved: u16,
     /// Page walks a second, from reads at most 100 ms after clearing.
     pub walks_per_second: f64,
     /// The memory that promoting would take.
@@ -108,7 +163,8 @@ pub struct Region {
 }
 
 /// Where the growth of a promotion comes from, in base pages of one region.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Growth {
     /// Not present today, so nothing backs them (swapped-out pages count here).
     pub unpopulated: u16,
@@ -145,9 +201,21 @@ impl PageSet {
     /// No page.
     pub const NONE: PageSet = PageSet([0; PAGES_PER_REGION / 64]);
 
+    /// The first pages, as many as that; all if there are fewer.
+    pub fn first(count: usize) -> PageSet {
+        let mut set = PageSet::NONE;
+        (0..count.min(PAGES_PER_REGION)).for_each(|page| set.insert(page));
+        set
+    }
+
     /// From eight words, page 0 in the lowest bit of the first.
     pub fn from_words(words: [u64; PAGES_PER_REGION / 64]) -> PageSet {
         PageSet(words)
+    }
+
+    /// The pages that are in either set.
+    pub fn or(&self, other: &PageSet) -> PageSet {
+        PageSet(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
     /// The pages that are in this set and not in the other.
@@ -204,6 +272,11 @@ impl Heat {
         Pages(self.regions.iter().map(|region| region.walked.len() as u64).sum())
     }
 
+    /// Base pages of which the tracker could not see whether they are used.
+    pub fn pages_unobserved(&self) -> Pages {
+        Pages(self.regions.iter().map(|region| u64::from(region.unobserved)).sum())
+    }
+
     /// Page walks a second of the whole process.
     pub fn walks_per_second(&self) -> f64 {
         // Not `sum`, which is -0.0 for no regions.
@@ -229,6 +302,14 @@ mod tests {
         }
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 511]);
         assert_eq!((set.len(), PageSet::ALL.len()), (4, 512));
+    }
+
+    #[test]
+    fn costly_looks_are_rare_looks() {
+        let cost = |clear, read, program| Cost { clear, read, program, ..Cost::default() };
+        let millis = Nanos(1_000_000);
+        assert_eq!(cost(Nanos(4 * millis.0), Nanos(6 * millis.0), millis).rest(), Duration::from_secs(1));
+        assert_eq!(cost(millis, millis, Nanos(37 * millis.0)).rest(), Duration::from_millis(3700));
     }
 
     #[test]

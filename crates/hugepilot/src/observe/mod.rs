@@ -3,14 +3,19 @@
 //! Owns: the [`Tracker`] trait, the trackers (one folder or file each) and [`heat`]. Never touches: memory placement; a
 //! tracker leaves the target's memory where it is.
 
+pub mod choice;
+pub mod damon;
 mod error;
 pub mod heat;
 pub mod page_walk;
+pub mod write_scan;
 
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::Nanos;
 
+pub use choice::{Choice, open};
+pub use damon::DamonVaddr;
 pub use error::ObserveError;
 pub use heat::Heat;
 pub use page_walk::PageWalk;
@@ -26,9 +31,6 @@ pub struct Options {
 
 /// One way of finding out which pages a process uses. All answer with [`Heat`].
 pub trait Tracker {
-    /// The name in reports.
-    fn name(&self) -> &'static str;
-
     /// Watches the target for one window.
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
 

@@ -1,13 +1,15 @@
 //! The loop: observe, decide, act. Every command that changes a process calls it.
 //!
-//! Owns: the order of the three, and what the target looked like before. Never touches: how each is done.
+//! Owns: the order of the three, how long a plan holds, and what the target looked like before. Never touches: how each is
+//! done.
 
 pub mod watch;
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use crate::act::{Outcome, Pace, Record, promote};
-use crate::decide::{Limits, Plan, decide};
+use crate::act::{Outcome, Pacer, Record, RecordError, promote};
+use crate::decide::{Allowance, Plan, Spent, decide};
 use crate::kernel::Root;
 use crate::kernel::process::Status;
 use crate::observe::{Heat, ObserveError, Options, Tracker};
@@ -16,16 +18,19 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, Bytes};
 
+/// How long a plan is carried out before the memory is looked at again: programs free memory, fork and call exec meanwhile.
+const FRESH: Duration = Duration::from_secs(10);
+
 /// Everything a round needs.
 pub struct Pilot<'a> {
     /// Who looks.
     pub tracker: &'a mut dyn Tracker,
     /// How to look.
     pub watch: Options,
-    /// What may be spent, given a process's resident memory.
-    pub limits: &'a dyn Fn(Bytes) -> Limits,
+    /// What may be spent.
+    pub allowance: Allowance,
     /// How fast to act.
-    pub pace: Pace,
+    pub pacer: Pacer,
     /// Ends everything early.
     pub stop: Stop,
 }
@@ -41,29 +46,107 @@ pub struct Round {
 }
 
 impl Pilot<'_> {
-    /// Observes and decides; changes nothing. `grown` is what earlier rounds took of the growth allowed.
-    pub fn look(&mut self, target: &Target, grown: Bytes) -> Result<Round, ObserveError> {
+    /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance.
+    pub fn look(&mut self, target: &Target, spent: &Spent) -> Result<Round, ObserveError> {
         let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
-        let limits = (self.limits)(heat.rss);
-        let plan = decide(&heat, &Limits { max_growth: limits.max_growth - grown, ..limits });
+        let plan = decide(&heat, &self.allowance.limits(heat.rss, spent));
         let before = Snapshot::of(&heat, page_tables(target));
         Ok(Round { heat, plan, before })
     }
 
-    /// Promotes these regions, which a plan named, and keeps them on record for `give-back`.
-    pub fn act(&self, target: &Target, regions: &[Address], progress: impl FnMut(&Outcome)) -> Outcome {
-        let outcome = promote(target.handle(), regions, self.pace, &self.stop, progress);
-        if let Err(error) = remember(target, regions, &outcome) {
-            tracing::warn!("{error}");
+    /// Carries the whole plan out. Where that takes long, looks every now and then which regions are still as they were.
+    ///
+    /// Errors: the process has called exec meanwhile, or cannot be read any more; what was done is on record.
+    pub fn act(
+        &mut self,
+        target: &Target,
+        round: &Round,
+        mut progress: impl FnMut(&Outcome),
+    ) -> Result<Outcome, ObserveError> {
+        let mut outcome = Outcome::default();
+        let mut regions: Vec<Address> = round.plan.promotions().map(|decision| decision.start).collect();
+        loop {
+            self.act_while_fresh(target, &regions, &mut outcome, &mut progress);
+            regions.drain(..regions.len() - outcome.not_reached as usize);
+            let done = regions.is_empty() || target.handle().has_exited();
+            if done || self.stop.sleep_until(self.pacer.next_step()).is_err() {
+                return Ok(outcome);
+            }
+            let now = self.tracker.survey(target)?;
+            ensure_same_program(&round.heat, &now)?;
+            let changed = changed(&round.heat, &now, &regions);
+            changed.iter().for_each(|&start| outcome.leave_changed(start));
+            regions.retain(|region| !changed.contains(region));
         }
-        outcome
     }
 
-    /// The target now; walks are told only if it is watched again.
-    pub fn look_again(&mut self, target: &Target) -> Result<Snapshot, ObserveError> {
+    /// Promotes these regions, which a fresh plan named, for as long as it is fresh; regions left over are `not_reached`. Adds to
+    /// the account.
+    pub fn act_while_fresh(
+        &mut self,
+        target: &Target,
+        regions: &[Address],
+        outcome: &mut Outcome,
+        progress: impl FnMut(&Outcome),
+    ) {
+        let until = self.pacer.next_step() + FRESH;
+        let refused_before = outcome.refused.len();
+        let added = warned(remember(target, regions));
+        promote(target.handle(), regions, &mut self.pacer, until, &self.stop, outcome, progress);
+        let refused = outcome.refused[refused_before..].iter().map(|refusal| refusal.start);
+        let reached = regions.len() - outcome.not_reached as usize;
+        let in_vain = refused.chain(regions[reached..].iter().copied()).collect();
+        warned(forget(target, &added, &in_vain));
+    }
+
+    /// The target after acting. Errors: as observing, and if the process has called exec since the round.
+    pub fn look_again(&mut self, target: &Target, round: &Round) -> Result<Snapshot, ObserveError> {
         let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
+        ensure_same_program(&round.heat, &heat)?;
         Ok(Snapshot::of(&heat, page_tables(target)))
     }
+}
+
+fn ensure_same_program(before: &Heat, now: &Heat) -> Result<(), ObserveError> {
+    match (before.address_space, now.address_space) {
+        (Some(one), Some(other)) if one != other => Err(ObserveError::Exec { pid: now.pid }),
+        _ => Ok(()),
+    }
+}
+
+/// Which of these regions are not any more what they were: unmapped, given back in part, on a huge page already, or in another
+/// kind of mapping.
+fn changed(before: &Heat, now: &Heat, regions: &[Address]) -> HashSet<Address> {
+    let find = |heat: &Heat, start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
+    let as_it_was = |start: Address| {
+        let (before, now) = (&before.regions[find(before, start)?], &now.regions[find(now, start)?]);
+        let lost = before.present.without(&now.present);
+        (now.obstacle.is_none() && !now.huge && lost.is_empty()).then_some(())
+    };
+    regions.iter().copied().filter(|&start| as_it_was(start).is_none()).collect()
+}
+
+/// Puts regions on record before they are promoted, so that `give-back` finds them even if hugepilot is killed meanwhile.
+/// Answers with those that were not on record.
+fn remember(target: &Target, regions: &[Address]) -> Result<Vec<Address>, RecordError> {
+    Record::update(target, |record| regions.iter().copied().filter(|&region| record.insert(region)).collect())
+}
+
+/// Takes off the record what was added to it in vain.
+fn forget(target: &Target, added: &[Address], in_vain: &HashSet<Address>) -> Result<(), RecordError> {
+    Record::update(target, |record| {
+        added.iter().filter(|region| in_vain.contains(region)).for_each(|region| {
+            record.remove(region);
+        })
+    })
+}
+
+/// Promoting goes on without a record; `give-back --all` needs none.
+fn warned<T: Default>(result: Result<T, RecordError>) -> T {
+    result.unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        T::default()
+    })
 }
 
 /// Memory in the target's page tables; 0 once it has ended.
@@ -71,14 +154,28 @@ pub(crate) fn page_tables(target: &Target) -> Bytes {
     Status::read(&Root::host(), target.pid()).map_or(Bytes(0), |status| status.vm_pte)
 }
 
-/// Adds the regions that were promoted to the record.
-fn remember(target: &Target, regions: &[Address], outcome: &Outcome) -> Result<(), crate::act::RecordError> {
-    if outcome.applied == 0 {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::{at, heat_of, huge, region};
+    use crate::observe::heat::{Obstacle, Region};
+
+    #[test]
+    fn only_what_is_as_it_was_is_still_promoted() {
+        let before = heat_of((0..6).map(|number| region(number, 1e3, 100)).collect());
+        let stack = Region { obstacle: Some(Obstacle::Stack), ..region(2, 0.0, 100) };
+        let now = heat_of(vec![region(0, 0.0, 100), huge(1, 0.0), stack, region(3, 0.0, 101), region(4, 0.0, 99)]);
+        let regions: Vec<Address> = (0..6).map(at).collect();
+        let mut changed: Vec<Address> = changed(&before, &now, &regions).into_iter().collect();
+        changed.sort_unstable();
+        assert_eq!(changed, [at(1), at(2), at(3), at(5)]);
     }
-    let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
-    let applied = regions.iter().take(outcome.tried as usize).filter(|region| !refused.contains(region));
-    let mut record = Record::read(target)?;
-    record.regions.extend(applied);
-    record.write(target)
+
+    #[test]
+    fn another_address_space_is_another_program() {
+        let of = |address_space| Heat { address_space, ..heat_of(Vec::new()) };
+        assert!(ensure_same_program(&of(Some(1)), &of(Some(1))).is_ok());
+        assert!(ensure_same_program(&of(None), &of(Some(1))).is_ok(), "what is unknown is not another");
+        assert!(matches!(ensure_same_program(&of(Some(1)), &of(Some(2))), Err(ObserveError::Exec { pid: 4242 })));
+    }
 }

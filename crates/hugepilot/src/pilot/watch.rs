@@ -2,15 +2,20 @@
 //!
 //! Owns: whom to look at, and when. Never touches: how a single round goes; that is [`Pilot`].
 //!
-//! Often while promoting still pays, then ever more rarely; often again when a process has grown.
+//! Often while promoting still pays, then ever more rarely; often again when a process has grown. Never so often that observing
+//! costs more than [`Cost::SHARE`].
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
+
+use anyhow::ensure;
 
 use super::{Pilot, Round};
 use crate::act::Outcome;
+use crate::decide::Spent;
 use crate::kernel::Root;
 use crate::kernel::process::{self, Status};
+use crate::observe::heat::Cost;
 use crate::report::Snapshot;
 use crate::target::Target;
 use crate::units::{Address, Bytes};
@@ -21,26 +26,46 @@ const SMALLEST: Bytes = Bytes(16 << 20);
 const SOONEST: Duration = Duration::from_secs(1);
 /// The longest from one look to the next.
 const LATEST: Duration = Duration::from_secs(60);
-/// How often resident memory is checked for growth meanwhile; one small file is read.
+/// How often resident memory is checked for growth meanwhile; one small file a process is read.
 const GLANCE: Duration = Duration::from_millis(250);
+/// How often new descendants are searched for; one small file of every process of the machine is read.
+const CENSUS: Duration = Duration::from_secs(1);
 /// Growth of resident memory by this share makes the next look due.
 const GROWN: f64 = 0.05;
 
 /// A program and its descendants.
 pub struct Family {
     pid: u32,
-    members: BTreeMap<u32, Member>,
+    /// Who lived at the last census, large or small.
+    alive: Vec<Process>,
+    next_census: Instant,
+    /// Everyone who was ever large enough, also after its end.
+    members: BTreeMap<Process, Member>,
+    /// The most memory that any process was seen with.
+    largest: Bytes,
+}
+
+/// A process, told by its start from a later one that has the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Process {
+    pid: u32,
+    start_ticks: u64,
 }
 
 /// One process of the family.
 struct Member {
     next_look: Instant,
     interval: Duration,
+    /// What the last look cost.
+    cost: Cost,
     rss: Bytes,
-    /// Growth already taken in this process, which later rounds may not spend again.
+    /// Growth already taken in this program, which later rounds may not spend again.
     growth: Bytes,
+    address_space: Option<u64>,
     first: Option<Snapshot>,
     last: Option<Snapshot>,
+    /// Why the last look at it failed.
+    left_alone: Option<String>,
 }
 
 /// What came of piloting.
@@ -48,62 +73,124 @@ struct Member {
 pub struct Flight {
     /// How often a process was observed.
     pub rounds: u32,
+    /// How many processes were observed.
+    pub processes: usize,
     /// All promotions together.
     pub outcome: Outcome,
     /// Memory growth that they took.
     pub growth: Bytes,
+    /// Why processes were not observed, each reason once.
+    pub left_alone: BTreeSet<String>,
+    /// The most memory that a process was seen with, if none was ever large enough to be observed.
+    pub too_small: Option<Bytes>,
     ends: Vec<(Option<Snapshot>, Option<Snapshot>)>,
 }
 
 impl Family {
     /// The family of this process.
     pub fn of(pid: u32) -> Self {
-        Self { pid, members: BTreeMap::new() }
+        Self { pid, alive: Vec::new(), next_census: Instant::now(), members: BTreeMap::new(), largest: Bytes(0) }
     }
 
     /// Pilots the family until stopping is requested.
     pub fn fly(mut self, pilot: &mut Pilot<'_>) -> Flight {
+        let started = Instant::now();
         let mut flight = Flight::default();
-        while !pilot.stop.requested() {
-            for pid in self.due() {
-                let member = self.members.get_mut(&pid).expect("due means known");
-                match member.round(pid, pilot, &mut flight) {
-                    Ok(()) => {}
+        loop {
+            for process in self.due() {
+                let spent = self.spent(process);
+                let member = self.members.get_mut(&process).expect("due means known");
+                match member.round(process, &spent, pilot, &mut flight) {
+                    Ok(()) => member.left_alone = None,
                     Err(_) if pilot.stop.requested() => break,
                     Err(error) => {
-                        tracing::debug!(pid, "left alone for a while: {error:#}");
+                        tracing::debug!(pid = process.pid, "left alone for a while: {error:#}");
+                        member.left_alone = process.lives().then(|| format!("{error:#}"));
                         member.wait_longer();
                     }
                 }
             }
-            pilot.stop.sleep_until(Instant::now() + GLANCE);
+            if pilot.stop.sleep_until(Instant::now() + GLANCE).is_err() {
+                break;
+            }
         }
-        flight.ends = self.members.values().map(|member| (member.first, member.last)).collect();
-        flight
+        self.land(flight, started.elapsed())
+    }
+
+    fn land(self, flight: Flight, flown: Duration) -> Flight {
+        let known_small = self.members.is_empty() && self.largest > Bytes(0) && flown >= CENSUS;
+        Flight {
+            processes: self.members.values().filter(|member| member.first.is_some()).count(),
+            left_alone: self.members.values().filter_map(|member| member.left_alone.clone()).collect(),
+            too_small: known_small.then_some(self.largest),
+            ends: self.members.values().map(|member| (member.first, member.last)).collect(),
+            ..flight
+        }
     }
 
     /// Processes that are large enough and whose look is due. Newcomers are due at once.
-    fn due(&mut self) -> Vec<u32> {
-        let root = Root::host();
-        let mut family = process::descendants(&root, self.pid).unwrap_or_default();
-        family.push(self.pid);
-        let now = Instant::now();
-        family.retain(|&pid| {
-            let rss = Status::read(&root, pid).map_or(Bytes(0), |status| status.vm_rss);
+    fn due(&mut self) -> Vec<Process> {
+        let (root, now) = (Root::host(), Instant::now());
+        if self.next_census <= now {
+            self.next_census = now + CENSUS;
+            let mut pids = process::descendants(&root, self.pid).unwrap_or_default();
+            pids.push(self.pid);
+            self.alive = pids.into_iter().filter_map(|pid| Process::of(&root, pid)).collect();
+        }
+        let mut due = Vec::new();
+        for &process in &self.alive {
+            let rss = Status::read(&root, process.pid).map_or(Bytes(0), |status| status.vm_rss);
+            self.largest = self.largest.max(rss);
             if rss < SMALLEST {
-                return false;
+                continue;
             }
-            let member = self.members.entry(pid).or_insert_with(|| Member::new(now));
+            let member = self.members.entry(process).or_insert_with(|| Member::new(now));
             member.notice_growth(rss);
-            member.next_look <= now
-        });
-        family
+            if member.next_look <= now {
+                due.push(process);
+            }
+        }
+        due
+    }
+
+    /// What the allowance has already given: to this process, and to the others that still live.
+    fn spent(&self, process: Process) -> Spent {
+        let living = |&(other, _): &(&Process, &Member)| *other != process && self.alive.contains(other);
+        let others: Vec<&Member> = self.members.iter().filter(living).map(|(_, member)| member).collect();
+        Spent {
+            growth: self.members.get(&process).map_or(Bytes(0), |member| member.growth),
+            growth_elsewhere: others.iter().map(|member| member.growth).sum(),
+            huge_elsewhere: others.iter().filter_map(|member| member.last).map(|last| last.huge).sum(),
+        }
+    }
+}
+
+impl Process {
+    fn of(root: &Root, pid: u32) -> Option<Self> {
+        process::start_time(root, pid).ok().map(|start_ticks| Self { pid, start_ticks })
+    }
+
+    /// Whether it has not ended; one that only waits for its parent has.
+    fn lives(&self) -> bool {
+        let root = Root::host();
+        Self::of(&root, self.pid) == Some(*self)
+            && Status::read(&root, self.pid).is_ok_and(|status| !status.is_zombie())
     }
 }
 
 impl Member {
     fn new(now: Instant) -> Self {
-        Self { next_look: now, interval: SOONEST, rss: Bytes(0), growth: Bytes(0), first: None, last: None }
+        Self {
+            next_look: now,
+            interval: SOONEST,
+            cost: Cost::default(),
+            rss: Bytes(0),
+            growth: Bytes(0),
+            address_space: None,
+            first: None,
+            last: None,
+            left_alone: None,
+        }
     }
 
     fn notice_growth(&mut self, rss: Bytes) {
@@ -114,36 +201,46 @@ impl Member {
 
     fn look_soon(&mut self) {
         self.interval = SOONEST;
-        self.next_look = self.next_look.min(Instant::now() + SOONEST);
+        self.next_look = self.next_look.min(Instant::now() + self.rest());
     }
 
     fn wait_longer(&mut self) {
         self.interval = (self.interval * 2).min(LATEST);
-        self.next_look = Instant::now() + self.interval;
+        self.next_look = Instant::now() + self.rest();
+    }
+
+    /// From one look to the next: the interval, or longer where a look costs much.
+    fn rest(&self) -> Duration {
+        self.interval.max(self.cost.rest())
     }
 
     /// Observes, decides and acts once, and says when to look again.
-    fn round(&mut self, pid: u32, pilot: &mut Pilot<'_>, flight: &mut Flight) -> anyhow::Result<()> {
-        let target = Target::open(pid)?;
-        let Round { heat, plan, before } = pilot.look(&target, self.growth)?;
+    fn round(
+        &mut self,
+        process: Process,
+        spent: &Spent,
+        pilot: &mut Pilot<'_>,
+        flight: &mut Flight,
+    ) -> anyhow::Result<()> {
+        let target = Target::open(process.pid)?;
+        ensure!(target.start_time == process.start_ticks, "process {} has ended", process.pid);
+        target.ensure_huge_pages_enabled()?;
+        let round = pilot.look(&target, spent)?;
         flight.rounds += 1;
-        self.rss = heat.rss;
-        self.first.get_or_insert(before);
-        self.last = Some(before);
-        let promotions: Vec<(Address, Bytes)> =
-            plan.promotions().map(|decision| (decision.start, decision.growth)).collect();
-        if promotions.is_empty() || target.huge_pages_enabled == Some(false) {
+        self.noted(&round);
+        let growth: Vec<(Address, Bytes)> =
+            round.plan.promotions().map(|decision| (decision.start, decision.growth)).collect();
+        if growth.is_empty() {
             self.wait_longer();
             return Ok(());
         }
-        let regions: Vec<Address> = promotions.iter().map(|&(start, _)| start).collect();
-        let outcome = pilot.act(&target, &regions, |_| ());
-        let tried = promotions.iter().take(outcome.tried as usize);
-        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
-        let grown = tried.filter(|(start, _)| !refused.contains(start)).map(|&(_, growth)| growth).sum::<Bytes>();
+        let regions: Vec<Address> = growth.iter().map(|&(start, _)| start).collect();
+        let mut outcome = Outcome::default();
+        pilot.act_while_fresh(&target, &regions, &mut outcome, |_| ());
+        let grown = grown(&growth, &outcome);
         self.growth += grown;
         flight.growth += grown;
-        if outcome.applied > 0 {
+        if outcome.applied > 0 || outcome.not_reached > 0 {
             self.promoted()
         } else {
             self.wait_longer()
@@ -157,10 +254,29 @@ impl Member {
         Ok(())
     }
 
+    /// Takes over what a look showed. After an exec the memory, and what was taken of the allowance for it, is another.
+    fn noted(&mut self, round: &Round) {
+        if self.address_space != round.heat.address_space {
+            self.growth = Bytes(0);
+        }
+        self.address_space = round.heat.address_space;
+        self.rss = round.heat.rss;
+        self.cost = round.heat.cost;
+        self.first.get_or_insert(round.before);
+        self.last = Some(round.before);
+    }
+
     fn promoted(&mut self) {
         self.interval = SOONEST;
-        self.next_look = Instant::now() + SOONEST;
+        self.next_look = Instant::now() + self.rest();
     }
+}
+
+/// The growth of the regions that were promoted.
+fn grown(growth: &[(Address, Bytes)], outcome: &Outcome) -> Bytes {
+    let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+    let tried = growth.iter().take(outcome.tried as usize);
+    tried.filter(|(start, _)| !refused.contains(start)).map(|&(_, growth)| growth).sum()
 }
 
 impl Flight {
@@ -181,5 +297,57 @@ fn together(one: Snapshot, other: Snapshot) -> Snapshot {
         rss: one.rss + other.rss,
         huge: one.huge + other.huge,
         page_tables: one.page_tables + other.page_tables,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(members: &[(u32, u64, u64)], alive: &[u32]) -> Family {
+        let named = |pid| Process { pid, start_ticks: 7 };
+        let member = |&(pid, growth, huge)| {
+            let last = Snapshot { walks_per_second: None, rss: Bytes(0), huge: Bytes(huge), page_tables: Bytes(0) };
+            let member = Member { growth: Bytes(growth), last: Some(last), ..Member::new(Instant::now()) };
+            (named(pid), member)
+        };
+        let members = members.iter().map(member).collect();
+        Family { alive: alive.iter().copied().map(named).collect(), members, ..Family::of(1) }
+    }
+
+    #[test]
+    fn an_allowance_is_shared_with_those_that_live() {
+        let family = family(&[(1, 10, 100), (2, 20, 200), (3, 40, 400)], &[1, 2]);
+        let spent = |pid| {
+            let spent = family.spent(Process { pid, start_ticks: 7 });
+            (spent.growth.0, spent.growth_elsewhere.0, spent.huge_elsewhere.0)
+        };
+        assert_eq!((spent(1), spent(2), spent(9)), ((10, 20, 200), (20, 10, 100), (0, 30, 300)));
+    }
+
+    #[test]
+    fn growth_is_that_of_regions_that_were_promoted() {
+        let growth: Vec<_> = (0..4).map(|number| (Address(number), Bytes(1 << number))).collect();
+        let mut outcome = Outcome { tried: 2, applied: 2, ..Outcome::default() };
+        outcome.leave_changed(Address(1));
+        assert_eq!(grown(&growth, &outcome), Bytes(0b101));
+    }
+
+    #[test]
+    fn a_family_that_stayed_small_says_how_small() {
+        let small = || Family { largest: Bytes(5), ..Family::of(1) };
+        let too_small =
+            |family: Family, seconds| family.land(Flight::default(), Duration::from_secs(seconds)).too_small;
+        assert_eq!(too_small(small(), 2), Some(Bytes(5)));
+        assert_eq!(too_small(small(), 0), None, "it hardly lived");
+        assert_eq!(too_small(family(&[(1, 0, 0)], &[1]), 2), None);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_the_next_one_with_its_id() {
+        let root = Root::host();
+        let own = Process::of(&root, std::process::id()).expect("it runs");
+        assert!(own.lives());
+        assert!(!Process { start_ticks: own.start_ticks + 1, ..own }.lives());
     }
 }

@@ -20,7 +20,7 @@ const MIN_CELLS: usize = 16;
 
 /// What one cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Shade {
+pub(super) enum Shade {
     NotWalked,
     Faint,
     Medium,
@@ -31,7 +31,7 @@ enum Shade {
 }
 
 impl Shade {
-    fn symbol(self) -> char {
+    pub(super) fn symbol(self) -> char {
         match self {
             Shade::NotWalked => '·',
             Shade::Faint => '░',
@@ -44,7 +44,7 @@ impl Shade {
     }
 
     /// From the ANSI palette of 256: grey, then blue to red as with temperature, green for what is done.
-    fn color(self) -> u8 {
+    pub(super) fn color(self) -> u8 {
         match self {
             Shade::NotWalked => 244,
             Shade::Faint => 33,
@@ -65,23 +65,31 @@ pub fn heat_map(regions: &[Region], canvas: Canvas) -> String {
     let label_width = last.start.to_string().len();
     let columns = canvas.width.saturating_sub(label_width + 2).max(MIN_CELLS);
     let per_cell = regions.len().div_ceil(columns * MAX_ROWS);
-    let hottest = regions.chunks(per_cell).map(base_page_heat).fold(0.0, f64::max);
+    let by_reference: Vec<&Region> = regions.iter().collect();
+    let hottest = by_reference.chunks(per_cell).map(base_page_heat).fold(0.0, f64::max);
 
     let mut map = String::new();
-    for row in regions.chunks(columns * per_cell) {
-        let shades: Vec<_> = row.chunks(per_cell).map(|cell| shade(cell, hottest)).collect();
-        map += &format!("{:>label_width$}  {}\n", row[0].start.to_string(), paint(&shades, canvas.color));
+    let cells = cells_of(&by_reference, columns * MAX_ROWS);
+    for (row, shades) in regions.chunks(columns * per_cell).zip(cells.chunks(columns)) {
+        map += &format!("{:>label_width$}  {}\n", row[0].start.to_string(), paint(shades, canvas.color));
     }
     map + &legend(per_cell, hottest, canvas.color)
 }
 
+/// The shades of at most so many cells, in order: one a region, or several regions a cell where there are too many.
+pub(super) fn cells_of(regions: &[&Region], most: usize) -> Vec<Shade> {
+    let per_cell = regions.len().div_ceil(most.max(1)).max(1);
+    let hottest = regions.chunks(per_cell).map(base_page_heat).fold(0.0, f64::max);
+    regions.chunks(per_cell).map(|cell| shade(cell, hottest)).collect()
+}
+
 /// Page walks a second that promoting could save, a region on average of those not huge yet.
-fn base_page_heat(cell: &[Region]) -> f64 {
+fn base_page_heat(cell: &[&Region]) -> f64 {
     let heats: Vec<_> = cell.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).collect();
     if heats.is_empty() { 0.0 } else { heats.iter().sum::<f64>() / heats.len() as f64 }
 }
 
-fn shade(cell: &[Region], hottest: f64) -> Shade {
+fn shade(cell: &[&Region], hottest: f64) -> Shade {
     let huge = cell.iter().filter(|region| region.huge).count();
     if 2 * huge > cell.len() {
         let walked = cell.iter().any(|region| region.huge && region.walks_per_second > 0.0);
@@ -153,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_cell_is_huge_if_most_of_it_is() {
-        assert_eq!(shade(&[huge(0, 0.0), huge(1, 0.0), region(2, 9.0, 0)], 9.0), Shade::Huge);
-        assert_eq!(shade(&[huge(0, 0.0), region(2, 9.0, 0)], 9.0), Shade::Full);
-        assert_eq!(shade(&[huge(0, 9.0), region(2, 0.0, 0)], 9.0), Shade::NotWalked);
+        assert_eq!(shade(&[&huge(0, 0.0), &huge(1, 0.0), &region(2, 9.0, 0)], 9.0), Shade::Huge);
+        assert_eq!(shade(&[&huge(0, 0.0), &region(2, 9.0, 0)], 9.0), Shade::Full);
+        assert_eq!(shade(&[&huge(0, 9.0), &region(2, 0.0, 0)], 9.0), Shade::NotWalked);
     }
 
     #[test]

@@ -3,15 +3,16 @@
 //! Names carry their unit last; bytes and nanoseconds, addresses as numbers. Fields may be added; `version` changes
 //! when one is renamed, removed or means something else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::words::{meaning_name, obstacle_name, reason_name, refusal_name};
-use super::{GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
+use super::words::{meaning_name, obstacle_name, reason_name, refusal_name, why_name};
+use super::{ExplainReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
 use crate::act::Outcome;
-use crate::decide::{Decision, Verdict};
-use crate::observe::heat::{Heat, Region};
+use crate::decide::{Decision, GainPercent, Verdict};
+use crate::explain::Explained;
+use crate::observe::heat::{Heat, Region, TrackerKind};
 use crate::units::{Address, Bytes, Nanos};
 
 /// The version that every document carries.
@@ -21,13 +22,14 @@ pub const VERSION: u32 = 1;
 struct HeatDocument {
     version: u32,
     pid: u32,
-    tracker: &'static str,
+    tracker: TrackerKind,
     meaning: &'static str,
     window_ns: Nanos,
     busy_cpus: Option<f64>,
     rss_bytes: Bytes,
     pages_present: u64,
     pages_walked: u64,
+    pages_unobserved: u64,
     walks_per_second: f64,
     huge_bytes: Bytes,
     cost: CostFields,
@@ -40,6 +42,8 @@ struct CostFields {
     longest_stall_ns: Nanos,
     read_ns: Nanos,
     reads: u32,
+    inspect_ns: Nanos,
+    program_ns: Nanos,
 }
 
 #[derive(Serialize)]
@@ -47,6 +51,7 @@ struct RegionFields {
     start: Address,
     pages_present: usize,
     pages_walked: usize,
+    pages_unobserved: u16,
     huge: bool,
     walks_per_second: f64,
     growth_bytes: Bytes,
@@ -81,6 +86,35 @@ struct DecisionFields {
     reason: &'static str,
     walks_per_second: f64,
     growth_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct ExplainDocument<'a> {
+    version: u32,
+    pid: u32,
+    tracker: TrackerKind,
+    meaning: &'static str,
+    page_tables_bytes: Bytes,
+    page_tables_saved_bytes: Bytes,
+    expected_gain_percent: Option<GainFields>,
+    walk_cost_low_ns: Nanos,
+    walk_cost_high_ns: Nanos,
+    walk_cost_from: &'static str,
+    mappings: Vec<ExplainedFields<'a>>,
+}
+
+#[derive(Serialize)]
+struct ExplainedFields<'a> {
+    start: Address,
+    size_bytes: Bytes,
+    name: &'a str,
+    resident_bytes: Bytes,
+    huge_bytes: Bytes,
+    pages_walked: u64,
+    walks_per_second: f64,
+    would_pay_bytes: Bytes,
+    not_huge_bytes: BTreeMap<&'static str, Bytes>,
+    decided_bytes: BTreeMap<&'static str, Bytes>,
 }
 
 /// What an action did, shared by every document that reports one.
@@ -146,6 +180,8 @@ struct RunDocument<'a> {
     exit_status: Option<i32>,
     signal: Option<i32>,
     rounds: u32,
+    processes: usize,
+    left_alone: &'a BTreeSet<String>,
     #[serde(flatten)]
     outcome: OutcomeFields,
     #[serde(flatten)]
@@ -167,6 +203,7 @@ pub fn heat(heat: &Heat) -> String {
         rss_bytes: heat.rss,
         pages_present: heat.pages_present().0,
         pages_walked: heat.pages_walked().0,
+        pages_unobserved: heat.pages_unobserved().0,
         walks_per_second: heat.walks_per_second(),
         huge_bytes: heat.huge_bytes(),
         cost: CostFields {
@@ -174,6 +211,8 @@ pub fn heat(heat: &Heat) -> String {
             longest_stall_ns: heat.cost.longest_stall,
             read_ns: heat.cost.read,
             reads: heat.cost.reads,
+            inspect_ns: heat.cost.inspect,
+            program_ns: heat.cost.program,
         },
         regions: heat.regions.iter().map(region_fields).collect(),
     })
@@ -190,10 +229,27 @@ pub fn plan(report: &PlanReport) -> String {
         walk_share: plan.walk_share,
         walks_saved_per_second: plan.walks_saved_per_second(),
         growth_bytes: plan.growth(),
-        expected_gain_percent: report.gain.map(|gain| GainFields { low: gain.low, high: gain.high }),
+        expected_gain_percent: report.gain.map(gain_fields),
         expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
         expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
         decisions: plan.decisions.iter().map(decision_fields).collect(),
+    })
+}
+
+/// The explanation, each mapping listed.
+pub fn explain(report: &ExplainReport) -> String {
+    line(&ExplainDocument {
+        version: VERSION,
+        pid: report.heat.pid,
+        tracker: report.heat.tracker,
+        meaning: meaning_name(report.heat.meaning),
+        page_tables_bytes: report.page_tables,
+        page_tables_saved_bytes: report.explanation.page_tables_saved,
+        expected_gain_percent: report.gain.map(gain_fields),
+        walk_cost_low_ns: report.cost.low,
+        walk_cost_high_ns: report.cost.high,
+        walk_cost_from: report.cost_from,
+        mappings: report.explanation.mappings.iter().map(explained_fields).collect(),
     })
 }
 
@@ -231,6 +287,8 @@ pub fn run(report: &RunReport) -> String {
         exit_status: report.exit_status,
         signal: report.signal,
         rounds: report.rounds,
+        processes: report.processes,
+        left_alone: report.left_alone,
         outcome: outcome_fields(report.outcome),
         moments: moments(report.before, report.after),
         growth_bytes: report.growth,
@@ -248,10 +306,30 @@ fn region_fields(region: &Region) -> RegionFields {
         start: region.start,
         pages_present: region.present.len(),
         pages_walked: region.walked.len(),
+        pages_unobserved: region.unobserved,
         huge: region.huge,
         walks_per_second: region.walks_per_second,
         growth_bytes: region.growth.bytes(),
         obstacle: region.obstacle.map(obstacle_name),
+    }
+}
+
+fn gain_fields(gain: GainPercent) -> GainFields {
+    GainFields { low: gain.low, high: gain.high }
+}
+
+fn explained_fields(explained: &Explained) -> ExplainedFields<'_> {
+    ExplainedFields {
+        start: explained.mapping.range.start,
+        size_bytes: explained.mapping.range.len(),
+        name: &explained.mapping.name,
+        resident_bytes: explained.resident,
+        huge_bytes: explained.huge,
+        pages_walked: explained.walked.0,
+        walks_per_second: explained.walks_per_second,
+        would_pay_bytes: explained.would_pay(),
+        not_huge_bytes: explained.not_huge.iter().map(|(&why, &size)| (why_name(why), size)).collect(),
+        decided_bytes: explained.decided.iter().map(|(&reason, &size)| (reason_name(reason), size)).collect(),
     }
 }
 
@@ -367,6 +445,9 @@ mod tests {
             exit_status: None,
             signal: Some(15),
             rounds: 3,
+            processes: 1,
+            left_alone: &BTreeSet::from(["process 7 is a virtual machine".to_owned()]),
+            too_small: None,
             outcome: &outcome,
             growth: Bytes(4096),
             before: Some(BEFORE),

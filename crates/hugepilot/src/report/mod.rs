@@ -3,14 +3,19 @@
 //! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
 //! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
 
+pub mod film;
 pub mod heatmap;
 pub mod json;
+pub mod live;
 mod table;
 pub mod text;
 mod words;
 
+use std::collections::BTreeSet;
+
 use crate::act::Outcome;
-use crate::decide::{GainPercent, Plan};
+use crate::decide::{GainPercent, Plan, WalkCost};
+use crate::explain::Explanation;
 use crate::observe::Heat;
 use crate::units::{Bytes, Nanos};
 
@@ -58,6 +63,23 @@ pub struct PlanReport<'a> {
     pub expectation: Option<Expectation>,
 }
 
+/// Which memory is on huge pages, why the rest is not, and whether that matters.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainReport<'a> {
+    /// What was seen.
+    pub heat: &'a Heat,
+    /// Mapping by mapping.
+    pub explanation: &'a Explanation,
+    /// Memory in the process's page tables.
+    pub page_tables: Bytes,
+    /// The speed that the plan should gain; None if that cannot be told.
+    pub gain: Option<GainPercent>,
+    /// What a page walk costs.
+    pub cost: WalkCost,
+    /// How that was found out, for people.
+    pub cost_from: &'static str,
+}
+
 /// A promotion: what was done, and what it changed.
 #[derive(Clone, Copy, Debug)]
 pub struct PromoteReport<'a> {
@@ -99,6 +121,8 @@ pub struct RunReport<'a> {
     pub signal: Option<i32>,
     /// How often the pilot observed and decided.
     pub rounds: u32,
+    /// How many processes were observed; moments are their sums.
+    pub processes: usize,
     /// What came of all rounds together.
     pub outcome: &'a Outcome,
     /// Memory growth that the promotions took.
@@ -107,6 +131,10 @@ pub struct RunReport<'a> {
     pub before: Option<Snapshot>,
     /// The last round's view.
     pub after: Option<Snapshot>,
+    /// Why processes were not observed, each reason once.
+    pub left_alone: &'a BTreeSet<String>,
+    /// The most memory that a process had, if all were too small to be observed.
+    pub too_small: Option<Bytes>,
     /// CPU time spent by the pilot, promotions included.
     pub pilot: Nanos,
     /// Wall time of the program.
@@ -114,4 +142,4 @@ pub struct RunReport<'a> {
 }
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;

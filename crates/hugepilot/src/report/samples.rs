@@ -3,7 +3,7 @@
 use super::Snapshot;
 use crate::act::{Outcome, Refusal, RefusalReason};
 use crate::decide::samples::{at, heat_of, huge, region};
-use crate::decide::{Limits, Plan, decide};
+use crate::decide::{Allowance, Limits, Plan, Spent, decide};
 use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region};
 use crate::units::{AddressRange, Bytes, Nanos, SizeOrShare};
 
@@ -18,7 +18,7 @@ pub(super) const AFTER: Snapshot = Snapshot {
 };
 
 /// A heat with a region of nearly every kind, in three mappings, of which one went away.
-pub(super) fn mixed_heat() -> Heat {
+pub(crate) fn mixed_heat() -> Heat {
     let second = |region| Region { mapping: Some(1), ..region };
     let mut heat = heat_of(vec![
         region(0, 2e6, 0),
@@ -37,6 +37,7 @@ pub(super) fn mixed_heat() -> Heat {
         name: String::new(),
         obstacle: None,
         shared: false,
+        asked_for: false,
     });
     heat
 }
@@ -44,7 +45,8 @@ pub(super) fn mixed_heat() -> Heat {
 /// What is decided on it when 1 MiB of growth is allowed.
 pub(super) fn mixed_plan() -> Plan {
     let heat = mixed_heat();
-    let limits = Limits::for_process(heat.rss, SizeOrShare::Size(Bytes(1 << 20)), None);
+    let allowance = Allowance { max_growth: SizeOrShare::Size(Bytes(1 << 20)), ..Allowance::default() };
+    let limits = allowance.limits(heat.rss, &Spent::default());
     decide(&heat, &Limits { coverage: 1.0, ..limits })
 }
 

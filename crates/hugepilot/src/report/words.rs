@@ -4,6 +4,7 @@
 
 use crate::act::RefusalReason;
 use crate::decide::Reason;
+use crate::explain::Why;
 use crate::observe::heat::{Meaning, Obstacle};
 
 /// The name that JSON uses for what a bit means.
@@ -11,6 +12,8 @@ pub(super) fn meaning_name(meaning: Meaning) -> &'static str {
     match meaning {
         Meaning::Walked => "walked",
         Meaning::Accessed => "accessed",
+        Meaning::Sampled => "sampled",
+        Meaning::Written => "written",
     }
 }
 
@@ -18,6 +21,8 @@ pub(super) fn meaning_name(meaning: Meaning) -> &'static str {
 pub(super) fn meaning(meaning: Meaning) -> &'static str {
     match meaning {
         Meaning::Walked => "bits mean walked: the CPU walked the page table, because the TLB did not hold the page",
+        Meaning::Written => "bits mean written: pages that are only read are not seen",
+        Meaning::Sampled => "bits mean sampled: few pages were looked at, and their neighbours are taken to be alike",
         Meaning::Accessed => {
             "bits mean accessed: page walks are at most this. The TLB was flushed and the pages were marked cold to \
              spare the program a long stall; --allow-stall observes page walks themselves"
@@ -32,6 +37,7 @@ pub(super) fn reason_name(reason: Reason) -> &'static str {
         Reason::AlreadyHuge => "already_huge",
         Reason::Obstacle(obstacle) => obstacle_name(obstacle),
         Reason::NotWalked => "not_walked",
+        Reason::NotObserved => "not_observed",
         Reason::TooCold => "too_cold",
         Reason::LivesInTlb => "lives_in_tlb",
         Reason::Covered => "covered",
@@ -55,6 +61,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::Obstacle(Obstacle::Misaligned) => "shared memory that lies in its file at another place of the 2 MiB",
         Reason::Obstacle(Obstacle::Split) => "no single mapping covers the whole 2 MiB",
         Reason::NotWalked => "no page walk was seen",
+        Reason::NotObserved => "locked or mapped by several processes, which only --allow-stall can observe",
         Reason::TooCold => "too few page walks to pay for the move",
         Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
         Reason::Covered => "hotter regions already account for nearly all page walks",
@@ -62,6 +69,36 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
         Reason::Shared => "shared by fork or merged by KSM, promoting would copy it (--include-shared)",
         Reason::LazilyFreed => "holds memory that the program gave back (MADV_FREE; --include-shared takes it)",
+    }
+}
+
+/// The name that JSON uses for why memory is not huge.
+pub(super) fn why_name(why: Why) -> &'static str {
+    match why {
+        Why::NeverTouched => "never_touched",
+        Why::Obstacle(obstacle) => obstacle_name(obstacle),
+        Why::SwitchedOff => "switched_off",
+        Why::Shared => "shared",
+        Why::LazilyFreed => "lazily_freed",
+        Why::SettingNever => "setting_never",
+        Why::NotAskedFor => "not_asked_for",
+        Why::Holes => "holes",
+        Why::NotYet => "not_yet",
+    }
+}
+
+/// Why the kernel has not put memory on huge pages by itself, for people.
+pub(super) fn why(why: Why) -> &'static str {
+    match why {
+        Why::NeverTouched => "never touched, so nothing is there",
+        Why::Obstacle(obstacle) => reason(Reason::Obstacle(obstacle)),
+        Why::SwitchedOff => "the process switched huge pages off for itself (PR_SET_THP_DISABLE)",
+        Why::Shared => "shared by fork or merged by KSM",
+        Why::LazilyFreed => "holds memory that the program gave back (MADV_FREE)",
+        Why::SettingNever => "huge pages are switched off on this machine (never)",
+        Why::NotAskedFor => "the program does not ask for huge pages, which the setting `madvise` wants",
+        Why::Holes => "it was touched piece by piece, and not all of it",
+        Why::NotYet => "nothing forbids it: khugepaged has not come by, or found no contiguous memory",
     }
 }
 
@@ -85,6 +122,7 @@ pub(super) fn refusal_name(reason: RefusalReason) -> &'static str {
         RefusalReason::NoContiguousMemory => "no_contiguous_memory",
         RefusalReason::CgroupFullOrPinned => "cgroup_full_or_pinned",
         RefusalReason::Busy => "busy",
+        RefusalReason::Changed => "changed",
         RefusalReason::Exited => "exited",
         RefusalReason::NotPermitted => "not_permitted",
         RefusalReason::Other => "other",
@@ -107,6 +145,10 @@ pub(super) fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
             "raise the cgroup's memory limit, then try again",
         ),
         RefusalReason::Busy => ("pages of the region were busy at every try", "try again"),
+        RefusalReason::Changed => (
+            "the program changed the memory after it was observed, so it was left alone",
+            "run the command again, which observes anew",
+        ),
         RefusalReason::Exited => ("the process ended", "nothing is left to do"),
         RefusalReason::NotPermitted => (
             "a capability is missing",

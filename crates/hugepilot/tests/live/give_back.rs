@@ -1,6 +1,11 @@
 //! `give-back`: just what promote did is undone.
 
-use crate::support::{Program, Setting, hugepilot, number};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Program, Setting, binary, hugepilot, number, send, wait_until};
 
 crate::trials!(
     what_was_promoted_is_undone_and_nothing_else,
@@ -8,6 +13,7 @@ crate::trials!(
     data_survives_promoting_and_giving_back_again_and_again,
     all_takes_what_hugepilot_did_not_make,
     nothing_promoted_is_an_error,
+    a_signal_stops_between_regions_and_the_rest_can_be_given_back_later,
     text_for_people_tells_before_and_after,
 );
 
@@ -75,6 +81,27 @@ fn all_takes_what_hugepilot_did_not_make() {
 fn nothing_promoted_is_an_error() {
     let program = Program::start("map=4M fill ready read=all");
     hugepilot(&format!("give-back {}", program.pid)).assert_fails_with(&["promoted nothing", "Nothing was changed"]);
+}
+
+fn a_signal_stops_between_regions_and_the_rest_can_be_given_back_later() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=2G fill ready read=all");
+    let applied = promote(&program, "");
+    let huge = program.huge_bytes();
+    let mut command = Command::new(binary());
+    command.args(["give-back", &program.pid.to_string(), "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("hugepilot starts");
+    wait_until("the first split", || program.huge_bytes() < huge);
+    send(child.id(), Signal::INT);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped by a signal"), "{output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rest = number(&json, "not_reached");
+    assert!(rest > 0 && number(&json, "applied") == applied - rest, "{json}");
+    let again = hugepilot(&format!("give-back {} --json", program.pid)).json();
+    assert_eq!((number(&again, "applied"), program.huge_bytes()), (rest, 0));
+    program.assert_unharmed();
 }
 
 fn text_for_people_tells_before_and_after() {

@@ -8,7 +8,7 @@ use hugepilot::units::{BASE_PAGE, Nanos};
 use serde_json::Value;
 
 use crate::program::Rule;
-use crate::support::{Program, Setting, hugepilot, list, number};
+use crate::support::{Program, Setting, hugepilot, list, number, wait_until};
 
 crate::trials!(
     the_walked_third_is_found,
@@ -20,6 +20,8 @@ crate::trials!(
     memory_shared_between_processes_is_seen,
     sixty_thousand_mappings_are_no_obstacle,
     large_processes_are_cleared_in_slices_unless_stalls_are_allowed,
+    what_slices_cannot_clear_is_not_taken_for_hot,
+    memory_whose_every_access_faults_is_present,
     text_for_people_names_the_hottest_mapping,
 );
 
@@ -162,6 +164,51 @@ fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
     let text = hugepilot(&format!("heat {} --window 200ms", program.pid));
     assert!(text.stdout.contains("bits mean accessed") && text.stdout.contains("--allow-stall"), "{text:?}");
     program.assert_unharmed();
+}
+
+fn what_slices_cannot_clear_is_not_taken_for_hot() {
+    let _never = Setting::huge_pages("never");
+    let steps = "map=32M fill fork map=32M fill lock map=3300M fill ready read=resident";
+    let program = Program::start(steps);
+    let json = hugepilot(&format!("heat {} --window 300ms --json", program.pid)).json();
+    assert_eq!(json["meaning"], "accessed");
+    let full = list(&json, "regions").iter().filter(|region| number(region, "pages_present") == 512);
+    let (own, others): (Vec<&Value>, Vec<&Value>) = full.partition(|region| program.holds(number(region, "start")));
+    // The 16 locked regions, and the 16 shared with the child, whose bits are those of the filling; forking cleared some.
+    let unobserved: Vec<_> = others.iter().filter(|region| number(region, "pages_unobserved") > 256).collect();
+    assert_eq!(unobserved.len(), 32);
+    for region in unobserved {
+        assert_eq!((number(region, "pages_walked"), region["walks_per_second"].as_f64()), (0, Some(0.0)), "{region}");
+    }
+    assert!(own.iter().all(|region| number(region, "pages_unobserved") == 0));
+    // The resident region, and perhaps some new pages that wait in another CPU's batch for their list, up to 31 in each.
+    let walked = own.iter().map(|region| number(region, "pages_walked")).sum::<u64>();
+    assert!((512..600).contains(&walked), "{walked}");
+    assert!(number(&json, "pages_unobserved") >= 32 * 512);
+    let plan = hugepilot(&format!("promote {} --dry-run --window 300ms --json", program.pid)).json();
+    let kept = list(&plan, "decisions").iter().filter(|decision| decision["reason"] == "not_observed");
+    assert!(kept.count() >= 32, "{plan}");
+    let text = hugepilot(&format!("heat {} --window 300ms", program.pid));
+    assert!(text.stdout.contains("unobserved   "), "{}", text.stdout);
+}
+
+fn memory_whose_every_access_faults_is_present() {
+    let _madvise = Setting::huge_pages("madvise");
+    for (advice, huge) in [("nohugepage", false), ("hugepage", true)] {
+        let program = Program::start(&format!("map=16M {advice} fill forbid sleep=60s"));
+        let present = || {
+            let json = hugepilot(&format!("heat {} --window 100ms --json", program.pid)).json();
+            let regions: Vec<Value> = list(&json, "regions").to_vec();
+            regions.into_iter().filter(|region| program.holds(number(region, "start"))).collect::<Vec<_>>()
+        };
+        // The program says where the memory is just before it forbids it.
+        wait_until("nothing is walked", || present().iter().all(|region| number(region, "pages_walked") == 0));
+        let regions = present();
+        assert_eq!(regions.len(), 8, "{regions:?}");
+        for region in regions {
+            assert_eq!((number(&region, "pages_present"), region["huge"].as_bool()), (512, Some(huge)), "{region}");
+        }
+    }
 }
 
 /// Precision alone.

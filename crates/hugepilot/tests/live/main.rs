@@ -6,12 +6,15 @@
 //! Tests run one at a time, because they share the CPUs whose page walks they watch and the machine's huge pages. None of them
 //! measures speed. They need root, BTF and huge pages, and are skipped, saying why, only where one of the three is missing.
 
+mod damon;
 mod doctor;
 mod errors;
+mod explain;
 mod give_back;
 mod heat;
 mod program;
 mod promote;
+mod recording;
 mod run;
 mod support;
 
@@ -39,10 +42,20 @@ fn main() -> ExitCode {
     if words.next_if(|word| word == "program").is_some() {
         return program::run(words);
     }
+    hugepilot_os::trial::heed_signals();
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let modules =
-        [heat::trials(), promote::trials(), give_back::trials(), run::trials(), doctor::trials(), errors::trials()];
+    let modules = [
+        heat::trials(),
+        promote::trials(),
+        give_back::trials(),
+        run::trials(),
+        doctor::trials(),
+        errors::trials(),
+        damon::trials(),
+        recording::trials(),
+        explain::trials(),
+    ];
     let mut trials: Vec<_> = modules.into_iter().flatten().collect();
     if let Some(missing) = support::missing() {
         eprintln!("live tests are skipped: {missing}");

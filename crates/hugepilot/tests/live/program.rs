@@ -124,10 +124,18 @@ impl Program {
             "nohugepage" => self.advise_all(OwnAdvice::NoHugePage)?,
             // Lazily frees the pages that a rule names.
             "free" => self.advise(Rule::parse(value), OwnAdvice::Free)?,
+            // Gives back at once the pages that a rule names.
+            "free-now" => self.advise(Rule::parse(value), OwnAdvice::DontNeed)?,
             // Makes mappings of one page each, by advice that differs from page to page.
             "split" => self.advise(Rule::Half, OwnAdvice::NoHugePage)?,
             "thp-disable" => rustix::thread::disable_transparent_huge_pages(true)?,
             "fork" => trial::fork_sleeper().map(drop)?,
+            "lock" => trial::lock(self.last())?,
+            // Says where the last mapping is, and makes every access to it fault.
+            "forbid" => {
+                self.say_ready()?;
+                trial::forbid(self.memory.pop().expect("map comes first"))?;
+            }
             "kvm" => self.virtual_machine = Some(trial::create_virtual_machine()?),
             "join-cgroup" => fs::write(format!("{value}/cgroup.procs"), std::process::id().to_string())?,
             // A thread that does nothing.

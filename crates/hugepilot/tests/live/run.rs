@@ -4,17 +4,20 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::program::CORRUPTED;
-use crate::support::{Ran, Setting, binary, finish, hugepilot, list, number, program_command, send, shell};
+use crate::support::{Program, Ran, Setting, binary, finish, hugepilot, list, number, program_command, send, shell};
 
 crate::trials!(
     the_exit_status_is_the_programs,
     a_signal_that_ended_the_program_shows_in_the_status,
     signals_are_passed_on,
+    an_interrupt_from_the_terminal_reaches_the_program_once,
+    ignored_signals_stay_ignored,
     input_output_and_errors_are_the_programs_own,
     options_after_the_program_are_the_programs,
     memory_is_promoted_and_the_summary_says_so,
@@ -24,6 +27,9 @@ crate::trials!(
     a_program_that_cannot_be_started_is_an_error,
     a_summary_that_cannot_be_written_keeps_the_program_from_starting,
     a_program_that_switched_huge_pages_off_is_left_alone,
+    a_virtual_machine_is_left_alone,
+    a_program_that_stays_small_is_left_alone,
+    a_size_holds_for_all_processes_together,
 );
 
 /// `hugepilot run` of one of our programs, and the words that start it.
@@ -76,6 +82,33 @@ fn signals_are_passed_on() {
         assert_eq!(lines.next().expect("a line").expect("text"), format!("caught {name}"));
         assert_eq!(child.wait().expect("it ends").code(), Some(42), "{name}");
     }
+}
+
+fn an_interrupt_from_the_terminal_reaches_the_program_once() {
+    // script(1) gives its command a terminal of its own, whose line discipline makes a signal of the byte 3.
+    // It is busy, because a shell that waits would take two signals for one.
+    let busy = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
+    let program = format!("trap 'echo caught' INT; echo ready; {busy}; exit 42");
+    // script runs it with $SHELL; one that stayed in between, as dash does, would take the signal too and end by it.
+    let command = format!("exec {} run -- sh -c \"{}\"", binary(), program.replace('$', "\\$"));
+    let mut child = piped(Command::new("script").args(["--quiet", "--return", "--command", &command, "/dev/null"]));
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text").trim_end(), "ready");
+    child.stdin.as_mut().expect("piped").write_all(b"\x03").expect("a terminal that listens");
+    let caught = lines.map_while(Result::ok).filter(|line| line.trim_end().ends_with("caught")).count();
+    assert_eq!((child.wait().expect("it ends").code(), caught), (Some(42), 1));
+}
+
+fn ignored_signals_stay_ignored() {
+    let script = "trap '' HUP; exec $HUGEPILOT run -- sh -c 'echo ready; read line; exit 5'";
+    let mut child = piped(Command::new("sh").args(["-c", script]).env("HUGEPILOT", binary()));
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    send(child.id(), Signal::HUP);
+    send(child.id(), Signal::HUP);
+    std::thread::sleep(Duration::from_millis(100));
+    child.stdin.take().expect("piped").write_all(b"\n").expect("a program that listens");
+    assert_eq!(child.wait().expect("it ends").code(), Some(5));
 }
 
 fn piped(command: &mut Command) -> Child {
@@ -160,5 +193,38 @@ fn a_summary_that_cannot_be_written_keeps_the_program_from_starting() {
 
 fn a_program_that_switched_huge_pages_off_is_left_alone() {
     let (ran, json) = summary_of("thp-disable map=64M fill read=all,2s");
-    assert_eq!((ran.status.code(), number(&json, "applied")), (Some(0), 0), "{json}");
+    assert_eq!((number(&json, "applied"), number(&json, "rounds")), (0, 0), "{json}");
+    assert!(ran.stderr.contains("left alone: process") && ran.stderr.contains("PR_SET_THP_DISABLE"), "{ran:?}");
+    assert_eq!(list(&json, "left_alone").len(), 1, "{json}");
+}
+
+fn a_virtual_machine_is_left_alone() {
+    if Program::try_start("kvm map=4M ready").is_none() {
+        eprintln!("no virtual machine can be made here: only the unit test of `holds_kvm` has it");
+        return;
+    }
+    let (ran, json) = summary_of("kvm map=64M fill read=all,2s");
+    assert_eq!(number(&json, "rounds"), 0, "{json}");
+    assert!(ran.stderr.contains("left alone: process") && ran.stderr.contains("virtual machine"), "{ran:?}");
+}
+
+fn a_program_that_stays_small_is_left_alone() {
+    let ran = hugepilot("run -- sleep 2");
+    assert!(ran.status.success() && ran.stderr.contains("too small to be observed"), "{ran:?}");
+}
+
+fn a_size_holds_for_all_processes_together() {
+    let _madvise = Setting::huge_pages("madvise");
+    let program = program_command("map=64M fill read=all,4s");
+    let path = program.get_program().to_str().expect("UTF-8");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("summary.json");
+    let one = format!("{path} program map=64M fill read=all,4s");
+    let ran = shell(&format!(
+        "$HUGEPILOT run --window 200ms --max-huge 42M --summary-json {} -- sh -c '{one} & {one} & wait'",
+        file.display()
+    ));
+    assert!(ran.status.success() && ran.stderr.contains("sums over 2 processes"), "{ran:?}");
+    let json = read_summary(&file);
+    assert_eq!((number(&json, "processes"), number(&json, "huge_after_bytes")), (2, 42 << 20), "{json}");
 }

@@ -88,7 +88,7 @@ impl Evidence {
     fn proves(&self, own: &mut AttachedReader<'_>, layout: Layout) -> Result<bool, ObserveError> {
         let range = AddressRange::new(Address(self.mapping.address()), Bytes(HUGE_PAGE));
         let mut found = Vec::new();
-        own.read(range, |table| found.extend(table.pages.frames(layout)))?;
+        own.read(range, |table| found.extend(table.pages.accessible(layout).map(|entry| (entry.page, entry.frame))))?;
         Ok(found.into_iter().eq(self.frames.iter().copied().enumerate()))
     }
 }

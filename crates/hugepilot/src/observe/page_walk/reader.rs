@@ -29,7 +29,13 @@ const MAPPING_BYTES: usize = 24;
 
 // Intel SDM volume 3, "Paging": bits of a page-table entry.
 const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
 const ACCESSED: u64 = 1 << 5;
+/// Written since the entry was made or cleaned: by the processor, or, where the entry is write-protected by now, as the
+/// kernel keeps it (`_PAGE_SAVED_DIRTY`).
+const DIRTY: u64 = 1 << 6 | 1 << 58;
+/// Without `PRESENT`: memory is there, but every access faults (mprotect, NUMA balancing); `_PAGE_PROTNONE`.
+const PROT_NONE: u64 = 1 << 8;
 /// An entry of the zero page and of device memory carries it: the kernel keeps no `struct page` count for it.
 const SPECIAL: u64 = 1 << 9;
 
@@ -80,6 +86,19 @@ pub(super) enum Entries<'a> {
         bytes: u64,
         accessed: bool,
     },
+}
+
+/// The entry of one base page that is present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Its number in the region, 0 to 511.
+    pub(super) page: usize,
+    /// The page frame that it maps.
+    pub(super) frame: u64,
+    /// Whether the program may write to it without a page fault: then, in private memory, nobody else maps the frame.
+    pub(super) writable: bool,
+    /// Whether the program wrote to it since the kernel last made it clean.
+    pub(super) dirty: bool,
 }
 
 /// What one run answered.
@@ -244,7 +263,8 @@ impl Entries<'_> {
         }
     }
 
-    /// Base pages that are present, and those of them that were accessed since the bits were cleared.
+    /// Base pages that are present, and those of them that were accessed since the bits were cleared. Memory whose every access
+    /// faults is present and cannot be accessed.
     ///
     /// The kernel never clears the bit of a special entry, so one that is set there tells nothing: it would make memory
     /// that was read once, or given back, look walked for ever.
@@ -253,21 +273,24 @@ impl Entries<'_> {
             Entries::Huge { accessed: true, .. } => (PageSet::ALL, PageSet::ALL),
             Entries::Huge { accessed: false, .. } => (PageSet::ALL, PageSet::NONE),
             Entries::Base(entries) => {
-                let [present, accessed, special] = matching(entries, [PRESENT, PRESENT | ACCESSED, PRESENT | SPECIAL]);
-                (present, accessed.without(&special))
+                let [present, faulting, accessed, special] =
+                    matching(entries, [PRESENT, PROT_NONE, PRESENT | ACCESSED, PRESENT | SPECIAL]);
+                (present.or(&faulting), accessed.without(&special))
             }
         }
     }
 
-    /// The page frame number of each present base page, with the page's number; none where huge.
-    pub(super) fn frames(&self, layout: Layout) -> impl Iterator<Item = (usize, u64)> {
+    /// The entries of base pages that the program can access; none where huge.
+    pub(super) fn accessible(&self, layout: Layout) -> impl Iterator<Item = Entry> {
         let entries = match self {
             Entries::Base(entries) => entries,
             Entries::Huge { .. } => &[][..],
         };
         entries.chunks_exact(8).enumerate().filter_map(move |(page, entry)| {
             let entry = word(entry, 0);
-            (entry & PRESENT != 0).then_some((page, (entry & layout.frame_mask) / BASE_PAGE))
+            let frame = (entry & layout.frame_mask) / BASE_PAGE;
+            let (writable, dirty) = (entry & WRITABLE != 0, entry & DIRTY != 0);
+            (entry & PRESENT != 0).then_some(Entry { page, frame, writable, dirty })
         })
     }
 
@@ -334,7 +357,7 @@ fn decode_reply(bytes: &[u8]) -> Reply {
 
 /// `struct record`
 fn decode<'a>(record: &[u8], tables: &'a [u8]) -> PageTable<'a> {
-    let accessed = word(record, 8) & ACCESSED != 0;
+    let accessed = word(record, 8) & (PRESENT | ACCESSED) == PRESENT | ACCESSED;
     let pages = match half_word(record, 24) {
         2 => Entries::Huge { bytes: HUGE_PAGE, accessed },
         3 => Entries::Huge { bytes: GIANT_PAGE, accessed },
@@ -355,7 +378,7 @@ mod tests {
         let mut entries = [0; TABLE_BYTES];
         entries[..8].copy_from_slice(&entry.to_ne_bytes());
         let (present, accessed) = Entries::Base(&entries).present_and_accessed();
-        assert_eq!(present.contains(0), entry & PRESENT != 0);
+        assert_eq!(present.contains(0), entry & (PRESENT | PROT_NONE) != 0);
         accessed.contains(0)
     }
 
@@ -365,6 +388,22 @@ mod tests {
         assert!(!accessed(PRESENT));
         assert!(!accessed(ACCESSED), "a swap entry uses the bit for something else");
         assert!(!accessed(PRESENT | ACCESSED | SPECIAL), "the zero page keeps its bit");
+        assert!(!accessed(PROT_NONE | ACCESSED), "every access faults, so the bit is an old one");
+    }
+
+    #[test]
+    fn entries_tell_frame_and_writes() {
+        let entries: Vec<u8> = [PRESENT | 7 << 12, 0, PRESENT | WRITABLE | 9 << 12 | 1 << 6, PROT_NONE | 1 << 12]
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        let layout = Layout { frame_mask: 0xf_ffff_f000, ..Layout::UNKNOWN };
+        let found: Vec<Entry> = Entries::Base(&entries).accessible(layout).collect();
+        let expected = [
+            Entry { page: 0, frame: 7, writable: false, dirty: false },
+            Entry { page: 2, frame: 9, writable: true, dirty: true },
+        ];
+        assert_eq!(found, expected);
     }
 
     proptest! {

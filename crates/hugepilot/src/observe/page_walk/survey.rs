@@ -15,6 +15,7 @@ const VM_PFNMAP: u64 = 0x400;
 const VM_IO: u64 = 0x4000;
 const VM_HUGETLB: u64 = 0x40_0000;
 const VM_MIXEDMAP: u64 = 0x1000_0000;
+const VM_HUGEPAGE: u64 = 0x2000_0000;
 const VM_NOHUGEPAGE: u64 = 0x4000_0000;
 
 /// What a thread's stack takes at most by default. Before Linux 6.7 a stack may be one mapping with the memory above it, so in a
@@ -38,6 +39,7 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
             range: line.range,
             obstacle: obstacle(&line, flags, holds_stack),
             shared: flags.map_or(line.shared, |flags| flags & VM_SHARED != 0),
+            asked_for: flags.is_some_and(|flags| flags & VM_HUGEPAGE != 0),
             name: line.name,
         }
     };
@@ -105,6 +107,7 @@ impl<'a> RegionCollector<'a> {
             present,
             walked: PageSet::NONE,
             walked_in_window: 0,
+            unobserved: 0,
             walks_per_second: 0.0,
             growth: Growth::default(),
         }

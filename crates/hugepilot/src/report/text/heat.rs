@@ -32,7 +32,8 @@ fn totals(heat: &Heat) -> Vec<String> {
     let share = percent(walked.0 as f64, present.0 as f64);
     let cost = &heat.cost;
     let busy = heat.busy_cpus.map_or("unknown".to_owned(), |cpus| format!("{cpus:.2} CPUs"));
-    vec![
+    let unobserved = heat.pages_unobserved();
+    let mut lines = vec![
         format!("process {}, watched for {} by {}", heat.pid, heat.window, heat.tracker),
         format!("  page walks   {}", rate(heat.walks_per_second())),
         format!("  present      {} ({} pages)", present.bytes(), count(present.0)),
@@ -40,14 +41,19 @@ fn totals(heat: &Heat) -> Vec<String> {
         format!("  huge pages   {}", heat.huge_bytes()),
         format!("  busy         {busy}"),
         format!(
-            "  observing    cleared in {} (longest stall {}), read {} in {}",
+            "  observing    cleared in {} (longest stall {}), read {} in {}; costs the program about {}",
             cost.clear,
             cost.longest_stall,
             count_of(cost.reads.into(), "time"),
-            cost.read
+            cost.read,
+            cost.program
         ),
         format!("  {}", meaning(heat.meaning)),
-    ]
+    ];
+    if unobserved > Pages(0) {
+        lines.insert(4, format!("  unobserved   {} (locked, or mapped by several processes)", unobserved.bytes()));
+    }
+    lines
 }
 
 /// What the regions of one mapping add up to.

@@ -1,9 +1,11 @@
 //! Reports for people: plain text, one function a report. Each ends with a line break.
 
+mod explain;
 mod heat;
 mod outcome;
 mod plan;
 
+pub use explain::explain;
 pub use heat::heat;
 pub use outcome::{expectation, give_back, promote, run};
 pub use plan::plan;

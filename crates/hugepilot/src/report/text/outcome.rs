@@ -1,6 +1,8 @@
 //! What came of acting: before, after, and what the kernel refused.
 
 use std::collections::BTreeMap;
+#[cfg(test)]
+use std::collections::BTreeSet;
 
 use super::{joined, plan};
 use crate::act::{Outcome, RefusalReason};
@@ -54,6 +56,9 @@ pub fn give_back(report: &GiveBackReport) -> String {
     joined(lines)
 }
 
+/// Reasons for leaving processes alone that a summary tells; JSON has all.
+const MOST_LEFT_ALONE: usize = 3;
+
 /// The short summary of a run, each line marked as ours because the program's own output stands around it. Of the
 /// refusals only the commonest is told; JSON has all.
 pub fn run(report: &RunReport) -> String {
@@ -67,14 +72,21 @@ pub fn run(report: &RunReport) -> String {
         refused => format!(", {} refused", count(refused as u64)),
     };
     let share = percent(report.pilot.seconds(), report.elapsed.seconds());
-    let mut lines = match report.before {
-        None => vec!["the program ended before it could be observed".to_owned()],
-        Some(_) => vec![
-            format!("page walks {} before, {} after", walks(&report.before), walks(&report.after)),
+    let sums =
+        if report.processes > 1 { format!(" (sums over {} processes)", report.processes) } else { String::new() };
+    let mut lines = match (report.before, report.too_small) {
+        (None, Some(most)) => vec![format!("too small to be observed: no process had more than {most} resident")],
+        (None, None) if report.left_alone.is_empty() => {
+            vec!["the program ended before it could be observed".to_owned()]
+        }
+        (None, None) => Vec::new(),
+        (Some(_), _) => vec![
+            format!("page walks {} before, {} after{sums}", walks(&report.before), walks(&report.after)),
             format!("{huge} on huge pages, {} promoted{refused}", count_of(outcome.applied, "region")),
             format!("memory grown by {}", report.growth),
         ],
     };
+    lines.extend(report.left_alone.iter().take(MOST_LEFT_ALONE).map(|why| format!("left alone: {why}")));
     lines.extend(refusals(outcome).into_iter().next().into_iter().flatten());
     lines.push(format!(
         "ran {}; the pilot used {} of CPU time ({share}) in {}",
@@ -97,7 +109,8 @@ fn refusals(outcome: &Outcome) -> Vec<[String; 2]> {
     let lines = groups.into_iter().map(|((reason, errno), regions)| {
         let (why, next_step) = refusal(reason);
         let regions = count_of(regions, "region");
-        [format!("{regions} refused: {why} (errno {errno})"), format!("next step: {next_step}")]
+        let errno = if errno == 0 { String::new() } else { format!(" (errno {errno})") };
+        [format!("{regions} refused: {why}{errno}"), format!("next step: {next_step}")]
     });
     lines.collect()
 }
@@ -202,6 +215,9 @@ mod tests {
             exit_status: Some(0),
             signal: None,
             rounds: 3,
+            processes: 2,
+            left_alone: &BTreeSet::new(),
+            too_small: None,
             outcome: &outcome,
             growth: Bytes(12 << 10),
             before: Some(BEFORE),
@@ -212,5 +228,11 @@ mod tests {
         insta::assert_snapshot!(run(&report));
         let short = run(&RunReport { before: None, after: None, outcome: &Outcome::default(), ..report });
         assert!(short.starts_with("hugepilot: the program ended before it could be observed\n"), "{short}");
+        let unseen = RunReport { before: None, after: None, outcome: &Outcome::default(), ..report };
+        let small = run(&RunReport { too_small: Some(Bytes(5 << 20)), ..unseen });
+        assert!(small.contains("no process had more than 5 MiB resident"), "{small}");
+        let left_alone = BTreeSet::from(["process 7 runs a virtual machine".to_owned()]);
+        let alone = run(&RunReport { left_alone: &left_alone, ..unseen });
+        assert!(alone.starts_with("hugepilot: left alone: process 7 runs a virtual machine\n"), "{alone}");
     }
 }

@@ -120,7 +120,7 @@ fn row(run: &[&Decision]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::decide::samples::{at, heat_of, region};
-    use crate::decide::{GainPercent, Limits, decide};
+    use crate::decide::{Allowance, GainPercent, Spent, decide};
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
     use crate::units::Nanos;
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_regions_stay_readable() {
-        let limits = Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None);
+        let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         let regions = (0..10_000).map(|n| region(n, f64::from(u32::from(n % 2 == 0)) * (1e3 + n as f64), 0)).collect();
         let plan_of_many = decide(&heat_of(regions), &limits);
         let text = plan(&PlanReport { plan: &plan_of_many, gain: None, expectation: None });
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_gap_ends_a_run() {
-        let limits = Limits::for_process(Bytes(0), Limits::MAX_GROWTH, None);
+        let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         let plan = decide(&heat_of(vec![region(0, 0.0, 0), region(1, 0.0, 0), region(3, 0.0, 0)]), &limits);
         assert_eq!(runs_table(&plan).len(), 3);
     }

@@ -1,0 +1,45 @@
+//! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether that matters.
+
+use std::process::ExitCode;
+
+use super::args::ExplainArgs;
+use super::{require, terminal};
+use crate::calibrate;
+use crate::decide::{Allowance, Spent, decide, expected_gain};
+use crate::explain::{self, Surroundings};
+use crate::kernel::Root;
+use crate::kernel::thp::Thp;
+use crate::observe;
+use crate::pilot::page_tables;
+use crate::report::{ExplainReport, json, text};
+use crate::stop::{SecondSignal, Stop};
+use crate::target::Target;
+
+pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let target = Target::open(args.pid)?;
+    require::capabilities(require::OBSERVE)?;
+    let stop = Stop::on_signals(SecondSignal::Ends)?;
+    let heat = observe::open(args.watch.tracker)?.observe(&target, &args.watch.options(), &stop)?;
+    let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
+    let explanation = explain::explain(&heat, &plan, &surroundings(&target)?);
+    let (cost, cost_from) = calibrate::walk_cost_or_usual();
+    let report = ExplainReport {
+        heat: &heat,
+        explanation: &explanation,
+        page_tables: page_tables(&target),
+        gain: expected_gain(&plan, cost, heat.busy_cpus),
+        cost,
+        cost_from,
+    };
+    terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn surroundings(target: &Target) -> anyhow::Result<Surroundings> {
+    let settings = Thp::read(&Root::host())?;
+    Ok(Surroundings {
+        enabled: settings.as_ref().map(|settings| settings.enabled.chosen.clone()),
+        shmem_enabled: settings.and_then(|settings| settings.shmem_enabled).map(|setting| setting.chosen),
+        switched_off: target.huge_pages_enabled == Some(false),
+    })
+}

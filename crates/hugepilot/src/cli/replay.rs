@@ -1,0 +1,97 @@
+//! `hugepilot replay`: look at a recording, and decide on it anew.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use super::args::ReplayArgs;
+use super::terminal;
+use crate::decide::{Spent, WalkCost, decide, expected_gain};
+use crate::recording::{Moment, Recording, RecordingError};
+use crate::report::film::Camera;
+use crate::report::{PlanReport, json, text};
+
+/// What is wanted of a recording.
+struct Wanted {
+    name: String,
+    observations: usize,
+    moment: Moment,
+    camera: Camera,
+}
+
+pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let wanted = read(args)?;
+    let Moment { at, heat, .. } = &wanted.moment;
+    let title = format!("{} (process {})", wanted.name, heat.pid);
+    args.pictures.draw(&wanted.camera, title.clone())?;
+    let report = if args.plan {
+        let plan = decide(heat, &args.spend.allowance().limits(heat.rss, &Spent::default()));
+        // What a walk cost there cannot be measured here.
+        let gain = expected_gain(&plan, WalkCost::UNCALIBRATED, heat.busy_cpus);
+        let report = PlanReport { plan: &plan, gain, expectation: None };
+        if args.json { json::plan(&report) } else { text::plan(&report) }
+    } else if args.json {
+        json::heat(heat)
+    } else {
+        text::heat(heat, terminal::canvas())
+    };
+    if !args.json {
+        let number = args.observation.map_or(wanted.observations, |number| number);
+        let count = wanted.observations;
+        terminal::print(&format!("recording of {title}: observation {number} of {count}, {at} after it began\n\n"))?;
+    }
+    terminal::print(&report)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads to the end, keeping the observation asked for (the last, if none was) and, for pictures, the film.
+fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
+    let mut recording = Recording::open(&args.file)?;
+    let (mut observations, mut chosen, mut camera) = (0, None, Camera::default());
+    for moment in &mut recording {
+        let moment = match moment {
+            // What is there is worth showing.
+            Err(error @ RecordingError::CutOff { .. }) => {
+                eprintln!("hugepilot: {error}");
+                break;
+            }
+            moment => moment?,
+        };
+        observations += 1;
+        if args.pictures.any() {
+            camera.take(&moment);
+        }
+        if args.observation.is_none_or(|number| number == observations) {
+            chosen = Some(moment);
+        }
+    }
+    let Some(moment) = chosen else {
+        bail!("{} holds {observations} observations: choose one of them, from 1", args.file.display());
+    };
+    Ok(Wanted { name: recording.name, observations, moment, camera })
+}
+
+impl super::args::PictureOptions {
+    /// Whether a picture was asked for.
+    pub(super) fn any(&self) -> bool {
+        self.html.is_some() || self.png.is_some()
+    }
+
+    /// Draws what was asked for.
+    pub(super) fn draw(&self, camera: &Camera, title: String) -> anyhow::Result<()> {
+        if !self.any() {
+            return Ok(());
+        }
+        let film = camera.film(title);
+        let write = |path: &std::path::Path, contents: &[u8]| {
+            std::fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
+        };
+        if let Some(path) = &self.html {
+            write(path, crate::report::film::html::page(&film).as_bytes())?;
+        }
+        if let Some(path) = &self.png {
+            write(path, &crate::report::film::png::picture(&film)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! Why memory is not on huge pages, and whether that matters.
+//!
+//! Owns: joining what keeps the kernel from giving huge pages by itself with what the pilot would decide. Never touches: the
+//! system; it is a pure function of what was seen.
+
+use std::collections::BTreeMap;
+
+use crate::decide::{Decision, Plan, Reason};
+use crate::observe::heat::{Heat, Mapping, Obstacle, Region};
+use crate::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
+
+/// What the kernel was told about huge pages. None: it does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// `transparent_hugepage/enabled`: `always`, `madvise`, `never`.
+    pub enabled: Option<String>,
+    /// `transparent_hugepage/shmem_enabled`.
+    pub shmem_enabled: Option<String>,
+    /// Whether the process has switched huge pages off for itself (`PR_SET_THP_DISABLE`).
+    pub switched_off: bool,
+}
+
+/// Why a part of a mapping is not on huge pages; the first that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// Nothing was ever written or read there, so that no page is.
+    NeverTouched,
+    /// Something about the mapping forbids it.
+    Obstacle(Obstacle),
+    /// The process has switched huge pages off for itself.
+    SwitchedOff,
+    /// Shared with another process by fork, or merged by KSM.
+    Shared,
+    /// Given back lazily (`MADV_FREE`).
+    LazilyFreed,
+    /// The setting is `never`.
+    SettingNever,
+    /// The setting is `madvise` (`advise` for shared memory), and the program does not ask.
+    NotAskedFor,
+    /// Some of its base pages are not populated: it was touched piece by piece.
+    Holes,
+    /// Nothing forbids it; khugepaged has not come by, or found no contiguous memory.
+    NotYet,
+}
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    /// The mapping.
+    pub mapping: Mapping,
+    /// Memory present.
+    pub resident: Bytes,
+    /// Of it, on pages of 2 MiB or 1 GiB.
+    pub huge: Bytes,
+    /// Base pages walked within 100 ms.
+    pub walked: Pages,
+    /// Page walks a second.
+    pub walks_per_second: f64,
+    /// What is not on huge pages, by why. Of what was never touched it is the size, of all else the memory present.
+    pub not_huge: BTreeMap<Why, Bytes>,
+    /// The memory present that is not on huge pages, by what the pilot would decide about it.
+    pub decided: BTreeMap<Reason, Bytes>,
+}
+
+/// The whole process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// Its mappings of which something is present or which could hold a huge page, those with most page walks first.
+    pub mappings: Vec<Explained>,
+    /// Page tables that huge pages would free. Those of private memory stay in reserve, in case a huge page is split.
+    pub page_tables_saved: Bytes,
+}
+
+/// Explains a heat, and the plan that was made for it.
+pub fn explain(heat: &Heat, plan: &Plan, surroundings: &Surroundings) -> Explanation {
+    let decisions: BTreeMap<Address, &Decision> = plan.decisions.iter().map(|each| (each.start, each)).collect();
+    let mut mappings: Vec<Explained> = heat.mappings.iter().map(Explained::of).collect();
+    let mut page_tables_saved = Bytes(0);
+    for region in &heat.regions {
+        let Some(explained) = region.mapping.and_then(|mapping| mappings.get_mut(mapping)) else { continue };
+        let reason = decisions.get(&region.start).map(|decision| decision.reason);
+        if reason == Some(Reason::Pays) && explained.mapping.shared {
+            page_tables_saved += Bytes(BASE_PAGE);
+        }
+        explained.add(region, reason, surroundings);
+    }
+    for explained in &mut mappings {
+        let untouched = explained.mapping.range.len() - explained.resident;
+        if untouched > Bytes(0) && explained.mapping.obstacle.is_none() {
+            explained.not_huge.insert(Why::NeverTouched, untouched);
+        }
+    }
+    mappings.retain(|each| each.resident > Bytes(0) || each.mapping.range.len() >= Bytes(HUGE_PAGE));
+    mappings.sort_by(|left, right| right.walks_per_second.total_cmp(&left.walks_per_second));
+    Explanation { mappings, page_tables_saved }
+}
+
+impl Explained {
+    fn of(mapping: &Mapping) -> Self {
+        Self {
+            mapping: mapping.clone(),
+            resident: Bytes(0),
+            huge: Bytes(0),
+            walked: Pages(0),
+            walks_per_second: 0.0,
+            not_huge: BTreeMap::new(),
+            decided: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, region: &Region, reason: Option<Reason>, surroundings: &Surroundings) {
+        let present = Pages(region.present.len() as u64).bytes();
+        self.resident += present;
+        self.walked.0 += region.walked.len() as u64;
+        self.walks_per_second += region.walks_per_second;
+        if region.huge {
+            self.huge += present;
+            return;
+        }
+        *self.not_huge.entry(why(region, &self.mapping, surroundings)).or_default() += present;
+        if let Some(reason) = reason {
+            *self.decided.entry(reason).or_default() += present;
+        }
+    }
+
+    /// The memory present that the pilot would put on huge pages.
+    pub fn would_pay(&self) -> Bytes {
+        self.decided.get(&Reason::Pays).copied().unwrap_or_default()
+    }
+}
+
+/// Why a region is not on a huge page: what can never change first, then what the program or the machine's owner decided, then
+/// what time may mend.
+fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
+    let setting = if mapping.shared { &surroundings.shmem_enabled } else { &surroundings.enabled };
+    match (region.obstacle, setting.as_deref()) {
+        (Some(obstacle), _) => Why::Obstacle(obstacle),
+        (None, _) if surroundings.switched_off => Why::SwitchedOff,
+        (None, _) if region.growth.shared_by_fork > 0 || region.growth.merged > 0 => Why::Shared,
+        (None, _) if region.growth.lazily_freed > 0 => Why::LazilyFreed,
+        (None, Some("never" | "deny")) => Why::SettingNever,
+        (None, Some("madvise" | "advise")) if !mapping.asked_for => Why::NotAskedFor,
+        (None, _) if region.present.len() < PAGES_PER_REGION => Why::Holes,
+        (None, _) => Why::NotYet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::{heat_of, huge, region};
+    use crate::decide::{Allowance, Limits, Spent, decide};
+    use crate::observe::heat::Growth;
+
+    fn explained(regions: Vec<Region>, change: impl Fn(&mut Mapping), surroundings: &Surroundings) -> Explained {
+        let mut heat = heat_of(regions);
+        change(&mut heat.mappings[0]);
+        let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(1 << 30), &Spent::default()) };
+        explain(&heat, &decide(&heat, &limits), surroundings).mappings.remove(0)
+    }
+
+    fn setting(enabled: &str) -> Surroundings {
+        Surroundings { enabled: Some(enabled.to_owned()), ..Surroundings::default() }
+    }
+
+    #[test]
+    fn a_mapping_adds_up() {
+        let found = explained(vec![region(0, 1e6, 0), huge(1, 5.0), region(3, 0.0, 256)], |_| (), &setting("madvise"));
+        assert_eq!((found.resident, found.huge), (Bytes(5 << 20), Bytes(2 << 20)));
+        assert_eq!(found.would_pay(), Bytes(2 << 20));
+        let expected = BTreeMap::from([(Why::NeverTouched, Bytes(3 << 20)), (Why::NotAskedFor, Bytes(3 << 20))]);
+        assert_eq!(found.not_huge, expected);
+        let decided = BTreeMap::from([(Reason::Pays, Bytes(2 << 20)), (Reason::NotWalked, Bytes(1 << 20))]);
+        assert_eq!(found.decided, decided);
+    }
+
+    #[test]
+    fn the_first_reason_that_applies_is_told() {
+        let why_of = |region: Region, surroundings: &Surroundings| {
+            let found = explained(vec![region], |_| (), surroundings);
+            found.not_huge.into_keys().find(|why| *why != Why::NeverTouched).expect("a reason")
+        };
+        let grown = |growth| Region { growth, ..region(0, 1.0, 0) };
+        let stack = Region { obstacle: Some(Obstacle::Stack), ..region(0, 1.0, 0) };
+        let off = Surroundings { switched_off: true, ..setting("always") };
+        assert_eq!(why_of(stack, &off), Why::Obstacle(Obstacle::Stack));
+        assert_eq!(why_of(region(0, 1.0, 0), &off), Why::SwitchedOff);
+        assert_eq!(why_of(grown(Growth { merged: 1, ..Growth::default() }), &setting("never")), Why::Shared);
+        assert_eq!(why_of(grown(Growth { lazily_freed: 1, ..Growth::default() }), &setting("never")), Why::LazilyFreed);
+        assert_eq!(why_of(region(0, 1.0, 0), &setting("never")), Why::SettingNever);
+        assert_eq!(why_of(region(0, 1.0, 7), &setting("always")), Why::Holes);
+        assert_eq!(why_of(region(0, 1.0, 0), &setting("always")), Why::NotYet);
+        assert_eq!(why_of(region(0, 1.0, 0), &Surroundings::default()), Why::NotYet, "what is unknown forbids nothing");
+    }
+
+    #[test]
+    fn memory_that_asks_and_shared_memory_have_their_own_settings() {
+        let one = || vec![region(0, 1e6, 0)];
+        let asked = explained(one(), |mapping| mapping.asked_for = true, &setting("madvise"));
+        assert!(asked.not_huge.contains_key(&Why::NotYet));
+        let surroundings = Surroundings { shmem_enabled: Some("never".to_owned()), ..setting("always") };
+        assert!(
+            explained(one(), |mapping| mapping.shared = true, &surroundings).not_huge.contains_key(&Why::SettingNever)
+        );
+    }
+
+    #[test]
+    fn only_page_tables_of_shared_memory_are_freed() {
+        let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(1 << 30), &Spent::default()) };
+        for (shared, saved) in [(true, 2 * BASE_PAGE), (false, 0)] {
+            let mut heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0), region(2, 0.0, 0)]);
+            heat.mappings[0].shared = shared;
+            let found = explain(&heat, &decide(&heat, &limits), &Surroundings::default());
+            assert_eq!(found.page_tables_saved, Bytes(saved));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Which tracker looks: the one asked for, or the best that this machine allows.
+//!
+//! Owns: the order of preference. Never touches: a target.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::heat::TrackerKind;
+use super::{DamonVaddr, ObserveError, PageWalk, Tracker};
+
+/// Every tracker that can watch another process, best first: those that count page walks before those that sample them.
+pub const TRACKERS: [TrackerKind; 2] = [TrackerKind::PageWalk, TrackerKind::DamonVaddr];
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The first of [`TRACKERS`] that works here.
+    #[default]
+    Auto,
+    /// This one and no other.
+    Only(TrackerKind),
+}
+
+/// Opens a tracker. Errors: the one asked for does not work here; of `auto`, why the best one does not.
+pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
+    match choice {
+        Choice::Only(kind) => open_one(kind),
+        Choice::Auto => {
+            let mut opened = TRACKERS.into_iter().map(open_one);
+            let best = opened.next().expect("there are trackers");
+            best.or_else(|error| opened.find_map(Result::ok).ok_or(error))
+        }
+    }
+}
+
+fn open_one(kind: TrackerKind) -> Result<Box<dyn Tracker>, ObserveError> {
+    Ok(match kind {
+        TrackerKind::PageWalk => Box::new(PageWalk::new()?),
+        TrackerKind::DamonVaddr => Box::new(DamonVaddr::new()?),
+        TrackerKind::WriteScan => return Err(ObserveError::OnlyItself { tracker: kind }),
+    })
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = TRACKERS.into_iter().chain([TrackerKind::WriteScan]).find(|kind| kind.to_string() == text);
+        match (text, named) {
+            ("auto", _) => Ok(Choice::Auto),
+            (_, Some(kind)) => Ok(Choice::Only(kind)),
+            _ => {
+                let names: Vec<String> = TRACKERS.iter().map(TrackerKind::to_string).collect();
+                Err(format!("'{text}' is no tracker: write auto, {}", names.join(", ")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Auto => f.pad("auto"),
+            Choice::Only(kind) => kind.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tracker_is_found_by_its_name() {
+        for choice in TRACKERS.into_iter().map(Choice::Only).chain([Choice::Auto]) {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        assert!("best".parse::<Choice>().unwrap_err().contains("auto, page-walk, damon-vaddr"));
+    }
+}

@@ -1,0 +1,285 @@
+//! The files by which DAMON is set up, switched on and read (Documentation/admin-guide/mm/damon/usage.rst).
+//!
+//! Owns: everything below `/sys/kernel/mm/damon/admin`, while it is ours, and the note that it is. Never touches: a DAMON that
+//! someone else has set up.
+//!
+//! DAMON cannot tell who set it up, so a file under `/run/hugepilot` says that it was hugepilot; one whose hugepilot has ended
+//! (killed, most likely) is tidied up by the next.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{Root, process};
+use crate::units::{Address, AddressRange, Nanos};
+
+const DIRECTORY: &str = "sys/kernel/mm/damon/admin/kdamonds";
+/// A process's virtual addresses.
+const OPERATIONS: &str = "vaddr";
+const NOTE: &str = "run/hugepilot/damon.json";
+/// The kernel splits a target into at most so many regions: enough for a hot set of a few MiB in a few GiB.
+const MOST_REGIONS: u64 = 1000;
+const FEWEST_REGIONS: u64 = 10;
+
+/// Why DAMON cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum DamonError {
+    #[error("this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS); choose another tracker, such as page-walk")]
+    Missing,
+    #[error(
+        "DAMON is in use by someone else ({threads} of its threads are set up in /sys/kernel/mm/damon), and was left alone; \
+         choose another tracker, such as page-walk, or end the other use first"
+    )]
+    InUse { threads: u64 },
+    #[error(
+        "this kernel's DAMON has no operations for {operations} addresses; choose another tracker, such as page-walk"
+    )]
+    NoOperations { operations: &'static str },
+    #[error("cannot {doing} {path}: {source}. DAMON needs root", path = path.display())]
+    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("DAMON answered '{found}' in {path}, where a number was expected", path = path.display())]
+    Malformed { path: PathBuf, found: String },
+}
+
+/// How often DAMON looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Intervals {
+    /// From one sample to the next.
+    pub(super) sample: Nanos,
+    /// After this time the samples of a region are summed up.
+    pub(super) aggregation: Nanos,
+}
+
+/// What DAMON says of one of its regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) range: AddressRange,
+    /// Samples of the last aggregation in which the page looked at was accessed.
+    pub(super) accesses: u64,
+}
+
+/// DAMON at work for us; put back on drop.
+#[derive(Debug)]
+pub(super) struct Session {
+    root: Root,
+}
+
+/// Whose DAMON it is.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    pid: u32,
+    start_ticks: u64,
+}
+
+impl Session {
+    /// Sets DAMON up and switches it on. Errors: it is missing, in use by someone else, or refuses; then nothing is left changed.
+    pub(super) fn start(root: &Root, pid: u32, intervals: Intervals) -> Result<Self, DamonError> {
+        tidy_up(root)?;
+        match number(&root.path(&format!("{DIRECTORY}/nr_kdamonds"))) {
+            Ok(0) => {}
+            Ok(threads) => return Err(DamonError::InUse { threads }),
+            Err(DamonError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(DamonError::Missing);
+            }
+            Err(error) => return Err(error),
+        }
+        leave_note(root)?;
+        // From here on dropping it puts everything back.
+        let session = Self { root: root.clone() };
+        session.set_up(pid, intervals)?;
+        match session.write("0/state", "on") {
+            Err(DamonError::File { source, .. }) if source.raw_os_error() == Some(libc::EBUSY) => {
+                // DAMON_RECLAIM and DAMON_LRU_SORT show in no file here.
+                Err(DamonError::InUse { threads: 1 })
+            }
+            result => result.map(|()| session),
+        }
+    }
+
+    fn set_up(&self, pid: u32, intervals: Intervals) -> Result<(), DamonError> {
+        self.write("nr_kdamonds", "1")?;
+        self.write("0/contexts/nr_contexts", "1")?;
+        self.context("operations", OPERATIONS).map_err(|_| DamonError::NoOperations { operations: OPERATIONS })?;
+        self.context("monitoring_attrs/intervals/sample_us", &microseconds(intervals.sample))?;
+        self.context("monitoring_attrs/intervals/aggr_us", &microseconds(intervals.aggregation))?;
+        self.context("monitoring_attrs/nr_regions/min", &FEWEST_REGIONS.to_string())?;
+        self.context("monitoring_attrs/nr_regions/max", &MOST_REGIONS.to_string())?;
+        self.context("targets/nr_targets", "1")?;
+        self.context("targets/0/pid_target", &pid.to_string())?;
+        // A scheme that does nothing to any region, so that all of them can be read.
+        self.context("schemes/nr_schemes", "1")?;
+        self.context("schemes/0/action", "stat")?;
+        for (limit, most) in [("sz", u64::MAX), ("nr_accesses", u32::MAX.into()), ("age", u32::MAX.into())] {
+            self.context(&format!("schemes/0/access_pattern/{limit}/min"), "0")?;
+            self.context(&format!("schemes/0/access_pattern/{limit}/max"), &most.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What DAMON has seen in its last aggregation, ascending.
+    pub(super) fn read(&self) -> Result<Vec<Seen>, DamonError> {
+        self.write("0/state", "update_schemes_tried_regions")?;
+        let directory = self.root.path(&format!("{DIRECTORY}/0/contexts/0/schemes/0/tried_regions"));
+        let entries = fs::read_dir(&directory).map_err(|source| DamonError::File {
+            doing: "list",
+            path: directory.clone(),
+            source,
+        })?;
+        let mut seen = Vec::new();
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().is_none_or(|name| name.parse::<u64>().is_err()) {
+                continue;
+            }
+            let value = |name: &str| number(&entry.path().join(name));
+            let range = AddressRange { start: Address(value("start")?), end: Address(value("end")?) };
+            seen.push(Seen { range, accesses: value("nr_accesses")? });
+        }
+        seen.sort_by_key(|region| region.range.start);
+        Ok(seen)
+    }
+
+    fn context(&self, name: &str, value: &str) -> Result<(), DamonError> {
+        self.write(&format!("0/contexts/0/{name}"), value)
+    }
+
+    fn write(&self, name: &str, value: &str) -> Result<(), DamonError> {
+        let path = self.root.path(&format!("{DIRECTORY}/{name}"));
+        fs::write(&path, value).map_err(|source| DamonError::File { doing: "write", path, source })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Err(error) = put_back(&self.root) {
+            tracing::warn!("{error}; `echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds` does it");
+        }
+    }
+}
+
+/// Ends what a hugepilot that was killed has left behind.
+fn tidy_up(root: &Root) -> Result<(), DamonError> {
+    let Ok(text) = fs::read_to_string(root.path(NOTE)) else { return Ok(()) };
+    let lives = serde_json::from_str(&text)
+        .is_ok_and(|note: Note| process::start_time(root, note.pid).is_ok_and(|start| start == note.start_ticks));
+    if lives { Ok(()) } else { put_back(root) }
+}
+
+fn leave_note(root: &Root) -> Result<(), DamonError> {
+    let path = root.path(NOTE);
+    let write = || {
+        let pid = std::process::id();
+        let start_ticks = process::start_time(root, pid).unwrap_or_default();
+        fs::create_dir_all(path.parent().expect("it is in a directory"))?;
+        fs::write(&path, serde_json::to_vec(&Note { pid, start_ticks })?)
+    };
+    write().map_err(|source| DamonError::File { doing: "write", path: path.clone(), source })
+}
+
+/// Switches DAMON off and removes what was set up; without it again is well.
+fn put_back(root: &Root) -> Result<(), DamonError> {
+    let write = |name: &str, value: &str| {
+        let path = root.path(&format!("{DIRECTORY}/{name}"));
+        fs::write(&path, value).map_err(|source| DamonError::File { doing: "write", path, source })
+    };
+    // It may be off already: because it never was on, or because the process it watched has ended.
+    let _ = write("0/state", "off");
+    write("nr_kdamonds", "0")?;
+    let path = root.path(NOTE);
+    fs::remove_file(&path).map_err(|source| DamonError::File { doing: "remove", path, source })
+}
+
+fn microseconds(time: Nanos) -> String {
+    (time.0 / 1000).to_string()
+}
+
+fn number(path: &Path) -> Result<u64, DamonError> {
+    let text =
+        fs::read_to_string(path).map_err(|source| DamonError::File { doing: "read", path: path.to_owned(), source })?;
+    let found = text.trim();
+    found.parse().map_err(|_| DamonError::Malformed { path: path.to_owned(), found: found.chars().take(80).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
+
+    /// A tree with DAMON's files, which take whatever is written.
+    fn tree(threads: u64) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        let context = folder.path().join(DIRECTORY).join("0/contexts/0");
+        for name in [
+            "monitoring_attrs/intervals",
+            "monitoring_attrs/nr_regions",
+            "targets/0/regions/0",
+            "schemes/0/access_pattern/sz",
+            "schemes/0/access_pattern/nr_accesses",
+            "schemes/0/access_pattern/age",
+            "schemes/0/tried_regions",
+        ] {
+            fs::create_dir_all(context.join(name)).unwrap();
+        }
+        fs::write(folder.path().join(DIRECTORY).join("nr_kdamonds"), format!("{threads}\n")).unwrap();
+        let root = Root::at(folder.path());
+        (folder, root)
+    }
+
+    fn text(root: &Root, name: &str) -> String {
+        fs::read_to_string(root.path(&format!("{DIRECTORY}/{name}"))).unwrap_or_default()
+    }
+
+    #[test]
+    fn it_is_set_up_read_and_put_back() {
+        let (_folder, root) = tree(0);
+        let session = Session::start(&root, 42, INTERVALS).unwrap();
+        assert_eq!(text(&root, "0/contexts/0/operations"), "vaddr");
+        assert_eq!(text(&root, "0/contexts/0/targets/0/pid_target"), "42");
+        assert_eq!(text(&root, "0/contexts/0/monitoring_attrs/intervals/sample_us"), "5000");
+        assert_eq!((text(&root, "0/state").as_str(), text(&root, "nr_kdamonds").as_str()), ("on", "1"));
+        let tried = root.path(&format!("{DIRECTORY}/0/contexts/0/schemes/0/tried_regions"));
+        for (number, start) in [(0, 8192), (1, 4096)] {
+            let region = tried.join(number.to_string());
+            fs::create_dir_all(&region).unwrap();
+            for (name, value) in [("start", start), ("end", start + 4096), ("nr_accesses", 7)] {
+                fs::write(region.join(name), format!("{value}\n")).unwrap();
+            }
+        }
+        let seen = session.read().unwrap();
+        assert_eq!(
+            seen.iter().map(|seen| (seen.range.start.0, seen.accesses)).collect::<Vec<_>>(),
+            [(4096, 7), (8192, 7)]
+        );
+        drop(session);
+        assert_eq!((text(&root, "0/state").as_str(), text(&root, "nr_kdamonds").as_str()), ("off", "0"));
+        assert!(!root.path(NOTE).exists());
+    }
+
+    #[test]
+    fn what_belongs_to_someone_else_is_left_alone() {
+        let (_folder, root) = tree(1);
+        fs::write(root.path(&format!("{DIRECTORY}/0/state")), "on\n").unwrap();
+        let error = Session::start(&root, 42, INTERVALS).unwrap_err();
+        assert!(matches!(error, DamonError::InUse { threads: 1 }), "{error}");
+        assert_eq!((text(&root, "0/state").as_str(), text(&root, "nr_kdamonds").as_str()), ("on\n", "1\n"));
+    }
+
+    #[test]
+    fn what_a_killed_hugepilot_left_is_put_back_first() {
+        let (_folder, root) = tree(1);
+        fs::create_dir_all(root.path("run/hugepilot")).unwrap();
+        fs::write(root.path(NOTE), r#"{"pid":4194303,"start_ticks":1}"#).unwrap();
+        tidy_up(&root).unwrap();
+        assert_eq!((text(&root, "nr_kdamonds").as_str(), root.path(NOTE).exists()), ("0", false));
+    }
+
+    #[test]
+    fn a_kernel_without_it_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Session::start(&Root::at(folder.path()), 1, INTERVALS).unwrap_err();
+        assert!(matches!(error, DamonError::Missing), "{error}");
+    }
+}

@@ -1,0 +1,73 @@
+//! The film as one page for a browser, which needs nothing else.
+//!
+//! Owns: the page. Never touches: the network; script and data are part of it.
+
+use serde::Serialize;
+
+use super::Film;
+
+const PAGE: &str = include_str!("page.html");
+/// Where the data goes in the page.
+const PLACE: &str = "/*DATA*/null";
+
+#[derive(Serialize)]
+struct Data<'a> {
+    title: &'a str,
+    /// Start, regions, mapping.
+    rows: Vec<(String, usize, &'a str)>,
+    seconds: Vec<f64>,
+    hottest: f64,
+    /// Page walks a second, share on huge pages, bytes present.
+    cells: Vec<Vec<(f64, f64, u64)>>,
+}
+
+/// The page.
+pub fn page(film: &Film) -> String {
+    let data = Data {
+        title: &film.title,
+        rows: film.rows.iter().map(|row| (row.start.to_string(), row.regions, &row.mapping[..])).collect(),
+        seconds: film.times.iter().map(|time| time.seconds()).collect(),
+        hottest: film.hottest(),
+        cells: film
+            .cells
+            .iter()
+            .map(|column| {
+                let cell = |cell: &super::Cell| (cell.walks_per_second.round(), rounded(cell.huge), cell.present.0);
+                column.iter().map(cell).collect()
+            })
+            .collect(),
+    };
+    let data = serde_json::to_string(&data).expect("numbers and text cannot fail");
+    PAGE.replace(PLACE, &harmless(&data))
+}
+
+fn rounded(share: f64) -> f64 {
+    (share * 100.0).round() / 100.0
+}
+
+/// Names of mappings are foreign text: nothing in them may end the script that they stand in.
+fn harmless(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::film::tests::{film, moments};
+
+    #[test]
+    fn the_page_holds_its_data_and_nothing_from_elsewhere() {
+        let page = page(&film("memcached", &moments(2)));
+        assert!(!page.contains(PLACE) && page.contains("\"seconds\":[1.0,2.0]"), "{page}");
+        assert!(!page.contains("http://") && !page.contains("https://"), "{page}");
+    }
+
+    #[test]
+    fn a_name_cannot_end_the_script() {
+        let mut film = film("a", &moments(1));
+        film.rows[0].mapping = "/tmp/</script><script>alert(1)</script>".to_owned();
+        let page = page(&film);
+        assert_eq!(page.matches("</script>").count(), 1);
+        assert!(page.contains("\\u003c/script>"));
+    }
+}

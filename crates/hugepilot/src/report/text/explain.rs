@@ -1,0 +1,121 @@
+//! The explanation: which memory is on huge pages, why the rest is not, and whether that matters.
+
+use super::joined;
+use crate::explain::Explained;
+use crate::report::ExplainReport;
+use crate::report::table::{Side, table};
+use crate::report::words::{count_of, meaning, printable, rate, reason, why};
+use crate::units::Bytes;
+
+/// Mappings told about one by one; the others are added up in JSON only.
+const MOST: usize = 8;
+const NAME_LIMIT: usize = 40;
+
+/// The explanation.
+pub fn explain(report: &ExplainReport) -> String {
+    let mappings = &report.explanation.mappings;
+    let sum = |of: fn(&Explained) -> Bytes| mappings.iter().map(of).sum::<Bytes>();
+    let (resident, huge, would_pay) = (sum(|each| each.resident), sum(|each| each.huge), sum(Explained::would_pay));
+    let mut lines = vec![
+        format!("process {}: {huge} of {resident} resident are on huge pages", report.heat.pid),
+        format!("would more matter?  {}", matter(report, would_pay)),
+        format!(
+            "page tables         {}; huge pages would free {} of it",
+            report.page_tables, report.explanation.page_tables_saved
+        ),
+        meaning(report.heat.meaning).to_owned(),
+        String::new(),
+    ];
+    lines.extend(overview(mappings));
+    for explained in mappings.iter().take(MOST).filter(|each| each.huge < each.mapping.range.len()) {
+        lines.push(String::new());
+        lines.extend(details(explained));
+    }
+    if mappings.len() > MOST {
+        let others = count_of((mappings.len() - MOST) as u64, "mapping");
+        lines.push(format!("\nand {others} with fewer page walks; --json lists them all"));
+    }
+    joined(lines)
+}
+
+fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
+    let cost = format!("at {} to {} a page walk, {}", report.cost.low, report.cost.high, report.cost_from);
+    match report.gain {
+        None => "unknown: the process used no CPU time while it was watched".to_owned(),
+        Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
+        Some(gain) => format!(
+            "{would_pay} more on huge pages should gain {:.1} to {:.1} % of speed ({cost})\n                    \
+             `hugepilot promote {}` does it, `--dry-run` shows the plan",
+            gain.low, gain.high, report.heat.pid
+        ),
+    }
+}
+
+fn overview(mappings: &[Explained]) -> Vec<String> {
+    let columns = [
+        ("walks", Side::Right),
+        ("size", Side::Right),
+        ("resident", Side::Right),
+        ("huge", Side::Right),
+        ("walked", Side::Right),
+        ("would pay", Side::Right),
+        ("start", Side::Right),
+        ("mapping", Side::Left),
+    ];
+    let rows: Vec<Vec<String>> = mappings.iter().take(MOST).map(row).collect();
+    table(&columns, &rows)
+}
+
+fn row(explained: &Explained) -> Vec<String> {
+    vec![
+        rate(explained.walks_per_second),
+        explained.mapping.range.len().to_string(),
+        explained.resident.to_string(),
+        explained.huge.to_string(),
+        explained.walked.bytes().to_string(),
+        explained.would_pay().to_string(),
+        explained.mapping.range.start.to_string(),
+        name(explained),
+    ]
+}
+
+fn name(explained: &Explained) -> String {
+    match &explained.mapping.name[..] {
+        "" => "(anonymous)".to_owned(),
+        name => printable(name, NAME_LIMIT),
+    }
+}
+
+fn details(explained: &Explained) -> Vec<String> {
+    let mut lines = vec![format!("{} at {}", name(explained), explained.mapping.range.start)];
+    lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
+    let decided = explained.decided.iter().map(|(&what, size)| format!("  {size} would matter? {}", reason(what)));
+    lines.extend(decided);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{GainPercent, WalkCost};
+    use crate::explain::{Surroundings, explain as explanation_of};
+    use crate::report::samples::{mixed_heat, mixed_plan};
+
+    #[test]
+    fn an_explanation_answers_both_questions() {
+        let surroundings = Surroundings { enabled: Some("madvise".to_owned()), ..Surroundings::default() };
+        let (heat, plan) = (mixed_heat(), mixed_plan());
+        let explanation = explanation_of(&heat, &plan, &surroundings);
+        let report = ExplainReport {
+            heat: &heat,
+            explanation: &explanation,
+            page_tables: Bytes(80 << 10),
+            gain: Some(GainPercent { low: 3.0, high: 12.0 }),
+            cost: WalkCost::UNCALIBRATED,
+            cost_from: "as other machines showed",
+        };
+        insta::assert_snapshot!(explain(&report));
+        let idle = explain(&ExplainReport { gain: None, ..report });
+        assert!(idle.contains("would more matter?  unknown: the process used no CPU time"), "{idle}");
+    }
+}

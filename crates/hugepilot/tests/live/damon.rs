@@ -1,0 +1,86 @@
+//! DAMON: set up only in the virtual machine (tests/vm), because a machine may use its own at any time.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::program::Rule;
+use crate::support::{Program, Setting, binary, hugepilot, list, number, send, wait_until};
+
+crate::trials!(the_hot_part_is_found, one_in_use_is_left_alone, what_a_killed_hugepilot_left_is_put_back,);
+
+const THREADS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
+
+/// Whether DAMON may be set up here; else says why the test is skipped.
+fn is_free() -> bool {
+    match fs::read_to_string(THREADS) {
+        Err(_) => eprintln!("skipped: this kernel has no DAMON"),
+        Ok(_) if std::env::var_os("HUGEPILOT_VM").is_none() => {
+            eprintln!("skipped: only for the virtual machine (make vm-test)")
+        }
+        Ok(_) => return true,
+    }
+    false
+}
+
+fn heat(program: &Program) -> Value {
+    hugepilot(&format!("heat {} --tracker damon-vaddr --window 3s --json", program.pid)).json()
+}
+
+fn the_hot_part_is_found() {
+    if !is_free() {
+        return;
+    }
+    let _madvise = Setting::huge_pages("madvise");
+    let program = Program::start("map=128M nohugepage fill ready read=third");
+    let json = heat(&program);
+    assert_eq!((&json["tracker"], &json["meaning"]), (&Value::from("damon-vaddr"), &Value::from("sampled")));
+    let hot = program.regions_named(Rule::Third);
+    let walks = |region: &Value| region["walks_per_second"].as_f64().expect("a rate");
+    let of_program = list(&json, "regions").iter().filter(|region| program.holds(number(region, "start")));
+    let (within, without): (Vec<&Value>, Vec<&Value>) =
+        of_program.partition(|region| hot.contains(&number(region, "start")));
+    let sum = |regions: &[&Value]| regions.iter().map(|region| walks(region)).sum::<f64>();
+    assert!(sum(&within) > 4.0 * sum(&without), "{} within, {} without", sum(&within), sum(&without));
+    assert_eq!(fs::read_to_string(THREADS).expect("it is there").trim(), "0", "it was put back");
+}
+
+fn one_in_use_is_left_alone() {
+    if !Path::new(THREADS).exists() {
+        eprintln!("skipped: this kernel has no DAMON");
+        return;
+    }
+    let program = Program::start("map=4M fill ready read=all");
+    let ours = is_free();
+    if ours {
+        fs::write(THREADS, "1").expect("DAMON can be set up");
+    } else if fs::read_to_string(THREADS).expect("it is there").trim() == "0" {
+        return;
+    }
+    let before = fs::read_to_string(THREADS).expect("it is there");
+    let ran = hugepilot(&format!("heat {} --tracker damon-vaddr", program.pid));
+    ran.assert_fails_with(&["DAMON is in use by someone else", "left alone", "page-walk"]);
+    assert_eq!(fs::read_to_string(THREADS).expect("it is there"), before);
+    if ours {
+        fs::write(THREADS, "0").expect("DAMON can be put back");
+    }
+}
+
+fn what_a_killed_hugepilot_left_is_put_back() {
+    if !is_free() {
+        return;
+    }
+    let program = Program::start("map=64M nohugepage fill ready read=all");
+    let mut command = Command::new(binary());
+    command.args(["heat", &program.pid.to_string(), "--tracker", "damon-vaddr", "--window", "1m"]);
+    let mut child = command.stdout(Stdio::null()).spawn().expect("hugepilot starts");
+    wait_until("DAMON is set up", || fs::read_to_string(THREADS).is_ok_and(|threads| threads.trim() == "1"));
+    send(child.id(), Signal::KILL);
+    child.wait().expect("it ends");
+    assert_eq!(fs::read_to_string(THREADS).expect("it is there").trim(), "1");
+    heat(&program);
+    assert_eq!(fs::read_to_string(THREADS).expect("it is there").trim(), "0");
+}

@@ -1,0 +1,58 @@
+//! `explain`: what is on huge pages, why the rest is not, and whether that matters.
+
+use serde_json::Value;
+
+use crate::support::{Program, Setting, hugepilot, list, number};
+
+crate::trials!(memory_that_would_pay_is_told_with_its_gain, each_reason_is_told, an_idle_program_gains_nothing,);
+
+const MIB: u64 = 1 << 20;
+
+/// The explanation, and the part of it about the program's own mapping.
+fn explained(program: &Program) -> (Value, Value) {
+    let json = hugepilot(&format!("explain {} --window 300ms --json", program.pid)).json();
+    let own = list(&json, "mappings").iter().find(|mapping| {
+        (number(mapping, "start")..number(mapping, "start") + number(mapping, "size_bytes")).contains(&program.start)
+    });
+    let own = own.expect("the mapping is told").clone();
+    (json, own)
+}
+
+fn memory_that_would_pay_is_told_with_its_gain() {
+    let _madvise = Setting::huge_pages("madvise");
+    let program = Program::start("map=128M fill ready read=all");
+    let (json, own) = explained(&program);
+    assert_eq!(own["not_huge_bytes"]["not_asked_for"].as_u64(), Some(128 * MIB), "{own}");
+    assert!(number(&own, "would_pay_bytes") >= 120 * MIB, "{own}");
+    let gain = &json["expected_gain_percent"];
+    assert!(gain["low"].as_f64() <= gain["high"].as_f64() && gain["high"].as_f64() > Some(1.0), "{json}");
+    assert!(number(&json, "page_tables_bytes") >= 64 * 4096, "{json}");
+    let text = hugepilot(&format!("explain {} --window 300ms", program.pid));
+    assert!(text.stdout.contains("would more matter?") && text.stdout.contains("hugepilot promote"), "{text:?}");
+    assert_eq!(program.huge_bytes(), 0);
+}
+
+fn each_reason_is_told() {
+    let reason_of = |steps: &str| {
+        let program = Program::start(steps);
+        let (_, own) = explained(&program);
+        own["not_huge_bytes"].as_object().expect("reasons").clone()
+    };
+    let _madvise = Setting::huge_pages("madvise");
+    assert!(reason_of("map=32M nohugepage fill ready read=all").contains_key("no_huge_page"));
+    assert!(reason_of("map=32M fill fork ready read=all").contains_key("shared"));
+    assert!(reason_of("thp-disable map=32M fill ready read=all").contains_key("switched_off"));
+    assert!(reason_of("map=32M fill=half ready read=half").contains_key("not_asked_for"));
+    let untouched = reason_of("map=32M fill=resident ready read=resident");
+    assert!(untouched["never_touched"].as_u64() >= Some(30 * MIB), "{untouched:?}");
+    drop(_madvise);
+    let _never = Setting::huge_pages("never");
+    assert!(reason_of("map=32M fill ready read=all").contains_key("setting_never"));
+}
+
+fn an_idle_program_gains_nothing() {
+    let _madvise = Setting::huge_pages("madvise");
+    let program = Program::start("map=32M fill ready sleep=60s");
+    let (_, own) = explained(&program);
+    assert_eq!((number(&own, "would_pay_bytes"), number(&own, "pages_walked")), (0, 0), "{own}");
+}

@@ -1,0 +1,153 @@
+//! `record`, `replay` and pictures: what was seen can be looked at again.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::program::Rule;
+use crate::support::{Program, Setting, binary, finish, hugepilot, list, number, send, wait_until};
+
+crate::trials!(
+    a_recording_replays_what_was_seen,
+    a_plan_from_a_recording_is_the_one_made_there,
+    a_signal_and_the_end_of_the_program_end_a_recording_properly,
+    a_recording_that_was_killed_still_shows_what_came_before,
+    files_are_never_overwritten_nor_believed,
+    a_page_shows_its_cells_in_a_browser,
+    a_picture_is_drawn,
+);
+
+/// Records a program for two seconds.
+fn recorded(folder: &Path, steps: &str) -> (Program, String) {
+    let program = Program::start(steps);
+    let file = folder.join("recording").to_str().expect("UTF-8").to_owned();
+    let ran = hugepilot(&format!("record -o {file} {} --for 2s --every 400ms --window 300ms", program.pid));
+    assert!(ran.status.success() && ran.stdout.contains("observations of process"), "{ran:?}");
+    (program, file)
+}
+
+fn a_recording_replays_what_was_seen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (program, file) = recorded(folder.path(), "map=64M nohugepage fill ready read=third");
+    let json = hugepilot(&format!("replay {file} --json")).json();
+    assert_eq!(number(&json, "pid"), u64::from(program.pid));
+    let hot = program.regions_named(Rule::Third);
+    let regions = list(&json, "regions").iter().filter(|region| program.holds(number(region, "start")));
+    for region in regions {
+        let walked = number(region, "pages_walked") > 0;
+        assert_eq!(
+            (number(region, "pages_present"), walked),
+            (512, hot.contains(&number(region, "start"))),
+            "{region}"
+        );
+    }
+    let text = hugepilot(&format!("replay {file} --observation 2"));
+    assert!(text.status.success() && text.stdout.contains("observation 2 of"), "{text:?}");
+    hugepilot(&format!("replay {file} --observation 99")).assert_fails_with(&["observations", "from 1"]);
+}
+
+fn a_plan_from_a_recording_is_the_one_made_there() {
+    let _madvise = Setting::huge_pages("madvise");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (program, file) = recorded(folder.path(), "map=64M fill ready read=third");
+    let json = hugepilot(&format!("replay {file} --plan --json")).json();
+    let promoted = list(&json, "decisions").iter().filter(|decision| decision["verdict"] == "promote");
+    let promoted: Vec<u64> = promoted.map(|decision| number(decision, "start")).collect();
+    let hot = program.regions_named(Rule::Third);
+    assert!(
+        promoted.len() >= 9 && promoted.iter().filter(|start| program.holds(**start)).all(|start| hot.contains(start))
+    );
+    assert_eq!(program.huge_bytes(), 0);
+}
+
+fn a_signal_and_the_end_of_the_program_end_a_recording_properly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for ends in ["signal", "exit"] {
+        let file = folder.path().join(ends);
+        let program = Program::start("map=16M fill ready read=all,3s");
+        let mut command = Command::new(binary());
+        command.args(["record", &program.pid.to_string(), "--every", "300ms", "--window", "200ms", "-o"]).arg(&file);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("hugepilot starts");
+        wait_until("an observation", || fs::metadata(&file).is_ok_and(|file| file.len() > 500));
+        if ends == "signal" {
+            send(child.id(), Signal::INT);
+        }
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{ends}: {output:?}");
+        let replayed = hugepilot(&format!("replay {}", file.display()));
+        assert!(replayed.status.success() && replayed.stderr.is_empty(), "{ends}: {replayed:?}");
+    }
+}
+
+fn a_recording_that_was_killed_still_shows_what_came_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("killed");
+    let program = Program::start("map=16M fill ready read=all");
+    let mut command = Command::new(binary());
+    command.args(["record", &program.pid.to_string(), "--every", "300ms", "--window", "200ms", "-o"]).arg(&file);
+    let mut child = command.stdout(Stdio::null()).spawn().expect("hugepilot starts");
+    wait_until("an observation", || fs::metadata(&file).is_ok_and(|file| file.len() > 500));
+    send(child.id(), Signal::KILL);
+    child.wait().expect("it ends");
+    let ran = hugepilot(&format!("replay {}", file.display()));
+    assert!(ran.status.success() && ran.stdout.contains("recording of"), "{ran:?}");
+    assert!(ran.stderr.contains("ends early"), "{ran:?}");
+}
+
+fn files_are_never_overwritten_nor_believed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mine");
+    fs::write(&file, "precious").expect("a file");
+    let program = Program::start("map=4M fill ready read=all");
+    let name = file.display();
+    hugepilot(&format!("record -o {name} {}", program.pid)).assert_fails_with(&["is there already", "another name"]);
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "precious");
+    hugepilot(&format!("replay {name}")).assert_fails_with(&["not a recording", "hugepilot record"]);
+    hugepilot("replay /no/such/file").assert_fails_with(&["cannot read", "/no/such/file"]);
+}
+
+/// Runs a page's script in a browser and gives back the page as it then is.
+fn in_browser(file: &Path, link: &str) -> Option<String> {
+    let url = format!("file://{}{link}", file.display());
+    let words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom", &url];
+    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+        Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    })?;
+    let ran = finish(Command::new(found).args(words).env("HOME", file.parent().expect("a folder")));
+    assert!(ran.status.success(), "{ran:?}");
+    Some(ran.stdout)
+}
+
+fn a_page_shows_its_cells_in_a_browser() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (program, file) = recorded(folder.path(), "map=32M nohugepage fill ready read=all");
+    let page = folder.path().join("page.html");
+    let ran = hugepilot(&format!("replay {file} --html {}", page.display()));
+    assert!(ran.status.success(), "{ran:?}");
+    let Some(shown) = in_browser(&page, "#0,0") else {
+        eprintln!("skipped: there is no Chromium here");
+        return;
+    };
+    assert!(shown.contains(&format!("(process {})", program.pid)), "{shown}");
+    let tip = shown.split("id=\"tip\"").nth(1).and_then(|rest| rest.split("</p>").next()).expect("a tip");
+    assert!(tip.contains("walks/s") && tip.contains("1 region (2 MiB)"), "{tip}");
+}
+
+fn a_picture_is_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = Program::start("map=16M fill ready read=all");
+    let (png, html) = (folder.path().join("a.png"), folder.path().join("a.html"));
+    let words =
+        format!("heat {} --window 200ms --for 600ms --png {} --html {}", program.pid, png.display(), html.display());
+    let ran = hugepilot(&words);
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(&fs::read(png).expect("a picture")[..8], b"\x89PNG\r\n\x1a\n");
+    assert!(fs::read_to_string(html).expect("a page").contains("\"cells\":[["));
+    let failed = hugepilot(&format!("heat {} --window 100ms --png /no/such/folder/a.png", program.pid));
+    failed.assert_fails_with(&["/no/such/folder/a.png"]);
+    let none: Option<Value> = serde_json::from_str(&failed.stdout).ok();
+    assert_eq!(none, None);
+}

@@ -1,0 +1,221 @@
+//! What the kernel says of ranges of memory: `PAGEMAP_SCAN` (Linux 6.7, Documentation/admin-guide/mm/pagemap.rst), and writes seen
+//! by asynchronous write protection (userfaultfd, Documentation/admin-guide/mm/userfaultfd.rst).
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Bits that say what pages are (`include/uapi/linux/fs.h`).
+pub mod category {
+    /// Written since the page was write-protected.
+    pub const WRITTEN: u64 = 1 << 1;
+    /// Backed by a file.
+    pub const FILE: u64 = 1 << 2;
+    /// Present in memory.
+    pub const PRESENT: u64 = 1 << 3;
+    /// The shared zero page.
+    pub const ZERO: u64 = 1 << 5;
+    /// Mapped by one entry of 2 MiB or more.
+    pub const HUGE: u64 = 1 << 6;
+}
+
+/// Pages next to each other that are alike: start, end (exclusive), and those categories asked for that they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PageRun {
+    /// Address of the first byte.
+    pub start: u64,
+    /// Address after the last byte.
+    pub end: u64,
+    /// Bits of [`category`].
+    pub categories: u64,
+}
+
+/// `struct pm_scan_arg`
+#[derive(Default)]
+#[repr(C)]
+struct ScanArgument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct uffdio_api`
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// `struct uffdio_register`
+#[repr(C)]
+struct Register {
+    start: u64,
+    len: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+const PAGEMAP_SCAN: libc::Ioctl = 0xC060_6610_u32 as libc::Ioctl;
+const SCAN_PROTECT_MATCHING: u64 = 1;
+const SCAN_CHECK_PROTECTED: u64 = 2;
+const UFFDIO_API: libc::Ioctl = 0xC018_AA3F_u32 as libc::Ioctl;
+const UFFDIO_REGISTER: libc::Ioctl = 0xC020_AA00_u32 as libc::Ioctl;
+const UFFD_API: u64 = 0xAA;
+const UFFD_USER_MODE_ONLY: i32 = 1;
+const REGISTER_MODE_WP: u64 = 1 << 1;
+const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const FEATURE_WP_ASYNC: u64 = 1 << 15;
+
+/// Runs answered in one call.
+const RUNS: usize = 1024;
+
+/// Hands over, ascending, the runs of pages of a process from `start` to `end` that have any of the categories.
+///
+/// Errors: `ENOTTY` the kernel is older than 6.7, `EACCES` the process belongs to another user, `ESRCH` it has ended.
+pub fn scan(pid: u32, start: u64, end: u64, any_of: u64, each: impl FnMut(PageRun)) -> io::Result<()> {
+    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+    let argument = ScanArgument { start, end, category_anyof_mask: any_of, return_mask: any_of, ..Default::default() };
+    scan_with(&pagemap, argument, each)
+}
+
+fn scan_with(pagemap: &File, mut argument: ScanArgument, mut each: impl FnMut(PageRun)) -> io::Result<()> {
+    let mut runs = vec![PageRun::default(); RUNS];
+    argument.size = size_of::<ScanArgument>() as u64;
+    argument.vec = runs.as_mut_ptr() as u64;
+    argument.vec_len = RUNS as u64;
+    while argument.start < argument.end {
+        // SAFETY: the argument has the size and shape that the kernel expects, and `vec` holds room for `vec_len` runs, of which
+        // any bit pattern is a value.
+        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
+        if found < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        runs[..(found as usize).min(RUNS)].iter().for_each(|&run| each(run));
+        argument.start = argument.walk_end.max(argument.start + 4096);
+    }
+    Ok(())
+}
+
+/// Sees which pages of this process's own memory are written, without any privilege, and without a fault that anyone handles.
+#[derive(Debug)]
+pub struct WriteWatch {
+    /// Write protection ends when it is closed.
+    faults: OwnedFd,
+    pagemap: File,
+}
+
+impl WriteWatch {
+    /// Ready to watch. Errors: `ENOSYS`, `EINVAL` the kernel is older than 6.7, `EPERM` forbidden (seccomp).
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes flags and gives a new descriptor or an error.
+        let faults = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) };
+        let faults = i32::try_from(faults).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        let faults = unsafe { OwnedFd::from_raw_fd(faults) };
+        let features = FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED | FEATURE_WP_HUGETLBFS_SHMEM;
+        let mut api = Api { api: UFFD_API, features, ioctls: 0 };
+        // SAFETY: `api` has the shape that this request expects, and lives through the call.
+        if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { faults, pagemap: File::open("/proc/self/pagemap")? })
+    }
+
+    /// Watches memory of this process from now on, until this value is dropped or it is unmapped; all of it counts as not written.
+    ///
+    /// Errors: `EINVAL` nothing is mapped there, or of a kind that cannot be protected, `EBUSY` another userfaultfd watches it.
+    pub fn add(&self, start: u64, len: u64) -> io::Result<()> {
+        let mut register = Register { start, len, mode: REGISTER_MODE_WP, ioctls: 0 };
+        // SAFETY: `register` has the shape that this request expects. Asynchronous protection changes no contents, and a write to
+        // protected memory goes on by itself.
+        if unsafe { libc::ioctl(self.faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.take_written(start, len, |_| ())
+    }
+
+    /// Hands over the runs of pages written since they were last taken, ascending, and watches them anew.
+    pub fn take_written(&self, start: u64, len: u64, each: impl FnMut(PageRun)) -> io::Result<()> {
+        let argument = ScanArgument {
+            flags: SCAN_PROTECT_MATCHING | SCAN_CHECK_PROTECTED,
+            start,
+            end: start + len,
+            category_mask: category::WRITTEN,
+            return_mask: category::WRITTEN,
+            ..Default::default()
+        };
+        scan_with(&self.pagemap, argument, each)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Mapping;
+
+    const PAGE: usize = 4096;
+
+    fn pages(memory: &Mapping, run: PageRun) -> std::ops::Range<usize> {
+        let page = |address: u64| (address - memory.address()) as usize / PAGE;
+        page(run.start)..page(run.end)
+    }
+
+    /// None where the kernel is too old.
+    fn supported<T>(result: io::Result<T>) -> Option<T> {
+        match result {
+            Err(error) if [libc::ENOTTY, libc::EINVAL, libc::ENOSYS].contains(&error.raw_os_error().unwrap_or(0)) => {
+                eprintln!("skipped: this kernel has no PAGEMAP_SCAN ({error})");
+                None
+            }
+            result => Some(result.expect("it is offered")),
+        }
+    }
+
+    #[test]
+    fn present_pages_are_found() {
+        let mut memory = Mapping::anonymous(64 * PAGE).unwrap();
+        for page in [0, 1, 2, 10] {
+            memory.bytes_mut()[page * PAGE] = 1;
+        }
+        let mut found = Vec::new();
+        let end = memory.address() + 64 * PAGE as u64;
+        let scanned = scan(std::process::id(), memory.address(), end, category::PRESENT, |run| found.push(run));
+        if supported(scanned).is_some() {
+            let found: Vec<_> = found.into_iter().map(|run| pages(&memory, run)).collect();
+            assert_eq!(found, [0..3, 10..11]);
+        }
+    }
+
+    #[test]
+    fn just_what_was_written_is_seen_and_only_once() {
+        let mut memory = Mapping::anonymous(64 * PAGE).unwrap();
+        memory.bytes_mut()[5 * PAGE] = 1;
+        let Some(watch) = supported(WriteWatch::new()) else { return };
+        watch.add(memory.address(), 64 * PAGE as u64).unwrap();
+        let written = |memory: &Mapping| {
+            let mut found = Vec::new();
+            watch.take_written(memory.address(), 64 * PAGE as u64, |run| found.push(pages(memory, run))).unwrap();
+            found
+        };
+        assert_eq!(written(&memory), []);
+        memory.bytes_mut()[5 * PAGE] = 2;
+        memory.bytes_mut()[20 * PAGE] = 2;
+        std::hint::black_box(memory.bytes()[6 * PAGE]);
+        assert_eq!(written(&memory), [5..6, 20..21]);
+        assert_eq!(written(&memory), []);
+        assert_eq!((memory.bytes()[5 * PAGE], memory.bytes()[20 * PAGE]), (2, 2));
+    }
+}
