@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
@@ -24,6 +24,7 @@ Examples:
   hugepilot-bench memcached --keep --plot memcached.svg a figure to publish, raw results kept
   hugepilot-bench sweep --pattern skewed --samples 80   until 80 samples have come
   hugepilot-bench chase --configurations default,ideal,default-again
+  hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
 
@@ -47,6 +48,8 @@ pub enum Command {
     Sweep(SweepArguments),
     /// Dependent and independent random reads.
     Chase(ChaseArguments),
+    /// Expected against achieved: what `promote --dry-run` says, and what promoting then gains.
+    Estimate(EstimateArguments),
     /// The tracker against programs whose walked pages are known: accuracy and cost.
     Tracker(TrackerArguments),
     /// What one pass of the tracker costs, against the size of the program, to 128 GiB.
@@ -175,6 +178,13 @@ pub struct ChaseArguments {
     common: Common,
 }
 
+/// `estimate`.
+#[derive(Clone, Debug, Args)]
+pub struct EstimateArguments {
+    #[command(flatten)]
+    common: Common,
+}
+
 /// `report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArguments {
@@ -192,6 +202,7 @@ impl Command {
             Command::Memcached(arguments) => arguments.run(),
             Command::Sweep(arguments) => arguments.run(),
             Command::Chase(arguments) => arguments.run(),
+            Command::Estimate(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
             Command::Cost(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
@@ -207,42 +218,69 @@ impl Command {
 }
 
 impl MemcachedArguments {
-    fn run(self) -> Result<()> {
-        use Configuration::*;
+    fn workload(&self) -> Memcached {
         let items = if self.common.quick { 1_600_000 } else { 5_200_000 };
-        let workload = Memcached {
+        Memcached {
             items: if self.paper { 800_000 } else { self.items.unwrap_or(items) },
             value_size: self.value_size as usize,
             connections: self.connections as usize,
             depth: self.depth as usize,
             seed: self.common.seed,
-        };
+        }
+    }
+
+    fn run(self) -> Result<()> {
+        use Configuration::*;
         let usual = [Default, Never, Always, AlwaysKhugepaged, Own, Hugepilot, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 0, &[Box::new(workload)])
+        measure::measure(&self.common, &usual, 0, &[Box::new(self.workload())])
     }
 }
 
 impl SweepArguments {
-    fn run(self) -> Result<()> {
-        use Configuration::*;
+    fn workloads(&self) -> Vec<Box<dyn Workload>> {
         let size = self.size.unwrap_or(Bytes(if self.common.quick { 256 << 20 } else { 1 << 30 }));
         let seed = self.common.seed;
-        let workload = |&pattern| Box::new(Sweep { size, pattern, seed }) as Box<dyn Workload>;
-        let workloads: Vec<_> = self.pattern.iter().map(workload).collect();
+        self.pattern.iter().map(|&pattern| Box::new(Sweep { size, pattern, seed }) as Box<dyn Workload>).collect()
+    }
+
+    fn run(self) -> Result<()> {
+        use Configuration::*;
         let usual = [Default, Always, AlwaysKhugepaged, Hugepilot, HugepilotNoGrowth, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, self.samples, &workloads)
+        measure::measure(&self.common, &usual, self.samples, &self.workloads())
     }
 }
 
 impl ChaseArguments {
-    fn run(self) -> Result<()> {
-        use Configuration::*;
+    fn workloads(&self) -> Vec<Box<dyn Workload>> {
         let size = self.size.unwrap_or(Bytes(if self.common.quick { 1 << 30 } else { 4 << 30 }));
         let seed = self.common.seed;
-        let workload = |&pattern| Box::new(Chase { size, pattern, seed }) as Box<dyn Workload>;
-        let workloads: Vec<_> = self.pattern.iter().map(workload).collect();
+        self.pattern.iter().map(|&pattern| Box::new(Chase { size, pattern, seed }) as Box<dyn Workload>).collect()
+    }
+
+    fn run(self) -> Result<()> {
+        use Configuration::*;
         let usual = [Default, Never, Always, Own, Hugepilot, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 0, &workloads)
+        measure::measure(&self.common, &usual, 0, &self.workloads())
+    }
+}
+
+impl EstimateArguments {
+    fn run(self) -> Result<()> {
+        use Configuration::*;
+        // Gains of a few per cent drown in what two processes differ by.
+        let common = Common { one_process: true, ..self.common };
+        let chase =
+            ChaseArguments { size: None, pattern: ChasePattern::value_variants().to_vec(), common: common.clone() };
+        let sweep =
+            SweepArguments { size: None, pattern: SweepPattern::value_variants().to_vec(), samples: 0, common };
+        let common = &sweep.common;
+        let (value_size, connections, depth) = (512, 8, 32);
+        let memcached =
+            MemcachedArguments { items: None, value_size, paper: false, connections, depth, common: common.clone() };
+        let mut workloads = chase.workloads();
+        workloads.extend(sweep.workloads());
+        workloads.push(Box::new(memcached.workload()));
+        measure::measure(common, &[Default, Estimated, Hugepilot, DefaultAgain], 0, &workloads)
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Configuration {
     Hugepilot,
     /// As `hugepilot`, with `--max-growth 0`.
     HugepilotNoGrowth,
+    /// `hugepilot promote --dry-run` before the program is measured: what it expects to gain.
+    Estimated,
     /// `hugepilot heat` again and again, at the pace that `run` keeps, while the program is measured; nothing is promoted.
     Observed,
     /// Every populated region collapsed by hand: the ceiling.
@@ -39,6 +41,8 @@ pub enum Act {
     Nothing,
     /// `hugepilot promote`, with these arguments after the process id.
     Promote(&'static [&'static str]),
+    /// `hugepilot promote --dry-run`.
+    Estimate,
     /// `hugepilot heat`, while it is measured.
     Observe,
     /// The harness collapses every populated region.
@@ -67,6 +71,7 @@ impl Configuration {
         match self {
             Configuration::Hugepilot => Act::Promote(&[]),
             Configuration::HugepilotNoGrowth => Act::Promote(&["--max-growth", "0"]),
+            Configuration::Estimated => Act::Estimate,
             Configuration::Observed => Act::Observe,
             Configuration::Ideal => Act::CollapseAll,
             _ => Act::Nothing,
@@ -76,7 +81,7 @@ impl Configuration {
     /// How far it changes a process that others have had before: none of them undoes what an earlier one did.
     pub fn degree_of_change(self) -> u8 {
         match self.act() {
-            Act::Nothing | Act::Observe => 0,
+            Act::Nothing | Act::Estimate | Act::Observe => 0,
             Act::Promote(arguments) => 2 - u8::from(!arguments.is_empty()),
             Act::CollapseAll => 3,
         }
@@ -94,7 +99,7 @@ impl Configuration {
 
     /// Whether the hugepilot binary is needed.
     pub fn needs_hugepilot(self) -> bool {
-        matches!(self.act(), Act::Promote(_) | Act::Observe)
+        matches!(self.act(), Act::Promote(_) | Act::Estimate | Act::Observe)
     }
 }
 
@@ -108,6 +113,7 @@ impl fmt::Display for Configuration {
             Configuration::Own => "own",
             Configuration::Hugepilot => "hugepilot",
             Configuration::HugepilotNoGrowth => "hugepilot-no-growth",
+            Configuration::Estimated => "estimated",
             Configuration::Observed => "observed",
             Configuration::Ideal => "ideal",
             Configuration::DefaultAgain => "default-again",

@@ -12,6 +12,7 @@ mod ideal;
 mod machine;
 mod measure;
 mod plot;
+mod prediction;
 mod process;
 mod record;
 mod report;

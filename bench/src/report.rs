@@ -6,6 +6,7 @@ use hugepilot::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
 use crate::configuration::Configuration;
+use crate::prediction::Prediction;
 use crate::record::{Record, Run, Turn};
 use crate::statistics::Interval;
 use crate::verdict::verdicts;
@@ -36,6 +37,9 @@ fn run_text(run: &Run) -> String {
     text += "\n";
     text += &table(&memory_rows(run));
     text += &noise_text(run);
+    if let Some(prediction) = Prediction::of(run) {
+        text += &format!("\n{}\n", prediction.text());
+    }
     let judged = verdicts(run);
     if !judged.is_empty() {
         text += "\nfigures\n";

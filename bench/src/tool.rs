@@ -50,6 +50,14 @@ impl Tool {
         Ok(Self(path))
     }
 
+    /// Runs `promote --dry-run` on a program: what it expects to gain.
+    pub fn estimate(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
+        let mut run = self.promote(pid, &["--dry-run"], stop)?;
+        // A line for every region, long and of no use here.
+        run.output.as_object_mut().map(|plan| plan.remove("decisions"));
+        Ok(run)
+    }
+
     /// Runs `promote` on a program to its end.
     pub fn promote(&self, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
         let mut process = self.start("promote", pid, arguments)?;

@@ -124,6 +124,7 @@ impl Bench<'_> {
         match configuration.act() {
             Act::Nothing | Act::Observe => Ok(None),
             Act::CollapseAll => ideal::collapse_all(pid, self.stop).map(Some),
+            Act::Estimate => self.tool()?.estimate(pid, self.stop).map(Some),
             Act::Promote(arguments) => self.tool()?.promote(pid, arguments, self.stop).map(Some),
         }
     }

@@ -1,0 +1,93 @@
+//! What `promote --dry-run` expected, against what promoting then gained.
+//!
+//! Owns: this comparison. Never touches: how either was found.
+
+use crate::comparison::{Metric, noise, ratio, typical};
+use crate::configuration::Configuration::{Default, Estimated, Hugepilot};
+use crate::record::{Run, Turn};
+use crate::statistics::Interval;
+
+/// How far the estimate may be off, as a share of the gain.
+const MARGIN: f64 = 0.3;
+
+/// Gains of speed, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// The least that was expected, in the median of the rounds.
+    pub low: f64,
+    /// What was thought most likely.
+    pub likely: f64,
+    /// The most that was expected.
+    pub high: f64,
+    /// What promoting gained.
+    pub achieved: f64,
+    /// The 95 % interval of `achieved`.
+    pub interval: (f64, f64),
+    /// What default against default scatters by.
+    pub noise: f64,
+}
+
+impl Prediction {
+    /// None where a run has no estimates, or nothing to hold them against.
+    pub fn of(run: &Run) -> Option<Self> {
+        let expected = |end: &'static str| typical(run, Estimated, move |turn| gain(turn, end));
+        let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+        let Interval { estimate, low, high, .. } = ratio(run, Metric::Throughput, Hugepilot, Default)?;
+        Some(Self {
+            low: expected("low")?,
+            likely: expected("likely").or(expected("high"))?,
+            high: expected("high")?,
+            achieved: percent(estimate),
+            interval: (percent(low), percent(high)),
+            noise: 100.0 * noise(run, Metric::Throughput).map_or(0.0, |noise| noise.reach()),
+        })
+    }
+
+    /// Whether what was likely is within 30 % of what was gained, or nearer than the machine's noise shows.
+    pub fn holds(&self) -> bool {
+        (self.likely - self.achieved).abs() <= (MARGIN * self.achieved.abs()).max(self.noise)
+    }
+
+    /// In one line.
+    pub fn text(&self) -> String {
+        let Self { low, likely, high, achieved, interval, noise } = self;
+        let verdict = if self.holds() { "within 30 %" } else { "not within 30 %" };
+        format!(
+            "expected to gain {likely:.1} % ({low:.1} to {high:.1}), gained {achieved:.1} % [{:.1}, {:.1}], noise +/- {noise:.1}: {verdict}",
+            interval.0, interval.1
+        )
+    }
+}
+
+fn gain(turn: &Turn, end: &str) -> Option<f64> {
+    turn.tool.as_ref()?.output.get("expected_gain_percent")?.get(end)?.as_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::tests::run_of;
+    use crate::record::ToolRun;
+
+    fn run(likely: f64) -> Run {
+        let mut run = run_of("chase", &[(Default, &[1e6; 6], 1), (Estimated, &[1e6; 6], 1), (Hugepilot, &[1.3e6; 6], 1)]);
+        let output = serde_json::json!({ "expected_gain_percent": { "low": 10.0, "likely": likely, "high": 50.0 } });
+        for turn in run.turns.iter_mut().filter(|turn| turn.configuration == Estimated) {
+            turn.tool = Some(ToolRun { seconds: 1.0, output: output.clone(), times: 1 });
+        }
+        run
+    }
+
+    #[test]
+    fn an_estimate_is_held_against_the_gain() {
+        let near = Prediction::of(&run(36.0)).unwrap();
+        assert!((near.achieved - 30.0).abs() < 1e-9 && near.holds(), "{near:?}");
+        assert!(near.text().contains("expected to gain 36.0 % (10.0 to 50.0), gained 30.0 %"), "{}", near.text());
+        assert!(!Prediction::of(&run(20.0)).unwrap().holds());
+    }
+
+    #[test]
+    fn without_estimates_nothing_is_said() {
+        assert_eq!(Prediction::of(&run_of("chase", &[(Default, &[1e6; 6], 1), (Hugepilot, &[1.3e6; 6], 1)])), None);
+    }
+}
