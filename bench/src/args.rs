@@ -271,8 +271,7 @@ impl EstimateArguments {
         let common = Common { one_process: true, ..self.common };
         let chase =
             ChaseArguments { size: None, pattern: ChasePattern::value_variants().to_vec(), common: common.clone() };
-        let sweep =
-            SweepArguments { size: None, pattern: SweepPattern::value_variants().to_vec(), samples: 0, common };
+        let sweep = SweepArguments { size: None, pattern: SweepPattern::value_variants().to_vec(), samples: 0, common };
         let common = &sweep.common;
         let (value_size, connections, depth) = (512, 8, 32);
         let memcached =

@@ -35,7 +35,7 @@ impl Prediction {
         let Interval { estimate, low, high, .. } = ratio(run, Metric::Throughput, Hugepilot, Default)?;
         Some(Self {
             low: expected("low")?,
-            likely: expected("likely").or(expected("high"))?,
+            likely: expected("likely")?,
             high: expected("high")?,
             achieved: percent(estimate),
             interval: (percent(low), percent(high)),
@@ -70,7 +70,8 @@ mod tests {
     use crate::record::ToolRun;
 
     fn run(likely: f64) -> Run {
-        let mut run = run_of("chase", &[(Default, &[1e6; 6], 1), (Estimated, &[1e6; 6], 1), (Hugepilot, &[1.3e6; 6], 1)]);
+        let mut run =
+            run_of("chase", &[(Default, &[1e6; 6], 1), (Estimated, &[1e6; 6], 1), (Hugepilot, &[1.3e6; 6], 1)]);
         let output = serde_json::json!({ "expected_gain_percent": { "low": 10.0, "likely": likely, "high": 50.0 } });
         for turn in run.turns.iter_mut().filter(|turn| turn.configuration == Estimated) {
             turn.tool = Some(ToolRun { seconds: 1.0, output: output.clone(), times: 1 });

@@ -197,6 +197,7 @@ fn rest(cost: &serde_json::Value) -> Duration {
     Cost {
         clear: nanos("clear_ns"),
         read: nanos("read_ns"),
+        glimpse: nanos("glimpse_ns"),
         inspect: nanos("inspect_ns"),
         program: nanos("program_ns"),
         ..Cost::default()

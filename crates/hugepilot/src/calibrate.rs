@@ -1,9 +1,9 @@
-//! What a page walk costs on this machine, from a pointer chase over memory of our own.
+//! What a page walk costs on this machine, from pointer chases over memory of our own.
 //!
-//! Owns: the one-second measurement. Never touches: the target.
+//! Owns: the three seconds of measuring, and what is kept of them until the machine is restarted. Never touches: the target.
 //!
-//! The same random reads run over base pages and over huge pages; the difference is what page walks cost. Reads that wait for
-//! each other give the most that a walk can cost, independent reads (whose walks the CPU overlaps) the least.
+//! The same reads run over base pages and over huge pages; the difference is what page walks cost. That depends on how much
+//! of the page tables the processor's caches hold, so it is measured over memory of several sizes.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -13,50 +13,28 @@ use std::time::{Duration, Instant};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
-use crate::decide::WalkCost;
-use crate::units::{BASE_PAGE, HUGE_PAGE, Nanos};
+use crate::decide::{Chase, WalkCost};
+use crate::kernel::{Root, memory};
+use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// What was measured, until the machine is restarted.
 const CACHE: &str = "/run/hugepilot/walk-cost.json";
-/// Far more than any TLB holds (12 MiB of base pages, 6 GiB of huge ones on a server of 2023).
-const MEMORY: usize = 256 << 20;
-/// For each of the four chases: together with filling the memory, about one second.
-const TIME: Duration = Duration::from_millis(150);
+/// The sizes of the memory: page tables of 256 KiB, 1 MiB, and 2 MiB. Beyond, a walk hardly costs more: what a virtual machine
+/// showed for 4 GiB is what it showed for 1 GiB.
+const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(1 << 30)];
+/// For each chase: together with filling and collapsing the memory, about three seconds.
+const TIME: Duration = Duration::from_millis(100);
 /// Words in a base page.
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
-const PAGES: usize = MEMORY / BASE_PAGE as usize;
 
-/// Measures the extra cost of a walk on base pages, from 256 MiB that are given back at once.
-///
-/// Errors: no memory, or no huge pages for it.
-pub fn walk_cost() -> io::Result<WalkCost> {
-    let mut mapping = Mapping::anonymous(MEMORY)?;
-    mapping.advise(0, MEMORY, OwnAdvice::NoHugePage)?;
-    lay_chain(mapping.words_mut());
-    let (dependent_base, independent_base) = (dependent(mapping.words_mut()), independent(mapping.words_mut()));
-    mapping.advise(0, MEMORY, OwnAdvice::HugePage)?;
-    let own = PidFd::open(std::process::id())?;
-    for region in (0..MEMORY as u64).step_by(HUGE_PAGE as usize) {
-        advise(&own, mapping.address() + region, HUGE_PAGE, Advice::Collapse)?;
-    }
-    let (dependent_huge, independent_huge) = (dependent(mapping.words_mut()), independent(mapping.words_mut()));
-    let low = Nanos((independent_base - independent_huge).max(0.0).round() as u64);
-    let high = Nanos((dependent_base - dependent_huge).max(0.0).round() as u64);
-    Ok(WalkCost { low, high: high.max(low) })
-}
+/// The chases of one size on one kind of page, nanoseconds a read: in order, independent, dependent.
+type Chased = [f64; 3];
 
-/// What a walk costs here, and how that was found out: measured, read from what was measured since boot, or, where huge pages
-/// cannot be had to measure it, what other machines showed.
-pub fn walk_cost_or_usual() -> (WalkCost, &'static str) {
-    if let Some(cost) = cached() {
-        return (cost, "as measured on this machine");
-    }
-    match walk_cost() {
-        Ok(cost) => {
-            // Measured again next time, if it cannot be kept.
-            let _ = keep(cost);
-            (cost, "as just measured on this machine")
-        }
+/// What a walk costs a program that walks for so much memory, and how that is known: measured here, or, where huge pages cannot be
+/// had to measure it, what other machines showed.
+pub fn walk_cost(footprint: Bytes, measuring: impl FnOnce()) -> (WalkCost, &'static str) {
+    match walk_costs(measuring) {
+        Ok(costs) => (WalkCost::at(&costs, footprint).unwrap_or(WalkCost::UNCALIBRATED), "as measured on this machine"),
         Err(error) => {
             tracing::warn!("the cost of a page walk could not be measured ({error}); using what other machines showed");
             (WalkCost::UNCALIBRATED, "as other machines showed")
@@ -64,15 +42,74 @@ pub fn walk_cost_or_usual() -> (WalkCost, &'static str) {
     }
 }
 
-fn cached() -> Option<WalkCost> {
-    let file = File::open(CACHE).ok()?;
-    let (low, high): (u64, u64) = serde_json::from_reader(file.take(100)).ok()?;
-    (low <= high && high < 10_000).then_some(WalkCost { low: Nanos(low), high: Nanos(high) })
+/// What a walk costs over memory of each size, ascending; measured unless it was measured since boot. `measuring` is called before
+/// it takes its seconds.
+///
+/// Errors: no memory, or no huge pages for it.
+fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
+    if let Some(costs) = cached() {
+        return Ok(costs);
+    }
+    measuring();
+    let costs = measure(&sizes_that_fit()?)?;
+    // Measured again next time, if it cannot be kept.
+    let _ = keep(&costs);
+    Ok(costs)
 }
 
-fn keep(cost: WalkCost) -> io::Result<()> {
+/// At most an eighth of what is available.
+fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
+    let available = memory::Memory::read(&Root::host()).map_err(io::Error::other)?.available;
+    let sizes: Vec<Bytes> = SIZES.into_iter().filter(|&size| size.0 <= available.0 / 8).collect();
+    if sizes.is_empty() {
+        return Err(io::Error::other(format!("only {available} of memory are available")));
+    }
+    Ok(sizes)
+}
+
+fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
+    let len = sizes.last().map_or(0, |size| size.0 as usize);
+    let mut mapping = Mapping::anonymous(len)?;
+    mapping.advise(0, len, OwnAdvice::NoHugePage)?;
+    let on_base = chase_all(mapping.words_mut(), sizes);
+    mapping.advise(0, len, OwnAdvice::HugePage)?;
+    let own = PidFd::open(std::process::id())?;
+    for region in (0..len as u64).step_by(HUGE_PAGE as usize) {
+        advise(&own, mapping.address() + region, HUGE_PAGE, Advice::Collapse)?;
+    }
+    let on_huge = chase_all(mapping.words_mut(), sizes);
+    let cost = |((&footprint, base), huge): ((&Bytes, Chased), Chased)| {
+        let chase = |number: usize| Chase { base_ns: base[number], huge_ns: huge[number].min(base[number]) };
+        WalkCost { footprint, ordered: chase(0), independent: chase(1), dependent: chase(2) }
+    };
+    Ok(sizes.iter().zip(on_base).zip(on_huge).map(cost).collect())
+}
+
+/// Largest first, so that the memory is populated before anything is timed.
+fn chase_all(words: &mut [u64], sizes: &[Bytes]) -> Vec<Chased> {
+    let mut chased: Vec<Chased> = sizes.iter().rev().map(|size| chase(&mut words[..size.0 as usize / 8])).collect();
+    chased.reverse();
+    chased
+}
+
+fn chase(words: &mut [u64]) -> Chased {
+    let pages = words.len() / PAGE_WORDS;
+    lay_chain(words, pages);
+    [ordered(words, pages), independent(words, pages), dependent(words)]
+}
+
+fn cached() -> Option<Vec<WalkCost>> {
+    let file = File::open(CACHE).ok()?;
+    let costs: Vec<WalkCost> = serde_json::from_reader(file.take(4096)).ok()?;
+    let chases = |cost: &WalkCost| [cost.ordered, cost.independent, cost.dependent];
+    let sound = |chase: Chase| (0.01..1e6).contains(&chase.base_ns) && (0.0..=chase.base_ns).contains(&chase.huge_ns);
+    let ascending = costs.is_sorted_by(|one, other| one.footprint < other.footprint);
+    (!costs.is_empty() && ascending && costs.iter().flat_map(chases).all(sound)).then_some(costs)
+}
+
+fn keep(costs: &[WalkCost]) -> io::Result<()> {
     std::fs::create_dir_all("/run/hugepilot")?;
-    std::fs::write(CACHE, serde_json::to_vec(&(cost.low, cost.high))?)
+    std::fs::write(CACHE, serde_json::to_vec(costs)?)
 }
 
 /// Where in a page its word is read: a different cache line each, so that reads do not share cache sets.
@@ -80,32 +117,43 @@ fn word_of(page: usize) -> usize {
     page * PAGE_WORDS + page % (PAGE_WORDS / 8) * 8
 }
 
-/// Lays one cycle through all pages: each page's word holds the next page's number.
-fn lay_chain(words: &mut [u64]) {
+/// Lays one cycle through all pages, a power of two of them: each page's word holds the next page's number.
+fn lay_chain(words: &mut [u64], pages: usize) {
     // A full-period linear congruential sequence (Hull and Dobell) visits every page once before it repeats.
-    let next = |page: usize| (page * 40_501 + 12_345) % PAGES;
+    let next = |page: usize| (page * 40_501 + 12_345) % pages;
     let mut page = 0;
-    for _ in 0..PAGES {
+    for _ in 0..pages {
         words[word_of(page)] = next(page) as u64;
         page = next(page);
     }
+}
+
+/// Nanoseconds for a read of the next page.
+fn ordered(words: &[u64], pages: usize) -> f64 {
+    let (mut page, mut sum) = (0, 0u64);
+    let nanos = timed(|| {
+        page = if page + 1 == pages { 0 } else { page + 1 };
+        sum = sum.wrapping_add(words[word_of(page)]);
+    });
+    black_box(sum);
+    nanos
+}
+
+/// Nanoseconds for a read at random whose address is known ahead.
+fn independent(words: &[u64], pages: usize) -> f64 {
+    let (mut state, mut sum) = (1u64, 0u64);
+    let nanos = timed(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        sum = sum.wrapping_add(words[word_of((state >> 33) as usize % pages)]);
+    });
+    black_box(sum);
+    nanos
 }
 
 /// Nanoseconds for a read whose address the read before it tells.
 fn dependent(words: &[u64]) -> f64 {
     let mut page = 0;
     timed(|| page = words[word_of(page)] as usize)
-}
-
-/// Nanoseconds for a read whose address is known ahead.
-fn independent(words: &[u64]) -> f64 {
-    let (mut state, mut sum) = (1u64, 0u64);
-    let nanos = timed(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        sum = sum.wrapping_add(words[word_of((state >> 33) as usize % PAGES)]);
-    });
-    black_box(sum);
-    nanos
 }
 
 /// Nanoseconds that a step takes, over `TIME`.
@@ -128,8 +176,9 @@ mod tests {
 
     #[test]
     fn the_chain_visits_every_page_once() {
-        let mut words = vec![u64::MAX; PAGES * PAGE_WORDS];
-        lay_chain(&mut words);
+        let pages = 1 << 12;
+        let mut words = vec![u64::MAX; pages * PAGE_WORDS];
+        lay_chain(&mut words, pages);
         let mut page = 0;
         let mut steps = 0;
         loop {
@@ -139,6 +188,19 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(steps, PAGES);
+        assert_eq!(steps, pages);
+    }
+
+    #[test]
+    fn each_size_is_measured() {
+        let sizes = [Bytes(4 << 20), Bytes(16 << 20)];
+        let costs = match measure(&sizes) {
+            Ok(costs) => costs,
+            Err(error) => return eprintln!("skipped: no huge pages here ({error})"),
+        };
+        assert_eq!(costs.iter().map(|cost| cost.footprint).collect::<Vec<_>>(), sizes);
+        for cost in costs {
+            assert!(cost.dependent.base_ns > cost.independent.base_ns, "{cost:?}");
+        }
     }
 }

@@ -22,12 +22,12 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let heat = observe::open(args.watch.tracker)?.observe(&target, &args.watch.options(), &stop)?;
     let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
     let explanation = explain::explain(&heat, &plan, &surroundings(&target)?);
-    let (cost, cost_from) = calibrate::walk_cost_or_usual();
+    let (cost, cost_from) = calibrate::walk_cost(heat.pages_walked().bytes(), terminal::say_measuring);
     let report = ExplainReport {
         heat: &heat,
         explanation: &explanation,
         page_tables: page_tables(&target),
-        gain: expected_gain(&plan, cost, heat.busy_cpus),
+        gain: expected_gain(&plan, &cost, heat.busy_cpus),
         cost,
         cost_from,
     };

@@ -35,6 +35,11 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
         .context("cannot write the report to standard output")
 }
 
+/// Explains the one pause of commands that estimate a gain.
+pub(super) fn say_measuring() {
+    eprintln!("hugepilot: measuring what a page walk costs here: three seconds, once until the machine is restarted");
+}
+
 /// Errors when nobody can read standard output any more, so that nothing is changed unseen.
 pub(super) fn ensure_read() -> anyhow::Result<()> {
     let output = io::stdout();

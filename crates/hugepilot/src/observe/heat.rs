@@ -81,6 +81,8 @@ pub struct Cost {
     pub longest_stall: Nanos,
     /// Time spent reading page tables.
     pub read: Nanos,
+    /// Time spent reading page tables while bits were being cleared.
+    pub glimpse: Nanos,
     /// How often the page tables were read.
     pub reads: u32,
     /// Time spent asking the kernel about page frames, for growth.
@@ -95,7 +97,7 @@ impl Cost {
 
     /// How long after a look with this cost the next one may begin, so that observing keeps to [`Cost::SHARE`].
     pub fn rest(&self) -> Duration {
-        let own = self.clear + self.read + self.inspect;
+        let own = self.clear + self.read + self.glimpse + self.inspect;
         own.max(self.program).duration().div_f64(Self::SHARE)
     }
 }

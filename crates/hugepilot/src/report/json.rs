@@ -42,6 +42,7 @@ struct CostFields {
     longest_stall_ns: Nanos,
     read_ns: Nanos,
     reads: u32,
+    glimpse_ns: Nanos,
     inspect_ns: Nanos,
     program_ns: Nanos,
 }
@@ -76,6 +77,7 @@ struct PlanDocument {
 #[derive(Serialize)]
 struct GainFields {
     low: f64,
+    likely: f64,
     high: f64,
 }
 
@@ -211,6 +213,7 @@ pub fn heat(heat: &Heat) -> String {
             longest_stall_ns: heat.cost.longest_stall,
             read_ns: heat.cost.read,
             reads: heat.cost.reads,
+            glimpse_ns: heat.cost.glimpse,
             inspect_ns: heat.cost.inspect,
             program_ns: heat.cost.program,
         },
@@ -246,8 +249,8 @@ pub fn explain(report: &ExplainReport) -> String {
         page_tables_bytes: report.page_tables,
         page_tables_saved_bytes: report.explanation.page_tables_saved,
         expected_gain_percent: report.gain.map(gain_fields),
-        walk_cost_low_ns: report.cost.low,
-        walk_cost_high_ns: report.cost.high,
+        walk_cost_low_ns: report.cost.low(),
+        walk_cost_high_ns: report.cost.high(),
         walk_cost_from: report.cost_from,
         mappings: report.explanation.mappings.iter().map(explained_fields).collect(),
     })
@@ -315,7 +318,7 @@ fn region_fields(region: &Region) -> RegionFields {
 }
 
 fn gain_fields(gain: GainPercent) -> GainFields {
-    GainFields { low: gain.low, high: gain.high }
+    GainFields { low: gain.low, likely: gain.likely, high: gain.high }
 }
 
 fn explained_fields(explained: &Explained) -> ExplainedFields<'_> {
@@ -401,7 +404,7 @@ mod tests {
     fn a_plan_has_its_fields() {
         let mut plan_of_three = mixed_plan();
         plan_of_three.decisions.drain(1..7);
-        let gain = Some(GainPercent { low: 5.0, high: 25.0 });
+        let gain = Some(GainPercent { low: 5.0, likely: 12.0, high: 25.0 });
         let expectation = Some(Expectation {
             regions: 1,
             growth: Bytes(0),

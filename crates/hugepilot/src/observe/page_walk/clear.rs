@@ -55,6 +55,7 @@ impl Method {
 }
 
 /// What was cleared, and when.
+#[derive(Default)]
 pub(super) struct Cleared {
     /// Ascending parts, each with the clock before and after it was cleared.
     parts: Vec<(AddressRange, Nanos, Nanos)>,
@@ -65,6 +66,22 @@ pub(super) struct Cleared {
 }
 
 impl Cleared {
+    /// One pass over all parts, with the clock bent to where it was seen to have come, and when; both ascend.
+    pub(super) fn with_fronts(self, fronts: &[(Address, Nanos)]) -> Self {
+        let (Some(&(first, start, _)), Some(&(last, _, end))) = (self.parts.first(), self.parts.last()) else {
+            return self;
+        };
+        let mut knots = vec![(first.start, start)];
+        knots.extend(
+            fronts.iter().filter(|(front, _)| *front < last.end).map(|&(front, at)| (front, at.clamp(start, end))),
+        );
+        knots.push((last.end, end));
+        let spans: Vec<AddressRange> = self.parts.iter().map(|(range, ..)| *range).collect();
+        let between =
+            |pair: &[(Address, Nanos)]| interpolated(&cut(&spans, pair[0].0, pair[1].0), pair[0].1, pair[1].1);
+        Self { parts: knots.windows(2).flat_map(between).collect(), ..self }
+    }
+
     /// When the accessed bits of the region that starts here were cleared; None if they were not.
     ///
     /// Within a part the kernel goes upwards at an even pace, so the time is interpolated over the regions of the part.
@@ -141,8 +158,8 @@ fn clear_refs(root: &Root, pid: u32) -> Result<(), ObserveError> {
     file.write_all(b"1").map_err(|source| ObserveError::Clear { pid, path, source })
 }
 
-/// The highest ordinary priority while it lives: whoever is interrupted while clearing holds the lock that the target's page
-/// faults wait for. Without CAP_SYS_NICE nothing changes.
+/// The highest ordinary priority while it lives: whoever is interrupted while clearing holds the lock that
+/// the target's page faults wait for. Without CAP_SYS_NICE nothing changes.
 struct Urgent(Option<i32>);
 
 impl Urgent {
@@ -160,6 +177,13 @@ impl Drop for Urgent {
             let _ = setpriority_process(None, before);
         }
     }
+}
+
+/// What lies of ascending spans between two addresses.
+fn cut(spans: &[AddressRange], start: Address, end: Address) -> Vec<AddressRange> {
+    let first = spans.partition_point(|span| span.end <= start);
+    let within = spans[first..].iter().take_while(|span| span.start < end);
+    within.map(|span| AddressRange { start: span.start.max(start), end: span.end.min(end) }).collect()
 }
 
 /// Spreads the time of one pass over the process's populated memory.
@@ -227,6 +251,18 @@ mod tests {
         assert_eq!(cleared.at(Address(101 * HUGE_PAGE)), Some(Nanos(1300)));
         assert_eq!(cleared.at(Address(50 * HUGE_PAGE)), None);
         assert_eq!(cleared.at(Address(102 * HUGE_PAGE)), None);
+    }
+
+    #[test]
+    fn the_clock_is_bent_to_where_clearing_was_seen() {
+        let spans = [range(0, 2 * HUGE_PAGE), range(100 * HUGE_PAGE, 102 * HUGE_PAGE)];
+        let cleared = Cleared { parts: interpolated(&spans, Nanos(1000), Nanos(1400)), ..Cleared::default() };
+        let seen = [(Address(HUGE_PAGE), Nanos(1300)), (Address(101 * HUGE_PAGE), Nanos(1360))];
+        let cleared = cleared.with_fronts(&seen);
+        let at = |region: u64| cleared.at(Address(region * HUGE_PAGE));
+        assert_eq!([at(0), at(1), at(100), at(101)], [1000, 1300, 1330, 1360].map(|at| Some(Nanos(at))));
+        assert_eq!((at(50), at(102)), (None, None));
+        assert!(Cleared::default().with_fronts(&seen).parts.is_empty());
     }
 
     proptest! {

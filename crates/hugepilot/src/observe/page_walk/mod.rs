@@ -11,20 +11,25 @@
 mod clear;
 mod direct_map;
 mod frames;
+mod glimpse;
 mod rate;
 mod reader;
 mod survey;
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use self::clear::{Cleared, Method};
 use self::frames::{Answer, Frame, FrameTables, Trait};
+use self::glimpse::Glimpses;
 use self::rate::Sighting;
 use self::reader::{AttachedReader, Entry, PageTable, PageTableReader};
 use self::survey::RegionCollector;
 pub use super::ObserveError;
 use super::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
 use super::{Options, Tracker};
+use hugepilot_os::process::Punctual;
+
 use crate::kernel::{Root, maps, process};
 use crate::stop::Stop;
 use crate::target::Target;
@@ -38,6 +43,10 @@ const DELAYS: [Duration; 5] = [
     Duration::from_millis(30),
     Duration::from_millis(100),
 ];
+/// Sightings of a region: an early one while the rest is still being cleared, then one at each delay.
+const SIGHTINGS: usize = 1 + DELAYS.len();
+/// From one glimpse to the next.
+const BETWEEN_GLIMPSES: Duration = Duration::from_micros(200);
 /// The end of the lower half of the address space with 5-level page tables.
 const USER_SPACE: AddressRange = AddressRange { start: Address(0), end: Address(1 << 56) };
 /// The same with 4 levels.
@@ -110,8 +119,8 @@ impl PageWalk {
         let mappings = survey::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers);
         let mut collector = RegionCollector::new(&mappings, &stack_pointers);
         timed_read(&mut reader, cost, range, |table| collector.add(&table))?;
-        let regions = collector.regions;
-        Ok(FirstLook { address_space: reader.address_space(), mappings, regions })
+        let (regions, accessed) = (collector.regions, collector.accessed);
+        Ok(FirstLook { address_space: reader.address_space(), mappings, regions, accessed })
     }
 }
 
@@ -121,6 +130,8 @@ struct FirstLook {
     address_space: Option<u64>,
     mappings: Vec<Mapping>,
     regions: Vec<Region>,
+    /// Of each region, how many base pages have their bit set.
+    accessed: Vec<u32>,
 }
 
 impl Tracker for PageWalk {
@@ -129,7 +140,7 @@ impl Tracker for PageWalk {
         let pid = target.pid();
         let mut cost = Cost::default();
         let busy_before = process::cpu_time(&self.root, pid)?;
-        let FirstLook { address_space, mappings, regions } = self.look_once(target, &mut cost)?;
+        let FirstLook { address_space, mappings, regions, accessed } = self.look_once(target, &mut cost)?;
         let base_pages = regions.iter().filter(|region| !region.huge).map(|region| region.present.len() as u64).sum();
         let method = Method::choose(Pages(base_pages), options.allow_stall);
         let thread = target.living_thread()?;
@@ -137,12 +148,12 @@ impl Tracker for PageWalk {
             method,
             layout: self.reader.layout,
             reader: self.reader.attach(pid, thread)?.expecting(address_space),
-            sightings: vec![[Sighting::default(); DELAYS.len()]; regions.len()],
+            sightings: vec![[Sighting::default(); SIGHTINGS]; regions.len()],
             regions,
             cost,
         };
         for batch in clear::batches(method, &survey::spans(&watch.regions, &mappings)) {
-            let cleared = clear::clear(&self.root, target.handle(), method, &batch)?;
+            let cleared = watch.clear(&self.root, target, &batch, &accessed)?;
             watch.follow(&batch, &cleared, target, stop)?;
         }
         wait_until(started + options.window.duration(), target, stop)?;
@@ -167,7 +178,7 @@ impl Tracker for PageWalk {
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         let mut cost = Cost::default();
-        let FirstLook { address_space, mappings, regions } = self.look_once(target, &mut cost)?;
+        let FirstLook { address_space, mappings, regions, .. } = self.look_once(target, &mut cost)?;
         Ok(Heat {
             pid: target.pid(),
             address_space,
@@ -223,11 +234,67 @@ struct Watch<'a> {
     layout: Layout,
     regions: Vec<Region>,
     /// For each region, what was seen at each delay.
-    sightings: Vec<[Sighting; DELAYS.len()]>,
+    sightings: Vec<[Sighting; SIGHTINGS]>,
     cost: Cost,
 }
 
 impl Watch<'_> {
+    /// Clears one batch, and reads meanwhile what was cleared a moment ago.
+    fn clear(
+        &mut self,
+        root: &Root,
+        target: &Target,
+        batch: &[AddressRange],
+        accessed: &[u32],
+    ) -> Result<Cleared, ObserveError> {
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(Cleared::default()) };
+        let index_of = |address| self.regions.partition_point(|region| region.start < address);
+        let of_batch = index_of(first.start.region())..index_of(last.end);
+        let mut glimpses = Glimpses::new(accessed[of_batch.clone()].iter().copied());
+        let method = self.method;
+        let cleared = thread::scope(|scope| {
+            let clearing = scope.spawn(|| clear::clear(root, target.handle(), method, batch));
+            // Whoever clears is urgent as well, and a glimpse that comes late is none.
+            let _punctual = Punctual::begin();
+            while !clearing.is_finished() && !glimpses.window().is_empty() {
+                self.glimpse(of_batch.start, &mut glimpses)?;
+                thread::sleep(BETWEEN_GLIMPSES);
+            }
+            clearing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        let regions = &self.regions[of_batch.clone()];
+        let cleared = match method {
+            Method::ClearRefs => cleared.with_fronts(&glimpses.fronts(regions)),
+            Method::Cold => cleared,
+        };
+        for (index, region) in regions.iter().enumerate().filter(|(_, region)| !region.huge) {
+            if let Some(at) = cleared.at(first_byte(region)) {
+                self.sightings[of_batch.start + index][0] = glimpses.sighting(index, at);
+            }
+        }
+        Ok(cleared)
+    }
+
+    /// Reads the regions around the front; `offset` is the batch's first region.
+    fn glimpse(&mut self, offset: usize, glimpses: &mut Glimpses) -> Result<(), ObserveError> {
+        let started = Instant::now();
+        let window = glimpses.window();
+        let (first, last) = (offset + window.start, offset + window.end - 1);
+        let range = AddressRange { start: self.regions[first].start, end: self.regions[last].range().end };
+        let mut at = Cursor::new(&mut self.regions[..=last]);
+        let mut found = Vec::with_capacity(window.len());
+        self.reader.read(range, |table| {
+            let Some((index, region)) = at.find(table.start) else { return };
+            if !region.huge {
+                let walked = table.pages.present_and_accessed().1.len() as u32;
+                found.push((index - offset, Sighting { delay: table.read_at, walked }));
+            }
+        })?;
+        glimpses.note(&found);
+        self.cost.glimpse = self.cost.glimpse + Nanos::from_duration(started.elapsed());
+        Ok(())
+    }
+
     /// Reads one batch at growing delays after it was cleared.
     fn follow(
         &mut self,
@@ -252,7 +319,7 @@ impl Watch<'_> {
                 let (present, accessed) = table.pages.present_and_accessed();
                 let walked = if region.huge { u32::from(!accessed.is_empty()) } else { accessed.len() as u32 };
                 let delay = Nanos(table.read_at.0.saturating_sub(cleared_at.0));
-                sightings[index][number] = Sighting { delay, walked };
+                sightings[index][1 + number] = Sighting { delay, walked };
                 if is_last {
                     region.present = present;
                     region.walked = accessed;

@@ -68,22 +68,25 @@ pub(super) struct RegionCollector<'a> {
     mappings: &'a [Mapping],
     stack_pointers: &'a [Address],
     pub(super) regions: Vec<Region>,
+    /// Of each region, how many base pages have their accessed bit set.
+    pub(super) accessed: Vec<u32>,
 }
 
 impl<'a> RegionCollector<'a> {
     pub(super) fn new(mappings: &'a [Mapping], stack_pointers: &'a [Address]) -> Self {
-        Self { mappings, stack_pointers, regions: Vec::new() }
+        Self { mappings, stack_pointers, regions: Vec::new(), accessed: Vec::new() }
     }
 
     /// Adds the regions that a page table covers, if a page is present.
     pub(super) fn add(&mut self, table: &PageTable<'_>) {
-        let (present, _) = table.pages.present_and_accessed();
+        let (present, accessed) = table.pages.present_and_accessed();
         if present.is_empty() {
             return;
         }
         for start in (table.start.0..).step_by(HUGE_PAGE as usize).take(table.pages.regions()) {
             let region = self.region(Address(start), present, table.pages.is_huge());
             self.regions.push(region);
+            self.accessed.push(accessed.len() as u32);
         }
     }
 

@@ -39,14 +39,14 @@ pub fn explain(report: &ExplainReport) -> String {
 }
 
 fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
-    let cost = format!("at {} to {} a page walk, {}", report.cost.low, report.cost.high, report.cost_from);
+    let cost = format!("at {} to {} a page walk, {}", report.cost.low(), report.cost.high(), report.cost_from);
     match report.gain {
         None => "unknown: the process used no CPU time while it was watched".to_owned(),
         Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
         Some(gain) => format!(
-            "{would_pay} more on huge pages should gain {:.1} to {:.1} % of speed ({cost})\n                    \
+            "{would_pay} more on huge pages should gain about {:.1} % of speed, {:.1} to {:.1} ({cost})\n                    \
              `hugepilot promote {}` does it, `--dry-run` shows the plan",
-            gain.low, gain.high, report.heat.pid
+            gain.likely, gain.low, gain.high, report.heat.pid
         ),
     }
 }
@@ -110,7 +110,7 @@ mod tests {
             heat: &heat,
             explanation: &explanation,
             page_tables: Bytes(80 << 10),
-            gain: Some(GainPercent { low: 3.0, high: 12.0 }),
+            gain: Some(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }),
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
         };

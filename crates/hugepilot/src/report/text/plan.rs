@@ -46,7 +46,10 @@ fn walk_share(plan: &Plan) -> String {
 
 fn gain(report: &PlanReport) -> String {
     report.gain.map_or("unknown: the process used no CPU time while it was watched".to_owned(), |gain| {
-        format!("{:.1} to {:.1} % of speed, an estimate (page walks saved × the cost of a walk)", gain.low, gain.high)
+        format!(
+            "about {:.1} % of speed ({:.1} to {:.1}), an estimate: page walks saved × the cost of a walk",
+            gain.likely, gain.low, gain.high
+        )
     })
 }
 
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {
-        let gain = Some(GainPercent { low: 5.26, high: 33.3 });
+        let gain = Some(GainPercent { low: 5.26, likely: 12.0, high: 33.3 });
         let expectation = Some(Expectation {
             regions: 2,
             growth: Bytes(4096),

@@ -1,0 +1,147 @@
+//! Early sightings: what was walked a millisecond after it was cleared, read while the rest is still being cleared.
+//!
+//! Owns: following the front up to which bits are cleared, from counts alone. Never touches: page tables; whoever reads
+//! them reports here.
+//!
+//! Clearing goes upwards through the address space and takes 12 ms/GiB. By its end a busy program has walked all of what came first
+//! again, so that a read tells "at least once" of every page and rates come out too low. A region whose count of accessed pages
+//! drops has just been passed by the front.
+
+use std::ops::Range;
+
+use super::rate::Sighting;
+use crate::observe::heat::Region;
+use crate::units::{Address, Nanos};
+
+/// How long after it was passed a region is read for the last time.
+const AGE: Nanos = Nanos(1_500_000);
+/// Regions read ahead of the front: what is cleared in 4 ms.
+const AHEAD: usize = 160;
+
+/// One region, as far as glimpses go.
+#[derive(Clone, Copy, Debug, Default)]
+struct Glimpse {
+    /// Pages with a bit set before clearing.
+    before: u32,
+    /// When the front was seen to have passed.
+    passed_at: Option<Nanos>,
+    /// The last read within [`AGE`].
+    read_at: Nanos,
+    walked: u32,
+}
+
+/// The glimpses of one clearing.
+pub(super) struct Glimpses {
+    regions: Vec<Glimpse>,
+    /// The first region that may still have to be read.
+    trail: usize,
+    /// The first region that was not seen to be passed.
+    front: usize,
+    /// Regions by which the front was seen to have come, and when.
+    fronts: Vec<(usize, Nanos)>,
+}
+
+impl Glimpses {
+    /// Before anything is cleared: how many pages of each region have their bit set.
+    pub(super) fn new(before: impl Iterator<Item = u32>) -> Self {
+        let regions = before.map(|before| Glimpse { before, ..Glimpse::default() }).collect();
+        Self { regions, trail: 0, front: 0, fronts: Vec::new() }
+    }
+
+    /// The regions worth reading now; empty when all have been passed and read.
+    pub(super) fn window(&self) -> Range<usize> {
+        self.trail..(self.front + AHEAD).min(self.regions.len())
+    }
+
+    /// Takes note of what one read of a window found: of each region, ascending, its accessed pages and when it was read.
+    pub(super) fn note(&mut self, found: &[(usize, Sighting)]) {
+        let dropped = |&&(index, seen): &&(usize, Sighting)| seen.walked * 4 < self.regions[index].before * 3;
+        if let Some(&(index, seen)) = found.iter().rev().find(dropped).filter(|(index, _)| *index >= self.front) {
+            self.front = index + 1;
+            self.fronts.push((index, seen.delay));
+        }
+        for &(index, Sighting { delay: read_at, walked }) in found.iter().filter(|(index, _)| *index < self.front) {
+            let region = &mut self.regions[index];
+            let passed_at = *region.passed_at.get_or_insert(read_at);
+            if read_at.0 - passed_at.0 <= AGE.0 {
+                (region.read_at, region.walked) = (read_at, walked);
+            } else {
+                self.trail = self.trail.max(index + 1);
+            }
+        }
+    }
+
+    /// Where the front was, and when.
+    pub(super) fn fronts(&self, regions: &[Region]) -> Vec<(Address, Nanos)> {
+        self.fronts.iter().map(|&(index, at)| (regions[index].range().end, at)).collect()
+    }
+
+    /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not glimpsed.
+    pub(super) fn sighting(&self, index: usize, cleared_at: Nanos) -> Sighting {
+        let Glimpse { read_at, walked, .. } = self.regions[index];
+        match read_at.0.checked_sub(cleared_at.0) {
+            Some(delay) if read_at > Nanos(0) => Sighting { delay: Nanos(delay), walked },
+            _ => Sighting::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+
+    /// A program all of whose pages are walked within `rewalk`, cleared from 1 ms on, a region in 20 us, read every 200 us.
+    fn watched(regions: usize, rewalk: u64) -> Glimpses {
+        let mut glimpses = Glimpses::new(std::iter::repeat_n(512, regions));
+        for now in (1000 * US..1000 * US + regions as u64 * 20 * US).step_by(200_000) {
+            let walked = |index: usize| match now.checked_sub(cleared_at(index).0) {
+                Some(since) => (512 * since / rewalk).min(512) as u32,
+                None => 512,
+            };
+            let found: Vec<_> =
+                glimpses.window().map(|index| (index, Sighting { delay: Nanos(now), walked: walked(index) })).collect();
+            glimpses.note(&found);
+        }
+        glimpses
+    }
+
+    fn cleared_at(index: usize) -> Nanos {
+        Nanos(1000 * US + index as u64 * 20 * US)
+    }
+
+    #[test]
+    fn every_region_is_seen_about_a_millisecond_after_it_was_cleared() {
+        let glimpses = watched(2000, 7_000_000);
+        for index in 0..1900 {
+            let seen = glimpses.sighting(index, cleared_at(index));
+            assert!((1_200_000..2_000_000).contains(&seen.delay.0), "{index}: {seen:?}");
+            let rate = f64::from(seen.walked) / seen.delay.seconds();
+            assert!((rate / (512.0 / 0.007) - 1.0).abs() < 0.05, "{index}: {rate}");
+        }
+    }
+
+    #[test]
+    fn only_a_few_regions_are_read_at_a_time() {
+        let mut glimpses = watched(2000, 7_000_000);
+        assert!(glimpses.window().len() < 400, "{:?}", glimpses.window());
+        assert!(glimpses.fronts.is_sorted(), "{:?}", glimpses.fronts);
+        let end = glimpses.window().end;
+        glimpses.note(&[(end - 1, Sighting { delay: Nanos(1 << 40), walked: 0 })]);
+        assert_eq!(glimpses.front, end);
+    }
+
+    #[test]
+    fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_sighting() {
+        let mut glimpses = Glimpses::new([512, 0, 512].into_iter());
+        let seen = |index, walked| (index, Sighting { delay: Nanos(5000), walked });
+        glimpses.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);
+        assert_eq!((glimpses.front, glimpses.sighting(0, Nanos(1))), (0, Sighting::default()));
+        glimpses.note(&[seen(0, 3), seen(1, 0), seen(2, 512)]);
+        assert_eq!((glimpses.front, glimpses.window()), (1, 0..3));
+        glimpses.note(&[seen(0, 9), seen(1, 0), seen(2, 2)]);
+        assert_eq!(glimpses.sighting(0, Nanos(1000)), Sighting { delay: Nanos(4000), walked: 9 });
+        assert_eq!(glimpses.sighting(1, Nanos(1000)), Sighting { delay: Nanos(4000), walked: 0 });
+    }
+}
