@@ -10,7 +10,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
-use crate::cost::CostArguments;
 use crate::tracker::TrackerArguments;
 use crate::workload::{
     AliasesChild, Chase, ChaseChild, ChasePattern, MappingsChild, Memcached, ResidentChild, Sweep, SweepChild,
@@ -50,10 +49,8 @@ pub enum Command {
     Chase(ChaseArguments),
     /// Expected against achieved: what `promote --dry-run` says, and what promoting then gains.
     Estimate(EstimateArguments),
-    /// The tracker against programs whose walked pages are known: accuracy and cost.
+    /// Trackers: accuracy and cost on programs whose walked pages are known, and one pass against sizes to 128 GiB.
     Tracker(TrackerArguments),
-    /// What one pass of the tracker costs, against the size of the program, to 128 GiB.
-    Cost(CostArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -204,7 +201,6 @@ impl Command {
             Command::Chase(arguments) => arguments.run(),
             Command::Estimate(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
-            Command::Cost(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),

@@ -4,44 +4,71 @@
 //!
 //! A pass costs by page-table entries, not by memory: the program maps one GiB again and again.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use hugepilot::observe::{Options, PageWalk, Tracker};
-use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot::observe::heat::TrackerKind;
+use hugepilot::observe::write_scan::WriteScan;
+use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
+use hugepilot::stop::Stop;
 use hugepilot::target::Target;
-use hugepilot::units::{Bytes, GIANT_PAGE, Nanos};
+use hugepilot::units::{Address, AddressRange, Bytes, GIANT_PAGE, Nanos};
+use hugepilot_os::memory::Mapping;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::settings::Settings;
 use crate::statistics::median;
 use crate::workload::{OwnProcess, Running};
 
 const FONT: &str = "sans-serif";
+/// Okabe and Ito's, told apart by the colour-blind as well.
+const COLORS: [RGBColor; 8] = [
+    RGBColor(0, 0, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(120, 120, 120),
+];
 /// Long enough for the read at 100 ms; a longer one would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
 /// System A (Shimizu, Yamada): GiB, and milliseconds for clearing and one reading. Of the last it is only told that it took longer.
 const SYSTEM_A: [(f64, f64); 3] = [(1.0, 37.0), (2.0, 72.0), (128.0, 2000.0)];
 
-/// `cost`.
+/// Private memory beyond this would not fit beside what it needs; aliases of one GiB do.
+const MOST_PRIVATE: Bytes = Bytes(14 * GIANT_PAGE);
+
+/// A way of looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// page-walk, all bits cleared at once.
+    AtOnce,
+    /// page-walk, cleared in slices.
+    Slices,
+    /// This process, watching its own writes.
+    Writes,
+    /// Another tracker.
+    Other(TrackerKind),
+}
+
+/// How one pass is measured at growing sizes.
 #[derive(Clone, Debug, clap::Args)]
-pub struct CostArguments {
-    /// Sizes of the program.
+pub struct SizeArguments {
+    /// Sizes of the program whose observation is timed; page tables to 128 GiB fit where one GiB is mapped again and again.
     #[arg(long, value_delimiter = ',', default_values = ["1G", "2G", "4G", "8G", "16G", "32G", "64G", "128G"])]
-    size: Vec<Bytes>,
+    pub sizes: Vec<Bytes>,
     /// Looks at each size.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Draws the result to a file, FILE.svg.
+    pub looks: u32,
+    /// Draws the passes to a file, FILE.svg.
     #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Keeps the raw results and plot below a directory, in one named after day and machine.
-    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
-    keep: Option<PathBuf>,
+    pub plot: Option<PathBuf>,
 }
 
 /// All looks, raw.
@@ -55,71 +82,156 @@ struct Record {
 /// One look.
 #[derive(Debug, Serialize)]
 struct Pass {
-    tracker: String,
+    way: String,
     size_bytes: u64,
     present_bytes: u64,
     clear_ns: u64,
     read_ns_each: u64,
+    /// All that the look took of our CPU time, and what it took of the program's.
+    own_ns: u64,
+    program_ns: u64,
+    /// From the begin of one look to that of the next, at the pace that hugepilot keeps.
+    pace_ns: u64,
 }
 
-impl CostArguments {
-    /// Looks at a program of each size, prints a table, and keeps the raw looks.
-    pub fn run(&self) -> Result<()> {
-        let stop = Stop::on_signals(SecondSignal::Waits)?;
-        let machine = Machine::describe(&Settings::of_this_machine()?)?;
-        let mut tracker = PageWalk::new()?;
+impl SizeArguments {
+    /// Looks at a program of each size in each way, prints a table, and keeps the raw looks.
+    pub fn run(&self, machine: Machine, keep: Option<&Path>, stop: &Stop) -> Result<()> {
         let mut passes = Vec::new();
-        for &size in &self.size {
-            let started = Instant::now();
-            let words = vec!["workload-aliases".to_owned(), format!("--size={}", size.0)];
-            let running = OwnProcess::start(words, &stop)?;
-            eprintln!("{size}: mapped in {:.1} s, {} looks", started.elapsed().as_secs_f64(), self.rounds);
-            for _ in 0..self.rounds {
+        for way in Way::ALL {
+            if let Err(error) = self.passes_of(way, &mut passes, stop) {
                 stop.check()?;
-                passes.push(pass(&mut tracker, &running, size, &stop)?);
+                eprintln!("{way}: not here: {error:#}");
             }
         }
         let record = Record { version: 1, machine, passes };
         let table = table(&record.passes);
         print!("{table}");
         self.plot.as_deref().map_or(Ok(()), |path| draw(&record.passes, path))?;
-        self.keep.as_deref().map_or(Ok(()), |directory| keep(directory, &record, &table))
+        keep.map_or(Ok(()), |directory| self::keep(directory, &record, &table))
+    }
+
+    fn passes_of(&self, way: Way, passes: &mut Vec<Pass>, stop: &Stop) -> Result<()> {
+        let mut tracker = way.tracker()?;
+        for &size in self.sizes.iter().filter(|&&size| way != Way::Slices || size <= MOST_PRIVATE) {
+            let started = Instant::now();
+            let mut look = way.look_at(size, tracker.as_deref_mut(), stop)?;
+            eprintln!("{way}, {size}: mapped in {:.1} s, {} looks", started.elapsed().as_secs_f64(), self.looks);
+            for _ in 0..self.looks {
+                stop.check()?;
+                passes.push(Pass::of(way, size, &look()?));
+            }
+        }
+        Ok(())
     }
 }
 
-fn pass(tracker: &mut PageWalk, running: &OwnProcess, size: Bytes, stop: &Stop) -> Result<Pass> {
-    let target = Target::open(running.pid())?;
-    let heat = tracker.observe(&target, &Options { window: WINDOW, allow_stall: true }, stop)?;
-    Ok(Pass {
-        tracker: heat.tracker.to_string(),
-        size_bytes: size.0,
-        present_bytes: heat.pages_present().bytes().0,
-        clear_ns: heat.cost.clear.0,
-        read_ns_each: heat.cost.read.0 / u64::from(heat.cost.reads.max(1)),
-    })
+impl Way {
+    const ALL: [Way; 4] = [Way::AtOnce, Way::Slices, Way::Writes, Way::Other(TrackerKind::DamonVaddr)];
+
+    /// None where this process watches itself.
+    fn tracker(self) -> Result<Option<Box<dyn Tracker>>> {
+        let kind = match self {
+            Way::Writes => return Ok(None),
+            Way::AtOnce | Way::Slices => TrackerKind::PageWalk,
+            Way::Other(kind) => kind,
+        };
+        Ok(Some(observe::open(Choice::Only(kind))?))
+    }
+
+    /// A program of that size, ready to be looked at again and again.
+    fn look_at<'a>(
+        self,
+        size: Bytes,
+        tracker: Option<&'a mut (dyn Tracker + 'static)>,
+        stop: &'a Stop,
+    ) -> Result<Box<dyn FnMut() -> Result<Heat> + 'a>> {
+        let Some(tracker) = tracker else {
+            let own = Mapping::aliased(GIANT_PAGE as usize, size.0.div_ceil(GIANT_PAGE) as usize)?;
+            let range = AddressRange::new(Address(own.address()), Bytes(own.bytes().len() as u64));
+            let watch = WriteScan::of(range)?;
+            return Ok(Box::new(move || {
+                let _mapped = &own;
+                Ok(watch.observe(WINDOW, stop)?)
+            }));
+        };
+        let child = if self == Way::Slices { "workload-mappings" } else { "workload-aliases" };
+        let mut words = vec![child.to_owned(), format!("--size={}", size.0)];
+        words.extend((self == Way::Slices).then(|| "--count=1".to_owned()));
+        let running = OwnProcess::start(words, stop)?;
+        let options = Options { window: WINDOW, allow_stall: self != Way::Slices };
+        let target = Target::open(running.pid())?;
+        Ok(Box::new(move || {
+            let _running = &running;
+            Ok(tracker.observe(&target, &options, stop)?)
+        }))
+    }
 }
 
-/// Median milliseconds at each size: GiB present, clearing, reading.
-fn medians(passes: &[Pass]) -> Vec<(f64, f64, f64)> {
-    let groups = passes.chunk_by(|one, other| one.size_bytes == other.size_bytes);
-    let of = |group: &[Pass], value: fn(&Pass) -> u64| {
-        median(&group.iter().map(|pass| value(pass) as f64).collect::<Vec<_>>()).unwrap_or_default()
-    };
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::AtOnce => f.pad("page-walk"),
+            Way::Slices => f.pad("page-walk, slices"),
+            Way::Writes => f.pad("write-scan"),
+            Way::Other(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl Pass {
+    fn of(way: Way, size: Bytes, heat: &Heat) -> Self {
+        let cost = &heat.cost;
+        Self {
+            way: way.to_string(),
+            size_bytes: size.0,
+            present_bytes: heat.pages_present().bytes().0,
+            clear_ns: cost.clear.0,
+            read_ns_each: cost.read.0 / u64::from(cost.reads.max(1)),
+            own_ns: cost.own().0,
+            program_ns: cost.program.0,
+            pace_ns: heat.window.0 + cost.rest().as_nanos() as u64,
+        }
+    }
+}
+
+/// One line of the table, and one point of the plot.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    way: String,
+    gib: f64,
+    clear_ms: f64,
+    read_ms: f64,
+    cpu_seconds_an_hour: f64,
+}
+
+/// The medians at each size.
+fn medians(passes: &[Pass]) -> Vec<Point> {
+    let groups = passes.chunk_by(|one, other| (&one.way, one.size_bytes) == (&other.way, other.size_bytes));
     let point = |group: &[Pass]| {
-        let gib = of(group, |pass| pass.present_bytes) / GIANT_PAGE as f64;
-        (gib, of(group, |pass| pass.clear_ns) / 1e6, of(group, |pass| pass.read_ns_each) / 1e6)
+        let of =
+            |value: &dyn Fn(&Pass) -> f64| median(&group.iter().map(value).collect::<Vec<_>>()).unwrap_or_default();
+        Point {
+            way: group[0].way.clone(),
+            gib: of(&|pass| pass.present_bytes as f64) / GIANT_PAGE as f64,
+            clear_ms: of(&|pass| pass.clear_ns as f64 / 1e6),
+            read_ms: of(&|pass| pass.read_ns_each as f64 / 1e6),
+            cpu_seconds_an_hour: of(&|pass| 3600.0 * pass.own_ns as f64 / pass.pace_ns.max(1) as f64),
+        }
     };
     groups.map(point).collect()
 }
 
 fn table(passes: &[Pass]) -> String {
-    let mut text = "size GiB  clearing ms  reading ms  one pass ms  reading ms/GiB  system A ms\n".to_owned();
-    for (gib, clear, read) in medians(passes) {
+    let mut text =
+        "tracker            size GiB  clearing ms  reading ms  one pass ms  reading ms/GiB  CPU s/hour  system A ms\n"
+            .to_owned();
+    for Point { way, gib, clear_ms, read_ms, cpu_seconds_an_hour } in medians(passes) {
         let theirs = SYSTEM_A.iter().find(|(size, _)| (size / gib - 1.0).abs() < 0.1).map(|(_, ms)| format!("{ms:.0}"));
         text += &format!(
-            "{gib:>8.2} {clear:>12.2} {read:>11.3} {:>12.2} {:>15.3} {:>12}\n",
-            clear + read,
-            read / gib,
+            "{way:<18} {gib:>8.2} {clear_ms:>12.2} {read_ms:>11.3} {:>12.2} {:>15.3} {cpu_seconds_an_hour:>11.1} {:>12}\n",
+            clear_ms + read_ms,
+            read_ms / gib,
             theirs.unwrap_or("-".to_owned())
         );
     }
@@ -130,7 +242,7 @@ fn draw(passes: &[Pass], path: &Path) -> Result<()> {
     register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
         .map_err(|_| anyhow!("the built-in font cannot be read"))?;
     let points = medians(passes);
-    let last = points.iter().map(|point| point.0).fold(1.0, f64::max);
+    let last = points.iter().map(|point| point.gib).fold(1.0, f64::max);
     let area = SVGBackend::new(path, (900, 600)).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -140,16 +252,18 @@ fn draw(passes: &[Pass], path: &Path) -> Result<()> {
         .y_label_area_size(60)
         .build_cartesian_2d((0.8..last * 1.2).log_scale(), (0.1..5000.0).log_scale())?;
     chart.configure_mesh().x_desc("GiB mapped and present").y_desc("ms").label_style((FONT, 14)).draw()?;
-    let lines = [
-        (
-            "clearing and one reading",
-            BLACK,
-            points.iter().map(|&(gib, clear, read)| (gib, clear + read)).collect::<Vec<_>>(),
-        ),
-        ("reading alone", RGBColor(0, 84, 148), points.iter().map(|&(gib, _, read)| (gib, read)).collect()),
-        ("system A, clearing and one reading", RGBColor(213, 94, 0), SYSTEM_A.to_vec()),
-    ];
-    for (name, color, points) in lines {
+    let series = |way: &str, value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
+        points.iter().filter(|point| point.way == way).map(|point| (point.gib, value(point))).collect()
+    };
+    let pass = |point: &Point| point.clear_ms + point.read_ms;
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> = points
+        .chunk_by(|one, other| one.way == other.way)
+        .map(|group| (group[0].way.clone(), series(&group[0].way, &pass)))
+        .collect();
+    lines.push(("page-walk, reading alone".to_owned(), series("page-walk", &|point| point.read_ms)));
+    lines.push(("system A".to_owned(), SYSTEM_A.to_vec()));
+    for (number, (name, points)) in lines.into_iter().enumerate() {
+        let color = COLORS[number % COLORS.len()];
         chart
             .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
             .label(name)
@@ -175,19 +289,34 @@ mod tests {
     #[test]
     fn passes_are_summed_up_by_size() {
         let pass = |size: u64, clear_ns| Pass {
-            tracker: "page-walk".to_owned(),
+            way: "page-walk".to_owned(),
             size_bytes: size * GIANT_PAGE,
             present_bytes: size * GIANT_PAGE,
             clear_ns,
             read_ns_each: size * 500_000,
+            own_ns: 10_000_000,
+            program_ns: 1,
+            pace_ns: 1_000_000_000,
         };
         let passes = [pass(1, 10_000_000), pass(1, 12_000_000), pass(1, 90_000_000), pass(2, 24_000_000)];
-        assert_eq!(medians(&passes), [(1.0, 12.0, 0.5), (2.0, 24.0, 1.0)]);
+        let points: Vec<_> = medians(&passes).iter().map(|point| (point.gib, point.clear_ms, point.read_ms)).collect();
+        assert_eq!(points, [(1.0, 12.0, 0.5), (2.0, 24.0, 1.0)]);
         let table = table(&passes);
-        assert!(table.lines().nth(1).is_some_and(|line| line.contains("12.50") && line.ends_with("37")), "{table}");
+        let first = table.lines().nth(1).unwrap();
+        assert!(first.contains("12.50") && first.contains("36.0") && first.ends_with("37"), "{table}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cost.svg");
         draw(&passes, &path).unwrap();
         assert!(std::fs::read_to_string(path).unwrap().contains("system A"));
+    }
+
+    #[test]
+    fn a_process_looks_at_itself() {
+        let (mut passes, stop) = (Vec::new(), Stop::default());
+        let arguments = SizeArguments { sizes: vec![Bytes(GIANT_PAGE)], looks: 1, plot: None };
+        match arguments.passes_of(Way::Writes, &mut passes, &stop) {
+            Err(error) => eprintln!("skipped: {error:#}"),
+            Ok(()) => assert_eq!(passes.iter().map(|pass| pass.present_bytes).collect::<Vec<_>>(), [GIANT_PAGE]),
+        }
     }
 }

@@ -5,25 +5,42 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use hugepilot::decide::{Allowance, Spent, decide};
+use hugepilot::observe::heat::Region;
 use hugepilot::observe::{Heat, Options, PageWalk, Tracker};
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::target::Target;
-use hugepilot::units::{Address, BASE_PAGE, Bytes, GIANT_PAGE, Nanos};
+use hugepilot::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
 use serde::Serialize;
 
+use crate::cost::SizeArguments;
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::statistics::median;
-use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern};
+use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
+/// A line of progress comes at least as often.
+const LINE: Duration = Duration::from_millis(800);
+/// How long waits are measured without a look.
+const UNOBSERVED: Duration = Duration::from_secs(3);
+/// After the program's pages have changed.
+const LEAD: Duration = Duration::from_millis(50);
 /// The program runs this long before it is first looked at.
 const SETTLE: Duration = Duration::from_millis(500);
+
+/// What `tracker` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// How much page-walk finds, on programs whose walked pages are known.
+    Accuracy,
+    /// One pass of each tracker that the kernel has, at growing sizes.
+    Cost,
+}
 
 /// `tracker`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,6 +51,11 @@ pub struct TrackerArguments {
     /// Looks at each program.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Only one of the two parts.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    #[command(flatten)]
+    sizes: SizeArguments,
     /// Mappings of the program with many.
     #[arg(long, default_value_t = 60_000)]
     mappings: u64,
@@ -61,7 +83,10 @@ struct Look {
     read_ns_each: u64,
     inspect_ns: u64,
     walks_per_second: f64,
-    /// Of the pages found walked, the share that really is read; None where the truth is not known page by page.
+    /// The longest that the program waited to map or unmap a page during the look, and in a second before all looks.
+    longest_wait_ns: u64,
+    longest_wait_unobserved_ns: u64,
+    /// Of the pages found walked (or of the hottest quarter of regions), the share that really is read; None where the truth is not known page by page.
     precision: Option<f64>,
     /// Of the pages that are read, the share found.
     recall: Option<f64>,
@@ -73,16 +98,31 @@ impl TrackerArguments {
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let machine = Machine::describe(&Settings::of_this_machine()?)?;
+        if self.only != Some(Part::Cost) {
+            self.accuracy(machine.clone(), &stop)?;
+        }
+        if self.only != Some(Part::Accuracy) {
+            self.sizes.run(machine, self.keep.as_deref(), &stop)?;
+        }
+        Ok(())
+    }
+
+    fn accuracy(&self, machine: Machine, stop: &Stop) -> Result<()> {
         let mut tracker = PageWalk::new()?;
         let mut looks = Vec::new();
         for (program, arguments, truth) in self.programs() {
             eprintln!("{program}: {} looks", self.rounds);
-            let running = OwnProcess::start(arguments, &stop)?;
+            let running = OwnProcess::start(arguments, stop)?;
             std::thread::sleep(SETTLE);
-            let walked = truth.map(|truth| used_addresses(&truth, running.ready().address));
+            let unobserved = longest_wait(&running, UNOBSERVED, stop)?;
             for _ in 0..self.rounds {
                 stop.check()?;
-                looks.push(look(&mut tracker, program, &running, walked.as_ref())?);
+                if let Some(period) = truth.as_ref().and_then(|child| child.pattern.period()) {
+                    // A look begins with the period, so that it ends in the same one.
+                    let into = clock().as_nanos() % period.as_nanos();
+                    std::thread::sleep(period - Duration::from_nanos(into as u64) + LEAD);
+                }
+                looks.push(look(&mut tracker, program, &running, truth.as_ref(), unobserved, stop)?);
             }
         }
         let record = Record { version: 1, machine, looks };
@@ -103,8 +143,11 @@ impl TrackerArguments {
             (name, command("workload-mappings", &arguments), None)
         };
         vec![
+            third("uniform", ThirdPattern::Uniform),
             third("a third, contiguous", ThirdPattern::Contiguous),
             third("a third, scattered", ThirdPattern::Scattered),
+            third("a third, moving", ThirdPattern::Moving),
+            third("zipfian regions", ThirdPattern::Zipfian),
             mappings("one mapping", 1),
             mappings("many mappings", self.mappings),
             ("2 MiB in the TLB", command("workload-resident", &[]), None),
@@ -116,22 +159,36 @@ fn command(name: &str, arguments: &[String]) -> Vec<String> {
     [name.to_owned()].into_iter().chain(arguments.iter().cloned()).collect()
 }
 
-fn used_addresses(child: &ThirdChild, start: u64) -> BTreeSet<Address> {
-    let used = child.used_pages();
-    (0..used.count()).map(|place| Address(start + used.page(place) as u64 * BASE_PAGE)).collect()
+/// The longest wait to map a page within the next time.
+fn longest_wait(running: &OwnProcess, time: Duration, stop: &Stop) -> Result<u64> {
+    let start = Instant::now();
+    stop.sleep_until(start + time)?;
+    Ok(wait_between(running, start))
+}
+
+/// The longest wait in the lines of progress since then.
+fn wait_between(running: &OwnProcess, start: Instant) -> u64 {
+    let window = running.progress().window(start, Instant::now());
+    window.longest_wait.map_or(0, |wait| wait.as_nanos() as u64)
 }
 
 fn look(
     tracker: &mut PageWalk,
     program: &'static str,
     running: &OwnProcess,
-    truth: Option<&BTreeSet<Address>>,
+    truth: Option<&ThirdChild>,
+    unobserved: u64,
+    stop: &Stop,
 ) -> Result<Look> {
+    let started = Instant::now();
+    let truth = truth.map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
     let options = Options { window: WINDOW, allow_stall: false };
-    let heat = tracker.observe(&target, &options, &Stop::default())?;
+    let heat = tracker.observe(&target, &options, stop)?;
+    // The line of progress that holds the end of the look comes a moment later.
+    stop.sleep_until(Instant::now() + LINE)?;
     let limits = Allowance::default().limits(heat.rss, &Spent::default());
-    let (precision, recall) = truth.map(|truth| accuracy(&heat, truth, running)).unzip();
+    let (precision, recall) = truth.map(|truth| accuracy(&heat, &truth, running)).unzip();
     Ok(Look {
         program,
         meaning: format!("{:?}", heat.meaning).to_lowercase(),
@@ -141,6 +198,8 @@ fn look(
         read_ns_each: heat.cost.read.0 / u64::from(heat.cost.reads.max(1)),
         inspect_ns: heat.cost.inspect.0,
         walks_per_second: heat.walks_per_second(),
+        longest_wait_ns: wait_between(running, started),
+        longest_wait_unobserved_ns: unobserved,
         precision,
         recall,
         promotions: decide(&heat, &limits).promotions().count(),
@@ -148,22 +207,33 @@ fn look(
 }
 
 /// Precision and recall over the program's own mapping; its code and stack are walked too, and are not in question.
-fn accuracy(heat: &Heat, truth: &BTreeSet<Address>, running: &OwnProcess) -> (f64, f64) {
+fn accuracy(heat: &Heat, truth: &Truth, running: &OwnProcess) -> (f64, f64) {
     let ready = running.ready();
-    let own = ready.address..ready.address + ready.size_bytes;
-    let pages = heat.regions.iter().flat_map(|region| region.walked.iter().map(move |page| region.page(page)));
-    let (mut found, mut right) = (0u64, 0u64);
-    for page in pages.filter(|page| own.contains(&page.0)) {
-        found += 1;
-        right += u64::from(truth.contains(&page));
-    }
-    (right as f64 / found.max(1) as f64, right as f64 / truth.len().max(1) as f64)
+    let own = AddressRange::new(Address(ready.address), Bytes(ready.size_bytes));
+    let regions: Vec<&Region> = heat.regions.iter().filter(|region| own.contains(region.start)).collect();
+    let (found, truth): (BTreeSet<u64>, BTreeSet<u64>) = match truth {
+        Truth::Pages(used) => {
+            let pages = regions.iter().flat_map(|region| region.walked.iter().map(|page| region.page(page).0));
+            (
+                pages.collect(),
+                (0..used.count()).map(|place| own.start.0 + used.page(place) as u64 * BASE_PAGE).collect(),
+            )
+        }
+        Truth::HottestRegions(hottest) => {
+            let hot = hottest.iter().map(|&region| own.start.0 + region as u64 * HUGE_PAGE).collect();
+            let mut by_walks = regions;
+            by_walks.sort_by(|one, other| other.walks_per_second.total_cmp(&one.walks_per_second));
+            (by_walks.iter().take(hottest.len()).map(|region| region.start.0).collect(), hot)
+        }
+    };
+    let right = found.intersection(&truth).count() as f64;
+    (right / found.len().max(1) as f64, right / truth.len().max(1) as f64)
 }
 
 fn table(looks: &[Look]) -> String {
     let mut text =
-        "program               looks  precision  recall  clearing   reading   stall at most  promoted at most\n\
-                    \x20                           at least  at least  ms/GiB  ms/GiB     ms\n"
+        "program               looks  precision  recall  clearing   reading   clearing  waits of mmap, ms     promoted\n\
+                    \x20                           at least  at least  ms/GiB  ms/GiB   at most ms  looks  otherwise  at most\n"
             .to_owned();
     let mut rest = looks;
     while let Some(first) = rest.first() {
@@ -179,13 +249,15 @@ fn table(looks: &[Look]) -> String {
             let least = group.iter().filter_map(value).min_by(f64::total_cmp);
             least.map_or("-".to_owned(), |least| format!("{least:.4}"))
         };
+        let millis = |value: fn(&Look) -> u64| group.iter().map(value).max().unwrap_or(0) as f64 / 1e6;
+        let (waits, otherwise) = (millis(|look| look.longest_wait_ns), millis(|look| look.longest_wait_unobserved_ns));
         let stall = group.iter().map(|look| look.longest_stall_ns).max().unwrap_or(0) as f64 / 1e6;
         let promoted = group.iter().map(|look| look.promotions).max().unwrap_or(0);
         let (precision, recall) = (least(|look| look.precision), least(|look| look.recall));
         let (clearing, reading) = (per_gib(|look| look.clear_ns), per_gib(|look| look.read_ns_each));
         let _ = writeln!(
             text,
-            "{:<20} {:>6} {precision:>10} {recall:>9} {clearing:>7.2} {reading:>7.3} {stall:>10.1} {promoted:>12}",
+            "{:<20} {:>6} {precision:>10} {recall:>9} {clearing:>7.2} {reading:>7.3} {stall:>10.1} {waits:>9.1} {otherwise:>9.1} {promoted:>9}",
             first.program,
             group.len()
         );

@@ -171,7 +171,13 @@ impl Memcached {
             let duration = start.elapsed();
             if duration >= INTERVAL {
                 let latencies = Some(std::mem::take(&mut latencies));
-                progress.add(WorkInterval { end: start + duration, duration, operations, latencies });
+                progress.add(WorkInterval {
+                    end: start + duration,
+                    duration,
+                    operations,
+                    latencies,
+                    longest_wait: None,
+                });
                 (start, operations) = (start + duration, 0);
                 if stop.requested() {
                     break;

@@ -23,7 +23,7 @@ pub use memcached::Memcached;
 pub use own_process::OwnProcess;
 pub use progress::{Progress, Window};
 pub use sweep::{Sweep, SweepChild, SweepPattern};
-pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern};
+pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
 
 /// Something that can be measured.
 pub trait Workload {

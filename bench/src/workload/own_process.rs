@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use hugepilot::stop::Stop;
 use hugepilot::units::Bytes;
+use hugepilot_os::memory::Mapping;
 use serde::{Deserialize, Serialize};
 
 use super::progress::WorkInterval;
@@ -31,6 +32,13 @@ pub struct ReadyLine {
     pub seed: u64,
 }
 
+impl ReadyLine {
+    /// For a whole mapping, of which `size` counts.
+    pub fn of(mapping: &Mapping, size: Bytes, pattern: &str, seed: u64) -> Self {
+        Self { address: mapping.address(), size_bytes: size.0, pattern: pattern.to_owned(), seed }
+    }
+}
+
 /// The line for one interval of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkLine {
@@ -38,6 +46,8 @@ pub struct WorkLine {
     pub operations: u64,
     /// How long they took.
     pub nanoseconds: u64,
+    /// The longest that mapping a page, and unmapping it, took meanwhile; None where nobody did.
+    pub longest_wait_nanoseconds: Option<u64>,
 }
 
 /// A child that works until it is ended.
@@ -56,11 +66,17 @@ pub fn print_line(line: &impl Serialize) -> Result<()> {
 }
 
 /// Does work until nobody reads the lines any more: `work` does one interval's and counts its operations.
-pub fn report_forever(mut work: impl FnMut() -> u64) -> Result<()> {
+pub fn report_forever(work: impl FnMut() -> u64) -> Result<()> {
+    report_with_waits(work, || None)
+}
+
+/// As [`report_forever`], and asks after each interval for the longest wait in it.
+pub fn report_with_waits(mut work: impl FnMut() -> u64, mut longest_wait: impl FnMut() -> Option<u64>) -> Result<()> {
     loop {
         let start = Instant::now();
         let operations = work();
-        print_line(&WorkLine { operations, nanoseconds: start.elapsed().as_nanos() as u64 })?;
+        let nanoseconds = start.elapsed().as_nanos() as u64;
+        print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds: longest_wait() })?;
     }
 }
 
@@ -121,7 +137,8 @@ fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce(Ready
         let end = Instant::now();
         let work: WorkLine = serde_json::from_str(&line).with_context(|| format!("unexpected line '{line}'"))?;
         let duration = Duration::from_nanos(work.nanoseconds);
-        progress.add(WorkInterval { end, duration, operations: work.operations, latencies: None });
+        let longest_wait = work.longest_wait_nanoseconds.map(Duration::from_nanos);
+        progress.add(WorkInterval { end, duration, operations: work.operations, latencies: None, longest_wait });
     }
     bail!("the child ended")
 }

@@ -19,6 +19,8 @@ pub struct WorkInterval {
     pub operations: u64,
     /// Their latencies, where the workload has requests.
     pub latencies: Option<Box<Histogram>>,
+    /// The longest that the program waited to map or unmap memory, where it does.
+    pub longest_wait: Option<Duration>,
 }
 
 /// The shared list.
@@ -40,6 +42,8 @@ pub struct Window {
     pub duration: Duration,
     /// Their latencies, where the workload has requests.
     pub latencies: Option<Histogram>,
+    /// The longest that the program waited to map or unmap memory, where it does.
+    pub longest_wait: Option<Duration>,
 }
 
 impl Progress {
@@ -72,6 +76,7 @@ impl Progress {
             }
             window.operations += interval.operations;
             window.duration += interval.duration;
+            window.longest_wait = window.longest_wait.max(interval.longest_wait);
             if let Some(latencies) = &interval.latencies {
                 window.latencies.get_or_insert_default().merge(latencies);
             }
@@ -116,6 +121,7 @@ mod tests {
                 duration: Duration::from_millis(100),
                 operations: tenth,
                 latencies: None,
+                longest_wait: Some(Duration::from_millis(tenth)),
             });
         }
         let at = |millis| origin + Duration::from_millis(millis);

@@ -1,42 +1,64 @@
 //! Programs whose walked pages are known in advance, to hold a tracker's answer against.
 //!
-//! Owns: `workload-third`, which populates all of its memory and reads one third of it at random, and
-//! `workload-resident`, which reads so little that it lives in the TLB. Never touches: trackers.
+//! Owns: `workload-third`, which populates all of its memory and reads a known part of it, and `workload-resident`, which reads so
+//! little that it lives in the TLB. Never touches: trackers.
 //!
-//! Whoever asks the tracker knows the truth without asking the child: [`ThirdChild::used_pages`] of the same arguments.
+//! Whoever asks the tracker knows the truth without asking the child: [`ThirdChild::truth`] of the same arguments.
 
 use std::fmt;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hugepilot::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
+use hugepilot::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::own_process::{ReadyLine, print_line, report_forever};
+use super::own_process::{ReadyLine, print_line, report_with_waits};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
+use super::zipfian::ScrambledZipfian;
 
 /// Reads in one line of progress.
 const READS_PER_LINE: u64 = 1 << 23;
 
-/// How the third lies in memory.
+/// Reads between two looks at the clock.
+const READS_PER_LOOK: u64 = 1 << 16;
+/// Draws from which the hottest regions of a distribution are told.
+const DRAWS: u32 = 4_000_000;
+
+/// Which part of memory is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ThirdPattern {
-    /// One run of pages.
+    /// All of it, each page as often.
+    Uniform,
+    /// A third, one run of pages.
     Contiguous,
-    /// Single pages in every region.
+    /// A third, single pages in every region.
     Scattered,
+    /// A third, one run of pages, and another third every two seconds.
+    Moving,
+    /// All of it, regions by a zipfian distribution (0.99).
+    Zipfian,
 }
 
-/// Reads one third of its memory.
+/// What a tracker should find.
+pub enum Truth {
+    /// Just these pages, counted from the start of the mapping.
+    Pages(UsedPages),
+    /// These regions, counted likewise, walked more often than the others.
+    HottestRegions(Vec<usize>),
+}
+
+/// Reads a part of its memory.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ThirdChild {
     /// Memory to map and populate.
     #[arg(long, default_value = "2G")]
     pub size: Bytes,
-    /// How the third lies in it.
+    /// Which part is read.
     #[arg(long, default_value_t = ThirdPattern::Contiguous)]
     pub pattern: ThirdPattern,
     /// Where the random numbers start.
@@ -74,26 +96,87 @@ pub struct ResidentChild {
 impl fmt::Display for ThirdPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            ThirdPattern::Uniform => "uniform",
             ThirdPattern::Contiguous => "contiguous",
             ThirdPattern::Scattered => "scattered",
+            ThirdPattern::Moving => "moving",
+            ThirdPattern::Zipfian => "zipfian",
         })
     }
 }
 
+impl ThirdPattern {
+    /// How long the pages read stay the same; None where they always do.
+    pub fn period(self) -> Option<Duration> {
+        (self == ThirdPattern::Moving).then_some(Duration::from_secs(2))
+    }
+}
+
 impl ThirdChild {
-    /// The pages that are read, counted from the start of the mapping.
-    pub fn used_pages(&self) -> UsedPages {
+    /// What a tracker should find, by the clock that [`clock`] tells.
+    pub fn truth(&self, now: Duration) -> Truth {
+        match self.pattern {
+            ThirdPattern::Zipfian => Truth::HottestRegions(self.hottest_quarter()),
+            _ => Truth::Pages(self.used_pages(now)),
+        }
+    }
+
+    fn used_pages(&self, now: Duration) -> UsedPages {
         match self.pattern {
             ThirdPattern::Contiguous => UsedPages::contiguous_third(self.size),
             ThirdPattern::Scattered => UsedPages::scattered_third(self.size, self.seed),
+            ThirdPattern::Uniform | ThirdPattern::Zipfian => UsedPages::all(self.size),
+            ThirdPattern::Moving => {
+                let third = UsedPages::all(self.size).count() / 3;
+                let step = now.as_secs() / ThirdPattern::Moving.period().map_or(1, |period| period.as_secs());
+                UsedPages::Run { first: (step % 3) as usize * third, count: third }
+            }
         }
+    }
+
+    fn regions(&self) -> u64 {
+        (self.size.0 / HUGE_PAGE).max(1)
+    }
+
+    /// The quarter of the regions that is read most, ascending.
+    fn hottest_quarter(&self) -> Vec<usize> {
+        let (zipfian, mut random) =
+            (ScrambledZipfian::new(self.regions()), Xoshiro256PlusPlus::seed_from_u64(self.seed));
+        let mut reads = vec![0u32; self.regions() as usize];
+        (0..DRAWS).for_each(|_| reads[zipfian.next(&mut random) as usize] += 1);
+        let mut regions: Vec<usize> = (0..reads.len()).collect();
+        regions.sort_by_key(|&region| std::cmp::Reverse(reads[region]));
+        regions.truncate(reads.len().div_ceil(4));
+        regions.sort_unstable();
+        regions
     }
 
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
         let mapping = populate(self.size, &UsedPages::all(self.size), false)?;
-        read_forever(mapping, &self.used_pages(), &self.pattern.to_string(), self.size, self.seed)
+        let ready = ReadyLine::of(&mapping, self.size, &self.pattern.to_string(), self.seed);
+        let zipfian = ScrambledZipfian::new(self.regions());
+        let mut used = self.used_pages(clock());
+        let mut reads = 0u64;
+        read_forever(mapping, &ready, |random| {
+            reads += 1;
+            if reads.is_multiple_of(READS_PER_LOOK) && self.pattern.period().is_some() {
+                used = self.used_pages(clock());
+            }
+            match self.pattern {
+                ThirdPattern::Zipfian => {
+                    zipfian.next(random) as usize * PAGES_PER_REGION + below(random, PAGES_PER_REGION)
+                }
+                _ => used.page(below(random, used.count())),
+            }
+        })
     }
+}
+
+/// Time since the machine was started, the same for every process.
+pub fn clock() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 impl MappingsChild {
@@ -107,7 +190,7 @@ impl MappingsChild {
             let len = step.min(self.size.0 - start);
             mapping.advise(start as usize, len as usize, OwnAdvice::NoHugePage).context("cannot split the mapping")?;
         }
-        read_forever(mapping, &used, "mappings", self.size, 1)
+        read_at_random(mapping, &used, "mappings", self.size)
     }
 }
 
@@ -117,7 +200,7 @@ impl AliasesChild {
         let times = self.size.0.div_ceil(GIANT_PAGE).max(1) as usize;
         let mapping = Mapping::aliased(GIANT_PAGE as usize, times).context("cannot map a GiB that often")?;
         let size = Bytes(mapping.bytes().len() as u64);
-        read_forever(mapping, &UsedPages::contiguous_third(Bytes(GIANT_PAGE)), "aliases", size, 1)
+        read_at_random(mapping, &UsedPages::contiguous_third(Bytes(GIANT_PAGE)), "aliases", size)
     }
 }
 
@@ -126,23 +209,54 @@ impl ResidentChild {
     pub fn run(&self) -> Result<()> {
         let size = Bytes(self.size.0.max(HUGE_PAGE));
         let used = UsedPages::all(size);
-        read_forever(populate(size, &used, false)?, &used, "resident", size, 1)
+        read_at_random(populate(size, &used, false)?, &used, "resident", size)
     }
 }
 
-fn read_forever(mut mapping: Mapping, used: &UsedPages, pattern: &str, size: Bytes, seed: u64) -> Result<()> {
-    let address = mapping.address();
-    print_line(&ReadyLine { address, size_bytes: size.0, pattern: pattern.to_owned(), seed })?;
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+fn read_at_random(mapping: Mapping, used: &UsedPages, pattern: &str, size: Bytes) -> Result<()> {
+    let ready = ReadyLine::of(&mapping, size, pattern, 1);
+    read_forever(mapping, &ready, |random| used.page(below(random, used.count())))
+}
+
+/// Reads a page of `next`'s choice again and again, while a second thread measures how long mapping memory takes.
+fn read_forever(
+    mut mapping: Mapping,
+    ready: &ReadyLine,
+    mut next: impl FnMut(&mut Xoshiro256PlusPlus) -> usize,
+) -> Result<()> {
+    print_line(ready)?;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(ready.seed);
     let words = &*mapping.words_mut();
-    report_forever(|| {
-        let mut sum = 0u64;
-        for _ in 0..READS_PER_LINE {
-            let place = used.page(below(&mut random, used.count()));
-            // Another line of each page, so that the caches' sets are used evenly.
-            sum = sum.wrapping_add(words[place * WORDS_PER_PAGE + place % (WORDS_PER_PAGE / 8) * 8]);
-        }
-        black_box(sum);
-        READS_PER_LINE
+    let longest_wait = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| map_forever(&longest_wait));
+        let work = || {
+            let mut sum = 0u64;
+            for _ in 0..READS_PER_LINE {
+                let place = next(&mut random);
+                // Another line of each page, so that the caches' sets are used evenly.
+                sum = sum.wrapping_add(words[place * WORDS_PER_PAGE + place % (WORDS_PER_PAGE / 8) * 8]);
+            }
+            black_box(sum);
+            READS_PER_LINE
+        };
+        let ended = report_with_waits(work, || Some(longest_wait.swap(0, Ordering::Relaxed)));
+        // The other thread never ends by itself.
+        ended.unwrap_or_else(|error| {
+            eprintln!("{error:#}");
+            std::process::exit(1)
+        });
+        Ok(())
     })
+}
+
+/// Maps and unmaps a page every now and then; for both the kernel takes the mmap lock for writing.
+fn map_forever(longest_wait: &AtomicU64) {
+    const PAUSE: Duration = Duration::from_micros(200);
+    loop {
+        let started = Instant::now();
+        drop(Mapping::anonymous(BASE_PAGE as usize));
+        longest_wait.fetch_max(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        std::thread::sleep(PAUSE);
+    }
 }

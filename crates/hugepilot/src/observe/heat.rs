@@ -95,10 +95,14 @@ impl Cost {
     /// The share of one CPU that observing again and again may take, of ours and of the program's each.
     pub const SHARE: f64 = 0.01;
 
+    /// All that it took of our own time.
+    pub fn own(&self) -> Nanos {
+        self.clear + self.read + self.glimpse + self.inspect
+    }
+
     /// How long after a look with this cost the next one may begin, so that observing keeps to [`Cost::SHARE`].
     pub fn rest(&self) -> Duration {
-        let own = self.clear + self.read + self.glimpse + self.inspect;
-        own.max(self.program).duration().div_f64(Self::SHARE)
+        self.own().max(self.program).duration().div_f64(Self::SHARE)
     }
 }
 
