@@ -8,9 +8,9 @@ FUZZ_SECONDS ?= 60
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
-TEST_NEEDS := memcached redis-server
 VM_NEEDS := qemu-system-x86 busybox-static cpio
-DEMO_NEEDS := memcached
+TEST_NEEDS := memcached redis-server $(VM_NEEDS)
+BENCH_NEEDS := memcached
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
@@ -24,7 +24,7 @@ help: ## list the targets (default)
 
 .PHONY: demo
 demo: can-be-root build ## memcached before and after, in a few minutes
-	@scripts/need $(DEMO_NEEDS) || true
+	@scripts/need $(BENCH_NEEDS) || true
 	@$(SUDO) scripts/demo
 
 .PHONY: build
@@ -32,18 +32,18 @@ build: deps-build ## the release binaries, in target/release
 	cargo build --locked --release --workspace
 
 .PHONY: test
-test: deps-build deps-test ## every test; those on the running kernel need root
+test: deps-build deps-test ## every test; those on the running kernel need root, those on other kernels QEMU
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
+	tests/vm/run
 
 .PHONY: vm-test
-vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU; TEST=heat::NAME for one
-	@scripts/need $(VM_NEEDS)
+vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TEST=heat::NAME for one
 	tests/vm/run $(TEST)
 
 .PHONY: bench
 bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
-	@scripts/need $(TEST_NEEDS)
+	@scripts/need $(BENCH_NEEDS)
 	@echo "The published figures take several hours in all; each part says its minutes before it starts."
 	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' is a look in minutes."
 	$(BENCH) memcached --keep
@@ -54,6 +54,8 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	  --configurations default,observed,hugepilot,ideal,default-again
 	$(BENCH) memcached --one-process --rounds 40 --wait 10 --keep \
 	  --configurations default,observed,hugepilot,ideal,default-again
+	$(BENCH) estimate --rounds 10 --keep
+	$(BENCH) tracker --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
 

@@ -27,19 +27,22 @@ crate::trials!(
 
 const WINDOW: Nanos = Nanos(300_000_000);
 
-/// Watches a program through the library, which shows single pages. Looks again if the program got no CPU meanwhile: what did
-/// not run cannot be seen. What the bits say plays no part in that.
+/// Watches a program through the library, which shows single pages. Looks again if the program got little CPU meanwhile, for what
+/// did not run cannot be seen, and takes the look in which it got most. What the bits say plays no part in that.
 fn observe(program: &Program, allow_stall: bool) -> Heat {
     let target = Target::open(program.pid).expect("a target");
     let mut tracker = PageWalk::new().expect("a tracker");
     let options = Options { window: WINDOW, allow_stall };
+    let busy = |heat: &Heat| heat.busy_cpus.expect("it runs");
+    let mut busiest = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
     for _ in 0..10 {
-        let heat = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
-        if heat.busy_cpus.expect("it runs") > 0.4 {
-            return heat;
+        if busy(&busiest) > 0.4 {
+            break;
         }
+        let heat = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
+        busiest = if busy(&heat) > busy(&busiest) { heat } else { busiest };
     }
-    panic!("the program got less than 40 % of a CPU in ten tries: the machine is too busy for this test");
+    busiest
 }
 
 /// Pages that a processor may keep in its TLB though thousands of others are read meanwhile: these are not walked, and rightly
