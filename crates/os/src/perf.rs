@@ -29,7 +29,7 @@ pub struct Event {
 }
 
 /// Where an event is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// In one thread, wherever it runs; the id is of this pid namespace, 0 is the caller.
     Thread(u32),

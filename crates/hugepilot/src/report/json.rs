@@ -67,14 +67,14 @@ struct PlanDocument {
     walk_share: Option<f64>,
     walks_saved_per_second: f64,
     growth_bytes: Bytes,
-    expected_gain_percent: Option<GainFields>,
+    expected_gain_percent: Option<RangeFields>,
     expected_seconds: Option<f64>,
     expected_longest_stall_ns: Option<Nanos>,
     decisions: Vec<DecisionFields>,
 }
 
 #[derive(Serialize)]
-struct GainFields {
+struct RangeFields {
     low: f64,
     high: f64,
 }
@@ -96,10 +96,11 @@ struct ExplainDocument<'a> {
     meaning: &'static str,
     page_tables_bytes: Bytes,
     page_tables_saved_bytes: Bytes,
-    expected_gain_percent: Option<GainFields>,
+    expected_gain_percent: Option<RangeFields>,
     walk_cost_low_ns: Nanos,
     walk_cost_high_ns: Nanos,
     walk_cost_from: &'static str,
+    walk_cycles_percent: Option<RangeFields>,
     mappings: Vec<ExplainedFields<'a>>,
 }
 
@@ -249,6 +250,9 @@ pub fn explain(report: &ExplainReport) -> String {
         walk_cost_low_ns: report.cost.low,
         walk_cost_high_ns: report.cost.high,
         walk_cost_from: report.cost_from,
+        walk_cycles_percent: report
+            .walk_share
+            .map(|share| RangeFields { low: 100.0 * share.low, high: 100.0 * share.high }),
         mappings: report.explanation.mappings.iter().map(explained_fields).collect(),
     })
 }
@@ -314,8 +318,8 @@ fn region_fields(region: &Region) -> RegionFields {
     }
 }
 
-fn gain_fields(gain: GainPercent) -> GainFields {
-    GainFields { low: gain.low, high: gain.high }
+fn gain_fields(gain: GainPercent) -> RangeFields {
+    RangeFields { low: gain.low, high: gain.high }
 }
 
 fn explained_fields(explained: &Explained) -> ExplainedFields<'_> {
