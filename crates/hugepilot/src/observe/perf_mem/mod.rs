@@ -48,8 +48,8 @@ pub enum PerfError {
 fn next_step(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            "It needs CAP_PERFMON, or another user's process besides CAP_SYS_PTRACE; kernel.perf_event_paranoid says who may do \
-             without. Run as root"
+            "It needs CAP_PERFMON, and CAP_SYS_PTRACE for another user's process, or kernel.perf_event_paranoid at 1 or below; run \
+             as root"
         }
         Some(libc::EMFILE) => "Each thread of the program takes a file: raise the limit (`ulimit -n`)",
         Some(libc::EBUSY) => "Another profiler has the PMU; end it, or choose another tracker, such as page-walk",
@@ -73,13 +73,12 @@ impl PerfMem {
     pub fn new() -> Result<Self, ObserveError> {
         let root = Root::host();
         let pmu = memory_sampling(&root)?.ok_or(PerfError::NoPmu)?;
-        let by_processor = match Sampler::open(&sampling(&pmu), Scope::Thread(0)) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => true,
-            tried => {
-                tried.map_err(|source| PerfError::Refused { device: pmu.device, source })?;
-                false
-            }
+        let tried = |scope| Sampler::open(&sampling(&pmu), scope).map(drop);
+        let by_processor = match tried(Scope::Thread(0)) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => tried(Scope::Cpu(0)).map(|()| true),
+            tried => tried.map(|()| false),
         };
+        let by_processor = by_processor.map_err(|source| PerfError::Refused { device: pmu.device, source })?;
         Ok(Self { root, pmu, by_processor, pages: PageWalk::new()? })
     }
 
@@ -206,14 +205,25 @@ mod tests {
     };
     const PAGES: usize = 20_000;
 
+    /// Whether this process may sample; a failure that is not about rights panics.
+    fn permitted(followed: Result<(), PerfError>) -> bool {
+        match followed {
+            Err(PerfError::Refused { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: {source}");
+                return false;
+            }
+            followed => followed.expect("page faults can be sampled"),
+        }
+        true
+    }
+
     /// Touches so many pages of new memory, in the scopes that are sampled, and tells the regions what was sampled. None where
     /// this process may not.
     fn regions_touched(scopes: BTreeSet<Scope>) -> Option<Vec<Region>> {
         let mut memory = Mapping::anonymous(PAGES * BASE_PAGE as usize).unwrap();
         memory.advise(0, PAGES * BASE_PAGE as usize, OwnAdvice::NoHugePage).unwrap();
         let (mut samplers, mut tally) = (Samplers::new(FAULTS), Tally::of(std::process::id(), FAULTS.only_walks));
-        if let Err(error) = samplers.follow(&scopes) {
-            eprintln!("skipped: {error}");
+        if !permitted(samplers.follow(&scopes)) {
             return None;
         }
         for page in 0..PAGES {
@@ -257,8 +267,8 @@ mod tests {
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let mut samplers = Samplers::new(FAULTS);
         let ended = Scope::Thread(i32::MAX as u32);
-        if let Err(error) = samplers.follow(&BTreeSet::from([Scope::Thread(own), ended])) {
-            return eprintln!("skipped: {error}");
+        if !permitted(samplers.follow(&BTreeSet::from([Scope::Thread(own), ended]))) {
+            return;
         }
         assert_eq!(samplers.open.keys().collect::<Vec<_>>(), [&Scope::Thread(own)], "the other has ended");
         samplers.follow(&BTreeSet::new()).unwrap();
