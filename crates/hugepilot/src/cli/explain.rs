@@ -27,11 +27,12 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
     let explanation = explain::explain(&heat, &plan, &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost_or_usual();
+    let gain = expected_gain(&plan, cost, heat.busy_cpus);
     let report = ExplainReport {
         heat: &heat,
         explanation: &explanation,
         page_tables: page_tables(&target),
-        gain: expected_gain(&plan, cost, walk_share, heat.busy_cpus),
+        gain: walk_share.map_or(gain, |share| gain.map(|gain| gain.within(share, &plan))),
         cost,
         cost_from,
         walk_share,

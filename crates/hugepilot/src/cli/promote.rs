@@ -51,7 +51,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
 
 fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
     let (cost, _) = calibrate::walk_cost_or_usual();
-    let gain = expected_gain(&round.plan, cost, None, round.heat.busy_cpus);
+    let gain = expected_gain(&round.plan, cost, round.heat.busy_cpus);
     let report = PlanReport { plan: &round.plan, gain, expectation: None };
     terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })?;
     Ok(ExitCode::SUCCESS)

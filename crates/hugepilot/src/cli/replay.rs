@@ -27,7 +27,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let report = if args.plan {
         let plan = decide(heat, &args.spend.allowance().limits(heat.rss, &Spent::default()));
         // What a walk cost there cannot be measured here.
-        let gain = expected_gain(&plan, WalkCost::UNCALIBRATED, None, heat.busy_cpus);
+        let gain = expected_gain(&plan, WalkCost::UNCALIBRATED, heat.busy_cpus);
         let report = PlanReport { plan: &plan, gain, expectation: None };
         if args.json { json::plan(&report) } else { text::plan(&report) }
     } else if args.json {

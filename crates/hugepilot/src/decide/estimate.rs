@@ -18,6 +18,15 @@ impl WalkCost {
     pub const UNCALIBRATED: WalkCost = WalkCost { low: Nanos(20), high: Nanos(130) };
 }
 
+/// Speed gained, in percent: 20 means that the target does 1.2 times as much in the same time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GainPercent {
+    /// At least this, probably.
+    pub low: f64,
+    /// At most this, probably.
+    pub high: f64,
+}
+
 /// Share of a process's cycles in which a page walk was under way, 0 to 1, as the processor counted it: at least and at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WalkShare {
@@ -27,13 +36,14 @@ pub struct WalkShare {
     pub high: f64,
 }
 
-/// Speed gained, in percent: 20 means that the target does 1.2 times as much in the same time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GainPercent {
-    /// At least this, probably.
-    pub low: f64,
-    /// At most this, probably.
-    pub high: f64,
+impl GainPercent {
+    /// No more than saving the cycles in which the plan's page walks were under way: what the processor did meanwhile, if anything,
+    /// only makes the gain less. How much less the cycles do not tell.
+    pub fn within(self, counted: WalkShare, plan: &Plan) -> Self {
+        let share = (counted.high * plan.share_of_walks_saved()).clamp(0.0, MAX_SAVED_SHARE);
+        let most = 100.0 * share / (1.0 - share);
+        Self { low: self.low.min(most), high: self.high.min(most) }
+    }
 }
 
 /// The largest share of CPU time that saved page walks are believed to take. Programs that do nothing but random reads
@@ -46,29 +56,17 @@ const MAX_SAVED_SHARE: f64 = 0.5;
 /// With f the share of busy CPU time that the saved page walks take, the same work is done in 1 − f of the time, which is
 /// a gain of f / (1 − f). None if the target used no CPU time or it could not be told. Where bits mean *accessed* page
 /// walks are at most what was counted, so the low end is 0.
-///
-/// Where the processor counted the cycles of walks, those tell the high end: what it did meanwhile, if anything, only makes the gain
-/// less. How much less they do not tell, so the low end stays what a walk costs at least, within that.
-pub fn expected_gain(
-    plan: &Plan,
-    cost: WalkCost,
-    counted: Option<WalkShare>,
-    busy_cpus: Option<f64>,
-) -> Option<GainPercent> {
+pub fn expected_gain(plan: &Plan, cost: WalkCost, busy_cpus: Option<f64>) -> Option<GainPercent> {
     let busy = busy_cpus.filter(|&cpus| cpus > 0.0)?;
-    let at_cost = |walk: Nanos| plan.walks_saved_per_second() * walk.seconds() / busy;
-    let high = counted.map_or(at_cost(cost.high), |share| share.high * plan.share_of_walks_saved());
+    let percent = |walk: Nanos| {
+        let share = (plan.walks_saved_per_second() * walk.seconds() / busy).clamp(0.0, MAX_SAVED_SHARE);
+        100.0 * share / (1.0 - share)
+    };
     let low = match plan.meaning {
-        Meaning::Walked => at_cost(cost.low).min(high),
+        Meaning::Walked => percent(cost.low),
         Meaning::Accessed | Meaning::Sampled | Meaning::Written => 0.0,
     };
-    Some(GainPercent { low: percent(low), high: percent(high) })
-}
-
-/// The gain, in percent, from saving a share of the time.
-fn percent(saved: f64) -> f64 {
-    let saved = saved.clamp(0.0, MAX_SAVED_SHARE);
-    100.0 * saved / (1.0 - saved)
+    Some(GainPercent { low, high: percent(cost.high) })
 }
 
 #[cfg(test)]
@@ -89,39 +87,41 @@ mod tests {
     #[test]
     fn saved_time_becomes_speed() {
         // 2.5 M walks a second at 20 and 100 ns: 5 % and 25 % of one CPU.
-        let gain = expected_gain(&saving(2.5e6), COST, None, Some(1.0)).unwrap();
+        let gain = expected_gain(&saving(2.5e6), COST, Some(1.0)).unwrap();
         assert!((gain.low - 100.0 * 0.05 / 0.95).abs() < 1e-9, "{gain:?}");
         assert!((gain.high - 100.0 * 0.25 / 0.75).abs() < 1e-9, "{gain:?}");
-        let two_cpus = expected_gain(&saving(2.5e6), COST, None, Some(2.0)).unwrap();
+        let two_cpus = expected_gain(&saving(2.5e6), COST, Some(2.0)).unwrap();
         assert!((two_cpus.high - 100.0 * 0.125 / 0.875).abs() < 1e-9, "{two_cpus:?}");
     }
 
     #[test]
     fn the_gain_stays_within_reason() {
-        assert_eq!(expected_gain(&saving(1e9), COST, None, Some(1.0)), Some(GainPercent { low: 100.0, high: 100.0 }));
-        assert_eq!(expected_gain(&saving(0.0), COST, None, Some(1.0)), Some(GainPercent { low: 0.0, high: 0.0 }));
-        assert_eq!(expected_gain(&saving(1e6), COST, None, Some(0.0)), None);
-        assert_eq!(expected_gain(&saving(1e6), COST, None, None), None);
+        assert_eq!(expected_gain(&saving(1e9), COST, Some(1.0)), Some(GainPercent { low: 100.0, high: 100.0 }));
+        assert_eq!(expected_gain(&saving(0.0), COST, Some(1.0)), Some(GainPercent { low: 0.0, high: 0.0 }));
+        assert_eq!(expected_gain(&saving(1e6), COST, Some(0.0)), None);
+        assert_eq!(expected_gain(&saving(1e6), COST, None), None);
     }
 
     #[test]
-    fn counted_cycles_tell_the_high_end() {
-        // 2.5 M walks a second at 20 ns: 5 % of one CPU at least; all of 20 % at most, of which the plan saves a half.
+    fn counted_cycles_limit_the_gain() {
+        // A plan that saves half of the page walks.
         let heat = heat_of(vec![region(0, 2.5e6, 0), huge(1, 2.5e6)]);
         let half =
             decide(&heat, &Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) });
-        let gain = |high| expected_gain(&half, COST, Some(WalkShare { low: 0.0, high }), Some(1.0)).unwrap();
-        assert!((gain(0.2).low - 100.0 * 0.05 / 0.95).abs() < 1e-9, "{:?}", gain(0.2));
-        assert!((gain(0.2).high - 100.0 * 0.1 / 0.9).abs() < 1e-9, "{:?}", gain(0.2));
-        assert_eq!(gain(0.02).low, gain(0.02).high, "fewer cycles than walks should have cost");
-        let nothing = expected_gain(&saving(0.0), COST, Some(WalkShare { low: 0.2, high: 0.2 }), Some(1.0));
-        assert_eq!(nothing, Some(GainPercent { low: 0.0, high: 0.0 }));
+        let counted = |high| WalkShare { low: 0.0, high };
+        let gain = GainPercent { low: 5.0, high: 30.0 };
+        let limited = gain.within(counted(0.2), &half);
+        assert!(limited.low == 5.0 && (limited.high - 100.0 * 0.1 / 0.9).abs() < 1e-9, "{limited:?}");
+        assert_eq!(gain.within(counted(0.8), &half), gain);
+        let little = gain.within(counted(0.02), &half);
+        assert!(little.low == little.high && little.low < 5.0, "{little:?}");
+        assert_eq!(gain.within(counted(0.8), &saving(0.0)), GainPercent { low: 0.0, high: 0.0 });
     }
 
     #[test]
     fn accessed_bits_promise_nothing() {
         let plan = Plan { meaning: Meaning::Accessed, ..saving(2.5e6) };
-        let gain = expected_gain(&plan, COST, None, Some(1.0)).unwrap();
+        let gain = expected_gain(&plan, COST, Some(1.0)).unwrap();
         assert_eq!(gain.low, 0.0);
         assert!(gain.high > 30.0);
     }
