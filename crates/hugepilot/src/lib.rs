@@ -18,3 +18,4 @@ pub mod report;
 pub mod stop;
 pub mod target;
 pub mod units;
+pub mod walk_cycles;

@@ -5,6 +5,7 @@ use std::path::Path;
 use hugepilot::doctor::{self, Check, Status};
 use hugepilot::kernel::Root;
 use hugepilot::kernel::capability::{Capabilities, Capability};
+use hugepilot::kernel::pmu::MemorySampling;
 use hugepilot::kernel::probe::{Ability, Facts, LiveProbes, Process};
 use hugepilot::kernel::thp::{Setting, Thp};
 use hugepilot::units::Bytes;
@@ -147,6 +148,29 @@ fn the_tracker_is_the_best_that_works() {
     assert_eq!(picked(refused(), Some(0)), (Status::Warning, "damon-vaddr".to_owned()));
     assert_eq!(picked(refused(), Some(1)), (Status::Missing, "none".to_owned()), "someone else's is left alone");
     assert_eq!(picked(refused(), None), (Status::Missing, "none".to_owned()));
+}
+
+#[test]
+fn accesses_are_sampled_where_walks_cannot_be_had_otherwise() {
+    let check = |damon_threads: Option<u32>, bpf: Ability| {
+        let checks = after(|facts| {
+            facts.live.bpf = bpf;
+            facts.damon_threads = Ok(damon_threads);
+            facts.pmu = Ok(Some(MemorySampling {
+                device: "ibs_op",
+                event: Default::default(),
+                leader: None,
+                precise: 0,
+                only_walks: false,
+            }));
+        });
+        checks.into_iter().find(|check| check.name == "tracker").expect("it is checked")
+    };
+    let refused = || Ability::No("refused".to_owned());
+    assert_eq!(check(Some(1), refused()).finding, "perf-mem");
+    assert_eq!(check(Some(0), refused()).finding, "damon-vaddr");
+    let passed_over = check(None, Ability::Yes).meaning;
+    assert!(passed_over.contains("perf-mem: meets only what is accessed often"), "{passed_over}");
 }
 
 #[test]

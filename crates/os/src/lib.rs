@@ -1,6 +1,7 @@
 //! Every system call that hugepilot makes beyond plain file reads.
 //!
-//! Owns: pidfds, remote memory advice, private mappings, BPF links and iterators, signals.
+//! Owns: pidfds, remote memory advice, private mappings, BPF links and iterators, performance
+//! events, signals.
 //! Never touches: policy, text of /proc, anything a caller did not name. Nothing here allocates behind the
 //! caller's back; each function states its preconditions and the errors it passes on.
 
@@ -8,6 +9,7 @@ pub mod advise;
 pub mod bpf;
 pub mod memory;
 pub mod page_scan;
+pub mod perf;
 pub mod process;
 pub mod stdout;
 pub mod trial;

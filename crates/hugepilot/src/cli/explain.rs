@@ -14,22 +14,28 @@ use crate::pilot::page_tables;
 use crate::report::{ExplainReport, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
+use crate::walk_cycles::WalkCycles;
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
     require::capabilities(require::OBSERVE)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let heat = observe::open(args.watch.tracker)?.observe(&target, &args.watch.options(), &stop)?;
+    let mut tracker = observe::open(args.watch.tracker)?;
+    let mut walking = WalkCycles::start(&Root::host(), target.pid());
+    let heat = tracker.observe(&target, &args.watch.options(), &stop)?;
+    let walk_share = walking.as_mut().and_then(WalkCycles::share);
     let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
     let explanation = explain::explain(&heat, &plan, &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost(heat.pages_walked().bytes(), terminal::say_measuring);
+    let gain = expected_gain(&plan, &cost, heat.busy_cpus);
     let report = ExplainReport {
         heat: &heat,
         explanation: &explanation,
         page_tables: page_tables(&target),
-        gain: expected_gain(&plan, &cost, heat.busy_cpus),
+        gain: walk_share.map_or(gain, |share| gain.map(|gain| gain.within(share, &plan))),
         cost,
         cost_from,
+        walk_share,
     };
     terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })?;
     Ok(ExitCode::SUCCESS)

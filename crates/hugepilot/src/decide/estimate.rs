@@ -126,6 +126,28 @@ impl WalkCost {
     }
 }
 
+/// A processor that counts walks in nearly all cycles counts those that it overlaps with work; f / (1 - f) would run away.
+const MOST_COUNTED: f64 = 0.9;
+
+/// Share of a process's cycles in which a page walk was under way, 0 to 1, as the processor counted it: at least and at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WalkShare {
+    /// At least this.
+    pub low: f64,
+    /// At most this.
+    pub high: f64,
+}
+
+impl GainPercent {
+    /// No more than saving the cycles in which the plan's page walks were under way: what the processor did meanwhile, if anything,
+    /// only makes the gain less. How much less the cycles do not tell.
+    pub fn within(self, counted: WalkShare, plan: &Plan) -> Self {
+        let share = (counted.high * plan.share_of_walks_saved()).clamp(0.0, MOST_COUNTED);
+        let most = 100.0 * share / (1.0 - share);
+        Self { low: self.low.min(most), likely: self.likely.min(most), high: self.high.min(most) }
+    }
+}
+
 /// Estimates what carrying out a plan gains, given the CPUs that the target keeps busy (`Heat::busy_cpus`).
 ///
 /// With f the share of busy CPU time that the saved page walks take, the same work is done in 1 − f of the time, which is
@@ -150,7 +172,7 @@ pub fn expected_gain(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{heat_of, region};
+    use crate::decide::samples::{heat_of, huge, region};
     use crate::decide::{Allowance, Limits, Spent, decide};
     use proptest::prelude::*;
 
@@ -199,6 +221,22 @@ mod tests {
         assert_eq!(gain(0.0), GainPercent { low: 0.0, likely: 0.0, high: 0.0 });
         assert_eq!(expected_gain(&saving(1e6), &COST, Some(0.0)), None);
         assert_eq!(expected_gain(&saving(1e6), &COST, None), None);
+    }
+
+    #[test]
+    fn counted_cycles_limit_the_gain() {
+        // A plan that saves half of the page walks.
+        let heat = heat_of(vec![region(0, 2.5e6, 0), huge(1, 2.5e6)]);
+        let half =
+            decide(&heat, &Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) });
+        let counted = |high| WalkShare { low: 0.0, high };
+        let gain = GainPercent { low: 5.0, likely: 9.0, high: 30.0 };
+        let limited = gain.within(counted(0.2), &half);
+        assert!(limited.low == 5.0 && (limited.high - 100.0 * 0.1 / 0.9).abs() < 1e-9, "{limited:?}");
+        assert_eq!(gain.within(counted(0.8), &half), gain);
+        let little = gain.within(counted(0.02), &half);
+        assert!(little.low == little.high && little.low < 5.0, "{little:?}");
+        assert_eq!(gain.within(counted(0.8), &saving(0.0)), GainPercent { low: 0.0, likely: 0.0, high: 0.0 });
     }
 
     #[test]

@@ -11,6 +11,6 @@ mod plan;
 pub(crate) mod samples;
 
 pub use choose::decide;
-pub use estimate::{Chase, GainPercent, WalkCost, expected_gain};
+pub use estimate::{Chase, GainPercent, WalkCost, WalkShare, expected_gain};
 pub use limits::{Allowance, Limits, Spent};
 pub use plan::{Decision, Plan, Reason, Verdict};

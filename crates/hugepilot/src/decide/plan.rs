@@ -95,6 +95,17 @@ impl Plan {
 
     /// Page walks a second of the regions to promote; a huge page saves nearly all of them.
     pub fn walks_saved_per_second(&self) -> f64 {
-        self.promotions().map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
+        walks_per_second(self.promotions())
     }
+
+    /// Those page walks as a share of all that the process has, 0 to 1.
+    pub fn share_of_walks_saved(&self) -> f64 {
+        let all = walks_per_second(self.decisions.iter());
+        if all > 0.0 { self.walks_saved_per_second() / all } else { 0.0 }
+    }
+}
+
+fn walks_per_second<'a>(decisions: impl Iterator<Item = &'a Decision>) -> f64 {
+    // Not `sum`, which is -0.0 for no decisions.
+    decisions.map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
 }

@@ -28,25 +28,33 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 fn tracker(facts: &Facts) -> Check {
     let name = "tracker";
     let others = format!(
-        "damon-vaddr: {}; write-scan: sees only the process that asks for it",
+        "damon-vaddr: {}; perf-mem: {}; write-scan: sees only the process that asks for it",
         match facts.damon_threads {
             Ok(None) => "the kernel has no DAMON".to_owned(),
             Ok(Some(0)) => "samples, where page-walk counts".to_owned(),
             Ok(Some(threads)) => format!("DAMON is in use by someone else ({threads} of its threads)"),
             Err(_) => "unknown".to_owned(),
+        },
+        match facts.pmu {
+            Ok(None) => "no PMU samples memory accesses (usual in virtual machines)",
+            Ok(Some(_)) => "meets only what is accessed often",
+            Err(_) => "unknown",
         }
     );
-    match (&facts.live.bpf, &facts.clear_refs) {
-        (Ability::Yes, Ability::Yes) => {
+    let sampling = match (&facts.damon_threads, &facts.pmu) {
+        (Ok(Some(0)), _) => Some("damon-vaddr"),
+        (_, Ok(Some(_))) => Some("perf-mem"),
+        _ => None,
+    };
+    match (&facts.live.bpf, &facts.clear_refs, sampling) {
+        (Ability::Yes, Ability::Yes, _) => {
             Check::ok(name, "page-walk", format!("Page walks are counted, region by region. Passed over: {others}."))
         }
-        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => Check::unknown(name, why),
-        (Ability::No(why), _) | (_, Ability::No(why)) if matches!(facts.damon_threads, Ok(Some(0))) => Check::warning(
-            name,
-            "damon-vaddr",
-            format!("Page walks are sampled, because page-walk cannot be had: {why}."),
-        ),
-        (Ability::No(why), _) | (_, Ability::No(why)) => {
+        (Ability::Unknown(why), ..) | (_, Ability::Unknown(why), _) => Check::unknown(name, why),
+        (Ability::No(why), _, Some(tracker)) | (_, Ability::No(why), Some(tracker)) => {
+            Check::warning(name, tracker, format!("Page walks are sampled, because page-walk cannot be had: {why}."))
+        }
+        (Ability::No(why), _, None) | (_, Ability::No(why), None) => {
             Check::missing(name, "none", format!("No program can be observed. page-walk: {why}; {others}."))
         }
     }

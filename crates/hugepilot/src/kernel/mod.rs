@@ -16,6 +16,7 @@ pub mod lockdown;
 pub mod maps;
 pub mod memory;
 pub mod pagemap;
+pub mod pmu;
 pub mod probe;
 pub mod process;
 mod root;

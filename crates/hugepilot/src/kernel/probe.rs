@@ -9,6 +9,7 @@ use super::cpu::Cpu;
 use super::hugetlb::{self, Pool};
 use super::lockdown::{self, Lockdown};
 use super::memory::Memory;
+use super::pmu::{self, MemorySampling};
 use super::process::{Status, kilobytes};
 use super::root::optional;
 use super::thp::Thp;
@@ -90,6 +91,8 @@ pub struct Facts {
     pub kpagecount: Ability,
     /// Kernel threads of DAMON that run now, on someone's behalf; `None` on a kernel without DAMON.
     pub damon_threads: Fact<Option<u32>>,
+    /// What samples memory accesses; `None` on a machine without such a PMU.
+    pub pmu: Fact<Option<MemorySampling>>,
     /// What the caller tried.
     pub live: LiveProbes,
 }
@@ -132,6 +135,7 @@ impl Facts {
             kpageflags: readable(root, "proc/kpageflags"),
             kpagecount: readable(root, "proc/kpagecount"),
             damon_threads: damon_threads(root),
+            pmu: pmu::memory_sampling(root),
             live,
         }
     }

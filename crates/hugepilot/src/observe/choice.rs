@@ -6,10 +6,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::heat::TrackerKind;
-use super::{DamonVaddr, ObserveError, PageWalk, Tracker};
+use super::{DamonVaddr, ObserveError, PageWalk, PerfMem, Tracker};
 
-/// Every tracker that can watch another process, best first: those that count page walks before those that sample them.
-pub const TRACKERS: [TrackerKind; 2] = [TrackerKind::PageWalk, TrackerKind::DamonVaddr];
+/// Every tracker that can watch another process, best first: those that count page walks before those that sample them, and those
+/// that look at all of the memory before one that meets only what is accessed often.
+pub const TRACKERS: [TrackerKind; 3] = [TrackerKind::PageWalk, TrackerKind::DamonVaddr, TrackerKind::PerfMem];
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,7 @@ fn open_one(kind: TrackerKind) -> Result<Box<dyn Tracker>, ObserveError> {
     Ok(match kind {
         TrackerKind::PageWalk => Box::new(PageWalk::new()?),
         TrackerKind::DamonVaddr => Box::new(DamonVaddr::new()?),
+        TrackerKind::PerfMem => Box::new(PerfMem::new()?),
         TrackerKind::WriteScan => return Err(ObserveError::OnlyItself { tracker: kind }),
     })
 }
@@ -75,6 +77,6 @@ mod tests {
         for choice in TRACKERS.into_iter().map(Choice::Only).chain([Choice::Auto]) {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
-        assert!("best".parse::<Choice>().unwrap_err().contains("auto, page-walk, damon-vaddr"));
+        assert!("best".parse::<Choice>().unwrap_err().contains("auto, page-walk, damon-vaddr, perf-mem"));
     }
 }

@@ -58,6 +58,8 @@ pub enum ObserveError {
     OnlyItself { tracker: TrackerKind },
     #[error(transparent)]
     Damon(#[from] super::damon::DamonError),
+    #[error(transparent)]
+    Perf(#[from] super::perf_mem::PerfError),
     #[error("stopped by a signal; nothing was changed")]
     Stopped(#[from] Stopped),
     #[error(transparent)]

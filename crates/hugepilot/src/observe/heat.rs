@@ -45,6 +45,8 @@ pub enum TrackerKind {
     DamonVaddr,
     /// Writes that a process sees of itself.
     WriteScan,
+    /// Memory accesses that the processor samples.
+    PerfMem,
 }
 
 impl fmt::Display for TrackerKind {
@@ -53,6 +55,7 @@ impl fmt::Display for TrackerKind {
             TrackerKind::PageWalk => "page-walk",
             TrackerKind::DamonVaddr => "damon-vaddr",
             TrackerKind::WriteScan => "write-scan",
+            TrackerKind::PerfMem => "perf-mem",
         })
     }
 }

@@ -8,6 +8,7 @@ pub mod damon;
 mod error;
 pub mod heat;
 pub mod page_walk;
+pub mod perf_mem;
 pub mod write_scan;
 
 use crate::stop::Stop;
@@ -19,6 +20,7 @@ pub use damon::DamonVaddr;
 pub use error::ObserveError;
 pub use heat::Heat;
 pub use page_walk::PageWalk;
+pub use perf_mem::PerfMem;
 
 /// How to look.
 #[derive(Clone, Copy, Debug)]

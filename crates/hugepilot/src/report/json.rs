@@ -82,6 +82,12 @@ struct GainFields {
 }
 
 #[derive(Serialize)]
+struct RangeFields {
+    low: f64,
+    high: f64,
+}
+
+#[derive(Serialize)]
 struct DecisionFields {
     start: Address,
     verdict: &'static str,
@@ -102,6 +108,7 @@ struct ExplainDocument<'a> {
     walk_cost_low_ns: Nanos,
     walk_cost_high_ns: Nanos,
     walk_cost_from: &'static str,
+    walk_cycles_percent: Option<RangeFields>,
     mappings: Vec<ExplainedFields<'a>>,
 }
 
@@ -252,6 +259,9 @@ pub fn explain(report: &ExplainReport) -> String {
         walk_cost_low_ns: report.cost.low(),
         walk_cost_high_ns: report.cost.high(),
         walk_cost_from: report.cost_from,
+        walk_cycles_percent: report
+            .walk_share
+            .map(|share| RangeFields { low: 100.0 * share.low, high: 100.0 * share.high }),
         mappings: report.explanation.mappings.iter().map(explained_fields).collect(),
     })
 }

@@ -14,7 +14,7 @@ mod words;
 use std::collections::BTreeSet;
 
 use crate::act::Outcome;
-use crate::decide::{GainPercent, Plan, WalkCost};
+use crate::decide::{GainPercent, Plan, WalkCost, WalkShare};
 use crate::explain::Explanation;
 use crate::observe::Heat;
 use crate::units::{Bytes, Nanos};
@@ -78,6 +78,8 @@ pub struct ExplainReport<'a> {
     pub cost: WalkCost,
     /// How that was found out, for people.
     pub cost_from: &'static str,
+    /// The process's cycles in which a page walk was under way; None where the processor does not count them.
+    pub walk_share: Option<WalkShare>,
 }
 
 /// A promotion: what was done, and what it changed.

@@ -12,6 +12,7 @@ mod errors;
 mod explain;
 mod give_back;
 mod heat;
+mod perf;
 mod program;
 mod promote;
 mod recording;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         doctor::trials(),
         errors::trials(),
         damon::trials(),
+        perf::trials(),
         recording::trials(),
         explain::trials(),
     ];

@@ -39,7 +39,14 @@ pub fn explain(report: &ExplainReport) -> String {
 }
 
 fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
-    let cost = format!("at {} to {} a page walk, {}", report.cost.low(), report.cost.high(), report.cost_from);
+    let cost = match report.walk_share {
+        None => format!("at {} to {} a page walk, {}", report.cost.low(), report.cost.high(), report.cost_from),
+        Some(share) => format!(
+            "page walks were under way in {:.1} to {:.1} % of its time, from the processor's walk cycles",
+            100.0 * share.low,
+            100.0 * share.high
+        ),
+    };
     match report.gain {
         None => "unknown: the process used no CPU time while it was watched".to_owned(),
         Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
@@ -97,7 +104,7 @@ fn details(explained: &Explained) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{GainPercent, WalkCost};
+    use crate::decide::{GainPercent, WalkCost, WalkShare};
     use crate::explain::{Surroundings, explain as explanation_of};
     use crate::report::samples::{mixed_heat, mixed_plan};
 
@@ -113,8 +120,12 @@ mod tests {
             gain: Some(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }),
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
+            walk_share: None,
         };
         insta::assert_snapshot!(explain(&report));
+        let counted = explain(&ExplainReport { walk_share: Some(WalkShare { low: 0.1, high: 0.125 }), ..report });
+        assert!(counted.contains("10.0 to 12.5 % of its time, from the processor's walk cycles)"), "{counted}");
+        assert!(!counted.contains("a page walk, as other machines showed"), "{counted}");
         let idle = explain(&ExplainReport { gain: None, ..report });
         assert!(idle.contains("would more matter?  unknown: the process used no CPU time"), "{idle}");
     }
