@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use hugepilot::decide::{Allowance, Spent, decide};
 use hugepilot::observe::heat::Region;
 use hugepilot::observe::{Heat, Options, PageWalk, Tracker};
@@ -25,7 +25,9 @@ use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, cloc
 /// Long enough for the read at 100 ms; a longer one would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
 /// A line of progress comes at least as often.
-const LINE: Duration = Duration::from_millis(800);
+const LINE: Duration = Duration::from_millis(600);
+/// Large enough for clearing in slices.
+const LARGE: Bytes = Bytes(6 << 30);
 /// How long waits are measured without a look.
 const UNOBSERVED: Duration = Duration::from_secs(3);
 /// After the program's pages have changed.
@@ -82,11 +84,14 @@ struct Look {
     longest_stall_ns: u64,
     read_ns_each: u64,
     inspect_ns: u64,
+    /// What the machine had more of on the inactive list of anonymous memory after the look than before.
+    made_inactive_bytes: u64,
     walks_per_second: f64,
     /// The longest that the program waited to map or unmap a page during the look, and in a second before all looks.
     longest_wait_ns: u64,
     longest_wait_unobserved_ns: u64,
-    /// Of the pages found walked (or of the hottest quarter of regions), the share that really is read; None where the truth is not known page by page.
+    /// Of the pages found walked (or of the hottest quarter of regions), the share that really is read; None
+    /// where the truth is not known page by page.
     precision: Option<f64>,
     /// Of the pages that are read, the share found.
     recall: Option<f64>,
@@ -110,19 +115,15 @@ impl TrackerArguments {
     fn accuracy(&self, machine: Machine, stop: &Stop) -> Result<()> {
         let mut tracker = PageWalk::new()?;
         let mut looks = Vec::new();
-        for (program, arguments, truth) in self.programs() {
-            eprintln!("{program}: {} looks", self.rounds);
-            let running = OwnProcess::start(arguments, stop)?;
+        for program in self.programs() {
+            eprintln!("{}: {} looks", program.name, self.rounds);
+            let running = OwnProcess::start(program.arguments.clone(), stop)?;
             std::thread::sleep(SETTLE);
             let unobserved = longest_wait(&running, UNOBSERVED, stop)?;
             for _ in 0..self.rounds {
                 stop.check()?;
-                if let Some(period) = truth.as_ref().and_then(|child| child.pattern.period()) {
-                    // A look begins with the period, so that it ends in the same one.
-                    let into = clock().as_nanos() % period.as_nanos();
-                    std::thread::sleep(period - Duration::from_nanos(into as u64) + LEAD);
-                }
-                looks.push(look(&mut tracker, program, &running, truth.as_ref(), unobserved, stop)?);
+                program.wait_for_its_period();
+                looks.push(look(&mut tracker, &program, &running, unobserved, stop)?);
             }
         }
         let record = Record { version: 1, machine, looks };
@@ -131,17 +132,18 @@ impl TrackerArguments {
         self.keep.as_deref().map_or(Ok(()), |directory| keep(directory, &record, &table))
     }
 
-    /// Each program's name, how it is started, and its used pages where they are known.
-    fn programs(&self) -> Vec<(&'static str, Vec<String>, Option<ThirdChild>)> {
-        let third = |name, pattern| {
-            let child = ThirdChild { size: self.size, pattern, seed: 1 };
-            let arguments = [format!("--size={}", self.size.0), format!("--pattern={pattern}"), "--seed=1".to_owned()];
-            (name, command("workload-third", &arguments), Some(child))
+    fn programs(&self) -> Vec<Program> {
+        let of_size = |name, size: Bytes, pattern, at_once| {
+            let child = ThirdChild { size, pattern, seed: 1 };
+            let arguments = [format!("--size={}", size.0), format!("--pattern={pattern}"), "--seed=1".to_owned()];
+            Program { name, arguments: command("workload-third", &arguments), truth: Some(child), at_once }
         };
+        let third = |name, pattern| of_size(name, self.size, pattern, false);
         let mappings = |name, count| {
             let arguments = [format!("--size={}", self.size.0), format!("--count={count}")];
-            (name, command("workload-mappings", &arguments), None)
+            Program { name, arguments: command("workload-mappings", &arguments), truth: None, at_once: false }
         };
+        let resident = command("workload-resident", &[]);
         vec![
             third("uniform", ThirdPattern::Uniform),
             third("a third, contiguous", ThirdPattern::Contiguous),
@@ -150,8 +152,30 @@ impl TrackerArguments {
             third("zipfian regions", ThirdPattern::Zipfian),
             mappings("one mapping", 1),
             mappings("many mappings", self.mappings),
-            ("2 MiB in the TLB", command("workload-resident", &[]), None),
+            Program { name: "2 MiB in the TLB", arguments: resident, truth: None, at_once: false },
+            of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, true),
+            of_size("6 GiB, in slices", LARGE, ThirdPattern::Contiguous, false),
         ]
+    }
+}
+
+/// A program that is looked at.
+struct Program {
+    name: &'static str,
+    arguments: Vec<String>,
+    /// What is to be found, where it is known.
+    truth: Option<ThirdChild>,
+    /// Whether all bits are cleared at once whatever the stall.
+    at_once: bool,
+}
+
+impl Program {
+    /// A look begins with the period in which the same pages are used, so that it ends in the same one.
+    fn wait_for_its_period(&self) {
+        if let Some(period) = self.truth.as_ref().and_then(|child| child.pattern.period()) {
+            let into = clock().as_nanos() % period.as_nanos();
+            std::thread::sleep(period - Duration::from_nanos(into as u64) + LEAD);
+        }
     }
 }
 
@@ -172,31 +196,28 @@ fn wait_between(running: &OwnProcess, start: Instant) -> u64 {
     window.longest_wait.map_or(0, |wait| wait.as_nanos() as u64)
 }
 
-fn look(
-    tracker: &mut PageWalk,
-    program: &'static str,
-    running: &OwnProcess,
-    truth: Option<&ThirdChild>,
-    unobserved: u64,
-    stop: &Stop,
-) -> Result<Look> {
+fn look(tracker: &mut PageWalk, program: &Program, running: &OwnProcess, unobserved: u64, stop: &Stop) -> Result<Look> {
     let started = Instant::now();
-    let truth = truth.map(|child| child.truth(clock()));
+    let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
-    let options = Options { window: WINDOW, allow_stall: false };
+    let options = Options { window: WINDOW, allow_stall: program.at_once };
+    // The lines of progress that hold begin and end of the look begin before and end after it.
+    stop.sleep_until(Instant::now() + LINE)?;
+    let inactive = inactive_anonymous()?;
     let heat = tracker.observe(&target, &options, stop)?;
-    // The line of progress that holds the end of the look comes a moment later.
+    let made_inactive = inactive_anonymous()?.saturating_sub(inactive);
     stop.sleep_until(Instant::now() + LINE)?;
     let limits = Allowance::default().limits(heat.rss, &Spent::default());
     let (precision, recall) = truth.map(|truth| accuracy(&heat, &truth, running)).unzip();
     Ok(Look {
-        program,
+        program: program.name,
         meaning: format!("{:?}", heat.meaning).to_lowercase(),
         present_bytes: heat.pages_present().bytes().0,
         clear_ns: heat.cost.clear.0,
         longest_stall_ns: heat.cost.longest_stall.0,
         read_ns_each: heat.cost.read.0 / u64::from(heat.cost.reads.max(1)),
         inspect_ns: heat.cost.inspect.0,
+        made_inactive_bytes: made_inactive,
         walks_per_second: heat.walks_per_second(),
         longest_wait_ns: wait_between(running, started),
         longest_wait_unobserved_ns: unobserved,
@@ -204,6 +225,14 @@ fn look(
         recall,
         promotions: decide(&heat, &limits).promotions().count(),
     })
+}
+
+/// `Inactive(anon)` of the machine.
+fn inactive_anonymous() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Inactive(anon):"));
+    let kilobytes = line.and_then(|value| value.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    Ok(kilobytes.context("/proc/meminfo has no Inactive(anon)")? * 1024)
 }
 
 /// Precision and recall over the program's own mapping; its code and stack are walked too, and are not in question.
@@ -232,8 +261,8 @@ fn accuracy(heat: &Heat, truth: &Truth, running: &OwnProcess) -> (f64, f64) {
 
 fn table(looks: &[Look]) -> String {
     let mut text =
-        "program               looks  precision  recall  clearing   reading   clearing  waits of mmap, ms     promoted\n\
-                    \x20                           at least  at least  ms/GiB  ms/GiB   at most ms  looks  otherwise  at most\n"
+        "program               looks  precision  recall  clearing   reading   clearing  waits of mmap, ms     promoted  made inactive\n\
+                    \x20                           at least  at least  ms/GiB  ms/GiB   at most ms  looks  otherwise  at most   share\n"
             .to_owned();
     let mut rest = looks;
     while let Some(first) = rest.first() {
@@ -253,11 +282,13 @@ fn table(looks: &[Look]) -> String {
         let (waits, otherwise) = (millis(|look| look.longest_wait_ns), millis(|look| look.longest_wait_unobserved_ns));
         let stall = group.iter().map(|look| look.longest_stall_ns).max().unwrap_or(0) as f64 / 1e6;
         let promoted = group.iter().map(|look| look.promotions).max().unwrap_or(0);
+        let share = |look: &Look| look.made_inactive_bytes as f64 / look.present_bytes.max(1) as f64;
+        let inactive = median(&group.iter().map(share).collect::<Vec<_>>()).unwrap_or_default();
         let (precision, recall) = (least(|look| look.precision), least(|look| look.recall));
         let (clearing, reading) = (per_gib(|look| look.clear_ns), per_gib(|look| look.read_ns_each));
         let _ = writeln!(
             text,
-            "{:<20} {:>6} {precision:>10} {recall:>9} {clearing:>7.2} {reading:>7.3} {stall:>10.1} {waits:>9.1} {otherwise:>9.1} {promoted:>9}",
+            "{:<20} {:>6} {precision:>10} {recall:>9} {clearing:>7.2} {reading:>7.3} {stall:>10.1} {waits:>9.1} {otherwise:>9.1} {promoted:>9} {inactive:>8.3}",
             first.program,
             group.len()
         );
