@@ -17,7 +17,7 @@ use crate::target::Target;
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
-    require::capabilities(require::OBSERVE)?;
+    require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let heat = observe::open(args.watch.tracker)?.observe(&target, &args.watch.options(), &stop)?;
     let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));

@@ -19,7 +19,9 @@ pub mod pagemap;
 pub mod probe;
 pub mod process;
 mod root;
+pub mod smaps;
 pub mod thp;
+pub mod vm_flags;
 
 pub use error::{KernelError, Malformed};
 pub use root::Root;

@@ -6,10 +6,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::heat::TrackerKind;
-use super::{DamonVaddr, ObserveError, PageWalk, Tracker};
+use super::{Damon, IdlePage, ObserveError, PageWalk, Tracker};
 
-/// Every tracker that can watch another process, best first: those that count page walks before those that sample them.
-pub const TRACKERS: [TrackerKind; 2] = [TrackerKind::PageWalk, TrackerKind::DamonVaddr];
+/// Every tracker that can watch another process, best first: those that count page walks before those that sample
+/// them, but DAMON sees one process's pages where marks of idle pages mix in what others do.
+pub const TRACKERS: [TrackerKind; 4] =
+    [TrackerKind::PageWalk, TrackerKind::DamonVaddr, TrackerKind::IdlePage, TrackerKind::DamonPaddr];
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +38,9 @@ pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
 fn open_one(kind: TrackerKind) -> Result<Box<dyn Tracker>, ObserveError> {
     Ok(match kind {
         TrackerKind::PageWalk => Box::new(PageWalk::new()?),
-        TrackerKind::DamonVaddr => Box::new(DamonVaddr::new()?),
+        TrackerKind::DamonVaddr => Box::new(Damon::of_virtual_addresses()?),
+        TrackerKind::IdlePage => Box::new(IdlePage::new()?),
+        TrackerKind::DamonPaddr => Box::new(Damon::of_physical_addresses()?),
         TrackerKind::WriteScan => return Err(ObserveError::OnlyItself { tracker: kind }),
     })
 }
@@ -75,6 +79,6 @@ mod tests {
         for choice in TRACKERS.into_iter().map(Choice::Only).chain([Choice::Auto]) {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
-        assert!("best".parse::<Choice>().unwrap_err().contains("auto, page-walk, damon-vaddr"));
+        assert!("best".parse::<Choice>().unwrap_err().contains("auto, page-walk, damon-vaddr, idle-page, damon-paddr"));
     }
 }

@@ -17,6 +17,7 @@ mod promote;
 mod recording;
 mod run;
 mod support;
+mod survey;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         damon::trials(),
         recording::trials(),
         explain::trials(),
+        survey::trials(),
     ];
     let mut trials: Vec<_> = modules.into_iter().flatten().collect();
     if let Some(missing) = support::missing() {
