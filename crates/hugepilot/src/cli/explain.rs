@@ -9,7 +9,7 @@ use crate::decide::{Allowance, Spent, decide, expected_gain};
 use crate::explain::{self, Surroundings};
 use crate::kernel::Root;
 use crate::kernel::thp::Thp;
-use crate::observe;
+use crate::observe::{self, ObserveError};
 use crate::pilot::page_tables;
 use crate::report::{ExplainReport, json, text};
 use crate::stop::{SecondSignal, Stop};
@@ -21,7 +21,11 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let heat = observe::open(args.watch.tracker)?.observe(&target, &args.watch.options(), &stop)?;
     let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
-    let explanation = explain::explain(&heat, &plan, &surroundings(&target)?);
+    let smaller = match observe::on_smaller_huge_pages(&Root::host(), &heat) {
+        Err(ObserveError::FrameTable { .. }) => None,
+        told => Some(told?),
+    };
+    let explanation = explain::explain(&heat, &plan, smaller.as_deref(), &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost_or_usual();
     let report = ExplainReport {
         heat: &heat,

@@ -64,6 +64,11 @@ impl FrameFlags {
         self.0 & (TRANSPARENT_HUGE | HUGETLB | ZERO_PAGE) != 0
     }
 
+    /// Whether it is part of a transparent huge page of any size.
+    pub(super) fn is_transparent_huge(self) -> bool {
+        self.0 & TRANSPARENT_HUGE != 0
+    }
+
     /// Whether it is the first of several frames that the kernel keeps together.
     pub(super) fn is_head(self) -> bool {
         self.0 & COMPOUND_HEAD != 0

@@ -12,6 +12,7 @@ mod idle_page;
 mod mapped;
 pub mod page_walk;
 mod rate;
+mod smaller;
 mod survey;
 pub mod write_scan;
 
@@ -27,6 +28,7 @@ pub use error::ObserveError;
 pub use heat::Heat;
 pub use idle_page::IdlePage;
 pub use page_walk::PageWalk;
+pub use smaller::on_smaller_huge_pages;
 pub use survey::Survey;
 
 /// Waits, unless stopping is requested or the target ends (noticed within a second).

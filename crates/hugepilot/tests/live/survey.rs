@@ -71,7 +71,10 @@ fn growth_is_told() {
     let nothing = Growth::default();
     assert_eq!(growth_of("map=16M fill ready sleep=60s"), nothing);
     assert_eq!(growth_of("map=16M fill=half ready sleep=60s"), Growth { unpopulated: 8 * 256, ..nothing });
-    assert_eq!(growth_of("map=16M fill free=half ready sleep=60s"), Growth { lazily_freed: 8 * 256, ..nothing });
+    let freed = growth_of("map=16M fill free=half ready sleep=60s");
+    // Some wait in a processor's batch to be marked as freed, up to 31 in each.
+    assert!((8 * 256 - 100..=8 * 256).contains(&freed.lazily_freed), "{freed:?}");
+    assert_eq!(Growth { lazily_freed: 0, ..freed }, nothing);
     let zeros = growth_of("map=16M read-zeros=half fill=odd ready sleep=60s");
     assert_eq!(zeros, Growth { zero: 8 * 256, ..nothing });
     let shared = growth_of("map=16M fill fork ready sleep=60s");
