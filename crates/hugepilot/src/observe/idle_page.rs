@@ -6,8 +6,8 @@
 //! *Bits*: walks, since the kernel clears accessed bits without flushing the TLB. *Bias*: a mark belongs to the frame, so what
 //! another program does to memory that both map counts, too; a huge page of any size has one mark, and looks walked whole;
 //! frames that the kernel keeps on no list of pages (a device's, the zero page, very new ones) cannot be marked and count as
-//! unobserved. *Cost*: marking and each reading take some 0.5 us a page, for the kernel looks up who maps it, so a read of much
-//! memory comes later than planned, which the rates know; the program waits for nothing, and loses twice what it does under page-walk.
+//! unobserved. *Cost*: in marking and in reading the kernel looks up who maps each page, so a read of much memory comes later than
+//! planned, which the rates know; the program waits for nothing, and loses twice what it does under page-walk.
 
 use std::fs::File;
 use std::io;

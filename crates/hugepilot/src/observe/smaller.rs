@@ -58,7 +58,7 @@ fn runs(entries: &[Entry]) -> Vec<Run> {
 /// Base pages of the huge pages that lie whole in all of `flags` but the last, none larger than 1 MiB.
 fn whole_pages(flags: &[FrameFlags]) -> usize {
     let mut pages = 0;
-    let mut rest = &flags[..];
+    let mut rest = flags;
     while let Some((first, after)) = rest.split_first() {
         let tails = after.iter().take_while(|flags| flags.is_tail()).count();
         let is_whole = tails < after.len();

@@ -6,8 +6,8 @@
 //!
 //! *Bias*: a huge page is known by its frames, 512 in a row of one huge page, in a mapping of which the kernel says that some is
 //! mapped huge; one mapped by base pages beside it looks huge too. Before Linux 6.7 the stack of a thread that never leaves
-//! its processor looks like any memory. *Cost*: ~15 ms/GiB of base pages, most of it the kernel's counting for `smaps`; and
-//! 0.4 us for each page that another process maps too.
+//! its processor looks like any memory. *Cost*: 12 ms/GiB of base pages for the kernel's counting in `smaps`, up to three
+//! times that for the frames, and 0.4 us for each page that another process maps too.
 
 use std::time::{Duration, Instant};
 
