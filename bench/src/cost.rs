@@ -87,6 +87,8 @@ struct Pass {
     present_bytes: u64,
     clear_ns: u64,
     read_ns_each: u64,
+    /// CPU time of a kernel thread in the window.
+    kernel_ns: u64,
     /// All that the look took of our CPU time, and what it took of the program's.
     own_ns: u64,
     program_ns: u64,
@@ -127,7 +129,15 @@ impl SizeArguments {
 }
 
 impl Way {
-    const ALL: [Way; 4] = [Way::AtOnce, Way::Slices, Way::Writes, Way::Other(TrackerKind::DamonVaddr)];
+    const ALL: [Way; 7] = [
+        Way::AtOnce,
+        Way::Slices,
+        Way::Writes,
+        Way::Other(TrackerKind::DamonVaddr),
+        Way::Other(TrackerKind::DamonPaddr),
+        Way::Other(TrackerKind::IdlePage),
+        Way::Other(TrackerKind::PerfMem),
+    ];
 
     /// None where this process watches itself.
     fn tracker(self) -> Result<Option<Box<dyn Tracker>>> {
@@ -188,6 +198,7 @@ impl Pass {
             present_bytes: heat.pages_present().bytes().0,
             clear_ns: cost.clear.0,
             read_ns_each: cost.read.0 / u64::from(cost.reads.max(1)),
+            kernel_ns: cost.kernel.0,
             own_ns: cost.own().0,
             program_ns: cost.program.0,
             pace_ns: heat.window.0 + cost.rest().as_nanos() as u64,
@@ -202,6 +213,7 @@ struct Point {
     gib: f64,
     clear_ms: f64,
     read_ms: f64,
+    kernel_ms: f64,
     cpu_seconds_an_hour: f64,
 }
 
@@ -216,6 +228,7 @@ fn medians(passes: &[Pass]) -> Vec<Point> {
             gib: of(&|pass| pass.present_bytes as f64) / GIANT_PAGE as f64,
             clear_ms: of(&|pass| pass.clear_ns as f64 / 1e6),
             read_ms: of(&|pass| pass.read_ns_each as f64 / 1e6),
+            kernel_ms: of(&|pass| pass.kernel_ns as f64 / 1e6),
             cpu_seconds_an_hour: of(&|pass| 3600.0 * pass.own_ns as f64 / pass.pace_ns.max(1) as f64),
         }
     };
@@ -224,13 +237,13 @@ fn medians(passes: &[Pass]) -> Vec<Point> {
 
 fn table(passes: &[Pass]) -> String {
     let mut text =
-        "tracker            size GiB  clearing ms  reading ms  one pass ms  reading ms/GiB  CPU s/hour  system A ms\n"
+        "tracker            size GiB  clearing ms  reading ms  kernel thread ms  one pass ms  reading ms/GiB  CPU s/hour  system A ms\n"
             .to_owned();
-    for Point { way, gib, clear_ms, read_ms, cpu_seconds_an_hour } in medians(passes) {
+    for Point { way, gib, clear_ms, read_ms, kernel_ms, cpu_seconds_an_hour } in medians(passes) {
         let theirs = SYSTEM_A.iter().find(|(size, _)| (size / gib - 1.0).abs() < 0.1).map(|(_, ms)| format!("{ms:.0}"));
         text += &format!(
-            "{way:<18} {gib:>8.2} {clear_ms:>12.2} {read_ms:>11.3} {:>12.2} {:>15.3} {cpu_seconds_an_hour:>11.1} {:>12}\n",
-            clear_ms + read_ms,
+            "{way:<18} {gib:>8.2} {clear_ms:>12.2} {read_ms:>11.3} {kernel_ms:>17.2} {:>12.2} {:>15.3} {cpu_seconds_an_hour:>11.1} {:>12}\n",
+            clear_ms + read_ms + kernel_ms,
             read_ms / gib,
             theirs.unwrap_or("-".to_owned())
         );
@@ -255,7 +268,7 @@ fn draw(passes: &[Pass], path: &Path) -> Result<()> {
     let series = |way: &str, value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
         points.iter().filter(|point| point.way == way).map(|point| (point.gib, value(point))).collect()
     };
-    let pass = |point: &Point| point.clear_ms + point.read_ms;
+    let pass = |point: &Point| point.clear_ms + point.read_ms + point.kernel_ms;
     let mut lines: Vec<(String, Vec<(f64, f64)>)> = points
         .chunk_by(|one, other| one.way == other.way)
         .map(|group| (group[0].way.clone(), series(&group[0].way, &pass)))
@@ -294,6 +307,7 @@ mod tests {
             present_bytes: size * GIANT_PAGE,
             clear_ns,
             read_ns_each: size * 500_000,
+            kernel_ns: 0,
             own_ns: 10_000_000,
             program_ns: 1,
             pace_ns: 1_000_000_000,

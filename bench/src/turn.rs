@@ -199,6 +199,7 @@ fn rest(cost: &serde_json::Value) -> Duration {
         read: nanos("read_ns"),
         glimpse: nanos("glimpse_ns"),
         inspect: nanos("inspect_ns"),
+        kernel: nanos("kernel_ns"),
         program: nanos("program_ns"),
         ..Cost::default()
     }

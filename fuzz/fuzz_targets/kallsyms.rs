@@ -1,11 +1,9 @@
-//! `/proc/kallsyms`: any bytes are searched for any symbol, and zero is never an address.
+//! `/proc/kallsyms`: any bytes are searched for any symbol.
 #![no_main]
 
 use hugepilot::kernel::kallsyms;
 
 libfuzzer_sys::fuzz_target!(|input: (&str, &[u8])| {
     let (symbol, text) = input;
-    if let Ok(Some(address)) = kallsyms::find(text, symbol) {
-        assert_ne!(address, 0);
-    }
+    let _ = kallsyms::find(text, symbol);
 });

@@ -52,6 +52,8 @@ pub struct Explained {
     pub resident: Bytes,
     /// Of it, on pages of 2 MiB or 1 GiB.
     pub huge: Bytes,
+    /// Of it, on huge pages of 8 KiB to 1 MiB. None: the kernel does not say.
+    pub smaller: Option<Bytes>,
     /// Base pages walked within 100 ms.
     pub walked: Pages,
     /// Page walks a second.
@@ -71,18 +73,21 @@ pub struct Explanation {
     pub page_tables_saved: Bytes,
 }
 
-/// Explains a heat, and the plan that was made for it.
-pub fn explain(heat: &Heat, plan: &Plan, surroundings: &Surroundings) -> Explanation {
+/// Explains a heat, and the plan that was made for it. `smaller` is, for each of its regions, the memory on smaller huge pages.
+pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings: &Surroundings) -> Explanation {
     let decisions: BTreeMap<Address, &Decision> = plan.decisions.iter().map(|each| (each.start, each)).collect();
     let mut mappings: Vec<Explained> = heat.mappings.iter().map(Explained::of).collect();
     let mut page_tables_saved = Bytes(0);
-    for region in &heat.regions {
+    for (index, region) in heat.regions.iter().enumerate() {
         let Some(explained) = region.mapping.and_then(|mapping| mappings.get_mut(mapping)) else { continue };
         let reason = decisions.get(&region.start).map(|decision| decision.reason);
         if reason == Some(Reason::Pays) && explained.mapping.shared {
             page_tables_saved += Bytes(BASE_PAGE);
         }
         explained.add(region, reason, surroundings);
+        if let Some(smaller) = smaller.and_then(|smaller| smaller.get(index)) {
+            *explained.smaller.get_or_insert_default() += *smaller;
+        }
     }
     for explained in &mut mappings {
         let untouched = explained.mapping.range.len() - explained.resident;
@@ -101,6 +106,7 @@ impl Explained {
             mapping: mapping.clone(),
             resident: Bytes(0),
             huge: Bytes(0),
+            smaller: None,
             walked: Pages(0),
             walks_per_second: 0.0,
             not_huge: BTreeMap::new(),
@@ -156,7 +162,7 @@ mod tests {
         let mut heat = heat_of(regions);
         change(&mut heat.mappings[0]);
         let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(1 << 30), &Spent::default()) };
-        explain(&heat, &decide(&heat, &limits), surroundings).mappings.remove(0)
+        explain(&heat, &decide(&heat, &limits), None, surroundings).mappings.remove(0)
     }
 
     fn setting(enabled: &str) -> Surroundings {
@@ -205,12 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn smaller_huge_pages_are_added_up_where_the_kernel_tells() {
+        let heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0)]);
+        let plan = decide(&heat, &Allowance::default().limits(Bytes(1 << 30), &Spent::default()));
+        let smaller = |told| explain(&heat, &plan, told, &Surroundings::default()).mappings[0].smaller;
+        assert_eq!(smaller(Some(&[Bytes(64 << 10), Bytes(1 << 20)])), Some(Bytes(1088 << 10)));
+        assert_eq!(smaller(None), None);
+    }
+
+    #[test]
     fn only_page_tables_of_shared_memory_are_freed() {
         let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(1 << 30), &Spent::default()) };
         for (shared, saved) in [(true, 2 * BASE_PAGE), (false, 0)] {
             let mut heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0), region(2, 0.0, 0)]);
             heat.mappings[0].shared = shared;
-            let found = explain(&heat, &decide(&heat, &limits), &Surroundings::default());
+            let found = explain(&heat, &decide(&heat, &limits), None, &Surroundings::default());
             assert_eq!(found.page_tables_saved, Bytes(saved));
         }
     }

@@ -135,19 +135,31 @@ fn what_the_kernel_refuses_is_missing() {
 
 #[test]
 fn the_tracker_is_the_best_that_works() {
-    let picked = |bpf: Ability, damon_threads: Option<u32>| {
+    let refused = || Ability::No("refused".to_owned());
+    let check = |bpf: Ability, damon_threads: Option<u32>, vaddr: bool, idle: bool| {
         let checks = after(|facts| {
             facts.live.bpf = bpf;
             facts.damon_threads = Ok(damon_threads);
+            facts.damon_vaddr = if vaddr { Ability::Yes } else { refused() };
+            facts.idle_pages = if idle { Ability::Yes } else { refused() };
         });
-        let check = checks.into_iter().find(|check| check.name == "tracker").expect("it is checked");
+        checks.into_iter().find(|check| check.name == "tracker").expect("it is checked")
+    };
+    let picked = |bpf, damon_threads| {
+        let check = check(bpf, damon_threads, true, false);
         (check.status, check.finding)
     };
-    let refused = || Ability::No("refused".to_owned());
     assert_eq!(picked(Ability::Yes, Some(0)), (Status::Ok, "page-walk".to_owned()));
     assert_eq!(picked(refused(), Some(0)), (Status::Warning, "damon-vaddr".to_owned()));
     assert_eq!(picked(refused(), Some(1)), (Status::Missing, "none".to_owned()), "someone else's is left alone");
     assert_eq!(picked(refused(), None), (Status::Missing, "none".to_owned()));
+    assert_eq!(check(refused(), Some(0), false, false).finding, "damon-paddr");
+    assert_eq!(check(refused(), Some(0), false, true).finding, "idle-page");
+    assert_eq!(check(refused(), Some(1), true, true).finding, "idle-page");
+    let meaning = check(Ability::Yes, Some(0), false, false).meaning;
+    for passed_over in ["damon-vaddr: refused", "idle-page: refused", "damon-paddr: samples", "write-scan: sees only"] {
+        assert!(meaning.contains(passed_over), "{meaning}");
+    }
 }
 
 #[test]

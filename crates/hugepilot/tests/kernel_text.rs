@@ -8,7 +8,7 @@ use hugepilot::kernel::lockdown::Lockdown;
 use hugepilot::kernel::probe::{Ability, Facts, LiveProbes};
 use hugepilot::kernel::process::{self, Status};
 use hugepilot::kernel::thp::Thp;
-use hugepilot::kernel::{Root, buddy, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory};
+use hugepilot::kernel::{Root, buddy, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory, smaps, vm_flags};
 use hugepilot::units::{Address, Bytes, Nanos};
 
 const TREES: [&str; 3] = ["linux-6.18", "debian-6.1", "debian-6.12"];
@@ -34,6 +34,22 @@ fn mappings() {
     assert!(sleep.iter().any(|line| line.name == "/usr/bin/sleep" && line.executable && line.device == (0xfe, 0)));
     assert_eq!(maps::read(&tree("linux-6.18"), 2).unwrap(), [], "a kernel thread has none");
     assert!(maps::read(&tree("linux-6.18"), 3).unwrap_err().is_gone());
+}
+
+#[test]
+fn contents_of_mappings() {
+    let cat = smaps::parse(&tree("linux-6.18").text("proc/self/smaps").unwrap()).unwrap();
+    assert_eq!((cat[0].line.name.as_str(), cat[0].resident, cat[0].flags), ("/usr/bin/cat", Bytes(8 << 10), 0));
+    let redis = smaps::read(&tree("debian-6.1"), 633).unwrap();
+    let arena = &redis[1];
+    assert_eq!((arena.line.range.len(), arena.huge), (Bytes(5 << 30), Bytes(4 << 20)));
+    assert_eq!((arena.resident, arena.lazily_freed), (Bytes(5301200 << 10), Bytes(64 << 10)));
+    let flags: Vec<u64> = redis.iter().map(|mapping| mapping.flags).collect();
+    assert_eq!(
+        flags,
+        [0, 0, vm_flags::SHARED | vm_flags::HUGETLB, vm_flags::GROWSDOWN, vm_flags::IO | vm_flags::PFNMAP]
+    );
+    assert!(smaps::read(&tree("debian-6.1"), 3).unwrap_err().is_gone());
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub fn frees_empty_pages() -> io::Result<bool> {
     let region = Address(mapping.address());
     advise(&own, region.0, HUGE_PAGE, Advice::Collapse)?;
     split(&own, region)?;
-    let frames = pagemap::own_frames(region, PAGES_PER_REGION)?;
+    let frames = pagemap::own_frames(region, PAGES_PER_REGION).map_err(io::Error::other)?;
     if frames[0] == 0 {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }

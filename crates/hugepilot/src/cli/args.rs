@@ -270,7 +270,7 @@ pub struct DoctorArgs {
 /// How a process is watched.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct WatchOptions {
-    /// Who watches: auto takes the best that this machine allows; page-walk counts page walks, damon-vaddr and perf-mem sample them
+    /// Who watches: auto takes the first of page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem that works on this machine
     #[arg(long, value_name = "TRACKER", default_value_t)]
     pub tracker: Choice,
     /// How long to watch, 100ms to 1h

@@ -47,7 +47,7 @@ fn collapse_own() -> std::io::Result<bool> {
     Ok(true)
 }
 
-fn own_frames_are_shown() -> std::io::Result<bool> {
+fn own_frames_are_shown() -> anyhow::Result<bool> {
     let mut mapping = Mapping::anonymous(HUGE_PAGE as usize)?;
     mapping.bytes_mut()[0] = 1;
     Ok(pagemap::own_frames(Address(mapping.address()), 1)?[0] != 0)

@@ -9,7 +9,7 @@ use crate::decide::{Allowance, Spent, decide, expected_gain};
 use crate::explain::{self, Surroundings};
 use crate::kernel::Root;
 use crate::kernel::thp::Thp;
-use crate::observe;
+use crate::observe::{self, ObserveError};
 use crate::pilot::page_tables;
 use crate::report::{ExplainReport, json, text};
 use crate::stop::{SecondSignal, Stop};
@@ -18,14 +18,18 @@ use crate::walk_cycles::WalkCycles;
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
-    require::capabilities(require::OBSERVE)?;
+    require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;
     let mut walking = WalkCycles::start(&Root::host(), target.pid());
     let heat = tracker.observe(&target, &args.watch.options(), &stop)?;
     let walk_share = walking.as_mut().and_then(WalkCycles::share);
     let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
-    let explanation = explain::explain(&heat, &plan, &surroundings(&target)?);
+    let smaller = match observe::on_smaller_huge_pages(&Root::host(), &heat) {
+        Err(ObserveError::FrameTable { .. }) => None,
+        told => Some(told?),
+    };
+    let explanation = explain::explain(&heat, &plan, smaller.as_deref(), &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost(heat.pages_walked().bytes(), terminal::say_measuring);
     let gain = expected_gain(&plan, &cost, heat.busy_cpus);
     let report = ExplainReport {

@@ -9,7 +9,7 @@ use super::args::GiveBackArgs;
 use super::{require, terminal};
 use crate::act::{self, Record};
 use crate::observe::heat::Obstacle;
-use crate::observe::{Heat, PageWalk, Tracker};
+use crate::observe::{self, Choice, Heat};
 use crate::pilot::page_tables;
 use crate::report::{GiveBackReport, Snapshot, json, text};
 use crate::stop::{SecondSignal, Stop};
@@ -18,10 +18,10 @@ use crate::units::Address;
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
-    require::capabilities(require::OBSERVE)?;
+    require::observing(Choice::Auto)?;
     require::capabilities(require::ACT)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let mut tracker = PageWalk::new()?;
+    let mut tracker = observe::open(Choice::Auto)?;
     let heat = tracker.survey(&target)?;
     let record = Record::read(&target)?;
     let regions = wanted(&heat, &record, args.all);

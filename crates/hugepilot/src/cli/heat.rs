@@ -16,7 +16,7 @@ use crate::units::Nanos;
 
 pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
-    require::capabilities(require::OBSERVE)?;
+    require::observing(args.watch.tracker)?;
     // A terminal that was taken over must be put back.
     let stop = Stop::on_signals(if args.live { SecondSignal::Waits } else { SecondSignal::Ends })?;
     let mut tracker = observe::open(args.watch.tracker)?;

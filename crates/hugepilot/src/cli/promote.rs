@@ -20,7 +20,7 @@ use crate::units::{Bytes, Nanos};
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let target = Target::open(args.pid)?;
-    require::capabilities(require::OBSERVE)?;
+    require::observing(args.watch.tracker)?;
     require::capabilities(require::ACT)?;
     target.ensure_huge_pages_enabled()?;
     let mut tracker = observe::open(args.watch.tracker)?;

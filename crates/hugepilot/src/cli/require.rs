@@ -5,12 +5,21 @@ use anyhow::bail;
 use crate::kernel::Root;
 use crate::kernel::capability::Capability;
 use crate::kernel::process::Status;
+use crate::observe::Choice;
+use crate::observe::heat::TrackerKind;
 
-/// What observing takes.
-pub(super) const OBSERVE: &[Capability] =
-    &[Capability::Bpf, Capability::Perfmon, Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];
+/// What observing with any tracker takes.
+const OBSERVE: &[Capability] = &[Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];
+/// What reading page tables takes besides.
+const READ_PAGE_TABLES: &[Capability] = &[Capability::Bpf, Capability::Perfmon];
 /// What changing another process's memory takes besides.
 pub(super) const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
+
+/// Errors if this process lacks what the chosen tracker takes, naming it. `auto` goes on to others where BPF is refused.
+pub(super) fn observing(choice: Choice) -> anyhow::Result<()> {
+    let besides = if choice == Choice::Only(TrackerKind::PageWalk) { READ_PAGE_TABLES } else { &[] };
+    capabilities(&[besides, OBSERVE].concat())
+}
 
 /// Errors if this process lacks one of the capabilities, naming those that are missing.
 pub(super) fn capabilities(needed: &[Capability]) -> anyhow::Result<()> {

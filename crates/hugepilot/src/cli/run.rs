@@ -32,7 +32,7 @@ use crate::units::Nanos;
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    require::capabilities(require::OBSERVE)?;
+    require::observing(args.watch.tracker)?;
     require::capabilities(require::ACT)?;
     let mut tracker = observe::open(args.watch.tracker)?;
     let summary = args.summary_json.as_ref().map(|path| create(path)).transpose()?;

@@ -59,6 +59,7 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
             reads: 3,
             glimpse: Nanos(0),
             inspect: Nanos(0),
+            kernel: Nanos(0),
             program: Nanos(20_000_000),
         },
     }

@@ -6,6 +6,8 @@ use super::{Check, Mend};
 use crate::kernel::capability::{Capabilities, Capability};
 use crate::kernel::lockdown::Lockdown;
 use crate::kernel::probe::{Ability, Facts};
+use crate::observe::choice::TRACKERS;
+use crate::observe::heat::TrackerKind;
 use crate::units::{BASE_PAGE, Bytes};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
@@ -27,36 +29,63 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 /// Which tracker `--tracker auto` takes here, and why not the others.
 fn tracker(facts: &Facts) -> Check {
     let name = "tracker";
-    let others = format!(
-        "damon-vaddr: {}; perf-mem: {}; write-scan: sees only the process that asks for it",
-        match facts.damon_threads {
-            Ok(None) => "the kernel has no DAMON".to_owned(),
-            Ok(Some(0)) => "samples, where page-walk counts".to_owned(),
-            Ok(Some(threads)) => format!("DAMON is in use by someone else ({threads} of its threads)"),
-            Err(_) => "unknown".to_owned(),
-        },
-        match facts.pmu {
-            Ok(None) => "no PMU samples memory accesses (usual in virtual machines)",
-            Ok(Some(_)) => "meets only what is accessed often",
-            Err(_) => "unknown",
-        }
-    );
-    let sampling = match (&facts.damon_threads, &facts.pmu) {
-        (Ok(Some(0)), _) => Some("damon-vaddr"),
-        (_, Ok(Some(_))) => Some("perf-mem"),
-        _ => None,
+    let trackers = TRACKERS.map(|kind| (kind, tracker_works(kind, facts)));
+    let picked = trackers.iter().find(|(_, ability)| !matches!(ability, Ability::No(_)));
+    let passed_over = trackers.iter().filter(|each| picked.is_none_or(|picked| picked.0 != each.0));
+    let reasons = passed_over.map(|(kind, ability)| match ability {
+        Ability::No(why) | Ability::Unknown(why) => format!("{kind}: {why}"),
+        Ability::Yes => format!("{kind}: {}", drawback(*kind)),
+    });
+    let others: Vec<String> =
+        reasons.chain(["write-scan: sees only the process that asks for it".to_owned()]).collect();
+    let others = others.join("; ");
+    match picked {
+        None => Check::missing(name, "none", format!("No program can be observed. {others}.")),
+        Some((_, Ability::Unknown(why))) => Check::unknown(name, why),
+        Some((kind @ TrackerKind::PageWalk, _)) => Check::ok(
+            name,
+            kind.to_string(),
+            format!("Page walks are counted, region by region. Passed over: {others}."),
+        ),
+        Some((kind, _)) => Check::warning(
+            name,
+            kind.to_string(),
+            format!("The best that can be had, but it {}. Passed over: {others}.", drawback(*kind)),
+        ),
+    }
+}
+
+fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
+    let damon = |operations: &Ability| match &facts.damon_threads {
+        Ok(None) => Ability::No("the kernel has no DAMON".to_owned()),
+        Ok(Some(0)) => operations.clone(),
+        Ok(Some(threads)) => Ability::No(format!("DAMON is in use by someone else ({threads} of its threads)")),
+        Err(error) => Ability::Unknown(error.to_string()),
     };
-    match (&facts.live.bpf, &facts.clear_refs, sampling) {
-        (Ability::Yes, Ability::Yes, _) => {
-            Check::ok(name, "page-walk", format!("Page walks are counted, region by region. Passed over: {others}."))
-        }
-        (Ability::Unknown(why), ..) | (_, Ability::Unknown(why), _) => Check::unknown(name, why),
-        (Ability::No(why), _, Some(tracker)) | (_, Ability::No(why), Some(tracker)) => {
-            Check::warning(name, tracker, format!("Page walks are sampled, because page-walk cannot be had: {why}."))
-        }
-        (Ability::No(why), _, None) | (_, Ability::No(why), None) => {
-            Check::missing(name, "none", format!("No program can be observed. page-walk: {why}; {others}."))
-        }
+    match kind {
+        TrackerKind::PageWalk if facts.live.bpf == Ability::Yes => facts.clear_refs.clone(),
+        TrackerKind::PageWalk => facts.live.bpf.clone(),
+        TrackerKind::DamonVaddr => damon(&facts.damon_vaddr),
+        TrackerKind::IdlePage => facts.idle_pages.clone(),
+        TrackerKind::DamonPaddr => damon(&facts.damon_paddr),
+        TrackerKind::PerfMem => match facts.pmu {
+            Ok(None) => Ability::No("no PMU samples memory accesses (usual in virtual machines)".to_owned()),
+            Ok(Some(_)) => Ability::Yes,
+            Err(ref error) => Ability::Unknown(error.to_string()),
+        },
+        TrackerKind::WriteScan => Ability::No("it sees only the process that asks for it".to_owned()),
+    }
+}
+
+/// What speaks against a tracker that works.
+fn drawback(kind: TrackerKind) -> &'static str {
+    match kind {
+        TrackerKind::PageWalk => "needs eBPF",
+        TrackerKind::DamonVaddr => "samples, where page-walk counts",
+        TrackerKind::IdlePage => "takes longer, and counts what others do to memory that they share",
+        TrackerKind::DamonPaddr => "samples the memory of the whole machine",
+        TrackerKind::PerfMem => "meets only what is accessed often",
+        TrackerKind::WriteScan => "sees writes only",
     }
 }
 

@@ -1,32 +1,42 @@
 //! The physical address map, from `/proc/iomem`.
 //!
-//! Owns: finding where memory ends. Never touches: devices.
+//! Owns: finding where memory is. Never touches: devices.
+
+use std::ops::Range;
 
 use super::{KernelError, Malformed, Root};
 
 /// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
 pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
+    Ok(memory(root)?.iter().map(|range| range.end).max())
+}
+
+/// Physical addresses at which there is memory, ascending; none where the kernel shows zeros (no CAP_SYS_ADMIN).
+pub fn memory(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
     root.parsed("proc/iomem", Root::LIMIT, parse)
 }
 
 /// Understands the text of `iomem`.
-pub fn parse(text: &str) -> Result<Option<u64>, Malformed> {
-    let mut end = None;
+pub fn parse(text: &str) -> Result<Vec<Range<u64>>, Malformed> {
+    let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
         // Memory plugged in later stands further in, below its device, as "System RAM (kmem)".
         let Some((range, name)) = line.split_once(" : ") else { continue };
         if !name.starts_with("System RAM") {
             continue;
         }
-        let last = parse_last(range).ok_or_else(|| Malformed::new(index + 1, "a range such as '1000-9fbff'", line))?;
-        end = end.max(Some(last).filter(|&last| last > 0).and_then(|last| last.checked_add(1)));
+        let range =
+            parse_range(range).ok_or_else(|| Malformed::new(index + 1, "a range such as '1000-9fbff'", line))?;
+        found.extend(Some(range).filter(|range| range.end > 1 && !range.is_empty()));
     }
-    Ok(end)
+    found.sort_by_key(|range| range.start);
+    Ok(found)
 }
 
-fn parse_last(range: &str) -> Option<u64> {
-    let (_first, last) = range.split_once('-')?;
-    u64::from_str_radix(last, 16).ok()
+fn parse_range(range: &str) -> Option<Range<u64>> {
+    let (first, last) = range.trim_start().split_once('-')?;
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    Some(number(first)?..number(last)?.checked_add(1)?)
 }
 
 #[cfg(test)]
@@ -45,9 +55,9 @@ mod tests {
 ";
 
     #[test]
-    fn the_last_memory_ends_the_map() {
-        assert_eq!(parse(TEXT), Ok(Some(0x6c0000000)));
-        assert_eq!(parse("00000000-00000000 : System RAM\n00000000-00000000 : PCI Bus\n"), Ok(None));
+    fn memory_is_found_wherever_it_stands() {
+        assert_eq!(parse(TEXT), Ok(vec![0x1000..0x9fc00, 0x100000000..0x630000000, 0x680000000..0x6c0000000]));
+        assert_eq!(parse("00000000-00000000 : System RAM\n00000000-00000000 : PCI Bus\n"), Ok(vec![]), "hidden");
         assert_eq!(parse("00000000-00000fff : Reserved\n1000 : System RAM\n").unwrap_err().line, 2);
     }
 

@@ -13,10 +13,20 @@ const LIMIT: Bytes = Bytes(256 << 20);
 /// The address of one symbol. `None` means that it cannot be told: the kernel does not list it, shows zeros to
 /// readers without CAP_SYSLOG or under `kptr_restrict`, or the file cannot be read.
 pub fn address_of(root: &Root, symbol: &str) -> Option<u64> {
-    find(root.stream("proc/kallsyms", LIMIT).ok()?, symbol).ok().flatten()
+    find(root.stream("proc/kallsyms", LIMIT).ok()?, symbol).ok().flatten().filter(|&address| address != 0)
 }
 
-/// Looks for a symbol of the kernel proper (not of a module) in the text of `kallsyms`.
+/// Whether the kernel proper has a symbol, whether or not it shows where. `None` means that it cannot be told: the file is
+/// missing, or lists nothing.
+pub fn lists(root: &Root, symbol: &str) -> Option<bool> {
+    let found = |symbol| find(root.stream("proc/kallsyms", LIMIT).ok()?, symbol).ok();
+    match found(symbol)? {
+        Some(_) => Some(true),
+        None => found("_stext")?.map(|_| false),
+    }
+}
+
+/// Looks for a symbol of the kernel proper (not of a module) in the text of `kallsyms`; its address is 0 where it is hidden.
 pub fn find(mut text: impl BufRead, symbol: &str) -> io::Result<Option<u64>> {
     let mut line = Vec::new();
     loop {
@@ -29,7 +39,7 @@ pub fn find(mut text: impl BufRead, symbol: &str) -> io::Result<Option<u64>> {
             continue;
         }
         if let Some(address) = std::str::from_utf8(&line).ok().and_then(|line| parse_line(line, symbol)) {
-            return Ok((address != 0).then_some(address));
+            return Ok(Some(address));
         }
     }
 }
@@ -59,13 +69,21 @@ mod tests {
         assert_eq!(find("page_offset_base"), Some(0xffffffff82a1b2d0));
         assert_eq!(find("_stext"), Some(0xffffffff81000000));
         assert_eq!(find("offset_base"), None);
-        assert_eq!(find("hidden"), None, "zeros are shown to those who may not know");
+        assert_eq!(find("hidden"), Some(0), "zeros are shown to those who may not know");
         assert_eq!(find("init_mm"), None);
     }
 
     #[test]
     fn an_absent_file_is_unknown() {
-        assert_eq!(address_of(&Root::at(tempfile::tempdir().unwrap().path()), "_stext"), None);
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!((address_of(&root, "_stext"), lists(&root, "_stext")), (None, None));
+        std::fs::create_dir(tree.path().join("proc")).unwrap();
+        std::fs::write(tree.path().join("proc/kallsyms"), TEXT).unwrap();
+        assert_eq!((address_of(&root, "hidden"), lists(&root, "hidden")), (None, Some(true)));
+        assert_eq!(lists(&root, "damon_va_check_accesses"), Some(false));
+        std::fs::write(tree.path().join("proc/kallsyms"), "").unwrap();
+        assert_eq!(lists(&root, "hidden"), None, "nothing is listed");
     }
 
     proptest! {

@@ -50,7 +50,8 @@ pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
     Ok(lines)
 }
 
-fn parse_line(line: &str) -> Option<Line> {
+/// Understands one line, which heads a mapping in `smaps` as well.
+pub(super) fn parse_line(line: &str) -> Option<Line> {
     let mut rest = Fields(line);
     let start = rest.hex(b'-')?;
     let end = rest.hex(b' ')?;

@@ -20,7 +20,9 @@ pub mod pmu;
 pub mod probe;
 pub mod process;
 mod root;
+pub mod smaps;
 pub mod thp;
+pub mod vm_flags;
 
 pub use error::{KernelError, Malformed};
 pub use root::Root;

@@ -13,7 +13,7 @@ use super::pmu::{self, MemorySampling};
 use super::process::{Status, kilobytes};
 use super::root::optional;
 use super::thp::Thp;
-use super::{KernelError, Malformed, Root};
+use super::{KernelError, Malformed, Root, kallsyms};
 use crate::units::Bytes;
 
 /// Something known, or the reason why it is not.
@@ -93,6 +93,12 @@ pub struct Facts {
     pub damon_threads: Fact<Option<u32>>,
     /// What samples memory accesses; `None` on a machine without such a PMU.
     pub pmu: Fact<Option<MemorySampling>>,
+    /// DAMON can watch the virtual addresses of a process.
+    pub damon_vaddr: Ability,
+    /// DAMON can watch physical addresses.
+    pub damon_paddr: Ability,
+    /// The kernel marks idle pages on request.
+    pub idle_pages: Ability,
     /// What the caller tried.
     pub live: LiveProbes,
 }
@@ -136,10 +142,20 @@ impl Facts {
             kpagecount: readable(root, "proc/kpagecount"),
             damon_threads: damon_threads(root),
             pmu: pmu::memory_sampling(root),
+            damon_vaddr: listed(root, VADDR_SYMBOL, "CONFIG_DAMON_VADDR"),
+            damon_paddr: listed(root, PADDR_SYMBOL, "CONFIG_DAMON_PADDR"),
+            idle_pages: present(root, IDLE_PAGES, "the kernel was built without CONFIG_IDLE_PAGE_TRACKING"),
             live,
         }
     }
 }
+
+/// Functions that are there where DAMON can watch such addresses. Itself it says so only once it is set up.
+pub const VADDR_SYMBOL: &str = "damon_va_check_accesses";
+/// The same of physical addresses.
+pub const PADDR_SYMBOL: &str = "damon_pa_check_accesses";
+/// Where idle pages are marked (Documentation/admin-guide/mm/idle_page_tracking.rst).
+pub const IDLE_PAGES: &str = "sys/kernel/mm/page_idle/bitmap";
 
 /// The bound on our own `smaps`.
 const SMAPS: Bytes = Bytes(64 << 20);
@@ -153,6 +169,14 @@ fn present(root: &Root, name: &str, otherwise: &str) -> Ability {
         Ok(true) => Ability::Yes,
         Ok(false) => Ability::No(otherwise.to_owned()),
         Err(error) => Ability::Unknown(error.to_string()),
+    }
+}
+
+fn listed(root: &Root, symbol: &str, option: &str) -> Ability {
+    match kallsyms::lists(root, symbol) {
+        Some(true) => Ability::Yes,
+        Some(false) => Ability::No(format!("the kernel was built without {option}")),
+        None => Ability::Unknown("/proc/kallsyms lists nothing".to_owned()),
     }
 }
 

@@ -6,11 +6,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::heat::TrackerKind;
-use super::{DamonVaddr, ObserveError, PageWalk, PerfMem, Tracker};
+use super::{Damon, IdlePage, ObserveError, PageWalk, PerfMem, Tracker};
 
-/// Every tracker that can watch another process, best first: those that count page walks before those that sample them, and those
-/// that look at all of the memory before one that meets only what is accessed often.
-pub const TRACKERS: [TrackerKind; 3] = [TrackerKind::PageWalk, TrackerKind::DamonVaddr, TrackerKind::PerfMem];
+/// Every tracker that can watch another process, best first: those that count page walks before those that sample
+/// them, but DAMON sees one process's pages where marks of idle pages mix in what others do; and those that look at all of the
+/// memory before one that meets only what is accessed often.
+pub const TRACKERS: [TrackerKind; 5] = [
+    TrackerKind::PageWalk,
+    TrackerKind::DamonVaddr,
+    TrackerKind::IdlePage,
+    TrackerKind::DamonPaddr,
+    TrackerKind::PerfMem,
+];
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +44,9 @@ pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
 fn open_one(kind: TrackerKind) -> Result<Box<dyn Tracker>, ObserveError> {
     Ok(match kind {
         TrackerKind::PageWalk => Box::new(PageWalk::new()?),
-        TrackerKind::DamonVaddr => Box::new(DamonVaddr::new()?),
+        TrackerKind::DamonVaddr => Box::new(Damon::of_virtual_addresses()?),
+        TrackerKind::IdlePage => Box::new(IdlePage::new()?),
+        TrackerKind::DamonPaddr => Box::new(Damon::of_physical_addresses()?),
         TrackerKind::PerfMem => Box::new(PerfMem::new()?),
         TrackerKind::WriteScan => return Err(ObserveError::OnlyItself { tracker: kind }),
     })
@@ -77,6 +86,7 @@ mod tests {
         for choice in TRACKERS.into_iter().map(Choice::Only).chain([Choice::Auto]) {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
-        assert!("best".parse::<Choice>().unwrap_err().contains("auto, page-walk, damon-vaddr, perf-mem"));
+        let error = "best".parse::<Choice>().unwrap_err();
+        assert!(error.contains("auto, page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem"), "{error}");
     }
 }

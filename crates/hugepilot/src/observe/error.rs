@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::heat::TrackerKind;
 use crate::kernel::KernelError;
 use crate::stop::Stopped;
+use crate::units::Bytes;
 
 /// Why a process could not be observed.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,18 @@ pub enum ObserveError {
     Advise { pid: u32, source: io::Error },
     #[error("cannot read {path}: {source}. It needs CAP_DAC_OVERRIDE and CAP_SYS_ADMIN; run as root", path = path.display())]
     FrameTable { path: PathBuf, source: io::Error },
+    #[error(
+        "this kernel marks no idle pages (CONFIG_IDLE_PAGE_TRACKING, {path}); choose another tracker, such as page-walk",
+        path = path.display()
+    )]
+    NoIdlePages { path: PathBuf },
+    #[error("cannot {doing} {path}: {source}. It needs CAP_DAC_OVERRIDE; run as root", path = path.display())]
+    IdlePages { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "process {pid} has memory scattered over {addresses} of addresses, more than the {most} that can be looked through \
+         without eBPF; use --tracker page-walk"
+    )]
+    TooSparse { pid: u32, addresses: Bytes, most: Bytes },
     #[error(
         "this process's own writes cannot be watched: {source}. It needs Linux 6.7 or later, and userfaultfd not forbidden"
     )]

@@ -6,21 +6,45 @@
 pub mod choice;
 pub mod damon;
 mod error;
+mod frames;
 pub mod heat;
+mod idle_page;
+mod mapped;
 pub mod page_walk;
 pub mod perf_mem;
+mod rate;
+mod smaller;
+mod survey;
 pub mod write_scan;
+
+use std::time::{Duration, Instant};
 
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::Nanos;
 
 pub use choice::{Choice, open};
-pub use damon::DamonVaddr;
+pub use damon::Damon;
 pub use error::ObserveError;
 pub use heat::Heat;
+pub use idle_page::IdlePage;
 pub use page_walk::PageWalk;
 pub use perf_mem::PerfMem;
+pub use smaller::on_smaller_huge_pages;
+pub use survey::Survey;
+
+/// Waits, unless stopping is requested or the target ends (noticed within a second).
+fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), ObserveError> {
+    loop {
+        stop.sleep_until(deadline.min(Instant::now() + Duration::from_secs(1)))?;
+        if target.handle().has_exited() {
+            return Err(ObserveError::Exited { pid: target.pid() });
+        }
+        if Instant::now() >= deadline {
+            return Ok(());
+        }
+    }
+}
 
 /// How to look.
 #[derive(Clone, Copy, Debug)]

@@ -44,6 +44,7 @@ struct CostFields {
     reads: u32,
     glimpse_ns: Nanos,
     inspect_ns: Nanos,
+    kernel_ns: Nanos,
     program_ns: Nanos,
 }
 
@@ -119,6 +120,7 @@ struct ExplainedFields<'a> {
     name: &'a str,
     resident_bytes: Bytes,
     huge_bytes: Bytes,
+    smaller_huge_bytes: Option<Bytes>,
     pages_walked: u64,
     walks_per_second: f64,
     would_pay_bytes: Bytes,
@@ -222,6 +224,7 @@ pub fn heat(heat: &Heat) -> String {
             reads: heat.cost.reads,
             glimpse_ns: heat.cost.glimpse,
             inspect_ns: heat.cost.inspect,
+            kernel_ns: heat.cost.kernel,
             program_ns: heat.cost.program,
         },
         regions: heat.regions.iter().map(region_fields).collect(),
@@ -338,6 +341,7 @@ fn explained_fields(explained: &Explained) -> ExplainedFields<'_> {
         name: &explained.mapping.name,
         resident_bytes: explained.resident,
         huge_bytes: explained.huge,
+        smaller_huge_bytes: explained.smaller,
         pages_walked: explained.walked.0,
         walks_per_second: explained.walks_per_second,
         would_pay_bytes: explained.would_pay(),

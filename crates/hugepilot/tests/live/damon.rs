@@ -8,9 +8,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::program::Rule;
-use crate::support::{Program, Setting, binary, hugepilot, list, number, send, wait_until};
+use crate::support::{Program, Setting, binary, hugepilot, list, number, send, shell, wait_until};
 
-crate::trials!(the_hot_part_is_found, one_in_use_is_left_alone, what_a_killed_hugepilot_left_is_put_back,);
+crate::trials!(
+    the_hot_part_is_found,
+    the_hot_part_is_found_in_physical_memory,
+    one_in_use_is_left_alone,
+    what_a_killed_hugepilot_left_is_put_back,
+    auto_takes_it_where_bpf_is_refused,
+);
 
 const THREADS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
 
@@ -26,18 +32,26 @@ fn is_free() -> bool {
     false
 }
 
-fn heat(program: &Program) -> Value {
-    hugepilot(&format!("heat {} --tracker damon-vaddr --window 3s --json", program.pid)).json()
+fn heat(program: &Program, tracker: &str, window: &str) -> Value {
+    hugepilot(&format!("heat {} --tracker {tracker} --window {window} --json", program.pid)).json()
 }
 
 fn the_hot_part_is_found() {
+    finds_the_hot_part("damon-vaddr", "3s");
+}
+
+fn the_hot_part_is_found_in_physical_memory() {
+    finds_the_hot_part("damon-paddr", "10s");
+}
+
+fn finds_the_hot_part(tracker: &str, window: &str) {
     if !is_free() {
         return;
     }
     let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=128M nohugepage fill ready read=third");
-    let json = heat(&program);
-    assert_eq!((&json["tracker"], &json["meaning"]), (&Value::from("damon-vaddr"), &Value::from("sampled")));
+    let json = heat(&program, tracker, window);
+    assert_eq!((&json["tracker"], &json["meaning"]), (&Value::from(tracker), &Value::from("sampled")));
     let hot = program.regions_named(Rule::Third);
     let walks = |region: &Value| region["walks_per_second"].as_f64().expect("a rate");
     let of_program = list(&json, "regions").iter().filter(|region| program.holds(number(region, "start")));
@@ -61,8 +75,10 @@ fn one_in_use_is_left_alone() {
         return;
     }
     let before = fs::read_to_string(THREADS).expect("it is there");
-    let ran = hugepilot(&format!("heat {} --tracker damon-vaddr", program.pid));
-    ran.assert_fails_with(&["DAMON is in use by someone else", "left alone", "page-walk"]);
+    for tracker in ["damon-vaddr", "damon-paddr"] {
+        let ran = hugepilot(&format!("heat {} --tracker {tracker}", program.pid));
+        ran.assert_fails_with(&["DAMON is in use by someone else", "left alone", "page-walk"]);
+    }
     assert_eq!(fs::read_to_string(THREADS).expect("it is there"), before);
     if ours {
         fs::write(THREADS, "0").expect("DAMON can be put back");
@@ -74,13 +90,36 @@ fn what_a_killed_hugepilot_left_is_put_back() {
         return;
     }
     let program = Program::start("map=64M nohugepage fill ready read=all");
+    for tracker in ["damon-vaddr", "damon-paddr"] {
+        killed_and_put_back(&program, tracker);
+    }
+}
+
+fn killed_and_put_back(program: &Program, tracker: &str) {
     let mut command = Command::new(binary());
-    command.args(["heat", &program.pid.to_string(), "--tracker", "damon-vaddr", "--window", "1m"]);
+    command.args(["heat", &program.pid.to_string(), "--tracker", tracker, "--window", "1m"]);
     let mut child = command.stdout(Stdio::null()).spawn().expect("hugepilot starts");
     wait_until("DAMON is set up", || fs::read_to_string(THREADS).is_ok_and(|threads| threads.trim() == "1"));
     send(child.id(), Signal::KILL);
     child.wait().expect("it ends");
     assert_eq!(fs::read_to_string(THREADS).expect("it is there").trim(), "1");
-    heat(&program);
+    heat(program, tracker, "1s");
     assert_eq!(fs::read_to_string(THREADS).expect("it is there").trim(), "0");
+}
+
+fn auto_takes_it_where_bpf_is_refused() {
+    if !is_free() {
+        return;
+    }
+    let _madvise = Setting::huge_pages("madvise");
+    let program = Program::start("map=128M fill=all ready read=all");
+    // What the kernel types are read from is hidden, so that no BPF program loads.
+    let hidden = "unshare -m sh -c 'mount -t tmpfs none /sys/kernel/btf && exec $HUGEPILOT";
+    let json = shell(&format!("{hidden} heat {} --window 2s --json'", program.pid)).json();
+    assert_eq!(json["tracker"], "damon-vaddr");
+    let ran = shell(&format!("{hidden} promote {} --window 2s --json'", program.pid)).json();
+    assert!(number(&ran, "applied") >= 60, "{ran}");
+    assert!(program.huge_bytes() >= 120 << 20);
+    let ran = shell(&format!("{hidden} give-back {} --json'", program.pid)).json();
+    assert!(number(&ran, "applied") >= 60 && program.huge_bytes() == 0, "{ran}");
 }

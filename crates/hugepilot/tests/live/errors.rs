@@ -155,9 +155,11 @@ fn each_missing_capability_is_named() {
         for capability in ["CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE"] {
             without(capability, &format!("{command} {pid}")).assert_fails_with(&[capability, "root"]);
         }
-        let both = without("CAP_SYS_ADMIN CAP_BPF CAP_PERFMON", &format!("{command} {pid}"));
-        both.assert_fails_with(&["CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN"]);
+        let all = without("CAP_SYS_ADMIN CAP_BPF CAP_PERFMON", &format!("{command} {pid}"));
+        all.assert_fails_with(&["missing CAP_SYS_ADMIN: "]);
     }
+    let page_walk = without("CAP_SYS_ADMIN CAP_BPF CAP_PERFMON", &format!("heat {pid} --tracker page-walk"));
+    page_walk.assert_fails_with(&["CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN"]);
     for command in [format!("promote {pid}"), format!("give-back {pid}"), "run -- echo started".to_owned()] {
         let ran = without("CAP_SYS_NICE", &command);
         ran.assert_fails_with(&["CAP_SYS_NICE", "nothing was changed"]);

@@ -18,6 +18,7 @@ mod promote;
 mod recording;
 mod run;
 mod support;
+mod survey;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         perf::trials(),
         recording::trials(),
         explain::trials(),
+        survey::trials(),
     ];
     let mut trials: Vec<_> = modules.into_iter().flatten().collect();
     if let Some(missing) = support::missing() {

@@ -49,7 +49,17 @@ pub struct Setting {
 impl Setting {
     /// Changes the mode of transparent huge pages.
     pub fn huge_pages(mode: &str) -> Self {
-        let path = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");
+        Self::change("/sys/kernel/mm/transparent_hugepage/enabled", mode)
+    }
+
+    /// Changes the mode of huge pages of one size, such as `64kB`; None where the kernel does not know the size.
+    pub fn huge_pages_of(size: &str, mode: &str) -> Option<Self> {
+        let path = format!("/sys/kernel/mm/transparent_hugepage/hugepages-{size}/enabled");
+        Path::new(&path).exists().then(|| Self::change(&path, mode))
+    }
+
+    fn change(path: &str, mode: &str) -> Self {
+        let path = PathBuf::from(path);
         let text = fs::read_to_string(&path).expect("the mode of huge pages");
         let found = text.split(['[', ']']).nth(1).expect("one mode is in brackets").to_owned();
         fs::write(&path, mode).expect("a new mode of huge pages");

@@ -93,7 +93,7 @@ mod tests {
     fn descendants_are_found_through_their_parents() {
         let tree = tempfile::tempdir().unwrap();
         for (pid, parent) in [(5, 1), (4, 8), (8, 5), (9, 8), (11, 5), (12, 1)] {
-            let line = format!("{pid} (sh) S {parent} 1 1 0 -1 0 0 0 0 0 7 3 0 0 20 0 1 0 99 0 0");
+            let line = format!("{pid} (sh) S {parent} 1 1 0 -1 0 0 0 0 0 7 3 0 0 20 0 1 0 99 0 0 0 0 0 0");
             write(tree.path(), &format!("proc/{pid}/stat"), &line);
         }
         fs::create_dir_all(tree.path().join("proc/77")).unwrap();

@@ -1,12 +1,14 @@
 //! What the kernel says about one process, from the files below `/proc/PID`.
 //!
-//! Owns: `status`, `stat`, `task`, `fd`, `exe` (Documentation/filesystems/proc.rst). Never touches: the process.
+//! Owns: `status`, `stat`, `task`, `fd`, `exe`, `syscall` (Documentation/filesystems/proc.rst). Never touches: the process.
 
 mod family;
+mod stack;
 mod stat;
 mod status;
 
 pub use family::{descendants, holds_kvm, is_32_bit, threads};
-pub use stat::{Stat, cpu_time, start_time};
+pub use stack::stack_pointer;
+pub use stat::{Stat, address_space, cpu_time, start_time};
 pub use status::Status;
 pub(super) use status::kilobytes;

@@ -19,6 +19,10 @@ pub struct Stat {
     pub system_ticks: u64,
     /// When it started, in ticks of 10 ms after boot; with the id it names a process for good.
     pub start_ticks: u64,
+    /// Where its program's code begins; 1 for readers without CAP_SYS_PTRACE.
+    pub code_start: u64,
+    /// Where its stack began; 0 for readers without CAP_SYS_PTRACE.
+    pub stack_start: u64,
 }
 
 impl Stat {
@@ -32,7 +36,7 @@ impl Stat {
         let malformed = || Malformed::new(1, "the fields of a 'stat' line", text.trim_end());
         // The name stands in parentheses and may itself hold spaces and parentheses: the last one ends it.
         let (_, rest) = text.rsplit_once(')').ok_or_else(malformed)?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
+        let fields: Vec<&str> = rest.split_ascii_whitespace().take(26).collect();
         // man 5 proc_pid_stat counts from 1 and has the state, first after the name, as field 3.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         let parse = || {
@@ -41,6 +45,8 @@ impl Stat {
                 user_ticks: number(14)?,
                 system_ticks: number(15)?,
                 start_ticks: number(22)?,
+                code_start: number(26)?,
+                stack_start: number(28)?,
             })
         };
         parse().ok_or_else(malformed)
@@ -53,6 +59,13 @@ pub fn cpu_time(root: &Root, pid: u32) -> Result<Nanos, KernelError> {
     Ok(Nanos(stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(TICK.0)))
 }
 
+/// Tells the program that a process runs from the next one, which exec starts at other addresses. None where they are hidden. With
+/// randomization of addresses switched off the next may look like the last.
+pub fn address_space(root: &Root, pid: u32) -> Result<Option<u64>, KernelError> {
+    let Stat { code_start, stack_start, .. } = Stat::read(root, pid)?;
+    Ok((stack_start != 0).then_some(code_start.rotate_left(32) ^ stack_start))
+}
+
 /// When a process started, in ticks of 10 ms after boot.
 pub fn start_time(root: &Root, pid: u32) -> Result<u64, KernelError> {
     Ok(Stat::read(root, pid)?.start_ticks)
@@ -63,13 +76,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 0 0 70 30 0 0 20 0 1 0 99133 3133440 402";
+    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 0 0 70 30 0 0 20 0 1 0 99133 3133440 402 9 4096 8192 12288";
 
     #[test]
     fn a_name_with_parentheses_does_not_confuse() {
+        let expected = Stat {
+            parent: 4,
+            user_ticks: 70,
+            system_ticks: 30,
+            start_ticks: 99133,
+            code_start: 4096,
+            stack_start: 12288,
+        };
         for name in ["cat", "a) R 1 2 3 (b", "", ") ) )", "two\nlines"] {
             let stat = Stat::parse(&format!("123 ({name}) {REST}\n")).unwrap();
-            assert_eq!(stat, Stat { parent: 4, user_ticks: 70, system_ticks: 30, start_ticks: 99133 }, "{name}");
+            assert_eq!(stat, expected, "{name}");
         }
     }
 
@@ -86,6 +107,7 @@ mod tests {
         let before = cpu_time(&Root::host(), pid).unwrap();
         assert!(before.seconds() < 1e6);
         assert!(start_time(&Root::host(), pid).unwrap() > 0);
+        assert!(address_space(&Root::host(), pid).unwrap().is_some());
         assert_eq!(Stat::read(&Root::host(), pid).unwrap().parent, std::os::unix::process::parent_id());
     }
 

@@ -8,16 +8,15 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{Root, process};
+use crate::kernel::{Root, kallsyms, probe, process};
 use crate::units::{Address, AddressRange, Nanos};
 
 const DIRECTORY: &str = "sys/kernel/mm/damon/admin/kdamonds";
-/// A process's virtual addresses.
-const OPERATIONS: &str = "vaddr";
 const NOTE: &str = "run/hugepilot/damon.json";
 /// The kernel splits a target into at most so many regions: enough for a hot set of a few MiB in a few GiB.
 const MOST_REGIONS: u64 = 1000;
@@ -44,6 +43,42 @@ pub enum DamonError {
     Malformed { path: PathBuf, found: String },
 }
 
+/// Whose addresses DAMON looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    /// A process's virtual addresses.
+    Virtual,
+    /// The machine's physical addresses.
+    Physical,
+}
+
+impl Space {
+    /// As DAMON calls it.
+    fn operations(self) -> &'static str {
+        match self {
+            Space::Virtual => "vaddr",
+            Space::Physical => "paddr",
+        }
+    }
+
+    /// Where the kernel has these operations, it has this function.
+    fn symbol(self) -> &'static str {
+        match self {
+            Space::Virtual => probe::VADDR_SYMBOL,
+            Space::Physical => probe::PADDR_SYMBOL,
+        }
+    }
+}
+
+/// What DAMON is to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched<'a> {
+    /// The virtual addresses of the process with this id.
+    Process(u32),
+    /// Ranges of physical addresses, ascending.
+    Physical(&'a [Range<u64>]),
+}
+
 /// How often DAMON looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Intervals {
@@ -56,6 +91,7 @@ pub(super) struct Intervals {
 /// What DAMON says of one of its regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
+    /// Addresses of the kind that is watched.
     pub(super) range: AddressRange,
     /// Samples of the last aggregation in which the page looked at was accessed.
     pub(super) accesses: u64,
@@ -76,20 +112,13 @@ struct Note {
 
 impl Session {
     /// Sets DAMON up and switches it on. Errors: it is missing, in use by someone else, or refuses; then nothing is left changed.
-    pub(super) fn start(root: &Root, pid: u32, intervals: Intervals) -> Result<Self, DamonError> {
+    pub(super) fn start(root: &Root, watched: Watched<'_>, intervals: Intervals) -> Result<Self, DamonError> {
         tidy_up(root)?;
-        match number(&root.path(&format!("{DIRECTORY}/nr_kdamonds"))) {
-            Ok(0) => {}
-            Ok(threads) => return Err(DamonError::InUse { threads }),
-            Err(DamonError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(DamonError::Missing);
-            }
-            Err(error) => return Err(error),
-        }
+        ensure_free(root)?;
         leave_note(root)?;
         // From here on dropping it puts everything back.
         let session = Self { root: root.clone() };
-        session.set_up(pid, intervals)?;
+        session.set_up(watched, intervals)?;
         match session.write("0/state", "on") {
             Err(DamonError::File { source, .. }) if source.raw_os_error() == Some(libc::EBUSY) => {
                 // DAMON_RECLAIM and DAMON_LRU_SORT show in no file here.
@@ -99,16 +128,27 @@ impl Session {
         }
     }
 
-    fn set_up(&self, pid: u32, intervals: Intervals) -> Result<(), DamonError> {
+    fn set_up(&self, watched: Watched<'_>, intervals: Intervals) -> Result<(), DamonError> {
         self.write("nr_kdamonds", "1")?;
         self.write("0/contexts/nr_contexts", "1")?;
-        self.context("operations", OPERATIONS).map_err(|_| DamonError::NoOperations { operations: OPERATIONS })?;
+        let space = if matches!(watched, Watched::Process(_)) { Space::Virtual } else { Space::Physical };
+        let operations = space.operations();
+        self.context("operations", operations).map_err(|_| DamonError::NoOperations { operations })?;
         self.context("monitoring_attrs/intervals/sample_us", &microseconds(intervals.sample))?;
         self.context("monitoring_attrs/intervals/aggr_us", &microseconds(intervals.aggregation))?;
         self.context("monitoring_attrs/nr_regions/min", &FEWEST_REGIONS.to_string())?;
         self.context("monitoring_attrs/nr_regions/max", &MOST_REGIONS.to_string())?;
         self.context("targets/nr_targets", "1")?;
-        self.context("targets/0/pid_target", &pid.to_string())?;
+        match watched {
+            Watched::Process(pid) => self.context("targets/0/pid_target", &pid.to_string())?,
+            Watched::Physical(ranges) => {
+                self.context("targets/0/regions/nr_regions", &ranges.len().to_string())?;
+                for (number, range) in ranges.iter().enumerate() {
+                    self.context(&format!("targets/0/regions/{number}/start"), &range.start.to_string())?;
+                    self.context(&format!("targets/0/regions/{number}/end"), &range.end.to_string())?;
+                }
+            }
+        }
         // A scheme that does nothing to any region, so that all of them can be read.
         self.context("schemes/nr_schemes", "1")?;
         self.context("schemes/0/action", "stat")?;
@@ -141,6 +181,12 @@ impl Session {
         Ok(seen)
     }
 
+    /// The CPU time that DAMON's thread has taken; 0 if it does not tell.
+    pub(super) fn cpu_time(&self) -> Nanos {
+        let thread = number(&self.root.path(&format!("{DIRECTORY}/0/pid"))).unwrap_or_default();
+        process::cpu_time(&self.root, thread as u32).unwrap_or_default()
+    }
+
     fn context(&self, name: &str, value: &str) -> Result<(), DamonError> {
         self.write(&format!("0/contexts/0/{name}"), value)
     }
@@ -156,6 +202,25 @@ impl Drop for Session {
         if let Err(error) = put_back(&self.root) {
             tracing::warn!("{error}; `echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds` does it");
         }
+    }
+}
+
+/// Errors if DAMON cannot be used for these addresses, as far as can be told without setting it up.
+pub(super) fn ensure_usable(root: &Root, space: Space) -> Result<(), DamonError> {
+    tidy_up(root)?;
+    ensure_free(root)?;
+    match kallsyms::lists(root, space.symbol()) {
+        Some(false) => Err(DamonError::NoOperations { operations: space.operations() }),
+        _ => Ok(()),
+    }
+}
+
+fn ensure_free(root: &Root) -> Result<(), DamonError> {
+    match number(&root.path(&format!("{DIRECTORY}/nr_kdamonds"))) {
+        Ok(0) => Ok(()),
+        Ok(threads) => Err(DamonError::InUse { threads }),
+        Err(DamonError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Err(DamonError::Missing),
+        Err(error) => Err(error),
     }
 }
 
@@ -216,6 +281,7 @@ mod tests {
             "monitoring_attrs/intervals",
             "monitoring_attrs/nr_regions",
             "targets/0/regions/0",
+            "targets/0/regions/1",
             "schemes/0/access_pattern/sz",
             "schemes/0/access_pattern/nr_accesses",
             "schemes/0/access_pattern/age",
@@ -235,7 +301,7 @@ mod tests {
     #[test]
     fn it_is_set_up_read_and_put_back() {
         let (_folder, root) = tree(0);
-        let session = Session::start(&root, 42, INTERVALS).unwrap();
+        let session = Session::start(&root, Watched::Process(42), INTERVALS).unwrap();
         assert_eq!(text(&root, "0/contexts/0/operations"), "vaddr");
         assert_eq!(text(&root, "0/contexts/0/targets/0/pid_target"), "42");
         assert_eq!(text(&root, "0/contexts/0/monitoring_attrs/intervals/sample_us"), "5000");
@@ -259,10 +325,42 @@ mod tests {
     }
 
     #[test]
+    fn physical_addresses_are_watched_range_by_range() {
+        let (_folder, root) = tree(0);
+        let session = Session::start(&root, Watched::Physical(&[4096..8192, 16384..65536]), INTERVALS).unwrap();
+        let context = |name: &str| text(&root, &format!("0/contexts/0/{name}"));
+        assert_eq!((context("operations").as_str(), context("targets/0/pid_target").as_str()), ("paddr", ""));
+        assert_eq!(context("targets/0/regions/nr_regions"), "2");
+        assert_eq!(
+            (context("targets/0/regions/0/start"), context("targets/0/regions/0/end")),
+            ("4096".into(), "8192".into())
+        );
+        assert_eq!(
+            (context("targets/0/regions/1/start"), context("targets/0/regions/1/end")),
+            ("16384".into(), "65536".into())
+        );
+        drop(session);
+        assert_eq!(text(&root, "nr_kdamonds"), "0");
+    }
+
+    #[test]
+    fn what_can_be_told_without_setting_it_up_is_told() {
+        let (folder, root) = tree(0);
+        fs::create_dir(folder.path().join("proc")).unwrap();
+        fs::write(folder.path().join("proc/kallsyms"), "0 T _stext\n0 t damon_pa_check_accesses\n").unwrap();
+        ensure_usable(&root, Space::Physical).unwrap();
+        let error = ensure_usable(&root, Space::Virtual).unwrap_err();
+        assert!(matches!(error, DamonError::NoOperations { operations: "vaddr" }), "{error}");
+        assert_eq!(text(&root, "nr_kdamonds"), "0\n", "nothing was written");
+        fs::write(root.path(&format!("{DIRECTORY}/nr_kdamonds")), "1\n").unwrap();
+        assert!(matches!(ensure_usable(&root, Space::Physical), Err(DamonError::InUse { threads: 1 })));
+    }
+
+    #[test]
     fn what_belongs_to_someone_else_is_left_alone() {
         let (_folder, root) = tree(1);
         fs::write(root.path(&format!("{DIRECTORY}/0/state")), "on\n").unwrap();
-        let error = Session::start(&root, 42, INTERVALS).unwrap_err();
+        let error = Session::start(&root, Watched::Process(42), INTERVALS).unwrap_err();
         assert!(matches!(error, DamonError::InUse { threads: 1 }), "{error}");
         assert_eq!((text(&root, "0/state").as_str(), text(&root, "nr_kdamonds").as_str()), ("on\n", "1\n"));
     }
@@ -279,7 +377,7 @@ mod tests {
     #[test]
     fn a_kernel_without_it_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let error = Session::start(&Root::at(folder.path()), 1, INTERVALS).unwrap_err();
+        let error = Session::start(&Root::at(folder.path()), Watched::Process(1), INTERVALS).unwrap_err();
         assert!(matches!(error, DamonError::Missing), "{error}");
     }
 }

@@ -1,25 +1,30 @@
-//! The tracker `damon-vaddr`: the kernel samples a page in each of its regions, whose borders it moves to
+//! The trackers `damon-vaddr` and `damon-paddr`: the kernel samples a page in each of its regions, whose borders it moves to
 //! where accesses differ.
 //!
 //! Owns: turning what DAMON says of its regions into heat. Never touches: DAMON's files ([`interface`]), nor a DAMON in use.
 //!
 //! *Bits*: sampled walks; DAMON clears accessed bits without flushing the TLB. *Bias*: all pages of a DAMON region are taken to be
 //! alike, of which there are at most 1,000, so a scattered hot set looks like an even, lukewarm one; a page walked more often than
-//! it is sampled looks walked once a sample. *Cost*: the same whatever the size, paid by a kernel thread.
+//! it is sampled looks walked once a sample. On physical addresses those regions are spread over the whole machine, neighbours
+//! may belong to different programs, and what another program does to a frame that both map counts, too. *Cost*: the same
+//! whatever the size, paid by a kernel thread; and a survey ([`super::survey`]).
 
 mod interface;
 
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Instant;
 
 pub use interface::DamonError;
-use interface::{Intervals, Seen, Session};
+use interface::{Intervals, Seen, Session, Space, Watched};
 
-use super::heat::{Heat, Meaning, PageSet, Region, TrackerKind};
-use super::{ObserveError, Options, PageWalk, Tracker};
-use crate::kernel::Root;
+use super::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
+use super::survey::Survey;
+use super::{ObserveError, Options, Tracker, wait_until};
+use crate::kernel::pagemap::Entry;
+use crate::kernel::{Root, iomem, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{AddressRange, Bytes, HUGE_PAGE, Nanos};
+use crate::units::{Address, BASE_PAGE, Nanos};
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Samples in an aggregation.
@@ -27,38 +32,61 @@ const SAMPLES: f64 = 20.0;
 /// DAMON needs some aggregations to find out where to draw borders: below this it has seen next to nothing.
 const SHORTEST: Nanos = Nanos(1_000_000_000);
 
-/// `damon-vaddr`.
-pub struct DamonVaddr {
+/// `damon-vaddr` or `damon-paddr`.
+pub struct Damon {
     root: Root,
+    space: Space,
+    /// Where there is memory; empty where it does not matter.
+    memory: Vec<Range<u64>>,
     /// What is present and what is huge DAMON does not tell.
-    pages: PageWalk,
+    survey: Survey,
 }
 
-impl DamonVaddr {
-    /// Ready to look at any process. Errors: page tables cannot be read.
-    pub fn new() -> Result<Self, ObserveError> {
-        Ok(Self { root: Root::host(), pages: PageWalk::new()? })
+impl Damon {
+    /// `damon-vaddr`, ready to look at any process. Errors: DAMON is missing, in use, or cannot watch virtual addresses.
+    pub fn of_virtual_addresses() -> Result<Self, ObserveError> {
+        Self::new(Space::Virtual, TrackerKind::DamonVaddr)
+    }
+
+    /// `damon-paddr`, likewise.
+    pub fn of_physical_addresses() -> Result<Self, ObserveError> {
+        Self::new(Space::Physical, TrackerKind::DamonPaddr)
+    }
+
+    fn new(space: Space, tracker: TrackerKind) -> Result<Self, ObserveError> {
+        let root = Root::host();
+        interface::ensure_usable(&root, space)?;
+        let memory = match space {
+            Space::Virtual => Vec::new(),
+            Space::Physical => whole_pages(iomem::memory(&root)?),
+        };
+        if space == Space::Physical && memory.is_empty() {
+            return Err(ObserveError::HiddenFrames);
+        }
+        Ok(Self { survey: Survey::new(&root, tracker, Meaning::Sampled)?, root, space, memory })
     }
 }
 
-impl Tracker for DamonVaddr {
+impl Tracker for Damon {
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
-        let busy_before = crate::kernel::process::cpu_time(&self.root, target.pid())?;
-        let session = Session::start(&self.root, target.pid(), INTERVALS)?;
+        let busy_before = process::cpu_time(&self.root, target.pid())?;
+        let watched = match self.space {
+            Space::Virtual => Watched::Process(target.pid()),
+            Space::Physical => Watched::Physical(&self.memory),
+        };
+        let session = Session::start(&self.root, watched, INTERVALS)?;
         let end = started + options.window.max(SHORTEST).duration();
-        while Instant::now() < end && !target.handle().has_exited() {
-            stop.sleep_until(end.min(Instant::now() + Duration::from_millis(200)))?;
-        }
-        let mut heat = self.pages.survey(target)?;
+        wait_until(end, target, stop)?;
         let seen = session.read()?;
+        let kernel = session.cpu_time();
         drop(session);
         let elapsed = started.elapsed();
-        let busy = crate::kernel::process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
-        heat.regions.iter_mut().for_each(|region| warm(region, &seen));
+        let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
+        let space = self.space;
+        let heat = self.survey.look(target, |region, entries| warm(region, entries, space, &seen))?;
         Ok(Heat {
-            tracker: TrackerKind::DamonVaddr,
-            meaning: Meaning::Sampled,
+            cost: Cost { kernel, ..heat.cost },
             window: Nanos::from_duration(elapsed),
             busy_cpus: Some(Nanos(busy).seconds() / elapsed.as_secs_f64()),
             ..heat
@@ -66,31 +94,44 @@ impl Tracker for DamonVaddr {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.pages.survey(target)
+        self.survey.look(target, |_, _| ())
     }
 }
 
-/// Gives a region the walks of DAMON's regions, each by the share that it covers.
-fn warm(region: &mut Region, seen: &[Seen]) {
-    let range = region.range();
-    let first = seen.partition_point(|seen| seen.range.end <= range.start);
-    let mut walks_per_page = 0.0;
-    for seen in seen[first..].iter().take_while(|seen| seen.range.start < range.end) {
-        let covered = overlap(seen.range, range).0 as f64 / HUGE_PAGE as f64;
-        walks_per_page += covered * walks_per_second(seen.accesses);
-    }
-    if walks_per_page > 0.0 {
-        let units = if region.huge { 1.0 } else { region.present.len() as f64 };
-        region.walks_per_second = walks_per_page * units;
-        region.walked = region.present;
-        region.walked_in_window = region.present.len() as u16;
-    } else {
-        (region.walks_per_second, region.walked) = (0.0, PageSet::NONE);
-    }
+/// Ranges without the parts of pages at their ends, which DAMON does not take.
+fn whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let whole = |range: Range<u64>| range.start.next_multiple_of(BASE_PAGE)..range.end / BASE_PAGE * BASE_PAGE;
+    ranges.into_iter().map(whole).filter(|range| !range.is_empty()).collect()
 }
 
-fn overlap(one: AddressRange, other: AddressRange) -> Bytes {
-    AddressRange { start: one.start.max(other.start), end: one.end.min(other.end) }.len()
+/// Gives each page of a region the walks of DAMON's region that holds it; a huge page those of its base pages on average.
+fn warm(region: &mut Region, entries: &[Entry], space: Space, seen: &[Seen]) {
+    let address = |page: usize| match space {
+        Space::Virtual => Some(region.page(page)),
+        Space::Physical => entries[page].frame().map(|frame| Address(frame * BASE_PAGE)),
+    };
+    let (mut walked, mut walks) = (PageSet::NONE, 0.0);
+    let mut holder: Option<&Seen> = None;
+    for page in region.present.iter() {
+        let Some(address) = address(page) else { continue };
+        // Neighbours mostly have the same.
+        holder = holder.filter(|seen| seen.range.contains(address)).or_else(|| find(seen, address));
+        if let Some(holder) = holder.filter(|seen| seen.accesses > 0) {
+            walked.insert(page);
+            walks += walks_per_second(holder.accesses);
+        }
+    }
+    if region.huge && !walked.is_empty() {
+        (walked, walks) = (PageSet::ALL, walks / PageSet::ALL.len() as f64);
+    }
+    region.walks_per_second = walks;
+    region.walked_in_window = walked.len() as u16;
+    region.walked = walked;
+}
+
+fn find(seen: &[Seen], address: Address) -> Option<&Seen> {
+    let at = seen.partition_point(|seen| seen.range.end <= address);
+    seen.get(at).filter(|seen| seen.range.contains(address))
 }
 
 /// Page walks a second of each page, from the samples in which the one looked at had been accessed. As if walks came at random
@@ -104,10 +145,17 @@ fn walks_per_second(accesses: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::decide::samples::{at, huge, region};
-    use crate::units::Address;
+    use crate::units::{AddressRange, HUGE_PAGE};
 
-    fn seen(from: u64, to: u64, accesses: u64) -> Seen {
-        Seen { range: AddressRange { start: at(from), end: at(to) }, accesses }
+    const PRESENT: u64 = 1 << 63;
+
+    fn seen(from: Address, to: Address, accesses: u64) -> Seen {
+        Seen { range: AddressRange { start: from, end: to }, accesses }
+    }
+
+    fn warmed(mut region: Region, seen: &[Seen]) -> (f64, usize) {
+        warm(&mut region, &[], Space::Virtual, seen);
+        ((region.walks_per_second / walks_per_second(10) * 1e6).round() / 1e6, region.walked.len())
     }
 
     #[test]
@@ -118,28 +166,42 @@ mod tests {
     }
 
     #[test]
-    fn a_region_gets_what_its_pages_share_of() {
-        let seen = [seen(0, 2, 20), seen(2, 3, 0), seen(3, 5, 10)];
-        let warmed = |mut region: Region| {
-            warm(&mut region, &seen);
-            (region.walks_per_second, region.walked.len())
-        };
-        assert_eq!(warmed(region(0, 0.0, 0)), (512.0 * walks_per_second(20), 512));
-        assert_eq!(warmed(region(2, 9.0, 0)), (0.0, 0), "DAMON saw nothing there");
-        assert_eq!(warmed(region(3, 0.0, 256)), (256.0 * walks_per_second(10), 256));
-        assert_eq!(warmed(huge(4, 0.0)).0, walks_per_second(10));
-        assert_eq!(warmed(region(7, 0.0, 0)), (0.0, 0), "beyond what DAMON watches");
+    fn pages_get_the_walks_of_where_they_are() {
+        let seen = [seen(at(0), at(2), 10), seen(at(2), at(3), 0), seen(at(3), at(5), 10)];
+        assert_eq!(warmed(region(0, 0.0, 0), &seen), (512.0, 512));
+        assert_eq!(warmed(region(2, 9.0, 0), &seen), (0.0, 0), "DAMON saw nothing there");
+        assert_eq!(warmed(region(3, 0.0, 256), &seen), (256.0, 256), "half of it is there");
+        assert_eq!(warmed(huge(4, 0.0), &seen), (1.0, 512));
+        assert_eq!(warmed(region(7, 0.0, 0), &seen), (0.0, 0), "beyond what DAMON watches");
     }
 
     #[test]
-    fn borders_within_a_region_are_shared_out() {
+    fn borders_within_a_region_divide_it() {
         let middle = Address(at(0).0 + HUGE_PAGE / 2);
-        let halves = [
-            Seen { range: AddressRange { start: at(0), end: middle }, accesses: 10 },
-            Seen { range: AddressRange { start: middle, end: at(1) }, accesses: 0 },
-        ];
+        let halves = [seen(at(0), middle, 10), seen(middle, at(1), 0)];
+        assert_eq!(warmed(region(0, 0.0, 0), &halves), (256.0, 256));
+        assert_eq!(warmed(huge(0, 0.0), &halves), (0.5, 512), "a huge page is walked whole");
+    }
+
+    #[test]
+    fn physical_addresses_are_those_of_the_frames() {
+        let frame = |number: u64| Address(number * BASE_PAGE);
+        let seen = [seen(frame(100), frame(200), 10), seen(frame(300), frame(301), 20)];
+        let mut entries = vec![Entry::default(); 512];
+        for (page, number) in [(3, 300), (4, 199), (5, 200), (6, 100)] {
+            entries[page] = Entry(PRESENT | number);
+        }
         let mut region = region(0, 0.0, 0);
-        warm(&mut region, &halves);
-        assert!((region.walks_per_second - 256.0 * walks_per_second(10)).abs() < 1e-6);
+        warm(&mut region, &entries, Space::Physical, &seen);
+        assert_eq!(region.walked.iter().collect::<Vec<_>>(), [3, 4, 6]);
+        assert_eq!(region.walks_per_second, walks_per_second(20) + 2.0 * walks_per_second(10));
+    }
+
+    #[test]
+    fn only_whole_pages_are_watched() {
+        assert_eq!(
+            whole_pages(vec![0x1000..0x9fc00, 0x9fc00..0xa0000, 0x100001..0x102000]),
+            [0x1000..0x9f000, 0x101000..0x102000]
+        );
     }
 }

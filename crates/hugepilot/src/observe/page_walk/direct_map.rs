@@ -79,7 +79,7 @@ impl Evidence {
         for page in 0..Self::PAGES {
             mapping.bytes_mut()[page * BASE_PAGE as usize] = 1;
         }
-        let frames = pagemap::own_frames(Address(mapping.address()), Self::PAGES).map_err(error)?;
+        let frames = pagemap::own_frames(Address(mapping.address()), Self::PAGES)?;
         // Without CAP_SYS_ADMIN every page frame number reads as 0.
         if frames.contains(&0) { Err(ObserveError::HiddenFrames) } else { Ok(Self { mapping, frames }) }
     }

@@ -9,8 +9,8 @@
 
 use std::ops::Range;
 
-use super::rate::Sighting;
 use crate::observe::heat::Region;
+use crate::observe::rate::Sighting;
 use crate::units::{Address, Nanos};
 
 /// How long after it was passed a region is read for the last time.

@@ -10,52 +10,34 @@
 
 mod clear;
 mod direct_map;
-mod frames;
 mod glimpse;
-mod rate;
 mod reader;
-mod survey;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::clear::{Cleared, Method};
-use self::frames::{Answer, Frame, FrameTables, Trait};
-use self::glimpse::Glimpses;
-use self::rate::Sighting;
-use self::reader::{AttachedReader, Entry, PageTable, PageTableReader};
-use self::survey::RegionCollector;
-pub use super::ObserveError;
-use super::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
-use super::{Options, Tracker};
 use hugepilot_os::process::Punctual;
 
+use self::clear::{Cleared, Method};
+use self::glimpse::Glimpses;
+use self::reader::{AttachedReader, Entry, PageTable, PageTableReader};
+pub use super::ObserveError;
+use super::frames::{Finding, Frame, FrameTables, Inquiry};
+use super::heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use super::mapped::{self, RegionCollector};
+use super::rate::{self, DELAYS, Sighting, Sightings};
+use super::{Options, Tracker, wait_until};
 use crate::kernel::{Root, maps, process};
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
 
-/// Delays after clearing at which the page tables are read; rates rest on these.
-const DELAYS: [Duration; 5] = [
-    Duration::from_millis(1),
-    Duration::from_millis(3),
-    Duration::from_millis(10),
-    Duration::from_millis(30),
-    Duration::from_millis(100),
-];
-/// Sightings of a region: an early one while the rest is still being cleared, then one at each delay.
-const SIGHTINGS: usize = 1 + DELAYS.len();
 /// From one glimpse to the next.
 const BETWEEN_GLIMPSES: Duration = Duration::from_micros(200);
 /// The end of the lower half of the address space with 5-level page tables.
 const USER_SPACE: AddressRange = AddressRange { start: Address(0), end: Address(1 << 56) };
 /// The same with 4 levels.
 const USER_SPACE_FOUR_LEVELS: AddressRange = AddressRange { start: Address(0), end: Address(1 << 47) };
-/// What a program loses for each bit that its processor sets again. Measured: 32 to 40 ms of a second for each GiB that was cleared
-/// once and then walked, sequentially or at random, under a hypervisor (AMD Zen 4).
-const SETTING_A_BIT: Nanos = Nanos(140);
-/// Frames gathered before the kernel is asked about them: 16 MiB of memory.
-const FRAMES_AT_ONCE: usize = 1 << 20;
 
 /// How page-table entries lead to page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,11 +98,18 @@ impl PageWalk {
         let stack_pointers = self.stack_pointers(pid)?;
         let range = self.reader.layout.user_space();
         let mut reader = self.reader.attach(pid, thread)?;
-        let mappings = survey::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers);
+        let mappings = mapped::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers);
         let mut collector = RegionCollector::new(&mappings, &stack_pointers);
-        timed_read(&mut reader, cost, range, |table| collector.add(&table))?;
-        let (regions, accessed) = (collector.regions, collector.accessed);
-        Ok(FirstLook { address_space: reader.address_space(), mappings, regions, accessed })
+        let mut accessed_pages = Vec::new();
+        timed_read(&mut reader, cost, range, |table| {
+            let (present, accessed) = table.pages.present_and_accessed();
+            for start in (table.start.0..).step_by(HUGE_PAGE as usize).take(table.pages.regions()) {
+                collector.add(Address(start), present, table.pages.is_huge());
+                accessed_pages.extend((!present.is_empty()).then_some(accessed.len() as u32));
+            }
+        })?;
+        let regions = collector.regions;
+        Ok(FirstLook { address_space: reader.address_space(), mappings, regions, accessed: accessed_pages })
     }
 }
 
@@ -148,11 +137,11 @@ impl Tracker for PageWalk {
             method,
             layout: self.reader.layout,
             reader: self.reader.attach(pid, thread)?.expecting(address_space),
-            sightings: vec![[Sighting::default(); SIGHTINGS]; regions.len()],
+            sightings: vec![Sightings::default(); regions.len()],
             regions,
             cost,
         };
-        for batch in clear::batches(method, &survey::spans(&watch.regions, &mappings)) {
+        for batch in clear::batches(method, &mapped::spans(&watch.regions, &mappings)) {
             let cleared = watch.clear(&self.root, target, &batch, &accessed)?;
             watch.follow(&batch, &cleared, target, stop)?;
         }
@@ -194,19 +183,6 @@ impl Tracker for PageWalk {
     }
 }
 
-/// Waits, unless stopping is requested or the target ends (noticed within a second).
-fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), ObserveError> {
-    loop {
-        stop.sleep_until(deadline.min(Instant::now() + Duration::from_secs(1)))?;
-        if target.handle().has_exited() {
-            return Err(ObserveError::Exited { pid: target.pid() });
-        }
-        if Instant::now() >= deadline {
-            return Ok(());
-        }
-    }
-}
-
 /// Resident memory.
 fn resident(root: &Root, pid: u32) -> Result<Bytes, ObserveError> {
     Ok(process::Status::read(root, pid)?.vm_rss)
@@ -234,7 +210,7 @@ struct Watch<'a> {
     layout: Layout,
     regions: Vec<Region>,
     /// For each region, what was seen at each delay.
-    sightings: Vec<[Sighting; SIGHTINGS]>,
+    sightings: Vec<Sightings>,
     cost: Cost,
 }
 
@@ -348,7 +324,7 @@ impl Watch<'_> {
     fn account_for_bits(&mut self) {
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
         let set_again: u64 = self.regions.iter().map(bits).sum();
-        self.cost.program = Nanos(set_again * SETTING_A_BIT.0);
+        self.cost.program = Nanos(set_again * Cost::SETTING_A_BIT.0);
     }
 
     /// Finds out what promoting each walked region would take, and which bits tell nothing.
@@ -357,8 +333,7 @@ impl Watch<'_> {
     /// write to without a fault is mapped by nobody else, and one that it wrote to is not lazily freed.
     fn inspect_frames(&mut self, tables: &FrameTables, mappings: &[Mapping]) -> Result<(), ObserveError> {
         let started = Instant::now();
-        let mut frames: Vec<Frame> = Vec::new();
-        let mut findings = vec![Finding::default(); self.regions.len()];
+        let mut inquiry = Inquiry::new(tables);
         let mut failed = None;
         let mut at = Cursor::new(&mut self.regions);
         let (layout, method) = (self.layout, self.method);
@@ -371,27 +346,26 @@ impl Watch<'_> {
             }
             let (present, _) = table.pages.present_and_accessed();
             let zero = table.pages.special();
-            findings[index].growth.unpopulated = (PAGES_PER_REGION - present.len()) as u16;
-            findings[index].growth.zero = zero.len() as u16;
+            let growth = &mut inquiry.finding(index).growth;
+            growth.unpopulated = (PAGES_PER_REGION - present.len()) as u16;
+            growth.zero = zero.len() as u16;
             let private = region.obstacle.is_none() && region.mapping.is_some_and(|mapping| !mappings[mapping].shared);
             let unclear = |entry: &Entry| {
                 let plain = private && entry.writable && entry.dirty;
                 !plain && !zero.contains(entry.page)
             };
-            frames.extend(table.pages.accessible(layout).filter(unclear).map(|entry| Frame {
+            let frames = table.pages.accessible(layout).filter(unclear).map(|entry| Frame {
                 number: entry.frame,
                 region: index as u32,
                 page: entry.page as u16,
                 dirty: entry.dirty,
-            }));
-            if frames.len() >= FRAMES_AT_ONCE {
-                failed = ask(tables, &mut frames, &mut findings).err();
-            }
+            });
+            failed = inquiry.add(frames).err();
         })?;
         if let Some(error) = failed {
             return Err(error);
         }
-        ask(tables, &mut frames, &mut findings)?;
+        let findings = inquiry.finish(self.regions.len())?;
         self.take(&findings);
         self.cost.inspect = self.cost.inspect + Nanos::from_duration(started.elapsed());
         Ok(())
@@ -413,23 +387,14 @@ impl Watch<'_> {
     /// The regions with their walk rates.
     fn rated(&mut self) -> Vec<Region> {
         let mut regions = std::mem::take(&mut self.regions);
+        rate::rate(&mut regions, &self.sightings);
         for (region, sightings) in regions.iter_mut().zip(&self.sightings).filter(|(region, _)| !region.huge) {
             let seen = sightings.last().map_or(0, |sighting| sighting.walked);
             let told = f64::from(seen.saturating_sub(region.unobserved.into())) / f64::from(seen.max(1));
-            region.walks_per_second = told * rate::walks_per_second(region.present.len() as u32, sightings);
+            region.walks_per_second *= told;
         }
-        let mut huge: Vec<(&mut Region, &[Sighting])> =
-            regions.iter_mut().zip(self.sightings.iter().map(|each| &each[..])).filter(|(r, _)| r.huge).collect();
-        rate::share_among_huge(&mut huge);
         regions
     }
-}
-
-/// What the kernel says of the frames of one region.
-#[derive(Clone, Copy, Default)]
-struct Finding {
-    growth: Growth,
-    mapped_often: PageSet,
 }
 
 /// Takes out pages whose bits `MADV_COLD` does not clear, so that they would look accessed for ever: those that are mapped more
@@ -440,24 +405,6 @@ fn blind(region: &mut Region, cleared: bool, mapped_often: &PageSet) {
     region.unobserved = if cleared { hidden } else { region.present.len() as u16 };
     region.walked_in_window = region.walked_in_window.saturating_sub(hidden);
     region.walked = walked;
-}
-
-/// Asks about the frames gathered so far, writes the answers down, and empties the list.
-fn ask(tables: &FrameTables, frames: &mut Vec<Frame>, findings: &mut [Finding]) -> Result<(), ObserveError> {
-    tables.inspect(frames, |frame, Answer { found, mapped_often }| {
-        let finding = &mut findings[frame.region as usize];
-        match found {
-            Some(Trait::LazilyFreed) => finding.growth.lazily_freed += 1,
-            Some(Trait::SharedByFork) => finding.growth.shared_by_fork += 1,
-            Some(Trait::Merged) => finding.growth.merged += 1,
-            None => {}
-        }
-        if mapped_often {
-            finding.mapped_often.insert(frame.page.into());
-        }
-    })?;
-    frames.clear();
-    Ok(())
 }
 
 /// The first address of a region at which something is present: clearing may have covered only a part of the region.

@@ -13,6 +13,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
 use super::{Layout, ObserveError};
 use crate::observe::heat::PageSet;
+use crate::observe::mapped::MappingFlags;
 use crate::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_walk.bpf.o"));
@@ -58,13 +59,6 @@ pub(super) struct AttachedReader<'a> {
     mappings: TaskIterator,
     pid: u32,
     mm: Option<u64>,
-}
-
-/// The flags of one mapping, `vm_flags` in the kernel (include/linux/mm.h).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MappingFlags {
-    pub(super) range: AddressRange,
-    pub(super) flags: u64,
 }
 
 /// One aligned 2 MiB (or 1 GiB) as the page tables map it.

@@ -18,12 +18,13 @@ use hugepilot_os::perf::{Rate, Sampler, Sampling, Scope};
 use self::samples::FIELDS;
 use self::tally::Tally;
 use super::heat::{Cost, Heat, Meaning, TrackerKind};
-use super::{ObserveError, Options, PageWalk, Tracker};
+use super::survey::Survey;
+use super::{ObserveError, Options, Tracker};
 use crate::kernel::pmu::{MemorySampling, memory_sampling};
 use crate::kernel::{Root, cpu, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Nanos, PAGES_PER_REGION};
+use crate::units::Nanos;
 
 const SAMPLES_PER_SECOND: u64 = 4000;
 /// From one look at the samples to the next: they take half of the ring's room in this time.
@@ -64,12 +65,12 @@ pub struct PerfMem {
     /// Whole processors are sampled, because the kernel cannot follow a thread (IBS before Linux 6.2).
     by_processor: bool,
     /// What is present and what is huge samples do not tell.
-    pages: PageWalk,
+    survey: Survey,
 }
 
 impl PerfMem {
-    /// Ready to look at any process, as was tried on this one. Errors: no PMU samples accesses, or the kernel refuses; page tables
-    /// cannot be read.
+    /// Ready to look at any process, as was tried on this one. Errors: no PMU samples accesses, or the kernel refuses; the
+    /// tables of page frames are missing.
     pub fn new() -> Result<Self, ObserveError> {
         let root = Root::host();
         let pmu = memory_sampling(&root)?.ok_or(PerfError::NoPmu)?;
@@ -79,7 +80,8 @@ impl PerfMem {
             tried => tried.map(|()| false),
         };
         let by_processor = by_processor.map_err(|source| PerfError::Refused { device: pmu.device, source })?;
-        Ok(Self { root, pmu, by_processor, pages: PageWalk::new()? })
+        let survey = Survey::new(&root, TrackerKind::PerfMem, Meaning::Sampled)?;
+        Ok(Self { root, pmu, by_processor, survey })
     }
 
     /// Where the target runs now.
@@ -126,6 +128,7 @@ impl Tracker for PerfMem {
         tally.warm(&mut heat.regions, Nanos::from_duration(elapsed));
         cost.read = cost.read + heat.cost.read;
         cost.reads += heat.cost.reads;
+        cost.inspect = heat.cost.inspect;
         Ok(Heat {
             window: Nanos::from_duration(elapsed),
             busy_cpus: Some(Nanos(busy).seconds() / elapsed.as_secs_f64()),
@@ -135,11 +138,7 @@ impl Tracker for PerfMem {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        let mut heat = self.pages.survey(target)?;
-        for region in heat.regions.iter_mut().filter(|region| !region.huge) {
-            region.growth.unpopulated = (PAGES_PER_REGION - region.present.len()) as u16;
-        }
-        Ok(Heat { tracker: TrackerKind::PerfMem, meaning: Meaning::Sampled, ..heat })
+        self.survey.look(target, |_, _| ())
     }
 }
 
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
     use crate::decide::samples::region;
     use crate::observe::heat::Region;
-    use crate::units::{Address, BASE_PAGE, HUGE_PAGE};
+    use crate::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
     use hugepilot_os::memory::{Mapping, OwnAdvice};
     use hugepilot_os::perf::Event;
 

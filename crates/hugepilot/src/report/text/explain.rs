@@ -16,8 +16,12 @@ pub fn explain(report: &ExplainReport) -> String {
     let mappings = &report.explanation.mappings;
     let sum = |of: fn(&Explained) -> Bytes| mappings.iter().map(of).sum::<Bytes>();
     let (resident, huge, would_pay) = (sum(|each| each.resident), sum(|each| each.huge), sum(Explained::would_pay));
+    let smaller = match sum(|each| each.smaller.unwrap_or_default()) {
+        Bytes(0) => String::new(),
+        smaller => format!(", and {smaller} on smaller ones"),
+    };
     let mut lines = vec![
-        format!("process {}: {huge} of {resident} resident are on huge pages", report.heat.pid),
+        format!("process {}: {huge} of {resident} resident are on huge pages{smaller}", report.heat.pid),
         format!("would more matter?  {}", matter(report, would_pay)),
         format!(
             "page tables         {}; huge pages would free {} of it",
@@ -95,6 +99,8 @@ fn name(explained: &Explained) -> String {
 
 fn details(explained: &Explained) -> Vec<String> {
     let mut lines = vec![format!("{} at {}", name(explained), explained.mapping.range.start)];
+    let smaller = explained.smaller.filter(|smaller| *smaller > Bytes(0));
+    lines.extend(smaller.map(|size| format!("  {size} on smaller huge pages (8 KiB to 1 MiB)")));
     lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
     let decided = explained.decided.iter().map(|(&what, size)| format!("  {size} would matter? {}", reason(what)));
     lines.extend(decided);
@@ -112,7 +118,8 @@ mod tests {
     fn an_explanation_answers_both_questions() {
         let surroundings = Surroundings { enabled: Some("madvise".to_owned()), ..Surroundings::default() };
         let (heat, plan) = (mixed_heat(), mixed_plan());
-        let explanation = explanation_of(&heat, &plan, &surroundings);
+        let smaller: Vec<Bytes> = (0..heat.regions.len() as u64).map(|number| Bytes(number << 16)).collect();
+        let explanation = explanation_of(&heat, &plan, Some(&smaller), &surroundings);
         let report = ExplainReport {
             heat: &heat,
             explanation: &explanation,

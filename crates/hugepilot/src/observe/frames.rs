@@ -1,4 +1,4 @@
-//! What the kernel says of page frames: lazily freed, merged, or shared by fork.
+//! What the kernel says of page frames: the zero page, lazily freed, merged, or shared by fork; and with it a region's growth.
 //!
 //! Owns: `/proc/kpageflags` and `/proc/kpagecount` (Documentation/admin-guide/mm/pagemap.rst). Never touches: the
 //! target.
@@ -7,17 +7,26 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::ObserveError;
+use super::heat::{Growth, PageSet};
 use crate::kernel::Root;
 
 // include/uapi/linux/kernel-page-flags.h
+const ON_LRU: u64 = 1 << 5;
 const ANON: u64 = 1 << 12;
 const SWAPBACKED: u64 = 1 << 14;
+const COMPOUND_HEAD: u64 = 1 << 15;
+const COMPOUND_TAIL: u64 = 1 << 16;
+const HUGETLB: u64 = 1 << 17;
 const MERGED: u64 = 1 << 21;
+const TRANSPARENT_HUGE: u64 = 1 << 22;
+const ZERO_PAGE: u64 = 1 << 24;
 
 /// Frames asked for in one read.
 const MOST_PER_READ: u64 = 8192;
 /// Reading over a gap of this many frames is cheaper than another system call.
 const GAP: u64 = 256;
+/// Frames gathered before the kernel is asked about them: 16 MiB of memory.
+const AT_ONCE: usize = 1 << 20;
 
 /// A page frame, and the entry that maps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,9 +49,46 @@ pub(super) struct Answer {
     pub(super) mapped_often: bool,
 }
 
+/// What the kernel notes of one frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FrameFlags(u64);
+
+impl FrameFlags {
+    #[cfg(test)]
+    pub(super) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Whether it is part of a huge page: a transparent one of any size, of a pool, or the huge zero page.
+    pub(super) fn is_of_huge_page(self) -> bool {
+        self.0 & (TRANSPARENT_HUGE | HUGETLB | ZERO_PAGE) != 0
+    }
+
+    /// Whether it is part of a transparent huge page of any size.
+    pub(super) fn is_transparent_huge(self) -> bool {
+        self.0 & TRANSPARENT_HUGE != 0
+    }
+
+    /// Whether it is the first of several frames that the kernel keeps together.
+    pub(super) fn is_head(self) -> bool {
+        self.0 & COMPOUND_HEAD != 0
+    }
+
+    /// Whether it is another than the first of them.
+    pub(super) fn is_tail(self) -> bool {
+        self.0 & COMPOUND_TAIL != 0
+    }
+
+    /// Whether the kernel keeps it on a list of pages by their use.
+    pub(super) fn is_on_lru(self) -> bool {
+        self.0 & ON_LRU != 0
+    }
+}
+
 /// What promoting would do to a page, other than move it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trait {
+    Zero,
     LazilyFreed,
     SharedByFork,
     Merged,
@@ -62,6 +108,29 @@ impl FrameTables {
             File::open(&path).map_err(|source| ObserveError::FrameTable { path, source })
         };
         Ok(Self { flags: open("kpageflags")?, counts: open("kpagecount")? })
+    }
+
+    /// Tells the flags of each frame. Sorts `frames`, because neighbours are read together.
+    pub(super) fn tell_flags(
+        &self,
+        frames: &mut [Frame],
+        mut tell: impl FnMut(&mut Frame, FrameFlags),
+    ) -> Result<(), ObserveError> {
+        frames.sort_unstable();
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let (run, after) = rest.split_at_mut(run_length(rest));
+            let first = run[0].number;
+            let flags = self.flags(first, run[run.len() - 1].number - first + 1)?;
+            run.iter_mut().for_each(|frame| tell(frame, flags[(frame.number - first) as usize]));
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// The flags of `count` frames from `first`.
+    pub(super) fn flags(&self, first: u64, count: u64) -> Result<Vec<FrameFlags>, ObserveError> {
+        Ok(read(&self.flags, "kpageflags", first, count)?.into_iter().map(FrameFlags).collect())
     }
 
     /// Tells what the kernel says of each frame. Sorts `frames`, because neighbours are read together.
@@ -88,6 +157,66 @@ impl FrameTables {
     }
 }
 
+/// What the kernel says of the frames of one region.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Finding {
+    pub(super) growth: Growth,
+    pub(super) mapped_often: PageSet,
+}
+
+/// Gathers frames of many regions, because asking about neighbours together is cheap.
+pub(super) struct Inquiry<'a> {
+    tables: &'a FrameTables,
+    frames: Vec<Frame>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Inquiry<'a> {
+    pub(super) fn new(tables: &'a FrameTables) -> Self {
+        Self { tables, frames: Vec::new(), findings: Vec::new() }
+    }
+
+    /// What is known of a region so far.
+    pub(super) fn finding(&mut self, region: usize) -> &mut Finding {
+        self.findings.resize(self.findings.len().max(region + 1), Finding::default());
+        &mut self.findings[region]
+    }
+
+    /// Gathers frames; asks about them once there are many.
+    pub(super) fn add(&mut self, frames: impl Iterator<Item = Frame>) -> Result<(), ObserveError> {
+        self.frames.extend(frames);
+        if self.frames.len() >= AT_ONCE { self.ask() } else { Ok(()) }
+    }
+
+    /// What was found of each of so many regions.
+    pub(super) fn finish(mut self, regions: usize) -> Result<Vec<Finding>, ObserveError> {
+        self.ask()?;
+        self.findings.resize(regions, Finding::default());
+        Ok(self.findings)
+    }
+
+    fn ask(&mut self) -> Result<(), ObserveError> {
+        let Some(last) = self.frames.iter().map(|frame| frame.region as usize).max() else { return Ok(()) };
+        self.finding(last);
+        let findings = &mut self.findings;
+        self.tables.inspect(&mut self.frames, |frame, Answer { found, mapped_often }| {
+            let finding = &mut findings[frame.region as usize];
+            match found {
+                Some(Trait::Zero) => finding.growth.zero += 1,
+                Some(Trait::LazilyFreed) => finding.growth.lazily_freed += 1,
+                Some(Trait::SharedByFork) => finding.growth.shared_by_fork += 1,
+                Some(Trait::Merged) => finding.growth.merged += 1,
+                None => {}
+            }
+            if mapped_often {
+                finding.mapped_often.insert(frame.page.into());
+            }
+        })?;
+        self.frames.clear();
+        Ok(())
+    }
+}
+
 /// How many of the leading frames one read serves.
 fn run_length(frames: &[Frame]) -> usize {
     let first = frames[0].number;
@@ -100,6 +229,7 @@ fn run_length(frames: &[Frame]) -> usize {
 /// merged, and a merged page that is mapped once is freed when it is promoted, so nothing grows.
 fn classify(flags: u64, mapped: u64, dirty: bool) -> Option<Trait> {
     match flags {
+        flags if flags & ZERO_PAGE != 0 => Some(Trait::Zero),
         flags if flags & ANON == 0 => None,
         flags if flags & SWAPBACKED == 0 && !dirty => Some(Trait::LazilyFreed),
         _ if mapped <= 1 => None,
@@ -132,6 +262,7 @@ mod tests {
         assert_eq!(classify(ANON | SWAPBACKED, 2, true), Some(Trait::SharedByFork));
         assert_eq!(classify(ANON | MERGED | SWAPBACKED, 9, false), Some(Trait::Merged));
         assert_eq!(classify(SWAPBACKED, 9, false), None, "shared memory is not copied");
+        assert_eq!(classify(ZERO_PAGE, 0, false), Some(Trait::Zero));
     }
 
     #[test]

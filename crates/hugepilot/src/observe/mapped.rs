@@ -1,22 +1,12 @@
-//! What is mapped where, before anything is cleared: the mappings with their obstacles, and the regions with a page
+//! What is mapped where, however a tracker finds that out: the mappings with their obstacles, and the regions with a page
 //! present.
 //!
-//! Owns: turning mappings, flags and page tables into [`Mapping`]s and [`Region`]s. Never touches: accessed bits.
+//! Owns: turning mappings, flags and present pages into [`Mapping`]s and [`Region`]s. Never touches: the system.
 
-use super::reader::{MappingFlags, PageTable};
+use super::heat::{Growth, Mapping, Obstacle, PageSet, Region};
 use crate::kernel::maps;
-use crate::observe::heat::{Growth, Mapping, Obstacle, PageSet, Region};
+use crate::kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP, SHARED};
 use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE};
-
-// include/linux/mm.h; these bits have kept their places since Linux 2.6.38.
-const VM_SHARED: u64 = 0x8;
-const VM_GROWSDOWN: u64 = 0x100;
-const VM_PFNMAP: u64 = 0x400;
-const VM_IO: u64 = 0x4000;
-const VM_HUGETLB: u64 = 0x40_0000;
-const VM_MIXEDMAP: u64 = 0x1000_0000;
-const VM_HUGEPAGE: u64 = 0x2000_0000;
-const VM_NOHUGEPAGE: u64 = 0x4000_0000;
 
 /// What a thread's stack takes at most by default. Before Linux 6.7 a stack may be one mapping with the memory above it, so in a
 /// mapping larger than two stacks only what is this close to a stack pointer is a stack.
@@ -26,6 +16,14 @@ const STACK: Bytes = Bytes(8 << 20);
 const SHARED_MEMORY: [&str; 4] = ["/memfd:", "/SYSV", "/dev/zero", "/dev/shm/"];
 /// Mappings that the kernel made.
 const SPECIAL: [&str; 5] = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
+
+/// The flags of one mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MappingFlags {
+    pub(super) range: AddressRange,
+    /// Bits of [`crate::kernel::vm_flags`].
+    pub(super) flags: u64,
+}
 
 /// Joins what `/proc/PID/maps` and the kernel's flags say. Both ascend; a mapping that only one of them has came or went
 /// between the two and counts as special until the next look.
@@ -38,8 +36,8 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
         Mapping {
             range: line.range,
             obstacle: obstacle(&line, flags, holds_stack),
-            shared: flags.map_or(line.shared, |flags| flags & VM_SHARED != 0),
-            asked_for: flags.is_some_and(|flags| flags & VM_HUGEPAGE != 0),
+            shared: flags.map_or(line.shared, |flags| flags & SHARED != 0),
+            asked_for: flags.is_some_and(|flags| flags & HUGEPAGE != 0),
             name: line.name,
         }
     };
@@ -47,46 +45,38 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
 }
 
 fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<Obstacle> {
-    let flags = flags.unwrap_or(VM_IO);
+    let flags = flags.unwrap_or(IO);
     // Shared memory is collapsed where its offset in the file, too, is a multiple of 2 MiB.
     let misaligned = line.inode != 0 && !line.range.start.0.wrapping_sub(line.offset).is_multiple_of(HUGE_PAGE);
     let file = line.inode != 0 && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
     match line.name.as_str() {
-        name if name.starts_with("[stack") || flags & VM_GROWSDOWN != 0 => Some(Obstacle::Stack),
-        name if SPECIAL.contains(&name) || flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP) != 0 => Some(Obstacle::Special),
-        _ if flags & VM_HUGETLB != 0 => Some(Obstacle::Hugetlb),
+        name if name.starts_with("[stack") || flags & GROWSDOWN != 0 => Some(Obstacle::Stack),
+        name if SPECIAL.contains(&name) || flags & (IO | PFNMAP | MIXEDMAP) != 0 => Some(Obstacle::Special),
+        _ if flags & HUGETLB != 0 => Some(Obstacle::Hugetlb),
         _ if holds_stack => Some(Obstacle::Stack),
-        _ if flags & VM_NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
+        _ if flags & NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
         _ if file => Some(Obstacle::File),
         _ if misaligned => Some(Obstacle::Misaligned),
         _ => None,
     }
 }
 
-/// Collects regions from page tables that come in ascending order.
+/// Collects regions that come in ascending order.
 pub(super) struct RegionCollector<'a> {
     mappings: &'a [Mapping],
     stack_pointers: &'a [Address],
     pub(super) regions: Vec<Region>,
-    /// Of each region, how many base pages have their accessed bit set.
-    pub(super) accessed: Vec<u32>,
 }
 
 impl<'a> RegionCollector<'a> {
     pub(super) fn new(mappings: &'a [Mapping], stack_pointers: &'a [Address]) -> Self {
-        Self { mappings, stack_pointers, regions: Vec::new(), accessed: Vec::new() }
+        Self { mappings, stack_pointers, regions: Vec::new() }
     }
 
-    /// Adds the regions that a page table covers, if a page is present.
-    pub(super) fn add(&mut self, table: &PageTable<'_>) {
-        let (present, accessed) = table.pages.present_and_accessed();
-        if present.is_empty() {
-            return;
-        }
-        for start in (table.start.0..).step_by(HUGE_PAGE as usize).take(table.pages.regions()) {
-            let region = self.region(Address(start), present, table.pages.is_huge());
-            self.regions.push(region);
-            self.accessed.push(accessed.len() as u32);
+    /// Adds a region, if a page is present.
+    pub(super) fn add(&mut self, start: Address, present: PageSet, huge: bool) {
+        if !present.is_empty() {
+            self.regions.push(self.region(start, present, huge));
         }
     }
 
@@ -159,8 +149,6 @@ pub(super) fn spans(regions: &[Region], mappings: &[Mapping]) -> Vec<AddressRang
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::page_walk::reader::Entries;
-    use crate::units::Nanos;
 
     fn range(start: u64, end: u64) -> AddressRange {
         AddressRange { start: Address(start), end: Address(end) }
@@ -180,14 +168,14 @@ mod tests {
     fn obstacles_are_found() {
         assert_eq!(obstacle_of("", 0, 0, &[]), None);
         assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
-        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, VM_SHARED, &[]), Some(Obstacle::Misaligned));
-        assert_eq!(obstacle_of("/dev/zero (deleted)", 0, VM_SHARED, &[]), None);
+        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, SHARED, &[]), Some(Obstacle::Misaligned));
+        assert_eq!(obstacle_of("/dev/zero (deleted)", 0, SHARED, &[]), None);
         assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File));
-        assert_eq!(obstacle_of("[stack]", 0, VM_GROWSDOWN, &[]), Some(Obstacle::Stack));
+        assert_eq!(obstacle_of("[stack]", 0, GROWSDOWN, &[]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
-        assert_eq!(obstacle_of("", 0, VM_NOHUGEPAGE, &[]), Some(Obstacle::NoHugePage));
-        assert_eq!(obstacle_of("/anon_hugepage (deleted)", 7, VM_HUGETLB, &[]), Some(Obstacle::Hugetlb));
-        assert_eq!(obstacle_of("/dev/mem", 7, VM_PFNMAP, &[]), Some(Obstacle::Special));
+        assert_eq!(obstacle_of("", 0, NOHUGEPAGE, &[]), Some(Obstacle::NoHugePage));
+        assert_eq!(obstacle_of("/anon_hugepage (deleted)", 7, HUGETLB, &[]), Some(Obstacle::Hugetlb));
+        assert_eq!(obstacle_of("/dev/mem", 7, PFNMAP, &[]), Some(Obstacle::Special));
         assert_eq!(obstacle_of("[vdso]", 0, 0, &[]), Some(Obstacle::Special));
     }
 
@@ -202,13 +190,8 @@ mod tests {
         let pointers = [Address(10 * HUGE_PAGE + 64)];
         let mappings = mappings(vec![line(0, 100 * HUGE_PAGE, "", 0)], &flags, &pointers);
         assert_eq!(mappings[0].obstacle, None);
-        let mut entries = [0u8; 4096];
-        entries[0] = 1;
         let mut collector = RegionCollector::new(&mappings, &pointers);
-        for number in 0..100 {
-            let (start, pages) = (Address(number * HUGE_PAGE), Entries::Base(&entries));
-            collector.add(&PageTable { start, read_at: Nanos(0), pages });
-        }
+        (0..100).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
         let stacks: Vec<u64> = collector
             .regions
             .iter()
@@ -225,13 +208,9 @@ mod tests {
             .into();
         let lines = flags.iter().map(|mapping| line(mapping.range.start.0, mapping.range.end.0, "", 0)).collect();
         let mappings = mappings(lines, &flags, &[]);
-        let mut entries = [0u8; 4096];
-        entries[0] = 1;
         let mut collector = RegionCollector::new(&mappings, &[]);
-        for start in [0, HUGE_PAGE, 2 * HUGE_PAGE] {
-            let pages = Entries::Base(&entries);
-            collector.add(&PageTable { start: Address(start), read_at: Nanos(0), pages });
-        }
+        (0..3).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
+        collector.add(Address(3 * HUGE_PAGE), PageSet::NONE, false);
         let obstacles: Vec<_> = collector.regions.iter().map(|region| region.obstacle).collect();
         assert_eq!(obstacles, [None, Some(Obstacle::Split), None]);
         assert_eq!(collector.regions[1].mapping, Some(0));

@@ -7,8 +7,22 @@
 //! count is used, corrected for pages that were walked more than once under the assumption that walks of the pages that were
 //! seen come at random (Poisson).
 
-use crate::observe::heat::Region;
+use std::time::Duration;
+
+use super::heat::Region;
 use crate::units::Nanos;
+
+/// Delays after clearing at which bits are read; rates rest on these.
+pub(super) const DELAYS: [Duration; 5] = [
+    Duration::from_millis(1),
+    Duration::from_millis(3),
+    Duration::from_millis(10),
+    Duration::from_millis(30),
+    Duration::from_millis(100),
+];
+
+/// What was seen of a group of pages: before the first delay, by a tracker that can, then at each delay.
+pub(super) type Sightings = [Sighting; 1 + DELAYS.len()];
 
 /// Pages that a read must have seen walked before its count is trusted: the standard error is then 1/√16, a quarter.
 const ENOUGH: u32 = 16;
@@ -25,8 +39,17 @@ pub(super) struct Sighting {
     pub(super) walked: u32,
 }
 
+/// Rates each region by what was seen of it.
+pub(super) fn rate(regions: &mut [Region], sightings: &[Sightings]) {
+    for (region, sightings) in regions.iter_mut().zip(sightings).filter(|(region, _)| !region.huge) {
+        region.walks_per_second = walks_per_second(region.present.len() as u32, sightings);
+    }
+    let both = regions.iter_mut().zip(sightings.iter().map(|each| &each[..]));
+    share_among_huge(&mut both.filter(|(region, _)| region.huge).collect::<Vec<_>>());
+}
+
 /// Page walks a second of a group of `pages` pages, from reads in the order of their delays.
-pub(super) fn walks_per_second(pages: u32, sightings: &[Sighting]) -> f64 {
+fn walks_per_second(pages: u32, sightings: &[Sighting]) -> f64 {
     telling_read(sightings)
         .map(|read| &sightings[read])
         .map_or(0.0, |sighting| walks_by(pages, sighting.walked) / sighting.delay.seconds())
@@ -46,7 +69,7 @@ fn telling_read(sightings: &[Sighting]) -> Option<usize> {
 ///
 /// One bit says little: a huge page is walked or not. All of the process's huge pages are therefore counted as one group, and
 /// those that were walked by the read that counts share the group's walks evenly.
-pub(super) fn share_among_huge(huge: &mut [(&mut Region, &[Sighting])]) {
+fn share_among_huge(huge: &mut [(&mut Region, &[Sighting])]) {
     let reads = huge.iter().map(|(_, sightings)| sightings.len()).max().unwrap_or(0);
     let pooled: Vec<Sighting> =
         (0..reads).map(|read| pool(huge.iter().filter_map(|(_, each)| each.get(read)))).collect();

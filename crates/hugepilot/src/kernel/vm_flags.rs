@@ -1,0 +1,52 @@
+//! Flags of mappings, as the kernel keeps them and as `/proc/PID/smaps` writes them.
+//!
+//! Owns: the bits that matter here (include/linux/mm.h; they have kept their places since Linux 2.6.38) and their two letters
+//! (Documentation/filesystems/proc.rst, "VmFlags"). Never touches: a judgement of what they mean.
+
+/// Other processes see writes.
+pub const SHARED: u64 = 0x8;
+/// A stack that grows by itself.
+pub const GROWSDOWN: u64 = 0x100;
+/// Page frames without a count, such as a device's.
+pub const PFNMAP: u64 = 0x400;
+/// A device's memory.
+pub const IO: u64 = 0x4000;
+/// On reserved huge pages.
+pub const HUGETLB: u64 = 0x40_0000;
+/// Page frames with and without a count.
+pub const MIXEDMAP: u64 = 0x1000_0000;
+/// `MADV_HUGEPAGE`.
+pub const HUGEPAGE: u64 = 0x2000_0000;
+/// `MADV_NOHUGEPAGE`; since Linux 6.7 also what was mapped with `MAP_STACK`.
+pub const NOHUGEPAGE: u64 = 0x4000_0000;
+
+const LETTERS: [(&str, u64); 8] = [
+    ("sh", SHARED),
+    ("gd", GROWSDOWN),
+    ("pf", PFNMAP),
+    ("io", IO),
+    ("ht", HUGETLB),
+    ("mm", MIXEDMAP),
+    ("hg", HUGEPAGE),
+    ("nh", NOHUGEPAGE),
+];
+
+/// The bits of a `VmFlags:` line; letters of other flags are passed over, because every kernel brings new ones.
+pub fn from_letters(text: &str) -> u64 {
+    let bit = |letters: &str| LETTERS.iter().find(|(known, _)| *known == letters).map_or(0, |(_, bit)| *bit);
+    text.split_ascii_whitespace().map(bit).fold(0, |flags, bit| flags | bit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_become_bits() {
+        assert_eq!(from_letters(" rd wr mr mw me ac sd nh "), NOHUGEPAGE);
+        assert_eq!(from_letters("rd wr sh mr mw me ms de ht sd"), SHARED | HUGETLB);
+        assert_eq!(from_letters("rd mr pf io de dd"), PFNMAP | IO);
+        assert_eq!(from_letters("rd wr mr mw me gd ac hg mm"), GROWSDOWN | HUGEPAGE | MIXEDMAP);
+        assert_eq!(from_letters(""), 0);
+    }
+}
