@@ -168,6 +168,7 @@ fn accesses_are_sampled_where_walks_cannot_be_had_otherwise() {
         let checks = after(|facts| {
             facts.live.bpf = bpf;
             facts.damon_threads = Ok(damon_threads);
+            facts.damon_vaddr = Ability::Yes;
             facts.pmu = Ok(Some(MemorySampling {
                 device: "ibs_op",
                 event: Default::default(),
