@@ -4,9 +4,9 @@
 //!
 //! Keys must work while an observation is under way, so one thread observes and another one shows.
 
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ratatui::DefaultTerminal;
@@ -14,6 +14,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use super::args::HeatArgs;
 use crate::observe::{Heat, ObserveError, Tracker};
+use crate::pilot::{Rhythm, Series};
 use crate::report::live::{Asked, Live};
 use crate::stop::Stop;
 use crate::target::Target;
@@ -37,31 +38,36 @@ pub(super) fn live(args: &HeatArgs, target: &Target, tracker: &mut dyn Tracker, 
         shown_until.request();
         shown
     });
-    let observed = loop {
-        match tracker.observe(target, &args.watch.options(), stop) {
-            Ok(heat) => {
-                let next = Instant::now() + heat.cost.rest();
-                _ = sender.send(Ok(heat));
-                if stop.sleep_until(next).is_err() {
-                    break Ok(());
-                }
-            }
-            // Another program from now on, whose memory is looked at as well.
-            Err(ObserveError::Exec { .. }) => {}
-            Err(ObserveError::Stopped(_)) => break Ok(()),
-            Err(error) if target.handle().has_exited() => {
-                _ = sender.send(Err(format!("the process has ended; q ends ({error})")));
-                break Ok(());
-            }
-            Err(error) => {
-                stop.request();
-                break Err(error.into());
-            }
-        }
-    };
+    let observed = observe(args, target, tracker, &sender, stop);
+    if observed.is_err() {
+        stop.request();
+    }
     let shown = showing.join().unwrap_or_else(|_| bail!("showing failed"));
     ratatui::restore();
     observed.and(shown)
+}
+
+/// Sends what is seen to whoever shows it, until that one or a signal ends it.
+fn observe(
+    args: &HeatArgs,
+    target: &Target,
+    tracker: &mut dyn Tracker,
+    sender: &Sender<Result<Heat, String>>,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    for moment in Series::new(tracker, target, args.watch.options(), Rhythm::default(), stop) {
+        match moment {
+            Ok(moment) => _ = sender.send(Ok(moment.heat)),
+            // Another program from now on, whose memory is looked at as well.
+            Err(ObserveError::Exec { .. }) => {}
+            Err(_) if stop.requested() || target.handle().has_exited() => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if target.handle().has_exited() {
+        _ = sender.send(Err("the process has ended; q ends".to_owned()));
+    }
+    Ok(())
 }
 
 fn show(
