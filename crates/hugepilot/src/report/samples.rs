@@ -36,7 +36,7 @@ pub(crate) fn mixed_heat() -> Heat {
         range: AddressRange { start: at(8), end: at(11) },
         name: String::new(),
         obstacle: None,
-        shared: false,
+        shared: None,
         asked_for: false,
     });
     heat

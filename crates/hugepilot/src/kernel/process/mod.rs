@@ -1,12 +1,12 @@
 //! What the kernel says about one process, from the files below `/proc/PID`.
 //!
-//! Owns: `status`, `stat`, `task`, `fd`, `exe` (Documentation/filesystems/proc.rst). Never touches: the process.
+//! Owns: `status`, `stat`, `task`, `fd`, `exe`, `ns` (Documentation/filesystems/proc.rst). Never touches: the process.
 
 mod family;
 mod stat;
 mod status;
 
-pub use family::{descendants, holds_kvm, is_32_bit, threads};
+pub use family::{descendants, holds_kvm, ipc_namespace, is_32_bit, threads};
 pub use stat::{Stat, cpu_time, start_time};
 pub use status::Status;
 pub(super) use status::kilobytes;

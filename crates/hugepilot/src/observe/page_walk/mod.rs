@@ -105,9 +105,10 @@ impl PageWalk {
         let (pid, thread) = (target.pid(), target.living_thread()?);
         let lines = maps::read(&self.root, pid)?;
         let stack_pointers = self.stack_pointers(pid)?;
+        let ipc_namespace = process::ipc_namespace(&self.root, pid);
         let range = self.reader.layout.user_space();
         let mut reader = self.reader.attach(pid, thread)?;
-        let mappings = survey::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers);
+        let mappings = survey::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers, ipc_namespace);
         let mut collector = RegionCollector::new(&mappings, &stack_pointers);
         timed_read(&mut reader, cost, range, |table| collector.add(&table))?;
         let regions = collector.regions;
@@ -306,7 +307,8 @@ impl Watch<'_> {
             let zero = table.pages.special();
             findings[index].growth.unpopulated = (PAGES_PER_REGION - present.len()) as u16;
             findings[index].growth.zero = zero.len() as u16;
-            let private = region.obstacle.is_none() && region.mapping.is_some_and(|mapping| !mappings[mapping].shared);
+            let private =
+                region.obstacle.is_none() && region.mapping.is_some_and(|mapping| mappings[mapping].shared.is_none());
             let unclear = |entry: &Entry| {
                 let plain = private && entry.writable && entry.dirty;
                 !plain && !zero.contains(entry.page)
