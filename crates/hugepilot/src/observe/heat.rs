@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{AddAssign, Range};
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -276,13 +276,6 @@ impl PageSet {
     /// The pages that are in this set and not in the other.
     pub fn without(&self, other: &PageSet) -> PageSet {
         PageSet(std::array::from_fn(|word| self.0[word] & !other.0[word]))
-    }
-
-    /// The pages of a range, moved so that its first one is page `to`. Panics if one of them is then above 511.
-    pub fn moved(&self, range: Range<usize>, to: usize) -> PageSet {
-        let mut set = PageSet::NONE;
-        range.clone().filter(|&page| self.contains(page)).for_each(|page| set.insert(page - range.start + to));
-        set
     }
 
     /// Adds a page. Panics if `page` is above 511.

@@ -1,11 +1,12 @@
 //! Observe: which memory does a process walk page tables for?
 //!
-//! Owns: the [`Tracker`] trait, the trackers (one folder or file each) and [`heat`]. Never touches: memory placement; a
+//! Owns: the [`Tracker`] trait, the trackers (one folder or file each), [`heat`], and heats joined ([`group`]). Never touches: memory placement; a
 //! tracker leaves the target's memory where it is.
 
 pub mod choice;
 pub mod damon;
 mod error;
+pub mod group;
 pub mod heat;
 pub mod page_walk;
 pub mod write_scan;
@@ -17,6 +18,7 @@ use crate::units::Nanos;
 pub use choice::{Choice, open};
 pub use damon::DamonVaddr;
 pub use error::ObserveError;
+pub use group::Group;
 pub use heat::Heat;
 pub use page_walk::PageWalk;
 

@@ -3,6 +3,7 @@
 //! Owns: the order of the three, how long a plan holds, and what the target looked like before. Never touches: how each is
 //! done.
 
+mod group;
 mod series;
 pub mod watch;
 
@@ -19,6 +20,7 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, Bytes};
 
+pub use group::{GroupError, GroupSeen, Whom, observe_group};
 pub use series::{Rhythm, Series};
 
 /// How long a plan is carried out before the memory is looked at again: programs free memory, fork and call exec meanwhile.
