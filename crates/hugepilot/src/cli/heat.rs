@@ -6,8 +6,9 @@ use anyhow::Context;
 
 use super::args::HeatArgs;
 use super::{live, require, terminal};
+use crate::kernel::Root;
 use crate::observe;
-use crate::pilot::{Rhythm, Series};
+use crate::pilot::{Rhythm, Series, Whom, observe_group};
 use crate::recording::Moment;
 use crate::report::film::Camera;
 use crate::report::{json, text};
@@ -15,7 +16,11 @@ use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
 
 pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
-    let target = Target::open(args.pid)?;
+    let pid = match args.target() {
+        Ok(pid) => pid,
+        Err(whom) => return group(args, &whom),
+    };
+    let target = Target::open(pid)?;
     require::capabilities(require::OBSERVE)?;
     // A terminal that was taken over must be put back.
     let stop = Stop::on_signals(if args.live { SecondSignal::Waits } else { SecondSignal::Ends })?;
@@ -30,6 +35,20 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let Moment { heat, .. } = watch(args, series, &mut camera)?;
     args.pictures.draw(&camera, format!("{} (process {})", target.name, target.pid()))?;
     terminal::print(&if args.json { json::heat(&heat) } else { text::heat(&heat, terminal::canvas()) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All processes of a group, one after the other.
+fn group(args: &HeatArgs, whom: &Whom) -> anyhow::Result<ExitCode> {
+    let processes = whom.processes(&Root::host())?;
+    require::capabilities(require::OBSERVE)?;
+    let stop = Stop::on_signals(SecondSignal::Ends)?;
+    let mut tracker = observe::open(args.watch.tracker)?;
+    let progress = terminal::Progress::over(processes.len(), "processes");
+    let show = |done| progress.show(done);
+    let seen = observe_group(&processes, &mut *tracker, &args.watch.options(), &stop, show)?;
+    drop(progress);
+    terminal::print(&if args.json { json::group(&seen) } else { text::group(&seen, terminal::canvas()) })?;
     Ok(ExitCode::SUCCESS)
 }
 

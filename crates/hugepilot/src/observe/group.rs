@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use super::heat::{Amount, Cost, Heat, Mapping, Meaning, Object, PageSet, Region, TrackerKind};
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
+use super::heat::{Amount, Heat, Mapping, Object, PageSet, Region, Summary};
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 
 /// Processes that were observed.
 #[derive(Clone, Debug, Default)]
@@ -20,28 +20,12 @@ pub struct Group {
 /// One process of a group.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// The process.
-    pub pid: u32,
     /// Its name.
     pub name: String,
-    /// The tracker that looked.
-    pub tracker: TrackerKind,
-    /// What a set bit means in this observation.
-    pub meaning: Meaning,
-    /// How long the tracker watched.
-    pub window: Nanos,
-    /// CPUs that the process kept busy.
-    pub busy_cpus: Option<f64>,
-    /// Resident memory.
-    pub rss: Bytes,
-    /// All its memory.
-    pub all: Amount,
+    /// What was seen of it.
+    pub summary: Summary,
     /// What it maps for itself alone.
     pub private: Amount,
-    /// Base pages of which the tracker could not see whether they are used.
-    pub unobserved: Pages,
-    /// What looking took.
-    pub cost: Cost,
 }
 
 /// Memory, or a file, that processes of the group map shared.
@@ -95,19 +79,7 @@ impl Group {
                 }
             }
         }
-        let member = Member {
-            pid: heat.pid,
-            name: name.to_owned(),
-            tracker: heat.tracker,
-            meaning: heat.meaning,
-            window: heat.window,
-            busy_cpus: heat.busy_cpus,
-            rss: heat.rss,
-            all: heat.amount(),
-            private,
-            unobserved: heat.pages_unobserved(),
-            cost: heat.cost,
-        };
+        let member = Member { name: name.to_owned(), summary: heat.summary(), private };
         self.members.insert(heat.pid, member);
     }
 
@@ -142,6 +114,13 @@ impl Group {
     /// The shared objects of which something is present.
     pub fn objects(&self) -> impl Iterator<Item = (&Object, &SharedObject)> {
         self.objects.iter().filter(|(_, object)| !object.pieces.is_empty())
+    }
+
+    /// The same, the most walked first.
+    pub fn hottest_objects(&self) -> Vec<(&Object, &SharedObject)> {
+        let mut objects: Vec<_> = self.objects().map(|each| (each, each.1.amount().walks_per_second)).collect();
+        objects.sort_by(|(_, left), (_, right)| right.total_cmp(left));
+        objects.into_iter().map(|(object, _)| object).collect()
     }
 
     /// The private memory of all processes.
@@ -293,7 +272,7 @@ mod tests {
         };
         assert_eq!(mappings, [(7, amount(4.0, 512, HUGE_PAGE)), (9, amount(11.0, 1012, 0))]);
         assert_eq!(group.private(), amount(5.0, 512, 0));
-        assert_eq!(group.members().map(|member| member.pid).collect::<Vec<_>>(), [7, 9]);
+        assert_eq!(group.members().map(|member| member.summary.pid).collect::<Vec<_>>(), [7, 9]);
     }
 
     #[test]
@@ -356,7 +335,7 @@ mod tests {
             let heats: Vec<Heat> = heats.into_iter().zip(1..).map(|(heat, pid)| Heat { pid, ..heat }).collect();
             let joined = group(&heats);
             let (private, shared) = (joined.private(), joined.shared());
-            let all: Amount = joined.members().map(|member| member.all).sum();
+            let all: Amount = joined.members().map(|member| member.summary.amount).sum();
             let mappings: Vec<SharedMapping> =
                 joined.objects().flat_map(|(_, object)| object.mappings.values().copied()).collect();
             let mapped: Amount = mappings.iter().map(|mapping| mapping.amount).sum();
@@ -381,7 +360,7 @@ mod tests {
             heats.rotate_left(by % len);
             heats.reverse();
             let other = group(&heats);
-            prop_assert!(one.members().map(|member| member.pid).eq(other.members().map(|member| member.pid)));
+            prop_assert!(one.members().map(|member| member.summary.pid).eq(other.members().map(|member| member.summary.pid)));
             prop_assert!(one.objects().count() == other.objects().count());
             for ((object, one), (same, other)) in one.objects().zip(other.objects()) {
                 prop_assert_eq!((object, &one.name, one.size()), (same, &other.name, other.size()));

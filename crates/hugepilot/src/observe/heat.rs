@@ -304,6 +304,13 @@ impl PageSet {
     }
 }
 
+impl Object {
+    /// The device as `/proc/PID/maps` writes it: `00:01`.
+    pub fn device_name(&self) -> String {
+        format!("{:02x}:{:02x}", self.device.0, self.device.1)
+    }
+}
+
 impl Region {
     /// The addresses it covers.
     pub fn range(&self) -> AddressRange {
@@ -326,7 +333,37 @@ impl Region {
     }
 }
 
+/// A heat without its regions.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the fields are those of [`Heat`]")]
+pub struct Summary {
+    pub pid: u32,
+    pub tracker: TrackerKind,
+    pub meaning: Meaning,
+    pub window: Nanos,
+    pub busy_cpus: Option<f64>,
+    pub rss: Bytes,
+    pub amount: Amount,
+    pub unobserved: Pages,
+    pub cost: Cost,
+}
+
 impl Heat {
+    /// Everything but the regions, which are added up.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            pid: self.pid,
+            tracker: self.tracker,
+            meaning: self.meaning,
+            window: self.window,
+            busy_cpus: self.busy_cpus,
+            rss: self.rss,
+            amount: self.amount(),
+            unobserved: self.pages_unobserved(),
+            cost: self.cost,
+        }
+    }
+
     /// All of it.
     pub fn amount(&self) -> Amount {
         self.regions.iter().map(Region::amount).sum()

@@ -74,11 +74,11 @@ pub fn observe_group(
     tracker: &mut dyn Tracker,
     options: &Options,
     stop: &Stop,
-    mut progress: impl FnMut(usize),
+    mut progress: impl FnMut(u64),
 ) -> Result<GroupSeen, GroupError> {
     let mut seen = GroupSeen::default();
     for (done, &pid) in processes.iter().enumerate() {
-        progress(done);
+        progress(done as u64);
         match look(pid, tracker, options, stop)? {
             Ok((name, heat)) => seen.group.add(&name, &heat),
             Err(reason) => seen.left_out.push((pid, reason)),
@@ -152,7 +152,7 @@ mod tests {
         let none = observe_group(&[ids[2]], &mut tracker, &options, &stop, |_| ());
         children.iter_mut().for_each(|child| child.kill().and_then(|()| child.wait().map(drop)).unwrap());
         let seen = seen.unwrap();
-        assert_eq!(seen.group.members().map(|member| member.pid).collect::<Vec<_>>(), [ids[0]]);
+        assert_eq!(seen.group.members().map(|member| member.summary.pid).collect::<Vec<_>>(), [ids[0]]);
         let left_out: Vec<u32> = seen.left_out.iter().map(|&(pid, _)| pid).collect();
         assert_eq!(left_out, [2, ids[1], ids[2], u32::MAX >> 1]);
         assert!(seen.left_out[1].1.contains("(exec)") && seen.left_out[2].1.contains("signal"), "{seen:?}");
