@@ -9,6 +9,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 TEST_NEEDS := memcached redis-server
+BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio
 DEMO_NEEDS := memcached
 
@@ -96,6 +97,7 @@ deps-build: deps-rust
 .PHONY: deps-test
 deps-test:
 	@scripts/need $(TEST_NEEDS)
+	@scripts/need $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
 
 .PHONY: deps-lint
 deps-lint: deps-rust

@@ -11,7 +11,9 @@ mod doctor;
 mod errors;
 mod explain;
 mod give_back;
+mod group;
 mod heat;
+mod page;
 mod program;
 mod promote;
 mod recording;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let modules = [
         heat::trials(),
+        group::trials(),
         promote::trials(),
         give_back::trials(),
         run::trials(),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         errors::trials(),
         damon::trials(),
         recording::trials(),
+        page::trials(),
         explain::trials(),
     ];
     let mut trials: Vec<_> = modules.into_iter().flatten().collect();

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::program::Rule;
-use crate::support::{Program, Setting, binary, finish, hugepilot, list, number, send, wait_until};
+use crate::support::{Program, Setting, binary, hugepilot, list, number, send, wait_until};
 
 crate::trials!(
     a_recording_replays_what_was_seen,
@@ -16,12 +16,11 @@ crate::trials!(
     a_signal_and_the_end_of_the_program_end_a_recording_properly,
     a_recording_that_was_killed_still_shows_what_came_before,
     files_are_never_overwritten_nor_believed,
-    a_page_shows_its_cells_in_a_browser,
     a_picture_is_drawn,
 );
 
 /// Records a program for two seconds.
-fn recorded(folder: &Path, steps: &str) -> (Program, String) {
+pub fn recorded(folder: &Path, steps: &str) -> (Program, String) {
     let program = Program::start(steps);
     let file = folder.join("recording").to_str().expect("UTF-8").to_owned();
     let ran = hugepilot(&format!("record -o {file} {} --for 2s --every 400ms --window 300ms", program.pid));
@@ -107,33 +106,6 @@ fn files_are_never_overwritten_nor_believed() {
     assert_eq!(fs::read_to_string(&file).expect("it is there"), "precious");
     hugepilot(&format!("replay {name}")).assert_fails_with(&["not a recording", "hugepilot record"]);
     hugepilot("replay /no/such/file").assert_fails_with(&["cannot read", "/no/such/file"]);
-}
-
-/// Runs a page's script in a browser and gives back the page as it then is.
-fn in_browser(file: &Path, link: &str) -> Option<String> {
-    let url = format!("file://{}{link}", file.display());
-    let words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom", &url];
-    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-        Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    })?;
-    let ran = finish(Command::new(found).args(words).env("HOME", file.parent().expect("a folder")));
-    assert!(ran.status.success(), "{ran:?}");
-    Some(ran.stdout)
-}
-
-fn a_page_shows_its_cells_in_a_browser() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (program, file) = recorded(folder.path(), "map=32M nohugepage fill ready read=all");
-    let page = folder.path().join("page.html");
-    let ran = hugepilot(&format!("replay {file} --html {}", page.display()));
-    assert!(ran.status.success(), "{ran:?}");
-    let Some(shown) = in_browser(&page, "#0,0") else {
-        eprintln!("skipped: there is no Chromium here");
-        return;
-    };
-    assert!(shown.contains(&format!("(process {})", program.pid)), "{shown}");
-    let tip = shown.split("id=\"tip\"").nth(1).and_then(|rest| rest.split("</p>").next()).expect("a tip");
-    assert!(tip.contains("walks/s") && tip.contains("1 region (2 MiB)"), "{tip}");
 }
 
 fn a_picture_is_drawn() {

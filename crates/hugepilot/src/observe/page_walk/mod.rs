@@ -23,7 +23,7 @@ use self::rate::Sighting;
 use self::reader::{AttachedReader, Entry, PageTable, PageTableReader};
 use self::survey::RegionCollector;
 pub use super::ObserveError;
-use super::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use super::heat::{Cost, Growth, Heat, Mapping, Meaning, Obstacle, PageSet, Region, TrackerKind};
 use super::{Options, Tracker};
 use crate::kernel::{Root, maps, process};
 use crate::stop::Stop;
@@ -148,6 +148,7 @@ impl Tracker for PageWalk {
         }
         wait_until(started + options.window.duration(), target, stop)?;
         watch.read_end_of_window()?;
+        watch.pass_over_pools();
         watch.inspect_frames(&self.frames, &mappings)?;
         watch.account_for_bits();
         let elapsed = started.elapsed();
@@ -278,6 +279,14 @@ impl Watch<'_> {
         })
     }
 
+    /// The bits of a pool's pages tell nothing: neither `clear_refs` nor `MADV_COLD` reaches them, so once set they stay.
+    fn pass_over_pools(&mut self) {
+        for region in self.regions.iter_mut().filter(|region| is_of_pool(region)) {
+            (region.walked, region.walked_in_window) = (PageSet::NONE, 0);
+            region.unobserved = region.present.len() as u16;
+        }
+    }
+
     /// Estimates what the program loses by setting again, in walking, the bits that were cleared.
     fn account_for_bits(&mut self) {
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
@@ -353,11 +362,15 @@ impl Watch<'_> {
             let told = f64::from(seen.saturating_sub(region.unobserved.into())) / f64::from(seen.max(1));
             region.walks_per_second = told * rate::walks_per_second(region.present.len() as u32, sightings);
         }
-        let mut huge: Vec<(&mut Region, &[Sighting])> =
-            regions.iter_mut().zip(self.sightings.iter().map(|each| &each[..])).filter(|(r, _)| r.huge).collect();
-        rate::share_among_huge(&mut huge);
+        let sightings = self.sightings.iter().map(|each| &each[..]);
+        let told = |(region, _): &(&mut Region, &[Sighting])| region.huge && !is_of_pool(region);
+        rate::share_among_huge(&mut regions.iter_mut().zip(sightings).filter(told).collect::<Vec<_>>());
         regions
     }
+}
+
+fn is_of_pool(region: &Region) -> bool {
+    region.obstacle == Some(Obstacle::Hugetlb)
 }
 
 /// What the kernel says of the frames of one region.

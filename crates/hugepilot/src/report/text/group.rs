@@ -78,7 +78,7 @@ fn totals(group: &Group) -> Vec<String> {
     if unobserved > Pages(0) {
         let size = unobserved.bytes();
         lines.push(format!(
-            "  unobserved   {size}, summed over processes (locked, or mapped by several; --allow-stall observes it)"
+            "  unobserved   {size}, summed over processes (locked, reserved, or mapped by several processes)"
         ));
     }
     let mut meanings: Vec<&str> = group.members().map(|member| meaning(member.summary.meaning)).collect();

@@ -51,7 +51,10 @@ fn totals(heat: &Heat) -> Vec<String> {
         format!("  {}", meaning(heat.meaning)),
     ];
     if unobserved > Pages(0) {
-        lines.insert(4, format!("  unobserved   {} (locked, or mapped by several processes)", unobserved.bytes()));
+        lines.insert(
+            4,
+            format!("  unobserved   {} (locked, reserved, or mapped by several processes)", unobserved.bytes()),
+        );
     }
     lines
 }
