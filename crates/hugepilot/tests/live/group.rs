@@ -142,7 +142,7 @@ fn who_cannot_be_observed_is_said() {
 
 fn a_process_that_ends_meanwhile_is_left_out() {
     // During the parent's window, and during its own.
-    for ends in ["sleep=800ms exit=0", "sleep=3s exec map=4M fill read=all"] {
+    for ends in ["sleep=800ms exit=0", "sleep=3s exec map=4M fill read=all,4s"] {
         let path = std::env::current_exe().expect("our own path");
         let script = format!("{} program map=8M fill {ends} & exec sleep 60", path.display());
         let parent = Ended(Command::new("sh").args(["-c", &script]).spawn().expect("a shell"));

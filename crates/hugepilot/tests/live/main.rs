@@ -13,6 +13,7 @@ mod explain;
 mod give_back;
 mod group;
 mod heat;
+mod live_view;
 mod page;
 mod program;
 mod promote;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         damon::trials(),
         recording::trials(),
         page::trials(),
+        live_view::trials(),
         explain::trials(),
     ];
     let mut trials: Vec<_> = modules.into_iter().flatten().collect();

@@ -17,6 +17,8 @@ crate::trials!(
     a_recording_that_was_killed_still_shows_what_came_before,
     files_are_never_overwritten_nor_believed,
     a_picture_is_drawn,
+    memory_that_comes_and_goes_while_it_is_watched_is_seen,
+    a_program_that_forks_execs_or_ends_while_it_is_watched,
 );
 
 /// Records a program for two seconds.
@@ -122,4 +124,50 @@ fn a_picture_is_drawn() {
     failed.assert_fails_with(&["/no/such/folder/a.png"]);
     let none: Option<Value> = serde_json::from_str(&failed.stdout).ok();
     assert_eq!(none, None);
+}
+
+/// The bytes present in a recording's observations, one after the other.
+fn present(file: &Path) -> Vec<u64> {
+    let of = |number: usize| hugepilot(&format!("replay {} --observation {number} --json", file.display()));
+    let all = (1..).map(of).take_while(|ran| ran.status.success());
+    all.map(|ran| number(&ran.json(), "pages_present") * 4096).collect()
+}
+
+fn memory_that_comes_and_goes_while_it_is_watched_is_seen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (steps, first, last) in [
+        ("map=8M nohugepage fill ready sleep=1s map=32M nohugepage fill sleep=60s", 8, 40),
+        ("map=8M nohugepage fill map=32M nohugepage fill ready sleep=1s unmap sleep=60s", 40, 8),
+    ] {
+        let (program, file) = (Program::start(steps), folder.path().join(format!("to-{last}")));
+        let words = format!("record -o {} {} --for 2500ms --every 200ms --window 100ms", file.display(), program.pid);
+        assert!(hugepilot(&words).status.success());
+        let sizes = present(&file);
+        // What else the program has takes a few MiB.
+        let about = |size: u64, mib: u64| (mib << 20..(mib + 8) << 20).contains(&size);
+        assert!(about(sizes[0], first) && about(sizes[sizes.len() - 1], last), "{sizes:?}");
+    }
+}
+
+fn a_program_that_forks_execs_or_ends_while_it_is_watched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let watched = |steps: &str, words: &str| {
+        let program = Program::start(steps);
+        (hugepilot(&words.replace("PID", &program.pid.to_string())), program)
+    };
+    let (ran, mut program) =
+        watched("map=16M fill ready read=all,500ms fork read=all", "heat PID --for 2s --window 100ms --json");
+    assert!(number(&ran.json(), "pages_walked") >= 4096, "{ran:?}");
+    program.assert_unharmed();
+    let (ran, _) = watched("map=16M fill ready read=all,800ms exit=0", "heat PID --for 20s --window 100ms --json");
+    assert!(number(&ran.json(), "pages_present") >= 4096, "what was seen counts: {ran:?}");
+    let steps = "map=16M fill ready sleep=800ms exec map=64M fill sleep=60s";
+    let (ran, _) = watched(steps, "heat PID --for 20s --window 100ms");
+    ran.assert_fails_with(&["replaced its program (exec)", "run the command again"]);
+    let file = folder.path().join("exec");
+    let words = format!("record -o {} PID --for 3s --every 200ms --window 100ms", file.display());
+    let (ran, _) = watched(steps, &words);
+    assert!(ran.status.success(), "{ran:?}");
+    let sizes = present(&file);
+    assert!(sizes[0] < 32 << 20 && sizes[sizes.len() - 1] >= 64 << 20, "both programs are in it: {sizes:?}");
 }
