@@ -17,6 +17,7 @@ crate::trials!(
     keys_work_and_the_terminal_is_given_back,
     an_interrupt_and_a_signal_give_the_terminal_back,
     the_end_of_the_program_is_said,
+    a_terminal_that_goes_away_ends_it,
     a_small_terminal_says_so,
     without_a_terminal_it_says_what_to_do,
 );
@@ -54,7 +55,8 @@ impl View {
         wait_until(text, || self.shown().contains(text));
     }
 
-    /// Waits for something on the screen, all of which is drawn anew when its size changes; else only what differs is.
+    /// Waits for something on the screen, all of which is drawn anew when its size changes; else only what differs is. A space is
+    /// drawn only where it has a style, as in headings.
     fn wait_for_redrawn(&self, text: &str) {
         let terminal = format!("/proc/{}/fd/0", self.pid());
         let mut rows = [31, 30].iter().cycle();
@@ -136,9 +138,19 @@ fn the_end_of_the_program_is_said() {
     let mut view = View::of(&program, 30, 100);
     view.wait_for("walks v");
     drop(program);
-    view.wait_for_redrawn("the process has ended; q");
+    view.wait_for_redrawn("ended;");
     view.press("q");
     view.assert_ended(0);
+}
+
+fn a_terminal_that_goes_away_ends_it() {
+    let program = program();
+    let view = View::of(&program, 30, 100);
+    view.wait_for("walks v");
+    let pid = view.pid();
+    // As when a window is closed or a connection is lost.
+    send(view.script.0.id(), Signal::KILL);
+    wait_until("hugepilot ends", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
 }
 
 fn a_small_terminal_says_so() {
@@ -146,7 +158,7 @@ fn a_small_terminal_says_so() {
     for (rows, columns) in [(5, 60), (30, 20), (1, 1)] {
         let mut view = View::of(&program, rows, columns);
         if columns > 20 {
-            view.wait_for("terminal too small: 50 x 10 needed");
+            view.wait_for("small:");
         }
         std::thread::sleep(std::time::Duration::from_millis(500));
         view.press("sz\x1b[Bq");
