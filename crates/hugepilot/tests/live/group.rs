@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use hugepilot::units::HUGE_PAGE;
 use rustix::process::Signal;
@@ -158,14 +159,18 @@ fn a_process_that_ends_meanwhile_is_left_out() {
 
 fn a_signal_keeps_what_was_seen() {
     let program = Program::start(SHARING);
-    let mut command = Command::new(crate::support::binary());
-    command.args(["heat", &program.pid.to_string(), "--family", "--window", "2s"]).stdout(std::process::Stdio::piped());
-    let child = command.spawn().expect("hugepilot starts");
-    std::thread::sleep(std::time::Duration::from_millis(3000));
-    send(child.id(), Signal::INT);
-    let output = child.wait_with_output().expect("it ends");
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
-    assert!(output.status.success() && text.contains("1 process, ") && text.contains("left out: stopped"), "{text}");
+    // It must come in the second of two windows; when that is depends on what else the machine does.
+    let came_in_second = |millis| {
+        let mut command = Command::new(crate::support::binary());
+        command.args(["heat", &program.pid.to_string(), "--family", "--window", "2s"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("hugepilot starts");
+        std::thread::sleep(Duration::from_millis(millis));
+        send(child.id(), Signal::INT);
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        output.status.success() && text.contains("1 process, ") && text.contains("left out: stopped by a signal")
+    };
+    assert!([3000, 3500, 4500, 2500].into_iter().any(came_in_second));
 }
 
 fn text_for_people_names_both_mappings() {
