@@ -8,6 +8,7 @@ FUZZ_SECONDS ?= 60
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
+BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio
 TEST_NEEDS := memcached redis-server $(VM_NEEDS)
 BENCH_NEEDS := memcached
@@ -98,6 +99,7 @@ deps-build: deps-rust
 .PHONY: deps-test
 deps-test:
 	@scripts/need $(TEST_NEEDS)
+	@scripts/need $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
 
 .PHONY: deps-lint
 deps-lint: deps-rust

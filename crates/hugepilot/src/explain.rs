@@ -81,7 +81,7 @@ pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings
     for (index, region) in heat.regions.iter().enumerate() {
         let Some(explained) = region.mapping.and_then(|mapping| mappings.get_mut(mapping)) else { continue };
         let reason = decisions.get(&region.start).map(|decision| decision.reason);
-        if reason == Some(Reason::Pays) && explained.mapping.shared {
+        if reason == Some(Reason::Pays) && explained.mapping.shared.is_some() {
             page_tables_saved += Bytes(BASE_PAGE);
         }
         explained.add(region, reason, surroundings);
@@ -138,7 +138,7 @@ impl Explained {
 /// Why a region is not on a huge page: what can never change first, then what the program or the machine's owner decided, then
 /// what time may mend.
 fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
-    let setting = if mapping.shared { &surroundings.shmem_enabled } else { &surroundings.enabled };
+    let setting = if mapping.shared.is_some() { &surroundings.shmem_enabled } else { &surroundings.enabled };
     match (region.obstacle, setting.as_deref()) {
         (Some(obstacle), _) => Why::Obstacle(obstacle),
         (None, _) if surroundings.switched_off => Why::SwitchedOff,
@@ -154,7 +154,7 @@ fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{heat_of, huge, region};
+    use crate::decide::samples::{MEMFD, heat_of, huge, region};
     use crate::decide::{Allowance, Limits, Spent, decide};
     use crate::observe::heat::Growth;
 
@@ -206,7 +206,9 @@ mod tests {
         assert!(asked.not_huge.contains_key(&Why::NotYet));
         let surroundings = Surroundings { shmem_enabled: Some("never".to_owned()), ..setting("always") };
         assert!(
-            explained(one(), |mapping| mapping.shared = true, &surroundings).not_huge.contains_key(&Why::SettingNever)
+            explained(one(), |mapping| mapping.shared = Some(MEMFD), &surroundings)
+                .not_huge
+                .contains_key(&Why::SettingNever)
         );
     }
 
@@ -222,7 +224,7 @@ mod tests {
     #[test]
     fn only_page_tables_of_shared_memory_are_freed() {
         let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(1 << 30), &Spent::default()) };
-        for (shared, saved) in [(true, 2 * BASE_PAGE), (false, 0)] {
+        for (shared, saved) in [(Some(MEMFD), 2 * BASE_PAGE), (None, 0)] {
             let mut heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0), region(2, 0.0, 0)]);
             heat.mappings[0].shared = shared;
             let found = explain(&heat, &decide(&heat, &limits), None, &Surroundings::default());

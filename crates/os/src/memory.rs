@@ -48,6 +48,20 @@ impl Mapping {
         Self::of_kind(len, MapFlags::SHARED)
     }
 
+    /// The same, on huge pages that are reserved in the machine's pool; it takes one more of them than `len` needs.
+    ///
+    /// Errors: `ENOMEM` where the pool has too few.
+    pub fn pooled(len: usize) -> io::Result<Self> {
+        Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB)
+    }
+
+    /// The first `len` bytes of a file, which must be that long and stay so, shared with whoever maps it too.
+    ///
+    /// What others write shows here, which no borrow of this value knows of: let nobody write while somebody reads.
+    pub fn of_file(file: impl AsFd, len: usize) -> io::Result<Self> {
+        Self::placeholder(len)?.filled(file, len)
+    }
+
     /// The same `len` bytes of new shared memory, mapped so many times one after the other, each page present in each of them: page
     /// tables of any size without memory of that size. `len` must be a multiple of 2 MiB.
     ///
@@ -56,19 +70,27 @@ impl Mapping {
     /// Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn aliased(len: usize, times: usize) -> io::Result<Self> {
         let total = len.checked_mul(times).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        // Only addresses: as private memory it would count towards what the machine may promise.
-        let mapping = Self::of_kind(total, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
         let memory = memfd_create("hugepilot-aliases", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, len as u64)?;
+        Self::placeholder(total)?.filled(memory, len)
+    }
+
+    /// Only addresses: as private memory it would count towards what the machine may promise.
+    fn placeholder(len: usize) -> io::Result<Self> {
+        Self::of_kind(len, MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
+    /// Maps the first `len` bytes of a file all over a placeholder.
+    fn filled(self, file: impl AsFd, len: usize) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-        for place in (0..total).step_by(len) {
-            // SAFETY: this replaces a part of the mapping just made, which nobody refers to yet.
+        for place in (0..self.len).step_by(len) {
+            // SAFETY: this replaces a part of a placeholder, which nobody refers to yet.
             unsafe {
-                let start = mapping.start.as_ptr().add(place).cast();
-                mmap(start, len, ProtFlags::READ | ProtFlags::WRITE, flags, &memory, 0)?
+                let start = self.start.as_ptr().add(place).cast();
+                mmap(start, len, ProtFlags::READ | ProtFlags::WRITE, flags, &file, 0)?
             };
         }
-        Ok(mapping)
+        Ok(self)
     }
 
     fn of_kind(len: usize, kind: MapFlags) -> io::Result<Self> {

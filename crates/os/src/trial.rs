@@ -18,16 +18,25 @@ const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
 ///
 /// Errors: `EAGAIN`, `ENOMEM`.
 pub fn fork_sleeper() -> io::Result<u32> {
+    // SAFETY: it takes nothing and touches no memory of ours.
+    fork_child(|| _ = unsafe { libc::pause() })
+}
+
+/// The same with a child that reads a byte of each base page, again and again.
+pub fn fork_reader(memory: &Mapping) -> io::Result<u32> {
+    fork_child(|| memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte)))
+}
+
+/// Forks a child that does the same for ever, which must be no more than reading memory and calls that are async-signal-safe.
+fn fork_child(work: impl Fn()) -> io::Result<u32> {
     // SAFETY: between fork and its end the child makes only calls that are async-signal-safe (man 7 signal-safety), and
     // never returns to Rust code whose locks another thread may have held.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: it takes plain numbers and touches no memory of ours.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         loop {
-            // SAFETY: both take plain numbers and touch no memory of ours.
-            unsafe {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                libc::pause();
-            }
+            work();
         }
     }
     u32::try_from(child).map_err(|_| io::Error::last_os_error())

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::act::Pace;
 use crate::decide::{Allowance, Limits};
 use crate::observe::{Choice, Options};
+use crate::pilot::Whom;
 use crate::units::{Nanos, SizeOrShare};
 
 const EXAMPLES: &str = "\
@@ -27,6 +28,8 @@ Examples:
   hugepilot heat $(pgrep -o memcached) --window 10s
   hugepilot heat 4242 --live           in the terminal, anew every second
   hugepilot heat 4242 --for 1m --html heat.html
+  hugepilot heat $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --family
+  hugepilot heat --cgroup /system.slice/postgresql.service --window 200ms
   hugepilot heat 4242 --json | jq '.regions | max_by(.walks_per_second)'";
 
 const EXPLAIN_EXAMPLES: &str = "\
@@ -111,12 +114,21 @@ pub enum Command {
     Doctor(DoctorArgs),
 }
 
+/// What `heat` does with one process only.
+const ONE_PROCESS: [&str; 4] = ["live", "length", "html", "png"];
+
 /// `hugepilot heat`
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct HeatArgs {
     /// Process to watch
-    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
-    pub pid: u32,
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid, required_unless_present = "cgroup")]
+    pub pid: Option<u32>,
+    /// Watch its descendants too, one after the other, and show the memory that they share once
+    #[arg(long, conflicts_with_all = ONE_PROCESS)]
+    pub family: bool,
+    /// Watch all processes of a control group and below it in place of PID: its path as in /proc/PID/cgroup, or its directory
+    #[arg(long, value_name = "PATH", conflicts_with_all = ONE_PROCESS, conflicts_with_all = ["pid", "family"])]
+    pub cgroup: Option<String>,
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
@@ -306,6 +318,17 @@ pub struct PaceOptions {
     pub gentle: bool,
 }
 
+impl HeatArgs {
+    /// The one process to watch, or the group.
+    pub fn target(&self) -> Result<u32, Whom> {
+        match (self.pid, &self.cgroup) {
+            (Some(pid), _) if self.family => Err(Whom::Family(pid)),
+            (Some(pid), _) => Ok(pid),
+            (None, path) => Err(Whom::Cgroup(path.clone().unwrap_or_default())),
+        }
+    }
+}
+
 impl WatchOptions {
     /// These options for a tracker.
     pub fn options(&self) -> Options {
@@ -442,6 +465,17 @@ mod tests {
     }
 
     #[test]
+    fn heat_is_of_a_process_or_of_a_group() {
+        let target = |line: &str| match parse(line) {
+            Ok(Command::Heat(args)) => args.target(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(target("hugepilot heat 7"), Ok(7));
+        assert_eq!(target("hugepilot heat 7 --family"), Err(Whom::Family(7)));
+        assert_eq!(target("hugepilot heat --cgroup /a --json"), Err(Whom::Cgroup("/a".to_owned())));
+    }
+
+    #[test]
     fn the_program_keeps_its_own_options() {
         for line in ["hugepilot run --fast -- prog --json -x", "hugepilot run --fast prog --json -x"] {
             let Ok(Command::Run(args)) = parse(line) else { panic!("{line}") };
@@ -459,6 +493,10 @@ mod tests {
             "hugepilot",
             "hugepilot heat",
             "hugepilot heat memcached",
+            "hugepilot heat --family",
+            "hugepilot heat 7 --cgroup /a",
+            "hugepilot heat 7 --family --live",
+            "hugepilot heat --cgroup /a --html a.html",
             "hugepilot heat 7 --window 1",
             "hugepilot promote 7 --fast --gentle",
             "hugepilot promote 7 --max-growth lots",

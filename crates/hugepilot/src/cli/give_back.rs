@@ -34,8 +34,8 @@ pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     }
     terminal::ensure_read()?;
     let frees_empty_pages = act::frees_empty_pages().ok();
-    let progress = terminal::Progress::over(regions.len());
-    let outcome = act::give_back(target.handle(), &regions, &stop, |outcome| progress.show(outcome));
+    let progress = terminal::Progress::over(regions.len(), "regions");
+    let outcome = act::give_back(target.handle(), &regions, &stop, |outcome| progress.show(outcome.tried));
     drop(progress);
     let after = tracker.survey(&target).ok();
     if let Some(after) = &after {

@@ -4,16 +4,20 @@
 //!
 //! Keys must work while an observation is under way, so one thread observes and another one shows.
 
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::event::{KeyCode, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::args::HeatArgs;
 use crate::observe::{Heat, ObserveError, Tracker};
+use crate::pilot::{Rhythm, Series};
 use crate::report::live::{Asked, Live};
 use crate::stop::Stop;
 use crate::target::Target;
@@ -37,31 +41,37 @@ pub(super) fn live(args: &HeatArgs, target: &Target, tracker: &mut dyn Tracker, 
         shown_until.request();
         shown
     });
-    let observed = loop {
-        match tracker.observe(target, &args.watch.options(), stop) {
-            Ok(heat) => {
-                let next = Instant::now() + heat.cost.rest();
-                _ = sender.send(Ok(heat));
-                if stop.sleep_until(next).is_err() {
-                    break Ok(());
-                }
-            }
+    let observed = observe(args, target, tracker, &sender, stop);
+    if observed.is_err() {
+        stop.request();
+    }
+    let shown = showing.join().unwrap_or_else(|_| bail!("showing failed"));
+    // Where it has gone there is nothing to put back, and nobody to tell.
+    _ = ratatui::try_restore();
+    observed.and(shown)
+}
+
+/// Sends what is seen to whoever shows it, until that one or a signal ends it.
+fn observe(
+    args: &HeatArgs,
+    target: &Target,
+    tracker: &mut dyn Tracker,
+    sender: &Sender<Result<Heat, String>>,
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    for moment in Series::new(tracker, target, args.watch.options(), Rhythm::default(), stop) {
+        match moment {
+            Ok(moment) => _ = sender.send(Ok(moment.heat)),
             // Another program from now on, whose memory is looked at as well.
             Err(ObserveError::Exec { .. }) => {}
-            Err(ObserveError::Stopped(_)) => break Ok(()),
-            Err(error) if target.handle().has_exited() => {
-                _ = sender.send(Err(format!("the process has ended; q ends ({error})")));
-                break Ok(());
-            }
-            Err(error) => {
-                stop.request();
-                break Err(error.into());
-            }
+            Err(_) if stop.requested() || target.handle().has_exited() => break,
+            Err(error) => return Err(error.into()),
         }
-    };
-    let shown = showing.join().unwrap_or_else(|_| bail!("showing failed"));
-    ratatui::restore();
-    observed.and(shown)
+    }
+    if target.handle().has_exited() {
+        _ = sender.send(Err("the process has ended; q ends".to_owned()));
+    }
+    Ok(())
 }
 
 fn show(
@@ -77,13 +87,75 @@ fn show(
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
         }
         terminal.draw(|frame| view.draw(frame))?;
-        if event::poll(LOOK)?
-            && let Event::Key(key) = event::read()?
-            && key.kind == KeyEventKind::Press
-            && view.key(key.code, key.modifiers) == Asked::Quit
-        {
-            return Ok(());
+        let Some(pressed) = pressed()? else { break };
+        if keys(&pressed).into_iter().any(|(code, modifiers)| view.key(code, modifiers) == Asked::Quit) {
+            break;
         }
     }
     Ok(())
+}
+
+/// The bytes of the keys that were pressed, after waiting a little for one; None where the terminal has gone (a closed window, a lost
+/// connection).
+///
+/// Not through crossterm: from a terminal that has gone it reads nothing again and again, and never comes back (0.28).
+fn pressed() -> io::Result<Option<Vec<u8>>> {
+    let (input, mut bytes) = (io::stdin(), Vec::new());
+    let wait = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    loop {
+        let mut polled = [PollFd::new(&input, PollFlags::IN)];
+        match poll(&mut polled, Some(&wait)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(Some(bytes)),
+            Ok(_) if polled[0].revents() != PollFlags::IN => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut buffer = [0; 64];
+        match rustix::io::read(&input, &mut buffer)? {
+            0 => return Ok(None),
+            len => bytes.extend(&buffer[..len]),
+        }
+        // An arrow is three bytes, which may come one by one.
+        if !bytes.ends_with(b"\x1b") && !bytes.ends_with(b"\x1b[") {
+            return Ok(Some(bytes));
+        }
+    }
+}
+
+/// The keys that these bytes stand for.
+fn keys(bytes: &[u8]) -> Vec<(KeyCode, KeyModifiers)> {
+    let mut keys = Vec::new();
+    let mut rest = bytes;
+    while let Some((&first, after)) = rest.split_first() {
+        let (key, taken) = match (first, after) {
+            (0x1b, [b'[' | b'O', b'A', ..]) => (KeyCode::Up, 3),
+            (0x1b, [b'[' | b'O', b'B', ..]) => (KeyCode::Down, 3),
+            // Any other key that has no letter.
+            (0x1b, [b'[' | b'O', ..]) => (KeyCode::Null, 3),
+            (0x1b, _) => (KeyCode::Esc, 1),
+            (b'\r' | b'\n', _) => (KeyCode::Enter, 1),
+            (byte, _) => (KeyCode::Char(char::from(byte)), 1),
+        };
+        keys.push(match key {
+            KeyCode::Char('\x03') => (KeyCode::Char('c'), KeyModifiers::CONTROL),
+            key => (key, KeyModifiers::NONE),
+        });
+        rest = &rest[taken.min(rest.len())..];
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_terminal_are_keys() {
+        let codes = |bytes: &[u8]| keys(bytes).into_iter().map(|(code, _)| code).collect::<Vec<_>>();
+        assert_eq!(codes(b"\x1b[A\x1bOBq"), [KeyCode::Up, KeyCode::Down, KeyCode::Char('q')]);
+        assert_eq!(codes(b"\r\x1b"), [KeyCode::Enter, KeyCode::Esc]);
+        assert_eq!(codes(b"\x1b[Cs\x1b["), [KeyCode::Null, KeyCode::Char('s'), KeyCode::Null]);
+        assert_eq!(keys(b"\x03"), [(KeyCode::Char('c'), KeyModifiers::CONTROL)]);
+        assert_eq!(codes(b""), []);
+    }
 }

@@ -60,7 +60,7 @@ fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
 /// Promotes the regions, and says after the first one what all of them will take.
 fn act(pilot: &mut Pilot<'_>, target: &Target, round: &Round, quiet: bool) -> anyhow::Result<Outcome> {
     let regions = round.plan.promotions().count();
-    let progress = terminal::Progress::over(regions);
+    let progress = terminal::Progress::over(regions, "regions");
     let (pace, stop) = (pilot.pacer.pace(), pilot.stop.clone());
     let (mut said_once, mut said) = (false, Ok(()));
     let outcome = pilot.act(target, round, |outcome| {
@@ -72,7 +72,7 @@ fn act(pilot: &mut Pilot<'_>, target: &Target, round: &Round, quiet: bool) -> an
                 stop.request();
             }
         }
-        progress.show(outcome);
+        progress.show(outcome.tried);
     })?;
     said.map(|()| outcome)
 }

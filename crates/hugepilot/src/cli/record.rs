@@ -9,8 +9,8 @@ use anyhow::bail;
 use super::args::RecordArgs;
 use super::{require, terminal};
 use crate::observe::{self, ObserveError, Tracker};
-use crate::pilot::page_tables;
-use crate::recording::{Moment, Recorder};
+use crate::pilot::{Rhythm, Series};
+use crate::recording::Recorder;
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
 use crate::units::{Bytes, Nanos};
@@ -53,33 +53,27 @@ fn observe_until_end(
     recorder: &mut Recorder,
     stop: &Stop,
 ) -> anyhow::Result<u64> {
-    let started = Instant::now();
-    let end = args.length.map(|length| started + length.duration());
+    let rhythm = Rhythm {
+        at_least: USUAL,
+        every: args.every.map(|every| every.duration()),
+        length: args.length.map(|length| length.duration()),
+    };
     let progress = terminal::Counting::begin();
     let mut observations = 0;
-    loop {
-        let began = Instant::now();
-        let mut pause = args.every.map(|every| every.duration());
-        match tracker.observe(target, &args.watch.options(), stop) {
-            Ok(heat) => {
-                pause = pause.or(Some(USUAL.max(heat.cost.rest())));
-                let at = Nanos::from_duration(started.elapsed());
-                recorder.add(&Moment { at, heat, page_tables: page_tables(target) })?;
+    for moment in Series::new(tracker, target, args.watch.options(), rhythm, stop) {
+        match moment {
+            Ok(moment) => {
+                recorder.add(&moment)?;
                 observations += 1;
                 progress.show(observations, size_of(&args.output));
             }
-            Err(ObserveError::Stopped(_)) => return Ok(observations),
-            Err(_) if target.handle().has_exited() => return Ok(observations),
             // Another program from now on, whose memory is looked at as well.
             Err(ObserveError::Exec { .. }) => {}
+            Err(_) if stop.requested() || target.handle().has_exited() => break,
             Err(error) => return Err(error.into()),
         }
-        let next = began + pause.unwrap_or(USUAL);
-        let over = end.is_some_and(|end| Instant::now() + Duration::from_millis(1) >= end);
-        if over || stop.sleep_until(end.map_or(next, |end| end.min(next))).is_err() {
-            return Ok(observations);
-        }
     }
+    Ok(observations)
 }
 
 fn size_of(path: &Path) -> Bytes {

@@ -9,7 +9,6 @@ use hugepilot_os::stdout;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::act::Outcome;
 use crate::report::heatmap::Canvas;
 use crate::units::Bytes;
 
@@ -73,17 +72,18 @@ impl Drop for Counting {
     }
 }
 
-/// A progress bar over regions on standard error; shows nothing where that is no terminal.
+/// A progress bar on standard error; shows nothing where that is no terminal.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    pub(super) fn over(regions: usize) -> Self {
-        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} regions, {eta} left").expect("a valid template");
-        Self(ProgressBar::new(regions as u64).with_style(style))
+    pub(super) fn over(count: usize, things: &str) -> Self {
+        let template = format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left");
+        let style = ProgressStyle::with_template(&template).expect("a valid template");
+        Self(ProgressBar::new(count as u64).with_style(style))
     }
 
-    pub(super) fn show(&self, outcome: &Outcome) {
-        self.0.set_position(outcome.tried);
+    pub(super) fn show(&self, done: u64) {
+        self.0.set_position(done);
     }
 }
 

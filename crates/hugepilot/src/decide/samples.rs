@@ -1,7 +1,10 @@
 //! Heats for tests.
 
-use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, Object, PageSet, Region, Shared, TrackerKind};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
+
+/// A mapping of the beginning of some shared memory.
+pub(crate) const MEMFD: Shared = Shared { object: Object { device: (0, 1), inode: 7, ipc_namespace: None }, offset: 0 };
 
 /// The address of the region with this number.
 pub(crate) fn at(number: u64) -> Address {
@@ -48,7 +51,7 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
             range: AddressRange { start: at(0), end },
             name: "[heap]".to_owned(),
             obstacle: None,
-            shared: false,
+            shared: None,
             asked_for: false,
         }],
         regions,

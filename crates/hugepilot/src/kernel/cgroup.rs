@@ -1,7 +1,9 @@
-//! The memory that a process's control groups leave it, from `/proc/PID/cgroup` and the cgroup file systems.
+//! Control groups: the memory that they leave a process, and the processes in them.
 //!
-//! Owns: both versions of the memory controller (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
-//! Never touches: limits.
+//! Owns: `/proc/PID/cgroup` and both versions of the cgroup file systems (Documentation/admin-guide/cgroup-v2.rst,
+//! cgroup-v1/memory.rst). Never touches: limits.
+
+use std::collections::BTreeSet;
 
 use super::root::optional;
 use super::{KernelError, Root};
@@ -11,6 +13,8 @@ use crate::units::Bytes;
 const MOUNTS: Bytes = Bytes(16 << 20);
 /// Control groups above one another that are looked at.
 const DEPTH: usize = 256;
+/// Control groups below one that are looked at; the kernel allows 65,535 with a memory controller.
+const GROUPS: usize = 1 << 17;
 
 /// The tightest limit on a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,48 @@ pub fn memory_room(root: &Root, pid: u32) -> Result<Option<Room>, KernelError> {
     Ok(tightest)
 }
 
+/// The processes in a group and in all groups below it, whatever their hierarchy; `None` if there is no such group.
+///
+/// The group is named as in `/proc/PID/cgroup`, or by its directory. Where hierarchies of version 1 have groups of the same name,
+/// the memory controller's counts, and after it the first that holds a process.
+pub fn processes(root: &Root, group: &str) -> Result<Option<BTreeSet<u32>>, KernelError> {
+    let text = root.text_within("proc/self/mountinfo", MOUNTS)?;
+    let mut mounts: Vec<Mount> = text.lines().filter_map(Mount::parse).filter(Mount::is_cgroup).collect();
+    mounts.sort_by_key(|mount| !mount.is_memory(Version::One));
+    let group = format!("/{}", group.trim_matches('/'));
+    let mut found = None;
+    for mount in mounts {
+        let Some(below) = mount.below_its_point(&group).or_else(|| mount.inside(&group)) else { continue };
+        let directory = format!("{}{below}", mount.point);
+        if root.exists(&format!("{directory}/cgroup.procs"))? {
+            let processes = processes_below(root, directory)?;
+            if !processes.is_empty() {
+                return Ok(Some(processes));
+            }
+            found = Some(processes);
+        }
+    }
+    Ok(found)
+}
+
+fn processes_below(root: &Root, directory: String) -> Result<BTreeSet<u32>, KernelError> {
+    let mut processes = BTreeSet::new();
+    let mut directories = vec![directory];
+    for _ in 0..GROUPS {
+        let Some(directory) = directories.pop() else { break };
+        // A threaded group of version 2 refuses this file (EOPNOTSUPP); its processes are those of the group above it.
+        if let Ok(text) = root.text_within(&format!("{directory}/cgroup.procs"), MOUNTS) {
+            // A process that this pid namespace does not see has the id 0.
+            processes.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|&pid| pid > 0));
+        }
+        // A group may go away meanwhile.
+        let names = optional(root.entries(&directory))?.unwrap_or_default();
+        let below = names.iter().map(|name| format!("{directory}/{name}"));
+        directories.extend(below.filter(|path| root.path(path).is_dir()));
+    }
+    Ok(processes)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
     One,
@@ -94,12 +140,25 @@ impl Mount {
         }
     }
 
+    fn is_cgroup(&self) -> bool {
+        self.kind == "cgroup" || self.kind == "cgroup2"
+    }
+
+    /// The part of a directory's path below the mount point.
+    fn below_its_point<'a>(&self, path: &'a str) -> Option<&'a str> {
+        proper(path.strip_prefix(&self.point)?)
+    }
+
     /// The group as a path below the mount point, empty for the mount's own top; `None` for a group outside it.
     fn inside<'a>(&self, group: &'a str) -> Option<&'a str> {
-        let below = group.strip_prefix(self.top.trim_end_matches('/'))?.trim_end_matches('/');
-        let outside = below.split('/').any(|part| part == "..");
-        (!outside && (below.is_empty() || below.starts_with('/'))).then_some(below)
+        proper(group.strip_prefix(self.top.trim_end_matches('/'))?.trim_end_matches('/'))
     }
+}
+
+/// A path that is left of a longer one, if it was cut at a slash and stays below.
+fn proper(below: &str) -> Option<&str> {
+    let outside = below.split('/').any(|part| part == "..");
+    (!outside && (below.is_empty() || below.starts_with('/'))).then_some(below)
 }
 
 /// A space in a mount point stands as `\040`.
@@ -201,6 +260,41 @@ mod tests {
     #[test]
     fn this_process_is_read() {
         memory_room(&Root::host(), std::process::id()).unwrap();
+    }
+
+    #[test]
+    fn a_group_has_the_processes_of_those_below_it() {
+        let tree = tempfile::tempdir().unwrap();
+        version_two(tree.path());
+        write(tree.path(), "sys/fs/cgroup/system.slice/cgroup.procs", "");
+        write(tree.path(), "sys/fs/cgroup/system.slice/db.service/cgroup.procs", "12\n7\n0\n");
+        write(tree.path(), "sys/fs/cgroup/system.slice/db.service/worker/cgroup.procs", "9\n12\n");
+        write(tree.path(), "sys/fs/cgroup/system.slice/idle.service/cgroup.procs", "");
+        let of = |group| processes(&Root::at(tree.path()), group).unwrap().map(Vec::from_iter);
+        for name in ["/system.slice/db.service", "system.slice/db.service/", "/sys/fs/cgroup/system.slice/db.service"] {
+            assert_eq!(of(name), Some(vec![7, 9, 12]), "{name}");
+        }
+        assert_eq!(of("/system.slice/db.service/worker"), Some(vec![9, 12]));
+        assert_eq!(of("/system.slice"), Some(vec![7, 9, 12]));
+        assert_eq!(of("/system.slice/idle.service"), Some(Vec::new()));
+        let outside =
+            ["/system.slice/web.service", "/../../../proc", "/system", "/sys/fs/cgroup/../cgroup/system.slice"];
+        outside.iter().for_each(|name| assert_eq!(of(name), None, "{name}"));
+    }
+
+    #[test]
+    fn a_group_is_found_in_whichever_hierarchy_holds_processes() {
+        let tree = tempfile::tempdir().unwrap();
+        let mounts = "31 23 0:28 / /c rw - tmpfs tmpfs rw\n32 31 0:29 / /c/cpu rw - cgroup cgroup rw,cpu\n\
+                      35 31 0:32 / /c/memory rw - cgroup cgroup rw,memory\n41 31 0:38 / /c/unified rw - cgroup2 c rw\n";
+        write(tree.path(), "proc/self/mountinfo", mounts);
+        write(tree.path(), "c/cpu/job/cgroup.procs", "1\n");
+        write(tree.path(), "c/memory/job/cgroup.procs", "2\n");
+        write(tree.path(), "c/memory/empty/cgroup.procs", "");
+        write(tree.path(), "c/unified/empty/cgroup.procs", "3\n");
+        let of = |group| processes(&Root::at(tree.path()), group).unwrap().map(Vec::from_iter);
+        assert_eq!((of("/job"), of("/c/cpu/job")), (Some(vec![2]), Some(vec![1])));
+        assert_eq!((of("/empty"), of("/c/memoryjob")), (Some(vec![3]), None));
     }
 
     proptest! {

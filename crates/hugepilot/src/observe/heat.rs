@@ -3,6 +3,8 @@
 //! Owns: the one shape in which every tracker answers. Never touches: the system, or any judgement about what to do.
 
 use std::fmt;
+use std::iter::Sum;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -121,6 +123,37 @@ impl Cost {
     }
 }
 
+/// Some memory, and what was seen of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amount {
+    /// Page walks a second.
+    pub walks_per_second: f64,
+    /// Base pages present, those of huge pages included.
+    pub present: Pages,
+    /// Base pages walked at the 100 ms read; a walked huge page counts as 512.
+    pub walked: Pages,
+    /// Memory on huge pages, hugetlb included.
+    pub huge: Bytes,
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.walks_per_second += other.walks_per_second;
+        self.present.0 += other.present.0;
+        self.walked.0 += other.walked.0;
+        self.huge += other.huge;
+    }
+}
+
+impl Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |mut sum, amount| {
+            sum += amount;
+            sum
+        })
+    }
+}
+
 /// One mapping of the process, a line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,10 +164,32 @@ pub struct Mapping {
     pub name: String,
     /// Why no page of it may be promoted; None if promoting is possible.
     pub obstacle: Option<Obstacle>,
-    /// Whether other processes see writes to it (shmem, memfd, MAP_SHARED).
-    pub shared: bool,
+    /// What it shows a part of, if other processes that map the same see writes to it (MAP_SHARED); None for private memory.
+    pub shared: Option<Shared>,
     /// Whether the program asked for huge pages (`MADV_HUGEPAGE`).
     pub asked_for: bool,
+}
+
+/// The part of an object that a shared mapping shows: the object's bytes from `offset` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// The object.
+    pub object: Object,
+    /// Bytes of the object before the mapping.
+    pub offset: u64,
+}
+
+/// Memory or a file that several processes can map (shmem, memfd, SysV, a pool's huge pages), told from every other that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Object {
+    /// Major and minor number of the device; each file system in memory has one of its own.
+    pub device: (u32, u32),
+    /// Its inode there; for SysV memory the segment's id.
+    pub inode: u64,
+    /// For SysV memory the IPC namespace, because each counts ids for itself, beside the inodes of the same device.
+    pub ipc_namespace: Option<u64>,
 }
 
 /// Why a mapping, or one region of it, is never promoted.
@@ -270,10 +325,27 @@ impl PageSet {
     }
 }
 
+impl Object {
+    /// The device as `/proc/PID/maps` writes it: `00:01`.
+    pub fn device_name(&self) -> String {
+        format!("{:02x}:{:02x}", self.device.0, self.device.1)
+    }
+}
+
 impl Region {
     /// The addresses it covers.
     pub fn range(&self) -> AddressRange {
         AddressRange::new(self.start, Bytes(HUGE_PAGE))
+    }
+
+    /// All of it.
+    pub fn amount(&self) -> Amount {
+        Amount {
+            walks_per_second: self.walks_per_second,
+            present: Pages(self.present.len() as u64),
+            walked: Pages(self.walked.len() as u64),
+            huge: Bytes(if self.huge { HUGE_PAGE } else { 0 }),
+        }
     }
 
     /// The address of one of its base pages.
@@ -282,15 +354,50 @@ impl Region {
     }
 }
 
+/// A heat without its regions.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the fields are those of [`Heat`]")]
+pub struct Summary {
+    pub pid: u32,
+    pub tracker: TrackerKind,
+    pub meaning: Meaning,
+    pub window: Nanos,
+    pub busy_cpus: Option<f64>,
+    pub rss: Bytes,
+    pub amount: Amount,
+    pub unobserved: Pages,
+    pub cost: Cost,
+}
+
 impl Heat {
+    /// Everything but the regions, which are added up.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            pid: self.pid,
+            tracker: self.tracker,
+            meaning: self.meaning,
+            window: self.window,
+            busy_cpus: self.busy_cpus,
+            rss: self.rss,
+            amount: self.amount(),
+            unobserved: self.pages_unobserved(),
+            cost: self.cost,
+        }
+    }
+
+    /// All of it.
+    pub fn amount(&self) -> Amount {
+        self.regions.iter().map(Region::amount).sum()
+    }
+
     /// Base pages present, those of huge pages included.
     pub fn pages_present(&self) -> Pages {
-        Pages(self.regions.iter().map(|region| region.present.len() as u64).sum())
+        self.amount().present
     }
 
     /// Base pages walked at the 100 ms read; a walked huge page counts as 512.
     pub fn pages_walked(&self) -> Pages {
-        Pages(self.regions.iter().map(|region| region.walked.len() as u64).sum())
+        self.amount().walked
     }
 
     /// Base pages of which the tracker could not see whether they are used.
@@ -300,13 +407,12 @@ impl Heat {
 
     /// Page walks a second of the whole process.
     pub fn walks_per_second(&self) -> f64 {
-        // Not `sum`, which is -0.0 for no regions.
-        self.regions.iter().map(|region| region.walks_per_second).fold(0.0, |sum, walks| sum + walks)
+        self.amount().walks_per_second
     }
 
     /// Memory on huge pages, hugetlb included.
     pub fn huge_bytes(&self) -> Bytes {
-        Bytes(self.regions.iter().filter(|region| region.huge).count() as u64 * HUGE_PAGE)
+        self.amount().huge
     }
 }
 

@@ -3,17 +3,19 @@
 //!
 //! Owns: turning mappings, flags and present pages into [`Mapping`]s and [`Region`]s. Never touches: the system.
 
-use super::heat::{Growth, Mapping, Obstacle, PageSet, Region};
+use super::heat::{Growth, Mapping, Object, Obstacle, PageSet, Region, Shared};
 use crate::kernel::maps;
-use crate::kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP, SHARED};
+use crate::kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP};
 use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE};
 
 /// What a thread's stack takes at most by default. Before Linux 6.7 a stack may be one mapping with the memory above it, so in a
 /// mapping larger than two stacks only what is this close to a stack pointer is a stack.
 const STACK: Bytes = Bytes(8 << 20);
 
+/// How names of SysV memory begin; they show as deleted files of the same device as memfd.
+const SYSV: &str = "/SYSV";
 /// Names under which shared memory, which can be promoted, shows in `/proc/PID/maps`.
-const SHARED_MEMORY: [&str; 4] = ["/memfd:", "/SYSV", "/dev/zero", "/dev/shm/"];
+const SHARED_MEMORY: [&str; 4] = ["/memfd:", SYSV, "/dev/zero", "/dev/shm/"];
 /// Mappings that the kernel made.
 const SPECIAL: [&str; 5] = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
 
@@ -27,7 +29,12 @@ pub(super) struct MappingFlags {
 
 /// Joins what `/proc/PID/maps` and the kernel's flags say. Both ascend; a mapping that only one of them has came or went
 /// between the two and counts as special until the next look.
-pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_pointers: &[Address]) -> Vec<Mapping> {
+pub(super) fn mappings(
+    lines: Vec<maps::Line>,
+    flags: &[MappingFlags],
+    stack_pointers: &[Address],
+    ipc_namespace: Option<u64>,
+) -> Vec<Mapping> {
     let join = |line: maps::Line| {
         let found = flags.binary_search_by_key(&line.range.start, |mapping| mapping.range.start);
         let flags = found.ok().map(|at| flags[at]).filter(|mapping| mapping.range == line.range).map(|each| each.flags);
@@ -36,7 +43,7 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
         Mapping {
             range: line.range,
             obstacle: obstacle(&line, flags, holds_stack),
-            shared: flags.map_or(line.shared, |flags| flags & SHARED != 0),
+            shared: line.shared.then(|| shared(&line, ipc_namespace)),
             asked_for: flags.is_some_and(|flags| flags & HUGEPAGE != 0),
             name: line.name,
         }
@@ -44,11 +51,18 @@ pub(super) fn mappings(lines: Vec<maps::Line>, flags: &[MappingFlags], stack_poi
     lines.into_iter().map(join).collect()
 }
 
+fn shared(line: &maps::Line, ipc_namespace: Option<u64>) -> Shared {
+    let ipc_namespace = ipc_namespace.filter(|_| line.name.starts_with(SYSV));
+    Shared { object: Object { device: line.device, inode: line.inode, ipc_namespace }, offset: line.offset }
+}
+
 fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<Obstacle> {
     let flags = flags.unwrap_or(IO);
+    // The inode alone does not tell: the first SysV segment has 0.
+    let backed = line.inode != 0 || line.device != (0, 0);
     // Shared memory is collapsed where its offset in the file, too, is a multiple of 2 MiB.
-    let misaligned = line.inode != 0 && !line.range.start.0.wrapping_sub(line.offset).is_multiple_of(HUGE_PAGE);
-    let file = line.inode != 0 && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
+    let misaligned = backed && !line.range.start.0.wrapping_sub(line.offset).is_multiple_of(HUGE_PAGE);
+    let file = backed && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
     match line.name.as_str() {
         name if name.starts_with("[stack") || flags & GROWSDOWN != 0 => Some(Obstacle::Stack),
         name if SPECIAL.contains(&name) || flags & (IO | PFNMAP | MIXEDMAP) != 0 => Some(Obstacle::Special),
@@ -161,15 +175,15 @@ mod tests {
 
     fn obstacle_of(name: &str, inode: u64, flags: u64, stack: &[Address]) -> Option<Obstacle> {
         let flags = [MappingFlags { range: range(0x1000, 0x2000), flags }];
-        mappings(vec![line(0x1000, 0x2000, name, inode)], &flags, stack)[0].obstacle
+        mappings(vec![line(0x1000, 0x2000, name, inode)], &flags, stack, None)[0].obstacle
     }
 
     #[test]
     fn obstacles_are_found() {
         assert_eq!(obstacle_of("", 0, 0, &[]), None);
         assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
-        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, SHARED, &[]), Some(Obstacle::Misaligned));
-        assert_eq!(obstacle_of("/dev/zero (deleted)", 0, SHARED, &[]), None);
+        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, 0, &[]), Some(Obstacle::Misaligned));
+        assert_eq!(obstacle_of("/dev/zero (deleted)", 0, 0, &[]), None);
         assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File));
         assert_eq!(obstacle_of("[stack]", 0, GROWSDOWN, &[]), Some(Obstacle::Stack));
         assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
@@ -180,15 +194,36 @@ mod tests {
     }
 
     #[test]
+    fn shared_memory_is_told_by_its_object() {
+        let text = "200000-400000 rw-s 00200000 00:01 7 /memfd:cache (deleted)\n\
+                    400000-600000 rw-s 00000000 00:01 0 /SYSV0000002a (deleted)\n\
+                    600000-800000 rw-p 00000000 00:01 7 /memfd:cache (deleted)\n";
+        let mappings = mappings(maps::parse(text).unwrap(), &[], &[], Some(99));
+        let shared = |inode, ipc_namespace, offset| {
+            Some(Shared { object: Object { device: (0, 1), inode, ipc_namespace }, offset })
+        };
+        let found: Vec<_> = mappings.iter().map(|mapping| mapping.shared).collect();
+        assert_eq!(found, [shared(7, None, 2 << 20), shared(0, Some(99), 0), None]);
+    }
+
+    #[test]
+    fn the_first_segment_of_sysv_memory_is_one_although_its_inode_is_0() {
+        let text = "201000-401000 rw-s 00000000 00:01 0 /SYSV0000002a (deleted)\n";
+        let flags = [MappingFlags { range: range(0x201000, 0x401000), flags: 0 }];
+        let mappings = mappings(maps::parse(text).unwrap(), &flags, &[], None);
+        assert_eq!(mappings[0].obstacle, Some(Obstacle::Misaligned));
+    }
+
+    #[test]
     fn a_mapping_without_flags_is_left_alone() {
-        assert_eq!(mappings(vec![line(0x1000, 0x2000, "", 0)], &[], &[])[0].obstacle, Some(Obstacle::Special));
+        assert_eq!(mappings(vec![line(0x1000, 0x2000, "", 0)], &[], &[], None)[0].obstacle, Some(Obstacle::Special));
     }
 
     #[test]
     fn a_stack_spoils_only_its_surroundings_in_a_large_mapping() {
         let flags = [MappingFlags { range: range(0, 100 * HUGE_PAGE), flags: 0 }];
         let pointers = [Address(10 * HUGE_PAGE + 64)];
-        let mappings = mappings(vec![line(0, 100 * HUGE_PAGE, "", 0)], &flags, &pointers);
+        let mappings = mappings(vec![line(0, 100 * HUGE_PAGE, "", 0)], &flags, &pointers, None);
         assert_eq!(mappings[0].obstacle, None);
         let mut collector = RegionCollector::new(&mappings, &pointers);
         (0..100).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
@@ -207,7 +242,7 @@ mod tests {
             .map(|range| MappingFlags { range, flags: 0 })
             .into();
         let lines = flags.iter().map(|mapping| line(mapping.range.start.0, mapping.range.end.0, "", 0)).collect();
-        let mappings = mappings(lines, &flags, &[]);
+        let mappings = mappings(lines, &flags, &[], None);
         let mut collector = RegionCollector::new(&mappings, &[]);
         (0..3).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
         collector.add(Address(3 * HUGE_PAGE), PageSet::NONE, false);

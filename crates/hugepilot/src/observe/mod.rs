@@ -1,12 +1,13 @@
 //! Observe: which memory does a process walk page tables for?
 //!
-//! Owns: the [`Tracker`] trait, the trackers (one folder or file each) and [`heat`]. Never touches: memory placement; a
+//! Owns: the [`Tracker`] trait, the trackers (one folder or file each), [`heat`], and heats joined ([`group`]). Never touches: memory placement; a
 //! tracker leaves the target's memory where it is.
 
 pub mod choice;
 pub mod damon;
 mod error;
 mod frames;
+pub mod group;
 pub mod heat;
 mod idle_page;
 mod mapped;
@@ -26,6 +27,7 @@ use crate::units::Nanos;
 pub use choice::{Choice, open};
 pub use damon::Damon;
 pub use error::ObserveError;
+pub use group::Group;
 pub use heat::Heat;
 pub use idle_page::IdlePage;
 pub use page_walk::PageWalk;

@@ -53,7 +53,12 @@ impl Survey {
         let pointers = self.stack_pointers(pid)?;
         let flags: Vec<_> =
             contents.iter().map(|each| MappingFlags { range: each.line.range, flags: each.flags }).collect();
-        let mappings = mapped::mappings(contents.iter().map(|each| each.line.clone()).collect(), &flags, &pointers);
+        let mappings = mapped::mappings(
+            contents.iter().map(|each| each.line.clone()).collect(),
+            &flags,
+            &pointers,
+            process::ipc_namespace(&self.root, pid),
+        );
         let mut collector = RegionCollector::new(&mappings, &pointers);
         let mut inquiry = Inquiry::new(&self.frames);
         let mut entries = [Entry::default(); PAGES_PER_REGION];

@@ -83,7 +83,7 @@ impl WriteScan {
     fn heat(&self, regions: Vec<Region>, window: Nanos, cost: Cost) -> Heat {
         let present: usize = regions.iter().map(|region| region.present.len()).sum();
         let mapping =
-            Mapping { range: self.range, name: String::new(), obstacle: None, shared: false, asked_for: false };
+            Mapping { range: self.range, name: String::new(), obstacle: None, shared: None, asked_for: false };
         Heat {
             pid: std::process::id(),
             address_space: None,

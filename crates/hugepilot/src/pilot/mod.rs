@@ -3,6 +3,8 @@
 //! Owns: the order of the three, how long a plan holds, and what the target looked like before. Never touches: how each is
 //! done.
 
+mod group;
+mod series;
 pub mod watch;
 
 use std::collections::HashSet;
@@ -17,6 +19,9 @@ use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, Bytes};
+
+pub use group::{GroupError, GroupSeen, Whom, observe_group};
+pub use series::{Rhythm, Series};
 
 /// How long a plan is carried out before the memory is looked at again: programs free memory, fork and call exec meanwhile.
 const FRESH: Duration = Duration::from_secs(10);

@@ -169,7 +169,7 @@ impl<R: Read> Lines<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, region};
+    use crate::decide::samples::{MEMFD, at, heat_of, region};
     use crate::decide::{Allowance, Spent, decide};
     use crate::observe::heat::{Growth, Meaning, Obstacle, Region};
     use crate::report::samples::mixed_heat;
@@ -200,6 +200,7 @@ mod tests {
         let mut second = Heat { meaning: Meaning::Accessed, busy_cpus: None, ..mixed_heat() };
         second.regions.remove(0);
         second.regions[0].unobserved = 7;
+        second.mappings[1].shared = Some(MEMFD);
         let moments = [moment(1, mixed_heat()), moment(2, second), moment(3, heat_of(vec![region(5, 12345.678, 3)]))];
         let read_again = read_again(&moments);
         assert_eq!(read_again.len(), 3);

@@ -3,8 +3,11 @@
 //! Names carry their unit last; bytes and nanoseconds, addresses as numbers. Fields may be added; `version` changes
 //! when one is renamed, removed or means something else.
 
+mod group;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use group::group;
 use serde::Serialize;
 
 use super::words::{meaning_name, obstacle_name, reason_name, refusal_name, why_name};
@@ -12,7 +15,7 @@ use super::{ExplainReport, GiveBackReport, PlanReport, PromoteReport, RunReport,
 use crate::act::Outcome;
 use crate::decide::{Decision, GainPercent, Verdict};
 use crate::explain::Explained;
-use crate::observe::heat::{Heat, Region, TrackerKind};
+use crate::observe::heat::{Heat, Region, Summary, TrackerKind};
 use crate::units::{Address, Bytes, Nanos};
 
 /// The version that every document carries.
@@ -21,6 +24,14 @@ pub const VERSION: u32 = 1;
 #[derive(Serialize)]
 struct HeatDocument {
     version: u32,
+    #[serde(flatten)]
+    summary: SummaryFields,
+    regions: Vec<RegionFields>,
+}
+
+/// What was seen of a process, shared by every document that tells it.
+#[derive(Serialize)]
+struct SummaryFields {
     pid: u32,
     tracker: TrackerKind,
     meaning: &'static str,
@@ -33,7 +44,6 @@ struct HeatDocument {
     walks_per_second: f64,
     huge_bytes: Bytes,
     cost: CostFields,
-    regions: Vec<RegionFields>,
 }
 
 #[derive(Serialize)]
@@ -204,31 +214,8 @@ struct RunDocument<'a> {
 
 /// The heat, each region listed.
 pub fn heat(heat: &Heat) -> String {
-    line(&HeatDocument {
-        version: VERSION,
-        pid: heat.pid,
-        tracker: heat.tracker,
-        meaning: meaning_name(heat.meaning),
-        window_ns: heat.window,
-        busy_cpus: heat.busy_cpus,
-        rss_bytes: heat.rss,
-        pages_present: heat.pages_present().0,
-        pages_walked: heat.pages_walked().0,
-        pages_unobserved: heat.pages_unobserved().0,
-        walks_per_second: heat.walks_per_second(),
-        huge_bytes: heat.huge_bytes(),
-        cost: CostFields {
-            clear_ns: heat.cost.clear,
-            longest_stall_ns: heat.cost.longest_stall,
-            read_ns: heat.cost.read,
-            reads: heat.cost.reads,
-            glimpse_ns: heat.cost.glimpse,
-            inspect_ns: heat.cost.inspect,
-            kernel_ns: heat.cost.kernel,
-            program_ns: heat.cost.program,
-        },
-        regions: heat.regions.iter().map(region_fields).collect(),
-    })
+    let regions = heat.regions.iter().map(region_fields).collect();
+    line(&HeatDocument { version: VERSION, summary: summary_fields(&heat.summary()), regions })
 }
 
 /// The dry run, each decision listed.
@@ -330,6 +317,32 @@ fn region_fields(region: &Region) -> RegionFields {
     }
 }
 
+fn summary_fields(summary: &Summary) -> SummaryFields {
+    SummaryFields {
+        pid: summary.pid,
+        tracker: summary.tracker,
+        meaning: meaning_name(summary.meaning),
+        window_ns: summary.window,
+        busy_cpus: summary.busy_cpus,
+        rss_bytes: summary.rss,
+        pages_present: summary.amount.present.0,
+        pages_walked: summary.amount.walked.0,
+        pages_unobserved: summary.unobserved.0,
+        walks_per_second: summary.amount.walks_per_second,
+        huge_bytes: summary.amount.huge,
+        cost: CostFields {
+            clear_ns: summary.cost.clear,
+            longest_stall_ns: summary.cost.longest_stall,
+            read_ns: summary.cost.read,
+            reads: summary.cost.reads,
+            glimpse_ns: summary.cost.glimpse,
+            inspect_ns: summary.cost.inspect,
+            kernel_ns: summary.cost.kernel,
+            program_ns: summary.cost.program,
+        },
+    }
+}
+
 fn gain_fields(gain: GainPercent) -> GainFields {
     GainFields { low: gain.low, likely: gain.likely, high: gain.high }
 }
@@ -400,7 +413,7 @@ mod tests {
     use crate::report::samples::{AFTER, BEFORE, mixed_heat, mixed_plan, outcome};
 
     /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
-    fn pretty(document: &str) -> String {
+    pub(super) fn pretty(document: &str) -> String {
         assert_eq!(document.find('\n'), Some(document.len() - 1));
         let value: serde_json::Value = serde_json::from_str(document).expect("valid JSON");
         assert_eq!(value["version"], 1);

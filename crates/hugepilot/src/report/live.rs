@@ -14,8 +14,8 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use super::heatmap::{Shade, cells_of};
 use super::words::{percent, printable, rate};
 use crate::observe::Heat;
-use crate::observe::heat::Region;
-use crate::units::{Address, Bytes, HUGE_PAGE, Pages};
+use crate::observe::heat::{Amount, Region};
+use crate::units::Address;
 
 /// The smallest terminal in which anything can be read.
 const SMALLEST: (u16, u16) = (50, 10);
@@ -58,10 +58,7 @@ pub struct Live {
 struct Total {
     start: Address,
     name: String,
-    walks_per_second: f64,
-    present: Pages,
-    walked: Pages,
-    huge: Bytes,
+    amount: Amount,
 }
 
 impl Live {
@@ -147,10 +144,10 @@ impl Live {
     fn draw_table(&self, totals: &[Total], frame: &mut Frame<'_>, area: Rect) {
         let rows = totals.iter().map(|total| {
             Row::new([
-                rate(total.walks_per_second),
-                total.present.bytes().to_string(),
-                total.walked.bytes().to_string(),
-                total.huge.to_string(),
+                rate(total.amount.walks_per_second),
+                total.amount.present.bytes().to_string(),
+                total.amount.walked.bytes().to_string(),
+                total.amount.huge.to_string(),
                 total.start.to_string(),
                 total.name.clone(),
             ])
@@ -197,16 +194,15 @@ impl Live {
             let start = start_of(heat, region);
             let total =
                 totals.entry(start).or_insert_with(|| Total { start, name: name_of(heat, region), ..Total::default() });
-            total.walks_per_second += region.walks_per_second;
-            total.present.0 += region.present.len() as u64;
-            total.walked.0 += region.walked.len() as u64;
-            total.huge += Bytes(if region.huge { HUGE_PAGE } else { 0 });
+            total.amount += region.amount();
         }
         let mut totals: Vec<Total> = totals.into_values().collect();
         match self.order {
-            Order::Walks => totals.sort_by(|left, right| right.walks_per_second.total_cmp(&left.walks_per_second)),
-            Order::Present => totals.sort_by_key(|total| std::cmp::Reverse(total.present)),
-            Order::Huge => totals.sort_by_key(|total| std::cmp::Reverse(total.huge)),
+            Order::Walks => {
+                totals.sort_by(|left, right| right.amount.walks_per_second.total_cmp(&left.amount.walks_per_second))
+            }
+            Order::Present => totals.sort_by_key(|total| std::cmp::Reverse(total.amount.present)),
+            Order::Huge => totals.sort_by_key(|total| std::cmp::Reverse(total.amount.huge)),
             Order::Address => {}
         }
         totals

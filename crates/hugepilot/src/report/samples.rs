@@ -2,9 +2,10 @@
 
 use super::Snapshot;
 use crate::act::{Outcome, Refusal, RefusalReason};
-use crate::decide::samples::{at, heat_of, huge, region};
+use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
 use crate::decide::{Allowance, Limits, Plan, Spent, decide};
-use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region};
+use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
+use crate::pilot::GroupSeen;
 use crate::units::{AddressRange, Bytes, Nanos, SizeOrShare};
 
 /// Before and after a promotion.
@@ -36,7 +37,7 @@ pub(crate) fn mixed_heat() -> Heat {
         range: AddressRange { start: at(8), end: at(11) },
         name: String::new(),
         obstacle: None,
-        shared: false,
+        shared: None,
         asked_for: false,
     });
     heat
@@ -48,6 +49,28 @@ pub(super) fn mixed_plan() -> Plan {
     let allowance = Allowance { max_growth: SizeOrShare::Size(Bytes(1 << 20)), ..Allowance::default() };
     let limits = allowance.limits(heat.rss, &Spent::default());
     decide(&heat, &Limits { coverage: 1.0, ..limits })
+}
+
+/// Three processes, of which two share memory that one of them has on a huge page in part, and two that were left out.
+pub(super) fn group_seen() -> GroupSeen {
+    let sharing = |pid, shared: Vec<Region>, offset| {
+        let mut heat = Heat { pid, ..heat_of(shared) };
+        let range = AddressRange { start: at(0), end: at(4) };
+        heat.mappings[0] = Mapping {
+            range,
+            name: "/dev/zero (deleted)".to_owned(),
+            shared: Some(Shared { offset, ..MEMFD }),
+            ..heat.mappings[0].clone()
+        };
+        heat
+    };
+    let mut seen = GroupSeen::default();
+    seen.group.add("postgres", &sharing(11, vec![region(0, 9e4, 0), region(1, 1e4, 12), region(2, 0.0, 0)], 0));
+    seen.group.add("postgres", &sharing(12, vec![huge(0, 50.0), region(1, 3e4, 500)], 2 << 20));
+    seen.group.add("logger", &Heat { pid: 13, ..mixed_heat() });
+    seen.left_out.push((2, "process 2 (kthreadd) is a kernel thread".to_owned()));
+    seen.left_out.push((14, "process 14 exited while it was observed; nothing was changed".to_owned()));
+    seen
 }
 
 /// Two regions applied, three refused, one not reached.

@@ -13,7 +13,7 @@ use hugepilot::kernel::process::{Status, threads};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Ended, Program, Ran, Setting, binary, hugepilot, list, number, send, shell, wait_until};
+use crate::support::{Cgroup, Ended, Program, Ran, Setting, binary, hugepilot, list, number, send, shell, wait_until};
 
 crate::trials!(
     no_such_process,
@@ -216,47 +216,9 @@ fn huge_pages_switched_off_by_the_process() {
     assert!(hugepilot(&format!("heat {} --window 200ms", program.pid)).status.success(), "looking is still possible");
 }
 
-/// A group of the memory controller, of either version, removed when dropped.
-struct Group {
-    path: PathBuf,
-    limit: &'static str,
-    usage: &'static str,
-}
-
-impl Group {
-    /// None where this machine has no memory controller that groups can be made in.
-    fn new() -> Option<Self> {
-        let name = format!("hugepilot-live-{}", std::process::id());
-        let versions = [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max", "memory.current"),
-        ];
-        versions.into_iter().find_map(|(top, limit, usage)| {
-            let path = Path::new(top).join(&name);
-            fs::create_dir(&path).ok()?;
-            let group = Self { path, limit, usage };
-            group.path.join(usage).exists().then_some(group)
-        })
-    }
-
-    /// Sets the limit to what is used now, and so much.
-    fn limit_to(&self, more: u64) {
-        let usage: u64 =
-            fs::read_to_string(self.path.join(self.usage)).expect("usage").trim().parse().expect("a number");
-        fs::write(self.path.join(self.limit), (usage + more).to_string()).expect("a limit");
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // A group can be removed once the kernel has let go of its last process, which was ended just before.
-        wait_until("an empty control group", || fs::remove_dir(&self.path).is_ok());
-    }
-}
-
 fn a_full_memory_cgroup() {
     let _madvise = Setting::huge_pages("madvise");
-    let Some(group) = Group::new() else {
+    let Some(group) = Cgroup::new() else {
         return eprintln!("no group of the memory controller can be made here: not tested");
     };
     let mut program = Program::start(&format!("join-cgroup={} map=64M fill ready read=all", group.path.display()));

@@ -11,7 +11,10 @@ mod doctor;
 mod errors;
 mod explain;
 mod give_back;
+mod group;
 mod heat;
+mod live_view;
+mod page;
 mod perf;
 mod program;
 mod promote;
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let modules = [
         heat::trials(),
+        group::trials(),
         promote::trials(),
         give_back::trials(),
         run::trials(),
@@ -57,6 +61,8 @@ fn main() -> ExitCode {
         damon::trials(),
         perf::trials(),
         recording::trials(),
+        page::trials(),
+        live_view::trials(),
         explain::trials(),
         survey::trials(),
     ];

@@ -116,6 +116,10 @@ impl Program {
             // Private memory, or the kind that is shared with children.
             "map" => self.memory.push(Mapping::anonymous(bytes(value))?),
             "shmem" => self.memory.push(Mapping::shared(bytes(value))?),
+            // The same on reserved huge pages of a pool.
+            "pool" => self.memory.push(Mapping::pooled(bytes(value))?),
+            // A whole file that others may have mapped, too.
+            "file" => self.memory.push(map_file(value)?),
             // Writes the pattern to the pages that a rule names; all without one.
             "fill" => fill(self.last(), if value.is_empty() { Rule::All } else { Rule::parse(value) }),
             // Reads pages that were never written, so that they map the zero page.
@@ -130,6 +134,10 @@ impl Program {
             "split" => self.advise(Rule::Half, OwnAdvice::NoHugePage)?,
             "thp-disable" => rustix::thread::disable_transparent_huge_pages(true)?,
             "fork" => trial::fork_sleeper().map(drop)?,
+            // A child that shares the last mapping and reads it.
+            "fork-reader" => trial::fork_reader(self.last()).map(drop)?,
+            // Gives the last mapping back.
+            "unmap" => drop(self.memory.pop()),
             "lock" => trial::lock(self.last())?,
             // Says where the last mapping is, and makes every access to it fault.
             "forbid" => {
@@ -194,6 +202,11 @@ impl Program {
         }
         Ok(Ok(()))
     }
+}
+
+fn map_file(path: &str) -> std::io::Result<Mapping> {
+    let file = fs::File::options().read(true).write(true).open(path)?;
+    Mapping::of_file(&file, file.metadata()?.len() as usize)
 }
 
 fn bytes(value: &str) -> usize {

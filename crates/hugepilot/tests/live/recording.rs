@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::program::Rule;
-use crate::support::{Program, Setting, binary, finish, hugepilot, list, number, send, wait_until};
+use crate::support::{Program, Setting, binary, hugepilot, list, number, send, wait_until};
 
 crate::trials!(
     a_recording_replays_what_was_seen,
@@ -16,12 +16,13 @@ crate::trials!(
     a_signal_and_the_end_of_the_program_end_a_recording_properly,
     a_recording_that_was_killed_still_shows_what_came_before,
     files_are_never_overwritten_nor_believed,
-    a_page_shows_its_cells_in_a_browser,
     a_picture_is_drawn,
+    memory_that_comes_and_goes_while_it_is_watched_is_seen,
+    a_program_that_forks_execs_or_ends_while_it_is_watched,
 );
 
 /// Records a program for two seconds.
-fn recorded(folder: &Path, steps: &str) -> (Program, String) {
+pub fn recorded(folder: &Path, steps: &str) -> (Program, String) {
     let program = Program::start(steps);
     let file = folder.join("recording").to_str().expect("UTF-8").to_owned();
     let ran = hugepilot(&format!("record -o {file} {} --for 2s --every 400ms --window 300ms", program.pid));
@@ -109,33 +110,6 @@ fn files_are_never_overwritten_nor_believed() {
     hugepilot("replay /no/such/file").assert_fails_with(&["cannot read", "/no/such/file"]);
 }
 
-/// Runs a page's script in a browser and gives back the page as it then is.
-fn in_browser(file: &Path, link: &str) -> Option<String> {
-    let url = format!("file://{}{link}", file.display());
-    let words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom", &url];
-    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-        Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    })?;
-    let ran = finish(Command::new(found).args(words).env("HOME", file.parent().expect("a folder")));
-    assert!(ran.status.success(), "{ran:?}");
-    Some(ran.stdout)
-}
-
-fn a_page_shows_its_cells_in_a_browser() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (program, file) = recorded(folder.path(), "map=32M nohugepage fill ready read=all");
-    let page = folder.path().join("page.html");
-    let ran = hugepilot(&format!("replay {file} --html {}", page.display()));
-    assert!(ran.status.success(), "{ran:?}");
-    let Some(shown) = in_browser(&page, "#0,0") else {
-        eprintln!("skipped: there is no Chromium here");
-        return;
-    };
-    assert!(shown.contains(&format!("(process {})", program.pid)), "{shown}");
-    let tip = shown.split("id=\"tip\"").nth(1).and_then(|rest| rest.split("</p>").next()).expect("a tip");
-    assert!(tip.contains("walks/s") && tip.contains("1 region (2 MiB)"), "{tip}");
-}
-
 fn a_picture_is_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = Program::start("map=16M fill ready read=all");
@@ -150,4 +124,51 @@ fn a_picture_is_drawn() {
     failed.assert_fails_with(&["/no/such/folder/a.png"]);
     let none: Option<Value> = serde_json::from_str(&failed.stdout).ok();
     assert_eq!(none, None);
+}
+
+/// The bytes present in a recording's observations, one after the other.
+fn present(file: &Path) -> Vec<u64> {
+    let of = |number: usize| hugepilot(&format!("replay {} --observation {number} --json", file.display()));
+    let all = (1..).map(of).take_while(|ran| ran.status.success());
+    all.map(|ran| number(&ran.json(), "pages_present") * 4096).collect()
+}
+
+fn memory_that_comes_and_goes_while_it_is_watched_is_seen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (steps, first, last) in [
+        ("map=8M nohugepage fill ready sleep=1s map=32M nohugepage fill sleep=60s", 8, 40),
+        ("map=8M nohugepage fill map=32M nohugepage fill ready sleep=1s unmap sleep=60s", 40, 8),
+    ] {
+        let (program, file) = (Program::start(steps), folder.path().join(format!("to-{last}")));
+        let words = format!("record -o {} {} --for 2500ms --every 200ms --window 100ms", file.display(), program.pid);
+        assert!(hugepilot(&words).status.success());
+        let sizes = present(&file);
+        // What else the program has takes a few MiB.
+        let about = |size: u64, mib: u64| (mib << 20..(mib + 8) << 20).contains(&size);
+        assert!(about(sizes[0], first) && about(sizes[sizes.len() - 1], last), "{sizes:?}");
+    }
+}
+
+fn a_program_that_forks_execs_or_ends_while_it_is_watched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let watched = |steps: &str, words: &str| {
+        let program = Program::start(steps);
+        (hugepilot(&words.replace("PID", &program.pid.to_string())), program)
+    };
+    let (ran, mut program) =
+        watched("map=16M fill ready read=all,500ms fork read=all", "heat PID --for 2s --window 100ms --json");
+    // A processor keeps some pages in its TLB.
+    assert!(number(&ran.json(), "pages_walked") >= 3000, "{ran:?}");
+    program.assert_unharmed();
+    let (ran, _) = watched("map=16M fill ready read=all,800ms exit=0", "heat PID --for 20s --window 100ms --json");
+    assert!(number(&ran.json(), "pages_present") >= 4096, "what was seen counts: {ran:?}");
+    let steps = "map=16M fill ready sleep=800ms exec map=64M fill sleep=60s";
+    let (ran, _) = watched(steps, "heat PID --for 20s --window 2s");
+    ran.assert_fails_with(&["replaced its program (exec)", "run the command again"]);
+    let file = folder.path().join("exec");
+    let words = format!("record -o {} PID --for 3s --every 200ms --window 100ms", file.display());
+    let (ran, _) = watched(steps, &words);
+    assert!(ran.status.success(), "{ran:?}");
+    let sizes = present(&file);
+    assert!(sizes[0] < 32 << 20 && sizes[sizes.len() - 1] >= 64 << 20, "both programs are in it: {sizes:?}");
 }

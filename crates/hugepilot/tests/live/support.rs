@@ -65,11 +65,58 @@ impl Setting {
         fs::write(&path, mode).expect("a new mode of huge pages");
         Self { path, found }
     }
+
+    /// Reserves so many more huge pages, or as many as there is room for.
+    pub fn reserved(more: u64) -> Self {
+        let path = PathBuf::from("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+        let found = fs::read_to_string(&path).expect("the size of the pool").trim().to_owned();
+        fs::write(&path, (found.parse::<u64>().expect("a number") + more).to_string()).expect("a larger pool");
+        Self { path, found }
+    }
 }
 
 impl Drop for Setting {
     fn drop(&mut self) {
         fs::write(&self.path, &self.found).expect("the old setting");
+    }
+}
+
+/// A group of the memory controller, of either version, removed when dropped.
+pub struct Cgroup {
+    /// Its directory.
+    pub path: PathBuf,
+    limit: &'static str,
+    usage: &'static str,
+}
+
+impl Cgroup {
+    /// None where this machine has no memory controller that groups can be made in.
+    pub fn new() -> Option<Self> {
+        let name = format!("hugepilot-live-{}", std::process::id());
+        let versions = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max", "memory.current"),
+        ];
+        versions.into_iter().find_map(|(top, limit, usage)| {
+            let path = Path::new(top).join(&name);
+            fs::create_dir(&path).ok()?;
+            let group = Self { path, limit, usage };
+            group.path.join(usage).exists().then_some(group)
+        })
+    }
+
+    /// Sets the limit to what is used now, and so much.
+    pub fn limit_to(&self, more: u64) {
+        let usage: u64 =
+            fs::read_to_string(self.path.join(self.usage)).expect("usage").trim().parse().expect("a number");
+        fs::write(self.path.join(self.limit), (usage + more).to_string()).expect("a limit");
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // A group can be removed once the kernel has let go of its last process, which was ended just before.
+        wait_until("an empty control group", || fs::remove_dir(&self.path).is_ok());
     }
 }
 

@@ -1,6 +1,6 @@
-//! The threads, children, files and program of a process.
+//! The threads, children, files, program and namespaces of a process.
 //!
-//! Owns: `task`, `stat`, `fd`, `exe` below `/proc/PID`. Never touches: the process.
+//! Owns: `task`, `stat`, `fd`, `exe`, `ns` below `/proc/PID`. Never touches: the process.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -76,6 +76,12 @@ pub fn holds_kvm(root: &Root, pid: u32) -> Result<bool, KernelError> {
     Ok(false)
 }
 
+/// The IPC namespace that a process is in, as a number that no other one has meanwhile; `None` where it cannot be read.
+pub fn ipc_namespace(root: &Root, pid: u32) -> Option<u64> {
+    let link = root.link(&format!("proc/{pid}/ns/ipc")).ok()?;
+    link.to_str()?.strip_prefix("ipc:[")?.strip_suffix(']')?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +117,16 @@ mod tests {
         symlink("anon_inode:kvm-vm", fds.join("4")).unwrap();
         assert!(holds_kvm(&root, 5).unwrap());
         assert!(holds_kvm(&root, 6).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn an_ipc_namespace_has_a_number() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path().join("proc/5/ns")).unwrap();
+        symlink("ipc:[4026531839]", tree.path().join("proc/5/ns/ipc")).unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!([5, 6].map(|pid| ipc_namespace(&root, pid)), [Some(4_026_531_839), None]);
+        assert!(ipc_namespace(&Root::host(), std::process::id()).is_some());
     }
 
     #[test]

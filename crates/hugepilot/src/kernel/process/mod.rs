@@ -1,13 +1,13 @@
 //! What the kernel says about one process, from the files below `/proc/PID`.
 //!
-//! Owns: `status`, `stat`, `task`, `fd`, `exe`, `syscall` (Documentation/filesystems/proc.rst). Never touches: the process.
+//! Owns: `status`, `stat`, `task`, `fd`, `exe`, `ns`, `syscall` (Documentation/filesystems/proc.rst). Never touches: the process.
 
 mod family;
 mod stack;
 mod stat;
 mod status;
 
-pub use family::{descendants, holds_kvm, is_32_bit, threads};
+pub use family::{descendants, holds_kvm, ipc_namespace, is_32_bit, threads};
 pub use stack::stack_pointer;
 pub use stat::{Stat, address_space, cpu_time, start_time};
 pub use status::Status;

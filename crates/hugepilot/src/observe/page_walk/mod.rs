@@ -23,7 +23,7 @@ use self::glimpse::Glimpses;
 use self::reader::{AttachedReader, Entry, PageTable, PageTableReader};
 pub use super::ObserveError;
 use super::frames::{Finding, Frame, FrameTables, Inquiry};
-use super::heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use super::heat::{Cost, Heat, Mapping, Meaning, Obstacle, PageSet, Region, TrackerKind};
 use super::mapped::{self, RegionCollector};
 use super::rate::{self, DELAYS, Sighting, Sightings};
 use super::{Options, Tracker, wait_until};
@@ -96,9 +96,10 @@ impl PageWalk {
         let (pid, thread) = (target.pid(), target.living_thread()?);
         let lines = maps::read(&self.root, pid)?;
         let stack_pointers = self.stack_pointers(pid)?;
+        let ipc_namespace = process::ipc_namespace(&self.root, pid);
         let range = self.reader.layout.user_space();
         let mut reader = self.reader.attach(pid, thread)?;
-        let mappings = mapped::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers);
+        let mappings = mapped::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers, ipc_namespace);
         let mut collector = RegionCollector::new(&mappings, &stack_pointers);
         let mut accessed_pages = Vec::new();
         timed_read(&mut reader, cost, range, |table| {
@@ -147,6 +148,7 @@ impl Tracker for PageWalk {
         }
         wait_until(started + options.window.duration(), target, stop)?;
         watch.read_end_of_window()?;
+        watch.pass_over_pools();
         watch.inspect_frames(&self.frames, &mappings)?;
         watch.account_for_bits();
         let elapsed = started.elapsed();
@@ -320,6 +322,17 @@ impl Watch<'_> {
         })
     }
 
+    /// The bits of a pool's pages tell nothing: neither `clear_refs` nor `MADV_COLD` reaches them, so once set they stay.
+    fn pass_over_pools(&mut self) {
+        for (region, sightings) in
+            self.regions.iter_mut().zip(&mut self.sightings).filter(|(region, _)| is_of_pool(region))
+        {
+            *sightings = Sightings::default();
+            (region.walked, region.walked_in_window) = (PageSet::NONE, 0);
+            region.unobserved = region.present.len() as u16;
+        }
+    }
+
     /// Estimates what the program loses by setting again, in walking, the bits that were cleared.
     fn account_for_bits(&mut self) {
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
@@ -349,7 +362,8 @@ impl Watch<'_> {
             let growth = &mut inquiry.finding(index).growth;
             growth.unpopulated = (PAGES_PER_REGION - present.len()) as u16;
             growth.zero = zero.len() as u16;
-            let private = region.obstacle.is_none() && region.mapping.is_some_and(|mapping| !mappings[mapping].shared);
+            let private =
+                region.obstacle.is_none() && region.mapping.is_some_and(|mapping| mappings[mapping].shared.is_none());
             let unclear = |entry: &Entry| {
                 let plain = private && entry.writable && entry.dirty;
                 !plain && !zero.contains(entry.page)
@@ -395,6 +409,10 @@ impl Watch<'_> {
         }
         regions
     }
+}
+
+fn is_of_pool(region: &Region) -> bool {
+    region.obstacle == Some(Obstacle::Hugetlb)
 }
 
 /// Takes out pages whose bits `MADV_COLD` does not clear, so that they would look accessed for ever: those that are mapped more

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::joined;
-use crate::observe::heat::{Heat, Region};
+use crate::observe::heat::{Amount, Heat};
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, meaning, percent, printable, rate};
-use crate::units::{Bytes, HUGE_PAGE, Pages};
+use crate::units::Pages;
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -51,33 +51,18 @@ fn totals(heat: &Heat) -> Vec<String> {
         format!("  {}", meaning(heat.meaning)),
     ];
     if unobserved > Pages(0) {
-        lines.insert(4, format!("  unobserved   {} (locked, or mapped by several processes)", unobserved.bytes()));
+        lines.insert(
+            4,
+            format!("  unobserved   {} (locked, reserved, or mapped by several processes)", unobserved.bytes()),
+        );
     }
     lines
 }
 
-/// What the regions of one mapping add up to.
-#[derive(Default)]
-struct Total {
-    walks_per_second: f64,
-    present: Pages,
-    walked: Pages,
-    huge: Bytes,
-}
-
-impl Total {
-    fn add(&mut self, region: &Region) {
-        self.walks_per_second += region.walks_per_second;
-        self.present.0 += region.present.len() as u64;
-        self.walked.0 += region.walked.len() as u64;
-        self.huge += Bytes(if region.huge { HUGE_PAGE } else { 0 });
-    }
-}
-
 fn hottest_mappings(heat: &Heat) -> Vec<String> {
-    let mut totals: BTreeMap<Option<usize>, Total> = BTreeMap::new();
+    let mut totals: BTreeMap<Option<usize>, Amount> = BTreeMap::new();
     for region in &heat.regions {
-        totals.entry(region.mapping).or_default().add(region);
+        *totals.entry(region.mapping).or_default() += region.amount();
     }
     let mut totals: Vec<_> = totals.into_iter().collect();
     totals.sort_by(|(_, left), (_, right)| right.walks_per_second.total_cmp(&left.walks_per_second));
@@ -100,7 +85,7 @@ fn hottest_mappings(heat: &Heat) -> Vec<String> {
     lines
 }
 
-fn row(heat: &Heat, mapping: Option<usize>, total: &Total, all: f64) -> Vec<String> {
+fn row(heat: &Heat, mapping: Option<usize>, total: &Amount, all: f64) -> Vec<String> {
     let mapping = mapping.and_then(|index| heat.mappings.get(index));
     let (start, name) = match mapping {
         None => ("-".to_owned(), "(went away)".to_owned()),

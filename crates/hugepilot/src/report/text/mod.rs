@@ -1,11 +1,13 @@
 //! Reports for people: plain text, one function a report. Each ends with a line break.
 
 mod explain;
+mod group;
 mod heat;
 mod outcome;
 mod plan;
 
 pub use explain::explain;
+pub use group::group;
 pub use heat::heat;
 pub use outcome::{expectation, give_back, promote, run};
 pub use plan::plan;

@@ -1,0 +1,130 @@
+//! The page that `--html` writes, in a browser: what a person would see must be there.
+//!
+//! Owns: a headless Chromium for each look. Without one these tests say that they skip; `make test` installs it.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+
+use crate::recording::recorded;
+use crate::support::{Ended, PATIENCE, Program, hugepilot};
+
+crate::trials!(a_page_draws_its_cells, pointing_at_a_cell_tells_its_mapping_and_region);
+
+/// What keeps a browser from running as root, or from talking to anybody.
+const QUIETLY: [&str; 9] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--virtual-time-budget=3000",
+];
+
+fn browser() -> Option<&'static str> {
+    let runs = |name: &&str| {
+        let mut command = Command::new(name);
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    ["chromium", "chromium-browser", "google-chrome"].iter().find(|name| runs(name)).copied()
+}
+
+/// Opens a page, with a script of ours after its own, and gives back what it then is. None, saying so, without a browser.
+fn shown(page: &Path, link: &str, script: &str) -> Option<String> {
+    let Some(browser) = browser() else {
+        eprintln!("not tested: there is no Chromium here (`scripts/need chromium` installs it)");
+        return None;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("page.html");
+    let text =
+        fs::read_to_string(page).expect("a page").replace("</html>", &format!("<script>{script}</script></html>"));
+    fs::write(&copy, text).expect("a copy of the page");
+    let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+    let mut command = Command::new(browser);
+    command.args(QUIETLY).args([&profile, "--dump-dom", &format!("file://{}{link}", copy.display())]);
+    command.env("HOME", folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let (status, document) = finish_in_time(command.spawn().expect("the browser starts"));
+    assert!(status.success(), "the browser failed with {status}: {document}");
+    Some(document)
+}
+
+/// Reads all that a child writes. Panics if it is not done in time; it is ended then.
+fn finish_in_time(child: Child) -> (ExitStatus, String) {
+    let mut child = Ended(child);
+    let mut output = child.0.stdout.take().expect("piped");
+    let reading = thread::spawn(move || {
+        let mut text = String::new();
+        output.read_to_string(&mut text).map(|_| text)
+    });
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !reading.is_finished() {
+        assert!(std::time::Instant::now() < deadline, "the browser did not end within {PATIENCE:?}, and was killed");
+        thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let text = reading.join().expect("reading does not panic").expect("UTF-8");
+    (child.0.wait().expect("it ends"), text)
+}
+
+/// A page about two seconds of a program that reads 32 MiB.
+fn page(folder: &Path) -> (Program, std::path::PathBuf) {
+    let (program, file) = recorded(folder, "map=32M nohugepage fill ready read=all");
+    let page = folder.join("page.html");
+    let ran = hugepilot(&format!("replay {file} --html {}", page.display()));
+    assert!(ran.status.success(), "{ran:?}");
+    (program, page)
+}
+
+/// The text of an element.
+fn element<'a>(document: &'a str, id: &str) -> &'a str {
+    // The last, since a script that makes one names it as well.
+    let found = document.rsplit_once(&format!("id=\"{id}\""));
+    let (_, after) = found.unwrap_or_else(|| panic!("no element '{id}' in {document}"));
+    after.split_once('>').and_then(|(_, rest)| rest.split_once("</")).expect("an element ends").0
+}
+
+fn a_page_draws_its_cells() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (program, page) = page(folder.path());
+    // Counts the colours on the canvas, and the pixels that are hotter than nothing.
+    let script = "const map = document.getElementById('map'), drawn = map.getContext('2d') \
+        .getImageData(0, 0, map.width, map.height).data, colours = new Map(); \
+        for (let at = 0; at < drawn.length; at += 4) { \
+          const colour = Array.from(drawn.slice(at, at + 4)).join(); \
+          colours.set(colour, (colours.get(colour) || 0) + 1); } \
+        document.body.insertAdjacentHTML('beforeend', `<p id=\"drawn\">${map.width} ${map.height} ${colours.size} \
+          ${[...colours.keys()].some(colour => colour.startsWith('255,215,40,255'))} \
+          ${[...colours.keys()].every(colour => colour.endsWith(',255'))}</p>`)";
+    let Some(document) = shown(&page, "", script) else { return };
+    assert!(element(&document, "title").contains(&format!("(process {})", program.pid)), "{document}");
+    let drawn: Vec<&str> = element(&document, "drawn").split_ascii_whitespace().collect();
+    let numbers: Vec<usize> = drawn[..3].iter().map(|number| number.parse().expect("a number")).collect();
+    // Some five looks, at 16 regions of the program's and a few more.
+    assert!((2..=9).contains(&numbers[0]) && numbers[1] >= 17 && numbers[2] >= 3, "{drawn:?}");
+    assert_eq!(drawn[3..], ["true", "true"], "the hottest cell is yellow, and every cell is painted");
+}
+
+fn pointing_at_a_cell_tells_its_mapping_and_region() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (program, page) = page(folder.path());
+    let row = format!("film.rows.findIndex(row => row[0] === '{:#x}')", program.start);
+    let script = format!(
+        "const map = document.getElementById('map'), box = map.getBoundingClientRect(); \
+         map.dispatchEvent(new MouseEvent('mousemove', {{ clientX: box.left + box.width / film.seconds.length / 2, \
+           clientY: box.top + box.height * ({row} + 0.5) / film.rows.length }}))"
+    );
+    let Some(document) = shown(&page, "", &script) else { return };
+    let tip = element(&document, "tip");
+    let place = format!("{:#x}, 1 region (2 MiB)", program.start);
+    for word in ["(anonymous)", &place, "walks/s", "2 MiB present", "0 % on huge pages"] {
+        assert!(tip.contains(word), "'{word}' is missing: {tip}");
+    }
+    let linked = shown(&page, "#0,0", "").expect("a browser is there");
+    assert!(element(&linked, "tip").contains("walks/s"), "{linked}");
+}
