@@ -15,6 +15,8 @@ use crate::units::{Address, Nanos};
 
 /// How long after it was passed a region is read for the last time.
 const AGE: Nanos = Nanos(1_500_000);
+/// A read sooner than this tells little: where the front was is known to within a glimpse.
+const TOO_SOON: Nanos = Nanos(300_000);
 /// Regions read ahead of the front: what is cleared in 4 ms.
 const AHEAD: usize = 160;
 
@@ -76,11 +78,11 @@ impl Glimpses {
         self.fronts.iter().map(|&(index, at)| (regions[index].range().end, at)).collect()
     }
 
-    /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not glimpsed.
+    /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not glimpsed, or too soon.
     pub(super) fn sighting(&self, index: usize, cleared_at: Nanos) -> Sighting {
         let Glimpse { read_at, walked, .. } = self.regions[index];
         match read_at.0.checked_sub(cleared_at.0) {
-            Some(delay) if read_at > Nanos(0) => Sighting { delay: Nanos(delay), walked },
+            Some(delay) if delay >= TOO_SOON.0 => Sighting { delay: Nanos(delay), walked },
             _ => Sighting::default(),
         }
     }
@@ -135,13 +137,15 @@ mod tests {
     #[test]
     fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_sighting() {
         let mut glimpses = Glimpses::new([512, 0, 512].into_iter());
-        let seen = |index, walked| (index, Sighting { delay: Nanos(5000), walked });
+        let seen = |index, walked| (index, Sighting { delay: Nanos(10_000_000), walked });
         glimpses.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);
         assert_eq!((glimpses.front, glimpses.sighting(0, Nanos(1))), (0, Sighting::default()));
         glimpses.note(&[seen(0, 3), seen(1, 0), seen(2, 512)]);
         assert_eq!((glimpses.front, glimpses.window()), (1, 0..3));
         glimpses.note(&[seen(0, 9), seen(1, 0), seen(2, 2)]);
-        assert_eq!(glimpses.sighting(0, Nanos(1000)), Sighting { delay: Nanos(4000), walked: 9 });
-        assert_eq!(glimpses.sighting(1, Nanos(1000)), Sighting { delay: Nanos(4000), walked: 0 });
+        let cleared_at = Nanos(10_000_000 - TOO_SOON.0);
+        assert_eq!(glimpses.sighting(0, cleared_at), Sighting { delay: TOO_SOON, walked: 9 });
+        assert_eq!(glimpses.sighting(1, cleared_at), Sighting { delay: TOO_SOON, walked: 0 });
+        assert_eq!(glimpses.sighting(1, Nanos(cleared_at.0 + 1)), Sighting::default());
     }
 }
