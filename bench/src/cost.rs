@@ -14,7 +14,7 @@ use hugepilot::observe::write_scan::WriteScan;
 use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
-use hugepilot::units::{Address, AddressRange, Bytes, GIANT_PAGE, Nanos};
+use hugepilot::units::{Address, AddressRange, Bytes, CpuShare, GIANT_PAGE, Nanos};
 use hugepilot_os::memory::Mapping;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
@@ -201,7 +201,7 @@ impl Pass {
             kernel_ns: cost.kernel.0,
             own_ns: cost.own().0,
             program_ns: cost.program.0,
-            pace_ns: heat.window.0 + cost.rest().as_nanos() as u64,
+            pace_ns: heat.window.0 + cost.rest(CpuShare::default()).as_nanos() as u64,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use hugepilot::observe::heat::Cost;
 use hugepilot::stop::Stop;
-use hugepilot::units::Nanos;
+use hugepilot::units::{CpuShare, Nanos};
 
 use crate::configuration::{Act, Configuration};
 use crate::ideal;
@@ -203,5 +203,5 @@ fn rest(cost: &serde_json::Value) -> Duration {
         program: nanos("program_ns"),
         ..Cost::default()
     }
-    .rest()
+    .rest(CpuShare::default())
 }

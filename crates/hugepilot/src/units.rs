@@ -5,6 +5,7 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,13 +66,13 @@ impl Nanos {
     }
 
     /// From the standard library's type; saturates after 584 years.
-    pub fn from_duration(duration: std::time::Duration) -> Self {
+    pub fn from_duration(duration: Duration) -> Self {
         Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// To the standard library's type.
-    pub fn duration(self) -> std::time::Duration {
-        std::time::Duration::from_nanos(self.0)
+    pub fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
     }
 }
 
@@ -265,10 +266,53 @@ impl fmt::Display for SizeOrShare {
     }
 }
 
+/// A share of one CPU, 0.01 for `1%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuShare(pub f64);
+
+impl CpuShare {
+    /// How long to rest after so much CPU time, so that it is no larger share of the time.
+    pub fn rest_after(self, busy: Nanos) -> Duration {
+        busy.duration().div_f64(self.0)
+    }
+}
+
+impl Default for CpuShare {
+    fn default() -> Self {
+        Self(0.01)
+    }
+}
+
+impl FromStr for CpuShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok());
+        let share = percent.filter(|percent| (0.01..=100.0).contains(percent)).map(|percent| Self(percent / 100.0));
+        share.ok_or_else(|| format!("'{text}' is no share of a CPU: write 0.01% to 100%"))
+    }
+}
+
+impl fmt::Display for CpuShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0 * 100.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn shares_of_a_cpu_are_bounded() {
+        let share: CpuShare = "0.5%".parse().unwrap();
+        assert_eq!(share.rest_after(Nanos(10_000_000)), Duration::from_secs(2));
+        assert_eq!(CpuShare::default().to_string().parse(), Ok(CpuShare::default()));
+        for text in ["", "1", "0%", "101%", "-1%", "NaN%", "1%%"] {
+            assert!(text.parse::<CpuShare>().unwrap_err().contains("100%"), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_in_every_spelling() {

@@ -11,7 +11,7 @@ use crate::act::Pace;
 use crate::decide::{Allowance, Limits};
 use crate::observe::{Choice, Options};
 use crate::pilot::Whom;
-use crate::units::{Nanos, SizeOrShare};
+use crate::units::{CpuShare, Nanos, SizeOrShare};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -132,6 +132,9 @@ pub struct HeatArgs {
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
+    /// What watching again and again may take.
+    #[command(flatten)]
+    pub budget: BudgetOptions,
     /// Show it in the terminal, anew after each window, until q is pressed
     #[arg(long, conflicts_with_all = ["json", "length", "html", "png"])]
     pub live: bool,
@@ -203,6 +206,9 @@ pub struct RunArgs {
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
+    /// What watching again and again may take.
+    #[command(flatten)]
+    pub budget: BudgetOptions,
     /// What may be spent.
     #[command(flatten)]
     pub spend: SpendOptions,
@@ -229,12 +235,15 @@ pub struct RecordArgs {
     /// How long to record [default: until Ctrl-C, or until the process ends]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
     pub length: Option<Nanos>,
-    /// From the beginning of one observation to the next [default: 1s, or longer where that would cost the program more than 1 %]
+    /// From the beginning of one observation to the next [default: 1s, or longer where that would take more than --max-cpu]
     #[arg(long, value_name = "TIME", value_parser = parse_length)]
     pub every: Option<Nanos>,
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
+    /// What watching again and again may take.
+    #[command(flatten)]
+    pub budget: BudgetOptions,
 }
 
 /// `hugepilot replay`
@@ -291,6 +300,14 @@ pub struct WatchOptions {
     /// Accept stalls of the program above 50 ms while watching, for exact page walks above 3 GiB
     #[arg(long)]
     pub allow_stall: bool,
+}
+
+/// What watching again and again may take.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct BudgetOptions {
+    /// Share of one CPU that watching again and again may take, of hugepilot's and of the program's each
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    pub max_cpu: CpuShare,
 }
 
 /// What a promotion may spend.

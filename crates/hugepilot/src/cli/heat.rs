@@ -30,7 +30,8 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut camera = Camera::default();
-    let rhythm = Rhythm { length: Some(args.length.unwrap_or_default().duration()), ..Rhythm::default() };
+    let length = Some(args.length.unwrap_or_default().duration());
+    let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
     let series = Series::new(&mut *tracker, &target, args.watch.options(), rhythm, &stop);
     let Moment { heat, .. } = watch(args, series, &mut camera)?;
     args.pictures.draw(&camera, format!("{} (process {})", target.name, target.pid()))?;

@@ -59,7 +59,8 @@ fn observe(
     sender: &Sender<Result<Heat, String>>,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    for moment in Series::new(tracker, target, args.watch.options(), Rhythm::default(), stop) {
+    let rhythm = Rhythm { max_cpu: args.budget.max_cpu, ..Rhythm::default() };
+    for moment in Series::new(tracker, target, args.watch.options(), rhythm, stop) {
         match moment {
             Ok(moment) => _ = sender.send(Ok(moment.heat)),
             // Another program from now on, whose memory is looked at as well.

@@ -15,7 +15,7 @@ use crate::pilot::{Pilot, Round};
 use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, CpuShare, Nanos};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
@@ -27,6 +27,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let mut pilot = Pilot {
         tracker: &mut *tracker,
         watch: args.watch.options(),
+        max_cpu: CpuShare::default(),
         allowance: args.spend.allowance(),
         pacer: Pacer::new(args.pace.pace()),
         stop: Stop::on_signals(SecondSignal::Ends)?,

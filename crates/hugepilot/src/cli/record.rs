@@ -57,6 +57,7 @@ fn observe_until_end(
         at_least: USUAL,
         every: args.every.map(|every| every.duration()),
         length: args.length.map(|length| length.duration()),
+        max_cpu: args.budget.max_cpu,
     };
     let progress = terminal::Counting::begin();
     let mut observations = 0;

@@ -47,6 +47,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut pilot = Pilot {
         tracker: &mut *tracker,
         watch: args.watch.options(),
+        max_cpu: args.budget.max_cpu,
         allowance: args.spend.allowance(),
         pacer: Pacer::new(args.pace.pace()),
         stop,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
 
 /// What a tracker saw of one process.
 #[derive(Clone, Debug)]
@@ -109,17 +109,15 @@ impl Cost {
     /// cleared once and then walked, sequentially or at random, under a hypervisor (AMD Zen 4).
     pub const SETTING_A_BIT: Nanos = Nanos(140);
 
-    /// The share of one CPU that observing again and again may take, of ours and of the program's each.
-    pub const SHARE: f64 = 0.01;
-
     /// All that it took of our own time.
     pub fn own(&self) -> Nanos {
         self.clear + self.read + self.glimpse + self.inspect + self.kernel
     }
 
-    /// How long after a look with this cost the next one may begin, so that observing keeps to [`Cost::SHARE`].
-    pub fn rest(&self) -> Duration {
-        self.own().max(self.program).duration().div_f64(Self::SHARE)
+    /// How long after a look with this cost the next one may begin, so that observing takes at most this
+    /// share of a CPU, of ours and of the program's each.
+    pub fn rest(&self, share: CpuShare) -> Duration {
+        share.rest_after(self.own().max(self.program))
     }
 }
 
@@ -434,9 +432,9 @@ mod tests {
     #[test]
     fn costly_looks_are_rare_looks() {
         let cost = |clear, read, program| Cost { clear, read, program, ..Cost::default() };
-        let millis = Nanos(1_000_000);
-        assert_eq!(cost(Nanos(4 * millis.0), Nanos(6 * millis.0), millis).rest(), Duration::from_secs(1));
-        assert_eq!(cost(millis, millis, Nanos(37 * millis.0)).rest(), Duration::from_millis(3700));
+        let (millis, share) = (Nanos(1_000_000), CpuShare::default());
+        assert_eq!(cost(Nanos(4 * millis.0), Nanos(6 * millis.0), millis).rest(share), Duration::from_secs(1));
+        assert_eq!(cost(millis, millis, Nanos(37 * millis.0)).rest(share), Duration::from_millis(3700));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::observe::{Heat, ObserveError, Options, Tracker};
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Bytes};
+use crate::units::{Address, Bytes, CpuShare};
 
 pub use group::{GroupError, GroupSeen, Whom, observe_group};
 pub use series::{Rhythm, Series};
@@ -32,6 +32,8 @@ pub struct Pilot<'a> {
     pub tracker: &'a mut dyn Tracker,
     /// How to look.
     pub watch: Options,
+    /// The share of a CPU that looking again and again may take, of ours and of the program's each.
+    pub max_cpu: CpuShare,
     /// What may be spent.
     pub allowance: Allowance,
     /// How fast to act.

@@ -9,19 +9,19 @@ use crate::observe::{ObserveError, Options, Tracker};
 use crate::recording::Moment;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::Nanos;
+use crate::units::{CpuShare, Nanos};
 
 /// When to look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rhythm {
-    /// From the beginning of one look to the next, or longer where that would cost more than [`Cost::SHARE`].
-    ///
-    /// [`Cost::SHARE`]: crate::observe::heat::Cost::SHARE
+    /// From the beginning of one look to the next, or longer where that would take more of a CPU than `max_cpu`.
     pub at_least: Duration,
     /// The same, whatever it costs.
     pub every: Option<Duration>,
     /// How long to go on, for as many looks as fit into it, and for one at least; without end if there is none.
     pub length: Option<Duration>,
+    /// The share of a CPU that looking may take, of ours and of the program's each.
+    pub max_cpu: CpuShare,
 }
 
 /// One look after the other: an iterator that rests between them.
@@ -72,7 +72,7 @@ impl Iterator for Series<'_> {
         self.rest()?;
         let began = Instant::now();
         let looked = self.tracker.observe(self.target, &self.options, self.stop);
-        let affordable = looked.as_ref().map_or(Duration::ZERO, |heat| heat.cost.rest());
+        let affordable = looked.as_ref().map_or(Duration::ZERO, |heat| heat.cost.rest(self.rhythm.max_cpu));
         self.next = began + self.rhythm.every.unwrap_or(affordable.max(self.rhythm.at_least));
         match looked {
             Ok(heat) => {

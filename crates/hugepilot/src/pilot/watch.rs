@@ -3,7 +3,7 @@
 //! Owns: whom to look at, and when. Never touches: how a single round goes; that is [`Pilot`].
 //!
 //! Often while promoting still pays, then ever more rarely; often again when a process has grown. Never so often that observing
-//! costs more than [`Cost::SHARE`].
+//! costs more of a CPU than it may.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
@@ -15,10 +15,9 @@ use crate::act::Outcome;
 use crate::decide::Spent;
 use crate::kernel::Root;
 use crate::kernel::process::{self, Status};
-use crate::observe::heat::Cost;
 use crate::report::Snapshot;
 use crate::target::Target;
-use crate::units::{Address, Bytes};
+use crate::units::{Address, Bytes, CpuShare};
 
 /// Below this a process is left alone: its page tables fit in the TLB or nearly so, and looking costs more than it gains.
 const SMALLEST: Bytes = Bytes(16 << 20);
@@ -56,8 +55,8 @@ struct Process {
 struct Member {
     next_look: Instant,
     interval: Duration,
-    /// What the last look cost.
-    cost: Cost,
+    /// From the last look to the next, so that looking takes no more of a CPU than it may.
+    affordable: Duration,
     rss: Bytes,
     /// Growth already taken in this program, which later rounds may not spend again.
     growth: Bytes,
@@ -183,7 +182,7 @@ impl Member {
         Self {
             next_look: now,
             interval: SOONEST,
-            cost: Cost::default(),
+            affordable: Duration::ZERO,
             rss: Bytes(0),
             growth: Bytes(0),
             address_space: None,
@@ -211,7 +210,7 @@ impl Member {
 
     /// From one look to the next: the interval, or longer where a look costs much.
     fn rest(&self) -> Duration {
-        self.interval.max(self.cost.rest())
+        self.interval.max(self.affordable)
     }
 
     /// Observes, decides and acts once, and says when to look again.
@@ -227,7 +226,7 @@ impl Member {
         target.ensure_huge_pages_enabled()?;
         let round = pilot.look(&target, spent)?;
         flight.rounds += 1;
-        self.noted(&round);
+        self.noted(&round, pilot.max_cpu);
         let growth: Vec<(Address, Bytes)> =
             round.plan.promotions().map(|decision| (decision.start, decision.growth)).collect();
         if growth.is_empty() {
@@ -255,13 +254,13 @@ impl Member {
     }
 
     /// Takes over what a look showed. After an exec the memory, and what was taken of the allowance for it, is another.
-    fn noted(&mut self, round: &Round) {
+    fn noted(&mut self, round: &Round, max_cpu: CpuShare) {
         if self.address_space != round.heat.address_space {
             self.growth = Bytes(0);
         }
         self.address_space = round.heat.address_space;
         self.rss = round.heat.rss;
-        self.cost = round.heat.cost;
+        self.affordable = round.heat.cost.rest(max_cpu);
         self.first.get_or_insert(round.before);
         self.last = Some(round.before);
     }
