@@ -1,6 +1,6 @@
 //! What a page walk costs on this machine, from pointer chases over memory of our own.
 //!
-//! Owns: the three seconds of measuring, and what is kept of them until the machine is restarted. Never touches: the target.
+//! Owns: the seconds of measuring, and what is kept of them until the machine is restarted. Never touches: the target.
 //!
 //! The same reads run over base pages and over huge pages; the difference is what page walks cost. That depends on how much
 //! of the page tables the processor's caches hold, so it is measured over memory of several sizes.
@@ -24,8 +24,11 @@ const CACHE: &str = "/run/hugepilot/walk-cost.json";
 const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(1 << 30)];
 /// For each chase: together with filling and collapsing the memory, about three seconds.
 const TIME: Duration = Duration::from_millis(100);
-/// Words in a base page.
+/// Words in a base page, and in a cache line.
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
+const LINE_WORDS: usize = 8;
+/// Cache lines read of each page, so that data come from memory, too, where programs of that size have theirs.
+const LINES: usize = 16;
 
 /// The chases of one size on one kind of page, nanoseconds a read: in order, independent, dependent.
 type Chased = [f64; 3];
@@ -93,9 +96,9 @@ fn chase_all(words: &mut [u64], sizes: &[Bytes]) -> Vec<Chased> {
 }
 
 fn chase(words: &mut [u64]) -> Chased {
-    let pages = words.len() / PAGE_WORDS;
-    lay_chain(words, pages);
-    [ordered(words, pages), independent(words, pages), dependent(words)]
+    let places = words.len() / PAGE_WORDS * LINES;
+    lay_chain(words, places);
+    [ordered(words, places), independent(words, places), dependent(words, places)]
 }
 
 fn cached() -> Option<Vec<WalkCost>> {
@@ -115,48 +118,55 @@ fn keep(costs: &[WalkCost]) -> io::Result<()> {
     std::fs::write(CACHE, serde_json::to_vec(costs)?)
 }
 
-/// Where in a page its word is read: a different cache line each, so that reads do not share cache sets.
-fn word_of(page: usize) -> usize {
-    page * PAGE_WORDS + page % (PAGE_WORDS / 8) * 8
+/// The word that is read at a place. Neighbouring places are neighbouring pages; after all pages comes another line of each. Pages
+/// start at different lines, so that they do not share cache sets.
+fn word_of(place: usize, places: usize) -> usize {
+    let pages = places / LINES;
+    let (page, line) = (place % pages, place / pages);
+    let lines_of_page = PAGE_WORDS / LINE_WORDS;
+    page * PAGE_WORDS + (page + line * (lines_of_page / LINES)) % lines_of_page * LINE_WORDS
 }
 
-/// Lays one cycle through all pages, a power of two of them: each page's word holds the next page's number.
-fn lay_chain(words: &mut [u64], pages: usize) {
-    // A full-period linear congruential sequence (Hull and Dobell) visits every page once before it repeats.
-    let next = |page: usize| (page * 40_501 + 12_345) % pages;
-    let mut page = 0;
-    for _ in 0..pages {
-        words[word_of(page)] = next(page) as u64;
-        page = next(page);
+/// Lays one cycle through all places, a power of two of them: each one's word holds the next place.
+fn lay_chain(words: &mut [u64], places: usize) {
+    // A full-period linear congruential sequence (Hull and Dobell) visits every place once before it repeats.
+    let next = |place: usize| (place * 40_501 + 12_345) % places;
+    let mut place = 0;
+    for _ in 0..places {
+        words[word_of(place, places)] = next(place) as u64;
+        place = next(place);
     }
 }
 
 /// Nanoseconds for a read of the next page.
-fn ordered(words: &[u64], pages: usize) -> f64 {
-    let (mut page, mut sum) = (0, 0u64);
+fn ordered(words: &[u64], places: usize) -> f64 {
+    let (mut place, mut sum) = (0, 0u64);
     let nanos = timed(|| {
-        page = if page + 1 == pages { 0 } else { page + 1 };
-        sum = sum.wrapping_add(words[word_of(page)]);
+        place = (place + 1) % places;
+        sum = sum.wrapping_add(words[word_of(place, places)]);
     });
     black_box(sum);
     nanos
 }
 
 /// Nanoseconds for a read at random whose address is known ahead.
-fn independent(words: &[u64], pages: usize) -> f64 {
+fn independent(words: &[u64], places: usize) -> f64 {
     let (mut state, mut sum) = (1u64, 0u64);
     let nanos = timed(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        sum = sum.wrapping_add(words[word_of((state >> 33) as usize % pages)]);
+        // SplitMix64, about the work that a hash takes before it reads.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        sum = sum.wrapping_add(words[word_of((mixed ^ (mixed >> 31)) as usize % places, places)]);
     });
     black_box(sum);
     nanos
 }
 
 /// Nanoseconds for a read whose address the read before it tells.
-fn dependent(words: &[u64]) -> f64 {
-    let mut page = 0;
-    timed(|| page = words[word_of(page)] as usize)
+fn dependent(words: &[u64], places: usize) -> f64 {
+    let mut place = 0;
+    timed(|| place = words[word_of(place, places)] as usize)
 }
 
 /// Nanoseconds that a step takes, over `TIME`.
@@ -178,20 +188,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chain_visits_every_page_once() {
-        let pages = 1 << 12;
+    fn the_chain_visits_every_place_once() {
+        let pages = 1 << 10;
+        let places = pages * LINES;
         let mut words = vec![u64::MAX; pages * PAGE_WORDS];
-        lay_chain(&mut words, pages);
-        let mut page = 0;
-        let mut steps = 0;
+        lay_chain(&mut words, places);
+        let (mut place, mut steps) = (0, 0);
         loop {
-            page = words[word_of(page)] as usize;
+            place = words[word_of(place, places)] as usize;
             steps += 1;
-            if page == 0 {
+            if place == 0 {
                 break;
             }
         }
-        assert_eq!(steps, pages);
+        assert_eq!(steps, places);
+        assert_eq!(words.iter().filter(|&&word| word != u64::MAX).count(), places, "each has a line of its own");
     }
 
     #[test]

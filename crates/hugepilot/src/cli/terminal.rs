@@ -36,7 +36,7 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Explains the one pause of commands that estimate a gain.
 pub(super) fn say_measuring() {
-    eprintln!("hugepilot: measuring what a page walk costs here: three seconds, once until the machine is restarted");
+    eprintln!("hugepilot: measuring what a page walk costs here: some seconds, once until the machine is restarted");
 }
 
 /// Errors when nobody can read standard output any more, so that nothing is changed unseen.

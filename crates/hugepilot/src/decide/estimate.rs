@@ -37,6 +37,10 @@ pub struct WalkCost {
     pub dependent: Chase,
 }
 
+/// What programs that walk often pay of each walk's cost, where a chase, which does nothing else, pays all of it: they have other work
+/// meanwhile. Sweeps paid 0.4 to 0.6 of it, on two kinds of processors.
+const NOT_HIDDEN: f64 = 0.5;
+
 /// Speed gained, in percent: 20 means that the target does 1.2 times as much in the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GainPercent {
@@ -110,14 +114,14 @@ impl WalkCost {
         })
     }
 
-    /// What a walk likely costs a program that makes so many in each second of its CPU time, in nanoseconds: as in the chase that
-    /// makes as many, or in between.
+    /// What a walk likely costs a program that makes so many in each second of its CPU time, in nanoseconds: as in the dependent
+    /// chase if it is no faster, a share of what it costs in the independent one if it is as fast as that, or in between.
     fn likely_ns(&self, walks_per_second: f64) -> f64 {
         let (slow, fast) = (self.dependent, self.independent);
         let span = (fast.rate() / slow.rate()).ln();
         let weight = if span > 0.0 { ((walks_per_second / slow.rate()).ln() / span).clamp(0.0, 1.0) } else { 1.0 };
         let log = |ns: f64| ns.max(0.1).ln();
-        (log(slow.walk_ns()) + weight * (log(fast.walk_ns()) - log(slow.walk_ns()))).exp()
+        (log(slow.walk_ns()) + weight * (log(NOT_HIDDEN * fast.walk_ns()) - log(slow.walk_ns()))).exp()
     }
 
     /// Walks take no larger share of any program's time than of those that do nothing else.
@@ -198,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn programs_like_the_chases_gain_what_the_chases_gain() {
+    fn slow_programs_pay_all_of_a_walk_and_fast_ones_half() {
         near(gain(2.5e6).likely, 100.0 * 0.25 / 0.75);
-        near(gain(5e7).likely, 100.0 * 0.4 / 0.6);
+        near(gain(5e7).likely, 100.0 * 0.2 / 0.8);
     }
 
     #[test]

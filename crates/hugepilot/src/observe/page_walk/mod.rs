@@ -153,15 +153,18 @@ impl Tracker for PageWalk {
         watch.account_for_bits();
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
+        let busy_cpus = Nanos(busy).seconds() / elapsed.as_secs_f64();
+        let mut regions = watch.rated();
+        rate::undo_slowdown(&mut regions, busy_cpus);
         Ok(Heat {
             pid,
             address_space,
             tracker: TrackerKind::PageWalk,
             meaning: method.meaning(),
             window: Nanos::from_duration(elapsed),
-            busy_cpus: Some(Nanos(busy).seconds() / elapsed.as_secs_f64()),
+            busy_cpus: Some(busy_cpus),
             rss: resident(&self.root, pid)?,
-            regions: watch.rated(),
+            regions,
             cost: watch.cost,
             mappings,
         })
