@@ -14,7 +14,7 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use crate::decide::{Chase, WalkCost};
-use crate::kernel::{Root, memory};
+use crate::kernel::{Root, cgroup, memory};
 use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// What was measured, until the machine is restarted.
@@ -60,9 +60,12 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
     Ok(costs)
 }
 
-/// At most an eighth of what is available.
+/// At most an eighth of what is available, to the machine and in our own memory cgroup.
 fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
-    let available = memory::Memory::read(&Root::host()).map_err(io::Error::other)?.available;
+    let root = Root::host();
+    let available = memory::Memory::read(&root).map_err(io::Error::other)?.available;
+    let room = cgroup::memory_room(&root, std::process::id()).map_err(io::Error::other)?;
+    let available = room.map_or(available, |room| available.min(room.left()));
     let sizes: Vec<Bytes> = SIZES.into_iter().filter(|&size| size.0 <= available.0 / 8).collect();
     if sizes.is_empty() {
         return Err(io::Error::other(format!("only {available} of memory are available")));
@@ -78,7 +81,9 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     mapping.advise(0, len, OwnAdvice::HugePage)?;
     let own = PidFd::open(std::process::id())?;
     for region in (0..len as u64).step_by(HUGE_PAGE as usize) {
-        advise(&own, mapping.address() + region, HUGE_PAGE, Advice::Collapse)?;
+        let collapse = || advise(&own, mapping.address() + region, HUGE_PAGE, Advice::Collapse);
+        // The kernel may have asked to try again.
+        collapse().or_else(|_| collapse())?;
     }
     let on_huge = chase_all(mapping.words_mut(), sizes);
     let cost = |((&footprint, base), huge): ((&Bytes, Chased), Chased)| {

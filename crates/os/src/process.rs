@@ -53,31 +53,41 @@ pub fn is_ignored(signal: Signal) -> bool {
 }
 
 /// While it lives, the calling thread runs as soon as it wakes, before all ordinary threads (`SCHED_FIFO`), and threads that it
-/// starts do not. Without CAP_SYS_NICE nothing changes. For work of a few hundred microseconds at a time.
+/// starts do not. Without the right to (CAP_SYS_NICE) nothing changes. For work that is short, or that others wait for.
 #[derive(Debug)]
 pub struct Punctual {
+    /// The policy and priority to go back to; None if nothing changed.
+    before: Option<(i32, libc::sched_param)>,
     // Ends on the thread that it began on.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Punctual {
-    /// From now on.
-    pub fn begin() -> Self {
-        set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
-        Self { _not_send: std::marker::PhantomData }
+    /// From now on, before others that are punctual with a lower `priority` (1 to 99).
+    pub fn begin(priority: u8) -> Self {
+        let mut parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: 0 means the calling thread, of which the policy is told.
+        let policy = unsafe { libc::sched_getscheduler(0) };
+        // SAFETY: as above, and its parameters are written to memory of their type.
+        let told = unsafe { libc::sched_getparam(0, &raw mut parameters) } == 0 && policy >= 0;
+        let wanted = libc::sched_param { sched_priority: priority.into() };
+        let changed = told && set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, wanted);
+        Self { before: changed.then_some((policy, parameters)), _not_send: std::marker::PhantomData }
     }
 }
 
 impl Drop for Punctual {
     fn drop(&mut self) {
-        set_policy(libc::SCHED_OTHER, 0);
+        if let Some((policy, parameters)) = self.before {
+            // Who may not take the second flag off may still leave the first policy.
+            let _ = set_policy(policy, parameters) || set_policy(policy | libc::SCHED_RESET_ON_FORK, parameters);
+        }
     }
 }
 
-fn set_policy(policy: i32, priority: i32) {
-    let parameters = libc::sched_param { sched_priority: priority };
+fn set_policy(policy: i32, parameters: libc::sched_param) -> bool {
     // SAFETY: 0 means the calling thread, and `parameters` lives through the call.
-    let _ = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
 impl AsFd for PidFd {

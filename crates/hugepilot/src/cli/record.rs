@@ -28,12 +28,15 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     }
     let mut recorder = Recorder::create(&args.output, &target.name)?;
     let started = Instant::now();
-    let observations = observe_until_end(args, &target, &mut *tracker, &mut recorder, &stop)?;
+    let mut observations = 0;
+    let observed = observe_until_end(args, &target, &mut *tracker, &mut recorder, &stop, &mut observations);
     recorder.finish()?;
     if observations == 0 {
         std::fs::remove_file(&args.output)?;
+        observed?;
         bail!("ended before the first observation was over, so nothing was recorded");
     }
+    observed?;
     let size = Bytes(std::fs::metadata(&args.output)?.len());
     terminal::print(&format!(
         "{observations} observations of process {} ({}) over {}: {size} in {path}\nlook at them with: hugepilot replay {path}\n",
@@ -45,14 +48,15 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Observes until time is up, the process ends or a signal comes, all of which are proper ends; the number of observations.
+/// Observes until time is up, the process ends or a signal comes, all of which are proper ends. Counts the observations.
 fn observe_until_end(
     args: &RecordArgs,
     target: &Target,
     tracker: &mut dyn Tracker,
     recorder: &mut Recorder,
     stop: &Stop,
-) -> anyhow::Result<u64> {
+    observations: &mut u64,
+) -> anyhow::Result<()> {
     let rhythm = Rhythm {
         at_least: USUAL,
         every: args.every.map(|every| every.duration()),
@@ -60,13 +64,12 @@ fn observe_until_end(
         max_cpu: args.budget.max_cpu,
     };
     let progress = terminal::Counting::begin();
-    let mut observations = 0;
     for moment in Series::new(tracker, target, args.watch.options(), rhythm, stop) {
         match moment {
             Ok(moment) => {
                 recorder.add(&moment)?;
-                observations += 1;
-                progress.show(observations, size_of(&args.output));
+                *observations += 1;
+                progress.show(*observations, size_of(&args.output));
             }
             // Another program from now on, whose memory is looked at as well.
             Err(ObserveError::Exec { .. }) => {}
@@ -74,7 +77,7 @@ fn observe_until_end(
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(observations)
+    Ok(())
 }
 
 fn size_of(path: &Path) -> Bytes {

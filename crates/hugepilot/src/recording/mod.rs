@@ -60,7 +60,7 @@ impl Recorder {
     /// Begins a recording of a process. Errors: the file cannot be written.
     pub fn create(path: &Path, name: &str) -> Result<Self, RecordingError> {
         let unwritable = |source| RecordingError::Write { path: path.to_owned(), source };
-        let file = File::create(path).map_err(unwritable)?;
+        let file = File::create_new(path).map_err(unwritable)?;
         let output = GzEncoder::new(BufWriter::new(file), Compression::default());
         let mut recorder = Self { path: path.to_owned(), output, mappings: Vec::new() };
         recorder.line(&Header::new(name))?;

@@ -41,6 +41,8 @@ impl View {
         let command = format!("stty rows {rows} cols {columns}; {view}; echo status=$?; stty -a");
         let mut script = Command::new("script");
         script.args(["--quiet", "--flush", "--command", &command]).arg(&output);
+        // The command is written for this one.
+        script.env("SHELL", "/bin/sh");
         let script = script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let view = Self { script: Ended(script.expect("script starts")), output, _folder: folder };
         view.wait_for(ENTER);
@@ -150,7 +152,7 @@ fn a_terminal_that_goes_away_ends_it() {
     let pid = view.pid();
     // As when a window is closed or a connection is lost.
     send(view.script.0.id(), Signal::KILL);
-    wait_until("hugepilot ends", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    wait_until("hugepilot ends", || !std::path::Path::new(&format!("/proc/{pid}/exe")).exists());
 }
 
 fn a_small_terminal_says_so() {

@@ -116,6 +116,11 @@ impl Session {
         tidy_up(root)?;
         ensure_free(root)?;
         leave_note(root)?;
+        // The kernel refuses it while another thread of DAMON's runs; then nothing is ours.
+        if let Err(error) = write(root, "nr_kdamonds", "1") {
+            let _ = fs::remove_file(root.path(NOTE));
+            return Err(error);
+        }
         // From here on dropping it puts everything back.
         let session = Self { root: root.clone() };
         session.set_up(watched, intervals)?;
@@ -129,7 +134,6 @@ impl Session {
     }
 
     fn set_up(&self, watched: Watched<'_>, intervals: Intervals) -> Result<(), DamonError> {
-        self.write("nr_kdamonds", "1")?;
         self.write("0/contexts/nr_contexts", "1")?;
         let space = if matches!(watched, Watched::Process(_)) { Space::Virtual } else { Space::Physical };
         let operations = space.operations();
@@ -192,15 +196,14 @@ impl Session {
     }
 
     fn write(&self, name: &str, value: &str) -> Result<(), DamonError> {
-        let path = self.root.path(&format!("{DIRECTORY}/{name}"));
-        fs::write(&path, value).map_err(|source| DamonError::File { doing: "write", path, source })
+        write(&self.root, name, value)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = put_back(&self.root) {
-            tracing::warn!("{error}; `echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds` does it");
+            tracing::warn!("{error}; `echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds && rm /{NOTE}` does it");
         }
     }
 }
@@ -224,12 +227,23 @@ fn ensure_free(root: &Root) -> Result<(), DamonError> {
     }
 }
 
-/// Ends what a hugepilot that was killed has left behind.
+/// Ends what a hugepilot that was killed has left behind. What does not look like ours was set up by someone else since.
 fn tidy_up(root: &Root) -> Result<(), DamonError> {
     let Ok(text) = fs::read_to_string(root.path(NOTE)) else { return Ok(()) };
     let lives = serde_json::from_str(&text)
         .is_ok_and(|note: Note| process::start_time(root, note.pid).is_ok_and(|start| start == note.start_ticks));
-    if lives { Ok(()) } else { put_back(root) }
+    match (lives, looks_like_ours(root)) {
+        (true, _) => Ok(()),
+        (false, true) => put_back(root),
+        (false, false) => forget(root),
+    }
+}
+
+/// Whether all that is set up is one thread with one scheme that does nothing, or not even that yet, as hugepilot leaves it.
+fn looks_like_ours(root: &Root) -> bool {
+    let one_or_none = |name: &str| number(&root.path(&format!("{DIRECTORY}/{name}"))).is_ok_and(|number| number <= 1);
+    let action = fs::read_to_string(root.path(&format!("{DIRECTORY}/0/contexts/0/schemes/0/action")));
+    one_or_none("nr_kdamonds") && action.map_or(true, |action| action.trim() == "stat")
 }
 
 fn leave_note(root: &Root) -> Result<(), DamonError> {
@@ -245,15 +259,20 @@ fn leave_note(root: &Root) -> Result<(), DamonError> {
 
 /// Switches DAMON off and removes what was set up; without it again is well.
 fn put_back(root: &Root) -> Result<(), DamonError> {
-    let write = |name: &str, value: &str| {
-        let path = root.path(&format!("{DIRECTORY}/{name}"));
-        fs::write(&path, value).map_err(|source| DamonError::File { doing: "write", path, source })
-    };
     // It may be off already: because it never was on, or because the process it watched has ended.
-    let _ = write("0/state", "off");
-    write("nr_kdamonds", "0")?;
+    let _ = write(root, "0/state", "off");
+    write(root, "nr_kdamonds", "0")?;
+    forget(root)
+}
+
+fn forget(root: &Root) -> Result<(), DamonError> {
     let path = root.path(NOTE);
     fs::remove_file(&path).map_err(|source| DamonError::File { doing: "remove", path, source })
+}
+
+fn write(root: &Root, name: &str, value: &str) -> Result<(), DamonError> {
+    let path = root.path(&format!("{DIRECTORY}/{name}"));
+    fs::write(&path, value).map_err(|source| DamonError::File { doing: "write", path, source })
 }
 
 fn microseconds(time: Nanos) -> String {

@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
+use hugepilot_os::process::Punctual;
 use hugepilot_os::{Advice, PidFd, advise::advise};
-use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ObserveError;
@@ -24,6 +24,9 @@ use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pa
 const CLEAR_REFS_PER_PAGE: Nanos = Nanos(60);
 /// The longest that the target's page faults may wait, unless the user allows more.
 pub(super) const LONGEST_STALL: Duration = Duration::from_millis(50);
+/// Clearing comes before glimpses at what was cleared, which then take a processor of their own.
+const CLEARING: u8 = 2;
+pub(super) const GLIMPSING: u8 = 1;
 /// How much one `MADV_COLD` call covers: at most 1 ms of work.
 const SLICE: Bytes = Bytes(32 * HUGE_PAGE);
 /// How much is cleared before it is read again: about 50 ms of `MADV_COLD`.
@@ -154,29 +157,9 @@ fn clear_refs(root: &Root, pid: u32) -> Result<(), ObserveError> {
         path: path.clone(),
         source,
     })?;
-    let _urgent = Urgent::begin();
+    // Whoever is interrupted while clearing holds the lock that the target's page faults wait for.
+    let _punctual = Punctual::begin(CLEARING);
     file.write_all(b"1").map_err(|source| ObserveError::Clear { pid, path, source })
-}
-
-/// The highest ordinary priority while it lives: whoever is interrupted while clearing holds the lock that
-/// the target's page faults wait for. Without CAP_SYS_NICE nothing changes.
-struct Urgent(Option<i32>);
-
-impl Urgent {
-    const HIGHEST: i32 = -20;
-
-    fn begin() -> Self {
-        let before = getpriority_process(None).ok();
-        Self(before.filter(|_| setpriority_process(None, Self::HIGHEST).is_ok()))
-    }
-}
-
-impl Drop for Urgent {
-    fn drop(&mut self) {
-        if let Some(before) = self.0 {
-            let _ = setpriority_process(None, before);
-        }
-    }
 }
 
 /// What lies of ascending spans between two addresses.

@@ -155,7 +155,10 @@ impl Tracker for PageWalk {
         let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
         let busy_cpus = Nanos(busy).seconds() / elapsed.as_secs_f64();
         let mut regions = watch.rated();
-        rate::undo_slowdown(&mut regions, busy_cpus);
+        // In slices not all bits are clear at a time.
+        if method == Method::ClearRefs {
+            rate::undo_slowdown(&mut regions, busy_cpus);
+        }
         Ok(Heat {
             pid,
             address_space,
@@ -235,8 +238,8 @@ impl Watch<'_> {
         let method = self.method;
         let cleared = thread::scope(|scope| {
             let clearing = scope.spawn(|| clear::clear(root, target.handle(), method, batch));
-            // Whoever clears is urgent as well, and a glimpse that comes late is none.
-            let _punctual = Punctual::begin();
+            // A glimpse that comes late is none.
+            let _punctual = Punctual::begin(clear::GLIMPSING);
             while !clearing.is_finished() && !glimpses.window().is_empty() {
                 self.glimpse(of_batch.start, &mut glimpses)?;
                 thread::sleep(BETWEEN_GLIMPSES);
