@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use hugepilot::observe::heat::TrackerKind;
 use hugepilot::observe::write_scan::WriteScan;
 use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
@@ -17,25 +17,13 @@ use hugepilot::target::Target;
 use hugepilot::units::{Address, AddressRange, Bytes, CpuShare, GIANT_PAGE, Nanos};
 use hugepilot_os::memory::Mapping;
 use plotters::prelude::*;
-use plotters::style::{FontStyle, register_font};
 use serde::Serialize;
 
 use crate::machine::Machine;
+use crate::plot::{COLORS, FONT, load_font};
 use crate::statistics::median;
 use crate::workload::{OwnProcess, Running};
 
-const FONT: &str = "sans-serif";
-/// Okabe and Ito's, told apart by the colour-blind as well.
-const COLORS: [RGBColor; 8] = [
-    RGBColor(0, 0, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(213, 94, 0),
-    RGBColor(120, 120, 120),
-];
 /// Long enough for the read at 100 ms; a longer one would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
 /// System A (Shimizu, Yamada): GiB, and milliseconds for clearing and one reading. Of the last it is only told that it took longer.
@@ -252,8 +240,7 @@ fn table(passes: &[Pass]) -> String {
 }
 
 fn draw(passes: &[Pass], path: &Path) -> Result<()> {
-    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
-        .map_err(|_| anyhow!("the built-in font cannot be read"))?;
+    load_font()?;
     let points = medians(passes);
     let last = points.iter().map(|point| point.gib).fold(1.0, f64::max);
     let area = SVGBackend::new(path, (900, 600)).into_drawing_area();

@@ -17,11 +17,12 @@ use crate::record::{Record, Run, Turn};
 use crate::statistics::median;
 
 const PANEL: (u32, u32) = (560, 420);
-const FONT: &str = "sans-serif";
+/// The one font of all plots.
+pub const FONT: &str = "sans-serif";
 /// The width of a step on the time axis: wide enough for a sample or two in each.
 const STEP_SECONDS: f64 = 0.5;
 /// Distinct in grey too.
-const COLORS: [RGBColor; 10] = [
+pub const COLORS: [RGBColor; 10] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
@@ -42,11 +43,16 @@ pub fn check_name(path: &Path) -> Result<()> {
     }
 }
 
+/// Makes [`FONT`] known, so that a plot needs none of the machine's.
+pub fn load_font() -> Result<()> {
+    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
+        .map_err(|_| anyhow!("the built-in font cannot be read"))
+}
+
 /// Draws a record.
 pub fn draw(record: &Record, path: &Path) -> Result<()> {
     check_name(path)?;
-    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
-        .map_err(|_| anyhow!("the built-in font cannot be read"))?;
+    load_font()?;
     let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
     let size = (PANEL.0 * 3, PANEL.1 * runs.len().max(1) as u32);
     let drawn = if path.extension().is_some_and(|extension| extension == "svg") {

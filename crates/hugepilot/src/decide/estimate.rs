@@ -38,7 +38,7 @@ pub struct WalkCost {
 }
 
 /// What programs that walk often pay of each walk's cost, where a chase, which does nothing else, pays all of it: they have other work
-/// meanwhile. Sweeps paid 0.4 to 0.6 of it, on two kinds of processors.
+/// meanwhile. Sweeps of 1 GiB paid 0.3 to 0.8 of it (Intel Emerald Rapids); the number is a rule of thumb.
 const NOT_HIDDEN: f64 = 0.5;
 
 /// Speed gained, in percent: 20 means that the target does 1.2 times as much in the same time.
@@ -46,7 +46,7 @@ const NOT_HIDDEN: f64 = 0.5;
 pub struct GainPercent {
     /// At least this, probably.
     pub low: f64,
-    /// What programs that walk as often have gained.
+    /// What the model of this module takes to be likely.
     pub likely: f64,
     /// At most this, probably.
     pub high: f64,
@@ -75,7 +75,8 @@ impl Chase {
 }
 
 impl WalkCost {
-    /// Without a calibration: what 1 GiB showed on two virtual machines (AMD Zen 4, Intel Emerald Rapids), in between.
+    /// Without a calibration: about what chases and sweeps of 1 to 4 GiB showed on two virtual machines (AMD Zen 4, Intel
+    /// Emerald Rapids), in between.
     pub const UNCALIBRATED: WalkCost = WalkCost {
         footprint: Bytes(1 << 30),
         ordered: Chase { base_ns: 18.0, huge_ns: 15.5 },

@@ -48,7 +48,7 @@ pub(super) fn rate(regions: &mut [Region], sightings: &[Sightings]) {
     share_among_huge(&mut both.filter(|(region, _)| region.huge).collect::<Vec<_>>());
 }
 
-/// Walks a second that no program was seen to exceed on one CPU, doing nothing else.
+/// About the most walks a second that a program was seen to make on one CPU, doing nothing else.
 const FASTEST: f64 = 60e6;
 
 /// Undoes what watching does to the program: a walk to a page whose bit is clear takes longer by [`Cost::SETTING_A_BIT`], so that a
