@@ -62,6 +62,24 @@ impl Mapping {
         Self::placeholder(len)?.filled(file, len)
     }
 
+    /// A new segment of System V shared memory, shared with children as by [`Mapping::shared`]. It goes with its last mapping.
+    ///
+    /// Errors: `EINVAL`, `ENOSPC`, `ENOMEM` beyond the limits on such segments.
+    pub fn segment(len: usize) -> io::Result<Self> {
+        let memory = Self::placeholder(len)?;
+        // SAFETY: it takes numbers, and touches no memory of ours.
+        let id = unsafe { libc::shmget(libc::IPC_PRIVATE, len, 0o600) };
+        if id < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: this replaces a part of a placeholder, which nobody refers to yet.
+        let attached = unsafe { libc::shmat(id, memory.start.as_ptr().cast(), libc::SHM_REMAP) };
+        let attached = if attached as isize == -1 { Err(io::Error::last_os_error()) } else { Ok(memory) };
+        // SAFETY: the segment is only marked to go with its last mapping; the kernel takes no memory from this call.
+        unsafe { libc::shmctl(id, libc::IPC_RMID, ptr::null_mut()) };
+        attached
+    }
+
     /// The same `len` bytes of new shared memory, mapped so many times one after the other, each page present in each of them: page
     /// tables of any size without memory of that size. `len` must be a multiple of 2 MiB.
     ///
@@ -223,6 +241,18 @@ mod tests {
         assert_eq!(mapping.words_mut().len(), 3 << 17);
         mapping.advise(0, 3 << 20, OwnAdvice::DontNeed).unwrap();
         assert_eq!(mapping.bytes()[(3 << 20) - 1], 0);
+    }
+
+    #[test]
+    fn a_segment_is_aligned_zeroed_and_writable() {
+        let mut segment = Mapping::segment(5 << 20).unwrap();
+        assert_eq!(segment.address() % HUGE_PAGE as u64, 0);
+        assert!(segment.bytes().iter().all(|&byte| byte == 0));
+        segment.bytes_mut()[(5 << 20) - 1] = 7;
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.starts_with(&format!("{:x}-", segment.address()))).unwrap();
+        assert!(line.contains("/SYSV00000000"), "{line}");
+        assert!(Mapping::segment(0).is_err());
     }
 
     #[test]
