@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::decide::{Decision, Plan, Reason};
-use crate::observe::heat::{Heat, Mapping, Obstacle, Region};
+use crate::observe::by_mapping;
+use crate::observe::heat::{Amount, Heat, Mapping, Obstacle, Region};
 use crate::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 
 /// What the kernel was told about huge pages. None: it does not say.
@@ -78,15 +79,17 @@ pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings
     let decisions: BTreeMap<Address, &Decision> = plan.decisions.iter().map(|each| (each.start, each)).collect();
     let mut mappings: Vec<Explained> = heat.mappings.iter().map(Explained::of).collect();
     let mut page_tables_saved = Bytes(0);
-    for (index, region) in heat.regions.iter().enumerate() {
-        let Some(explained) = region.mapping.and_then(|mapping| mappings.get_mut(mapping)) else { continue };
+    for part in by_mapping(heat) {
+        let Some(explained) = part.mapping.and_then(|mapping| mappings.get_mut(mapping)) else { continue };
+        let region = &heat.regions[part.region];
         let reason = decisions.get(&region.start).map(|decision| decision.reason);
         if reason == Some(Reason::Pays) && explained.mapping.shared.is_some() {
             page_tables_saved += Bytes(BASE_PAGE);
         }
-        explained.add(region, reason, surroundings);
-        if let Some(smaller) = smaller.and_then(|smaller| smaller.get(index)) {
-            *explained.smaller.get_or_insert_default() += *smaller;
+        explained.add(region, &part.amount, reason, surroundings);
+        if let Some(smaller) = smaller.and_then(|smaller| smaller.get(part.region)) {
+            let share = part.amount.present.0 as f64 / region.present.len() as f64;
+            *explained.smaller.get_or_insert_default() += Bytes((smaller.0 as f64 * share) as u64);
         }
     }
     for explained in &mut mappings {
@@ -114,11 +117,12 @@ impl Explained {
         }
     }
 
-    fn add(&mut self, region: &Region, reason: Option<Reason>, surroundings: &Surroundings) {
-        let present = Pages(region.present.len() as u64).bytes();
+    /// Adds what it has of a region.
+    fn add(&mut self, region: &Region, amount: &Amount, reason: Option<Reason>, surroundings: &Surroundings) {
+        let present = amount.present.bytes();
         self.resident += present;
-        self.walked.0 += region.walked.len() as u64;
-        self.walks_per_second += region.walks_per_second;
+        self.walked.0 += amount.walked.0;
+        self.walks_per_second += amount.walks_per_second;
         if region.huge {
             self.huge += present;
             return;

@@ -55,7 +55,7 @@ pub enum Reason {
     Obstacle(Obstacle),
     /// Kept: no page of it was walked.
     NotWalked,
-    /// Kept: memory that cannot be observed in slices, locked or mapped by several processes.
+    /// Kept: memory that the tracker cannot observe; in slices, what is locked or mapped by several processes.
     NotObserved,
     /// Kept: too few page walks to pay for the move.
     TooCold,

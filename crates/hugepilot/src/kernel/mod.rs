@@ -8,6 +8,7 @@ pub mod buddy;
 pub mod capability;
 pub mod cgroup;
 pub mod cpu;
+pub mod damon;
 mod error;
 pub mod hugetlb;
 pub mod iomem;

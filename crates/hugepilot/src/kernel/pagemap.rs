@@ -11,6 +11,7 @@ use crate::units::{Address, BASE_PAGE};
 
 const FRAME: u64 = (1 << 55) - 1;
 const EXCLUSIVE: u64 = 1 << 56;
+const OF_FILE: u64 = 1 << 61;
 const SWAPPED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
 
@@ -19,6 +20,11 @@ const PRESENT: u64 = 1 << 63;
 pub struct Entry(pub u64);
 
 impl Entry {
+    /// A page that is there, and what else was told of it without this file.
+    pub fn present(frame: Option<u64>) -> Self {
+        Self(PRESENT | frame.unwrap_or(0))
+    }
+
     /// Whether memory is there; a page whose every access faults (mprotect) is present, too.
     pub fn is_present(self) -> bool {
         self.0 & PRESENT != 0
@@ -32,6 +38,11 @@ impl Entry {
     /// Whether nothing else maps the frame. False, too, for what the kernel does not count, such as the zero page.
     pub fn is_exclusive(self) -> bool {
         self.is_present() && self.0 & EXCLUSIVE != 0
+    }
+
+    /// Whether it belongs to a file or to shared memory, so that nobody has a copy of his own.
+    pub fn is_of_file(self) -> bool {
+        self.is_present() && self.0 & OF_FILE != 0
     }
 
     /// The page frame; None where no page is present, and everywhere without CAP_SYS_ADMIN.
@@ -93,8 +104,9 @@ mod tests {
         assert!(present.is_present() && present.is_exclusive() && !present.is_swapped());
         assert_eq!(present.frame(), Some(7));
         assert_eq!(Entry(PRESENT).frame(), None, "hidden from those without rights");
-        let swapped = Entry(SWAPPED | EXCLUSIVE | 7);
-        assert!(swapped.is_swapped() && !swapped.is_exclusive());
+        assert!(!present.is_of_file() && Entry(PRESENT | OF_FILE | 7).is_of_file());
+        let swapped = Entry(SWAPPED | EXCLUSIVE | OF_FILE | 7);
+        assert!(swapped.is_swapped() && !swapped.is_exclusive() && !swapped.is_of_file());
         assert_eq!(swapped.frame(), None, "that is a place in swap");
     }
 

@@ -6,6 +6,7 @@
 use hugepilot_os::perf::Event;
 
 use super::cpu::{Cpu, parse_list};
+use super::root::optional;
 use super::{KernelError, Malformed, Root};
 
 const DEVICES: &str = "sys/bus/event_source/devices";
@@ -53,6 +54,12 @@ pub fn memory_sampling(root: &Root) -> Result<Option<MemorySampling>, KernelErro
     Ok(None)
 }
 
+/// How many samples a second may be asked for: the administrator's limit, which the kernel lowers by itself while samples take too
+/// long (Documentation/admin-guide/sysctl/kernel.rst). None where it is not told.
+pub fn most_samples_per_second(root: &Root) -> Result<Option<u64>, KernelError> {
+    optional(root.number("proc/sys/kernel/perf_event_max_sample_rate"))
+}
+
 /// Where the processor is known, the loads that walked are sampled themselves. The event that the kernel lists looks at one load
 /// at a time, so it tells which loads walk but not how many.
 fn intel(root: &Root, device: &'static str) -> Result<MemorySampling, KernelError> {
@@ -83,7 +90,11 @@ pub fn walk_events(root: &Root) -> Result<Option<WalkEvents>, KernelError> {
     if !root.exists(&format!("{DEVICES}/cpu/type"))? {
         return Ok(None);
     }
-    let Some(core) = Core::here(root) else { return Ok(None) };
+    let Some(cpu) = Cpu::read(root).ok() else { return Ok(None) };
+    // A share of the cycles that leaves out the longer part of a walk would promise less than there is to gain.
+    let Some(core) = Core::of(&cpu).filter(|core| !cpu.virtual_machine || core.counts_nested_walks()) else {
+        return Ok(None);
+    };
     let kind = kind(root, "cpu")?;
     let [loads, stores] = core.walk_active().map(|config| raw(kind, config));
     Ok(Some(WalkEvents { cycles: raw(kind, CYCLES), loads, stores }))
@@ -96,12 +107,18 @@ const CYCLES: u64 = 0x003c;
 /// Umask 0x10 of `DTLB_LOAD_MISSES` and `DTLB_STORE_MISSES` with a counter mask of 1: `WALK_ACTIVE`.
 const WALK_ACTIVE: u64 = 0x0100_1000;
 
-/// Intel's cores by what their events of page walks are encoded as, from Intel's own lists (github.com/intel/perfmon, mapfile.csv and
-/// the events of SKX, ICX and SPR). Those with two kinds of cores, and whatever is newer, are not known.
+/// Intel's cores by what their events of page walks are encoded as. Those with two kinds of cores, and whatever is newer, are not
+/// known.
+///
+/// Models and codes are from Intel's own lists, github.com/intel/perfmon: models from `mapfile.csv`, codes from the events of SKL,
+/// SKX, CLX, ICL, ICX, TGL, RKL, SPR, EMR and GNR, which Linux has in tools/perf/pmu-events/arch/x86 (`virtual-memory.json`,
+/// `cache.json`). AMD's cores count walks there (`ls_l1_d_tlb_miss.all_l2_miss`), and no cycles of walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Core {
-    /// Skylake to Ice Lake, Tiger Lake and Rocket Lake.
+    /// Skylake to Comet Lake.
     Skylake,
+    /// Ice Lake, Tiger Lake and Rocket Lake.
+    SunnyCove,
     /// The servers from Sapphire Rapids to Granite Rapids.
     GoldenCove,
 }
@@ -114,7 +131,7 @@ impl Core {
     fn of(cpu: &Cpu) -> Option<Self> {
         match (cpu.vendor.as_str(), cpu.family?, cpu.model_number?) {
             ("GenuineIntel", 6, 0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6) => Some(Core::Skylake),
-            ("GenuineIntel", 6, 0x7d | 0x7e | 0x6a | 0x6c | 0x8c | 0x8d | 0xa7) => Some(Core::Skylake),
+            ("GenuineIntel", 6, 0x7d | 0x7e | 0x6a | 0x6c | 0x8c | 0x8d | 0xa7) => Some(Core::SunnyCove),
             ("GenuineIntel", 6, 0x8f | 0xcf | 0xad | 0xae) => Some(Core::GoldenCove),
             _ => None,
         }
@@ -123,10 +140,16 @@ impl Core {
     /// Of loads and of stores.
     fn walk_active(self) -> [u64; 2] {
         match self {
-            Core::Skylake => [0x08, 0x49],
+            Core::Skylake | Core::SunnyCove => [0x08, 0x49],
             Core::GoldenCove => [0x12, 0x13],
         }
         .map(|code| WALK_ACTIVE | code)
+    }
+
+    /// Whether in a virtual machine the cycles of walks are those of the host's tables, too: "EPT page walk duration are excluded in
+    /// Skylake", say the lists.
+    fn counts_nested_walks(self) -> bool {
+        self != Core::Skylake
     }
 }
 
@@ -227,7 +250,11 @@ mod tests {
     const MEM_LOADS: Event = Event { kind: 4, config: 0x1cd, config1: 3, config2: 0 };
 
     fn intel_of_model(model: u32) -> (TempDir, Root) {
-        let text = cpuinfo("GenuineIntel", 6, model);
+        intel_with_flags(model, "")
+    }
+
+    fn intel_with_flags(model: u32, flags: &str) -> (TempDir, Root) {
+        let text = format!("{}flags\t\t: fpu {flags}\n", cpuinfo("GenuineIntel", 6, model));
         machine(&[&INTEL[..], &[("/proc/cpuinfo", &text)]].concat())
     }
 
@@ -290,11 +317,20 @@ mod tests {
     #[test]
     fn walk_cycles_have_the_codes_of_their_core() {
         let of = |model| walk_events(&intel_of_model(model).1).unwrap().unwrap();
-        for (model, loads, stores) in [(0x55, 0x0100_1008, 0x0100_1049), (0xcf, 0x0100_1012, 0x0100_1013)] {
+        for (model, loads, stores) in
+            [(0x55, 0x0100_1008, 0x0100_1049), (0x6a, 0x0100_1008, 0x0100_1049), (0xcf, 0x0100_1012, 0x0100_1013)]
+        {
             let events = of(model);
             assert_eq!((events.loads, events.stores), (raw(4, loads), raw(4, stores)));
             assert_eq!(events.cycles, raw(4, 0x3c));
         }
+    }
+
+    #[test]
+    fn cycles_that_leave_out_the_hosts_tables_are_not_taken() {
+        let of = |model| walk_events(&intel_with_flags(model, "hypervisor").1).unwrap();
+        assert_eq!(of(0x55), None);
+        assert!(of(0x6a).is_some() && of(0x8f).is_some());
     }
 
     #[test]

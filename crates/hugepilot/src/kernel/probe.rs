@@ -11,9 +11,8 @@ use super::lockdown::{self, Lockdown};
 use super::memory::Memory;
 use super::pmu::{self, MemorySampling};
 use super::process::{Status, kilobytes};
-use super::root::optional;
 use super::thp::Thp;
-use super::{KernelError, Malformed, Root, kallsyms};
+use super::{KernelError, Malformed, Root, damon, kallsyms};
 use crate::units::Bytes;
 
 /// Something known, or the reason why it is not.
@@ -89,7 +88,7 @@ pub struct Facts {
     pub kpageflags: Ability,
     /// How often physical pages are mapped can be read.
     pub kpagecount: Ability,
-    /// Kernel threads of DAMON that run now, on someone's behalf; `None` on a kernel without DAMON.
+    /// Threads of DAMON that someone else has set up; `None` on a kernel without DAMON.
     pub damon_threads: Fact<Option<u32>>,
     /// What samples memory accesses; `None` on a machine without such a PMU.
     pub pmu: Fact<Option<MemorySampling>>,
@@ -140,7 +139,7 @@ impl Facts {
             clear_refs: present(root, "proc/self/clear_refs", "the kernel was built without CONFIG_PROC_PAGE_MONITOR"),
             kpageflags: readable(root, "proc/kpageflags"),
             kpagecount: readable(root, "proc/kpagecount"),
-            damon_threads: damon_threads(root),
+            damon_threads: damon::threads_of_others(root),
             pmu: pmu::memory_sampling(root),
             damon_vaddr: listed(root, VADDR_SYMBOL, "CONFIG_DAMON_VADDR"),
             damon_paddr: listed(root, PADDR_SYMBOL, "CONFIG_DAMON_PADDR"),
@@ -212,16 +211,6 @@ fn thp_disabled(root: &Root) -> Fact<Vec<Process>> {
     Ok(disabled)
 }
 
-fn damon_threads(root: &Root) -> Fact<Option<u32>> {
-    let directory = "sys/kernel/mm/damon/admin/kdamonds";
-    let Some(threads) = optional(root.numbered_entries(directory))? else { return Ok(None) };
-    let mut running = 0;
-    for thread in threads {
-        running += u32::from(root.text(&format!("{directory}/{thread}/state"))?.trim() == "on");
-    }
-    Ok(Some(running))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,17 +244,6 @@ mod tests {
         write(tree.path(), "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         let listed = Facts::gather(&root, LiveProbes::default()).thp_disabled.unwrap();
         assert_eq!(listed, [Process { pid: 9, name: "redis-server".to_owned() }]);
-    }
-
-    #[test]
-    fn running_damon_threads_are_counted() {
-        let tree = tempfile::tempdir().unwrap();
-        let root = Root::at(tree.path());
-        assert_eq!(damon_threads(&root).unwrap(), None);
-        write(tree.path(), "sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "2\n");
-        write(tree.path(), "sys/kernel/mm/damon/admin/kdamonds/0/state", "on\n");
-        write(tree.path(), "sys/kernel/mm/damon/admin/kdamonds/1/state", "off\n");
-        assert_eq!(damon_threads(&root).unwrap(), Some(1));
     }
 
     #[test]

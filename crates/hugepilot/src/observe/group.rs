@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::heat::{Amount, Heat, Mapping, Object, PageSet, Region, Summary};
+use super::parts::{Part, cut};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 
 /// Processes that were observed.
@@ -71,11 +72,16 @@ impl Group {
         }
         let mut private = Amount::default();
         for region in &heat.regions {
-            let parts = parts(region, &heat.mappings);
-            for part in &parts {
-                match part.home {
+            let mut next = heat.mappings.partition_point(|mapping| mapping.range.end <= region.start);
+            let home_of = |page| {
+                let address = region.page(page);
+                next += heat.mappings[next..].iter().take_while(|mapping| mapping.range.end <= address).count();
+                heat.mappings.get(next).and_then(|mapping| home(mapping, region, page))
+            };
+            for part in cut(region, home_of) {
+                match part.owner {
                     None => private += part.amount(),
-                    Some(home) => self.add_shared(heat.pid, home, part),
+                    Some(home) => self.add_shared(heat.pid, home, &part),
                 }
             }
         }
@@ -94,11 +100,12 @@ impl Group {
         object.mappings.insert((pid, mapping.range.start), seen);
     }
 
-    fn add_shared(&mut self, pid: u32, home: Home, part: &Part) {
+    fn add_shared(&mut self, pid: u32, home: Home, part: &Part<Option<Home>>) {
         let object = self.objects.entry(home.object).or_default();
         let piece = object.pieces.entry(home.piece).or_default();
-        piece.present = piece.present.or(&part.present);
-        piece.walked = piece.walked.or(&part.walked);
+        let place = |page: usize| (page + home.shift) % PAGES_PER_REGION;
+        part.present.iter().for_each(|page| piece.present.insert(place(page)));
+        part.walked.iter().for_each(|page| piece.walked.insert(place(page)));
         piece.huge_in += u32::from(part.huge);
         piece.walks_per_second += part.walks_per_second;
         if let Some(mapping) = object.mappings.get_mut(&(pid, home.mapping)) {
@@ -159,72 +166,27 @@ impl Piece {
     }
 }
 
-/// Pages of a region that belong together: to private memory, or to one piece of an object.
-struct Part {
-    home: Option<Home>,
-    /// In shared memory by their places in the piece.
-    present: PageSet,
-    walked: PageSet,
-    huge: bool,
-    walks_per_second: f64,
-}
-
 /// Where shared pages belong.
 #[derive(Clone, Copy, PartialEq)]
 struct Home {
     object: Object,
     /// The number of the piece in the object.
     piece: u64,
+    /// From the number of a page in its region to that in its piece.
+    shift: usize,
     /// The start of the mapping that shows it.
     mapping: Address,
 }
 
-impl Part {
-    fn amount(&self) -> Amount {
-        let present = Pages(self.present.len() as u64);
-        Amount {
-            walks_per_second: self.walks_per_second,
-            present,
-            walked: Pages(self.walked.len() as u64),
-            huge: if self.huge { present.bytes() } else { Bytes(0) },
-        }
-    }
-}
-
-/// Takes a region apart. Its walks are shared out by pages walked, or by pages present where none was seen walked.
-fn parts(region: &Region, mappings: &[Mapping]) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
-    let mut next = mappings.partition_point(|mapping| mapping.range.end <= region.start);
-    for page in region.present.iter() {
-        let address = region.page(page);
-        next += mappings[next..].iter().take_while(|mapping| mapping.range.end <= address).count();
-        let home = mappings.get(next).and_then(|mapping| home(mapping, address));
-        let (home, place) = home.map_or((None, page), |(home, place)| (Some(home), place));
-        if parts.last().is_none_or(|part| part.home != home) {
-            let (present, walked) = (PageSet::NONE, PageSet::NONE);
-            parts.push(Part { home, present, walked, huge: region.huge, walks_per_second: 0.0 });
-        }
-        let part = parts.last_mut().expect("just pushed");
-        part.present.insert(place);
-        if region.walked.contains(page) {
-            part.walked.insert(place);
-        }
-    }
-    let weight = |part: &Part| if region.walked.is_empty() { part.present.len() } else { part.walked.len() } as f64;
-    let whole: f64 = parts.iter().map(weight).sum();
-    for part in &mut parts {
-        part.walks_per_second = region.walks_per_second * weight(part) / whole;
-    }
-    parts
-}
-
-/// Where the page at an address belongs, and its place there; None if it is private, or its mapping went away.
-fn home(mapping: &Mapping, address: Address) -> Option<(Home, usize)> {
+/// Where a page of a region belongs; None if it is private, or its mapping went away.
+fn home(mapping: &Mapping, region: &Region, page: usize) -> Option<Home> {
+    let address = region.page(page);
     let shared = mapping.shared.filter(|_| mapping.range.contains(address))?;
     // Offsets come from the kernel and never wrap round; were one wrong, nothing may break.
-    let page = shared.offset.wrapping_add(address.0 - mapping.range.start.0) / BASE_PAGE;
-    let (piece, place) = (page / PAGES_PER_REGION as u64, page % PAGES_PER_REGION as u64);
-    Some((Home { object: shared.object, piece, mapping: mapping.range.start }, place as usize))
+    let of_object = shared.offset.wrapping_add(address.0 - mapping.range.start.0) / BASE_PAGE;
+    let (piece, place) = (of_object / PAGES_PER_REGION as u64, (of_object % PAGES_PER_REGION as u64) as usize);
+    let shift = (place + PAGES_PER_REGION - page) % PAGES_PER_REGION;
+    Some(Home { object: shared.object, piece, shift, mapping: mapping.range.start })
 }
 
 #[cfg(test)]

@@ -100,15 +100,12 @@ pub struct Cost {
     pub inspect: Nanos,
     /// CPU time of a kernel thread that looked for us.
     pub kernel: Nanos,
-    /// What the program itself loses, about: time that its processors take to set the bits again that were cleared.
+    /// What the program itself loses, about: time that its processors take to set the bits again that were cleared, and that it did
+    /// not have while they were.
     pub program: Nanos,
 }
 
 impl Cost {
-    /// What a program loses for each bit that its processor sets again. Measured: 32 to 40 ms of a second for each GiB that was
-    /// cleared once and then walked, sequentially or at random, under a hypervisor (AMD Zen 4).
-    pub const SETTING_A_BIT: Nanos = Nanos(140);
-
     /// All that it took of our own time.
     pub fn own(&self) -> Nanos {
         self.clear + self.read + self.glimpse + self.inspect + self.kernel
@@ -312,6 +309,11 @@ impl PageSet {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// How many cache lines of the page table, of eight entries each, tell of a page in the set.
+    pub fn page_table_lines(&self) -> usize {
+        self.0.iter().flat_map(|word| word.to_le_bytes()).filter(|&line| line != 0).count()
+    }
+
     /// Whether no page is in the set.
     pub fn is_empty(&self) -> bool {
         *self == Self::NONE
@@ -398,6 +400,12 @@ impl Heat {
         self.amount().walked
     }
 
+    /// Memory whose part of the page table a program uses that walked these base pages: caches hold entries eight at a time.
+    pub fn footprint(&self) -> Bytes {
+        let base = self.regions.iter().filter(|region| !region.huge);
+        Pages(base.map(|region| 8 * region.walked.page_table_lines() as u64).sum()).bytes()
+    }
+
     /// Base pages of which the tracker could not see whether they are used.
     pub fn pages_unobserved(&self) -> Pages {
         Pages(self.regions.iter().map(|region| u64::from(region.unobserved)).sum())
@@ -427,6 +435,9 @@ mod tests {
         }
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 511]);
         assert_eq!((set.len(), PageSet::ALL.len()), (4, 512));
+        assert_eq!((set.page_table_lines(), PageSet::ALL.page_table_lines()), (4, 64));
+        set.insert(65);
+        assert_eq!(set.page_table_lines(), 4, "in one line with page 64");
     }
 
     #[test]

@@ -6,8 +6,17 @@
 //! *Bits*: walks, since the kernel clears accessed bits without flushing the TLB. *Bias*: a mark belongs to the frame, so what
 //! another program does to memory that both map counts, too; a huge page of any size has one mark, and looks walked whole;
 //! frames that the kernel keeps on no list of pages (a device's, the zero page, very new ones) cannot be marked and count as
-//! unobserved. *Cost*: in marking and in reading the kernel looks up who maps each page, so a read of much memory comes later than
-//! planned, which the rates know; the program waits for nothing, and loses twice what it does under page-walk.
+//! unobserved, as do the machine's last few. The first walk after marking sets a bit that was clear, and so takes as long as it does
+//! under page-walk: rates are corrected alike. What comes only here is a second such walk, after the read that saw the first; by then a
+//! region that is walked often has its rate. *Cost*: in marking and in reading the kernel looks up who maps each page,
+//! so that a pass takes tens of times what page-walk's does, and in much memory the earliest read comes that late: of what is walked
+//! more than three times until then, the rate says only "at least". A page fault of the program waits for one page at most; for setting
+//! bits again the program loses twice what it does under page-walk.
+//!
+//! Marks of pages that were not seen walked stay when all is over, because the file can set marks and take none off. They change
+//! nothing by themselves: reclaim does not ask for them, and they go when a use is noticed or the page is freed. Nor do pages
+//! whose bits were cleared look old, since the kernel notes that they were set. Only someone else who watches idle pages
+//! at the same time (DAMON marks them, too) is misled, as we are by them: a page looks idle to all since it was marked last.
 
 use std::fs::File;
 use std::io;
@@ -15,6 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use super::first_walk;
 use super::frames::{Frame, FrameFlags, FrameTables};
 use super::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use super::rate::{self, DELAYS, Sightings};
@@ -39,6 +49,8 @@ pub struct IdlePage {
     bitmap: Bitmap,
     frames: FrameTables,
     survey: Survey,
+    /// What the program loses for each page that it walks again; None until it is needed.
+    price: Option<Nanos>,
 }
 
 impl IdlePage {
@@ -47,11 +59,12 @@ impl IdlePage {
         let root = Root::host();
         let bitmap = Bitmap::open(&root)?;
         let frames = FrameTables::open(&root)?;
-        Ok(Self { bitmap, frames, survey: Survey::new(&root, TrackerKind::IdlePage, Meaning::Walked)?, root })
+        let survey = Survey::new(&root, TrackerKind::IdlePage, Meaning::Walked)?;
+        Ok(Self { bitmap, frames, survey, root, price: None })
     }
 
     /// What is there, and the frames that can be marked.
-    fn first_look(&self, target: &Target) -> Result<(Heat, Vec<Frame>), ObserveError> {
+    fn first_look(&mut self, target: &Target) -> Result<(Heat, Vec<Frame>), ObserveError> {
         let (mut frames, mut index) = (Vec::new(), 0);
         let mut heat = self.survey.look(target, |region, entries| {
             frames.extend(frames_of(index, region, entries));
@@ -60,12 +73,13 @@ impl IdlePage {
         })?;
         let (mut markable, mut folio) = (Vec::new(), Folio::default());
         self.frames.tell_flags(&mut frames, |frame, flags| {
-            if let Some(number) = folio.mark_of(frame.number, flags) {
-                markable.push(Frame { number, ..*frame });
-                let region = &mut heat.regions[frame.region as usize];
-                region.unobserved -= if region.huge { region.unobserved } else { 1 };
-            }
+            markable.extend(folio.mark_of(frame.number, flags).map(|number| Frame { number, ..*frame }));
         })?;
+        self.bitmap.keep_readable(&mut markable)?;
+        for frame in &markable {
+            let region = &mut heat.regions[frame.region as usize];
+            region.unobserved -= if region.huge { region.unobserved } else { 1 };
+        }
         Ok((heat, markable))
     }
 }
@@ -77,27 +91,24 @@ impl Tracker for IdlePage {
         let (mut heat, frames) = self.first_look(target)?;
         let mut marks = Marks::of(&self.bitmap, frames);
         heat.cost.clear = marks.set()?;
-        let mut sightings = vec![Sightings::default(); heat.regions.len()];
-        let since = Instant::now();
-        for (number, delay) in DELAYS.into_iter().enumerate() {
-            wait_until(since + delay, target, stop)?;
+        let sightings = marks.follow(&mut heat, target, stop)?;
+        let end = started + options.window.duration();
+        if Instant::now() < end {
+            wait_until(end, target, stop)?;
             marks.read(&mut heat.cost)?;
-            marks.tell(&mut heat.regions, 1 + number, &mut sightings);
         }
-        for region in &mut heat.regions {
-            region.walked_in_window = region.walked.len() as u16;
-        }
-        wait_until(started + options.window.duration(), target, stop)?;
-        marks.read(&mut heat.cost)?;
         marks.count_in_window(&mut heat.regions);
-        rate::rate(&mut heat.regions, &sightings);
+        let price = *self.price.get_or_insert_with(|| first_walk::price(&self.root));
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
         // Once after marking, and once after the read that saw it.
-        heat.cost.program = Nanos(2 * heat.regions.iter().map(bits).sum::<u64>() * Cost::SETTING_A_BIT.0);
+        heat.cost.program = Nanos(2 * heat.regions.iter().map(bits).sum::<u64>() * price.0);
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
+        let busy_cpus = Nanos(busy).seconds() / elapsed.as_secs_f64();
+        rate::rate(&mut heat.regions, &sightings);
+        rate::undo_slowdown(&mut heat.regions, busy_cpus);
         heat.window = Nanos::from_duration(elapsed);
-        heat.busy_cpus = Some(Nanos(busy).seconds() / elapsed.as_secs_f64());
+        heat.busy_cpus = Some(busy_cpus);
         Ok(heat)
     }
 
@@ -153,18 +164,35 @@ impl Bitmap {
         }
     }
 
+    /// Leaves out frames whose marks nobody can read: the machine's last ones, where they do not fill a word. The kernel gives out
+    /// whole words only. `frames` ascend.
+    fn keep_readable(&self, frames: &mut Vec<Frame>) -> Result<(), ObserveError> {
+        while let Some(last) = frames.last() {
+            let read = self.file.read_at(&mut [0; 8], last.number / WORD * 8);
+            match read.map_err(|source| self.failed("read", source))? {
+                0 => frames.pop(),
+                _ => break,
+            };
+        }
+        Ok(())
+    }
+
+    fn failed(&self, doing: &'static str, source: io::Error) -> ObserveError {
+        ObserveError::IdlePages { doing, path: self.path.clone(), source }
+    }
+
     /// Marks frames: those whose bit is set, of words from `first`.
     fn set(&self, first: u64, words: &[u64]) -> Result<(), ObserveError> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let written = self.file.write_all_at(&bytes, first * 8);
-        written.map_err(|source| ObserveError::IdlePages { doing: "write", path: self.path.clone(), source })
+        written.map_err(|source| self.failed("write", source))
     }
 
     /// The words from `first`: a bit that is set is a mark that is still there.
     fn read(&self, first: u64, words: usize) -> Result<Vec<u64>, ObserveError> {
         let mut bytes = vec![0; words * 8];
         let read = self.file.read_exact_at(&mut bytes, first * 8);
-        read.map_err(|source| ObserveError::IdlePages { doing: "read", path: self.path.clone(), source })?;
+        read.map_err(|source| self.failed("read", source))?;
         Ok(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect())
     }
 }
@@ -184,7 +212,9 @@ struct Chunk {
     wanted: Vec<u64>,
     /// Which of them have been used since they were marked.
     used: Vec<u64>,
+    /// The middle of the call, because the kernel takes a while for all of them.
     set_at: Instant,
+    /// The same of the last call.
     read_at: Instant,
 }
 
@@ -228,21 +258,39 @@ impl<'a> Marks<'a> {
     fn set(&mut self) -> Result<Nanos, ObserveError> {
         let started = Instant::now();
         for chunk in &mut self.chunks {
+            let before = Instant::now();
             self.bitmap.set(chunk.first, &chunk.wanted)?;
-            chunk.set_at = Instant::now();
+            chunk.set_at = before + before.elapsed() / 2;
         }
         Ok(Nanos::from_duration(started.elapsed()))
+    }
+
+    /// Reads at growing delays from now on.
+    fn follow(&mut self, heat: &mut Heat, target: &Target, stop: &Stop) -> Result<Vec<Sightings>, ObserveError> {
+        let since = Instant::now();
+        let mut sightings = vec![Sightings::default(); heat.regions.len()];
+        for (number, delay) in DELAYS.into_iter().enumerate() {
+            // Reading much memory takes longer than the next read is away: then that one tells the same.
+            if DELAYS.get(number + 1).is_some_and(|&next| since.elapsed() > next) {
+                continue;
+            }
+            wait_until(since + delay, target, stop)?;
+            self.read(&mut heat.cost)?;
+            self.tell(&mut heat.regions, 1 + number, &mut sightings);
+        }
+        Ok(sightings)
     }
 
     /// Notes which have lost their marks.
     fn read(&mut self, cost: &mut Cost) -> Result<(), ObserveError> {
         let started = Instant::now();
         for chunk in &mut self.chunks {
+            let before = Instant::now();
             let idle = self.bitmap.read(chunk.first, chunk.wanted.len())?;
+            chunk.read_at = before + before.elapsed() / 2;
             for ((used, wanted), idle) in chunk.used.iter_mut().zip(&chunk.wanted).zip(idle) {
                 *used |= wanted & !idle;
             }
-            chunk.read_at = Instant::now();
         }
         cost.read = cost.read + Nanos::from_duration(started.elapsed());
         cost.reads += 1;
@@ -363,6 +411,19 @@ mod tests {
         assert!(sightings.iter().all(|each| each[2].delay > Nanos(0) && each[2].delay >= each[1].delay));
         marks.count_in_window(&mut regions);
         assert_eq!((regions[0].walked_in_window, regions[1].walked_in_window), (3, 512));
+    }
+
+    #[test]
+    fn the_last_frames_are_left_out_where_they_fill_no_word() {
+        let (_tree, bitmap) = bitmap(3);
+        let kept = |numbers: &[u64]| {
+            let mut all = frames(numbers);
+            bitmap.keep_readable(&mut all).unwrap();
+            all.into_iter().map(|frame| frame.number).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&[5, 190, 192, 200]), [5, 190]);
+        assert_eq!(kept(&[5, 191]), [5, 191]);
+        assert!(kept(&[192]).is_empty() && kept(&[]).is_empty());
     }
 
     #[test]

@@ -16,6 +16,10 @@ use super::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, Tracker
 use crate::stop::Stop;
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
 
+/// What a program loses for each page that it writes after protecting. Measured: 820 ns for the fault alone, and 2 us for all of it,
+/// a fortieth of a program that writes to 128 MiB every 2.7 s, under a hypervisor (Intel Emerald Rapids).
+const FIRST_WRITE: Nanos = Nanos(2_000);
+
 /// Watches some of this process's own memory.
 pub struct WriteScan {
     watch: WriteWatch,
@@ -52,6 +56,8 @@ impl WriteScan {
         }
         cost.read = Nanos::from_duration(started.elapsed() - elapsed);
         cost.reads = 1;
+        let faults = |region: &Region| if region.huge { region.walked.len().min(1) } else { region.walked.len() };
+        cost.program = Nanos(regions.iter().map(faults).sum::<usize>() as u64 * FIRST_WRITE.0);
         Ok(self.heat(regions, Nanos::from_duration(elapsed), cost))
     }
 
@@ -175,5 +181,6 @@ mod tests {
         assert_eq!((heat.regions[1].walked.len(), heat.regions[1].present.len()), (0, 512));
         assert!(heat.regions[0].walks_per_second > 1000.0 && heat.regions[1].walks_per_second == 0.0);
         assert_eq!(heat.meaning, Meaning::Written);
+        assert_eq!(heat.cost.program, Nanos(171 * FIRST_WRITE.0), "each of them took one fault");
     }
 }

@@ -3,21 +3,18 @@
 //! Owns: everything below `/sys/kernel/mm/damon/admin`, while it is ours, and the note that it is. Never touches: a DAMON that
 //! someone else has set up.
 //!
-//! DAMON cannot tell who set it up, so a file under `/run/hugepilot` says that it was hugepilot; one whose hugepilot has ended
-//! (killed, most likely) is tidied up by the next.
+//! Whether it is in use is judged in [`crate::kernel::damon`]; what a hugepilot has left behind that was killed is tidied up by the
+//! next.
 
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use crate::kernel::{Root, kallsyms, probe, process};
+use crate::kernel::damon::{DIRECTORY, Leftover, NOTE, Note, leftover, threads_of_others};
+use crate::kernel::{KernelError, Root, kallsyms, probe, process};
 use crate::units::{Address, AddressRange, Nanos};
 
-const DIRECTORY: &str = "sys/kernel/mm/damon/admin/kdamonds";
-const NOTE: &str = "run/hugepilot/damon.json";
 /// The kernel splits a target into at most so many regions: enough for a hot set of a few MiB in a few GiB.
 const MOST_REGIONS: u64 = 1000;
 const FEWEST_REGIONS: u64 = 10;
@@ -32,7 +29,7 @@ pub enum DamonError {
         "DAMON is in use by someone else ({threads} of its threads are set up in /sys/kernel/mm/damon), and was left alone; \
          choose another tracker, such as page-walk, or end the other use first"
     )]
-    InUse { threads: u64 },
+    InUse { threads: u32 },
     #[error(
         "this kernel's DAMON has no operations for {operations} addresses; choose another tracker, such as page-walk"
     )]
@@ -41,6 +38,8 @@ pub enum DamonError {
     File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("DAMON answered '{found}' in {path}, where a number was expected", path = path.display())]
     Malformed { path: PathBuf, found: String },
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
 }
 
 /// Whose addresses DAMON looks at.
@@ -101,13 +100,6 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Session {
     root: Root,
-}
-
-/// Whose DAMON it is.
-#[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    pid: u32,
-    start_ticks: u64,
 }
 
 impl Session {
@@ -219,31 +211,20 @@ pub(super) fn ensure_usable(root: &Root, space: Space) -> Result<(), DamonError>
 }
 
 fn ensure_free(root: &Root) -> Result<(), DamonError> {
-    match number(&root.path(&format!("{DIRECTORY}/nr_kdamonds"))) {
-        Ok(0) => Ok(()),
-        Ok(threads) => Err(DamonError::InUse { threads }),
-        Err(DamonError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Err(DamonError::Missing),
-        Err(error) => Err(error),
+    match threads_of_others(root)? {
+        None => Err(DamonError::Missing),
+        Some(0) => Ok(()),
+        Some(threads) => Err(DamonError::InUse { threads }),
     }
 }
 
-/// Ends what a hugepilot that was killed has left behind. What does not look like ours was set up by someone else since.
+/// Ends what a hugepilot that was killed has left behind.
 fn tidy_up(root: &Root) -> Result<(), DamonError> {
-    let Ok(text) = fs::read_to_string(root.path(NOTE)) else { return Ok(()) };
-    let lives = serde_json::from_str(&text)
-        .is_ok_and(|note: Note| process::start_time(root, note.pid).is_ok_and(|start| start == note.start_ticks));
-    match (lives, looks_like_ours(root)) {
-        (true, _) => Ok(()),
-        (false, true) => put_back(root),
-        (false, false) => forget(root),
+    match leftover(root) {
+        None => Ok(()),
+        Some(Leftover::AsSetUp) => put_back(root),
+        Some(Leftover::Note) => forget(root),
     }
-}
-
-/// Whether all that is set up is one thread with one scheme that does nothing, or not even that yet, as hugepilot leaves it.
-fn looks_like_ours(root: &Root) -> bool {
-    let one_or_none = |name: &str| number(&root.path(&format!("{DIRECTORY}/{name}"))).is_ok_and(|number| number <= 1);
-    let action = fs::read_to_string(root.path(&format!("{DIRECTORY}/0/contexts/0/schemes/0/action")));
-    one_or_none("nr_kdamonds") && action.map_or(true, |action| action.trim() == "stat")
 }
 
 fn leave_note(root: &Root) -> Result<(), DamonError> {

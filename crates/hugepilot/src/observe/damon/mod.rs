@@ -7,7 +7,7 @@
 //! alike, of which there are at most 1,000, so a scattered hot set looks like an even, lukewarm one; a page walked more often than
 //! it is sampled looks walked once a sample. On physical addresses those regions are spread over the whole machine, neighbours
 //! may belong to different programs, and what another program does to a frame that both map counts, too. *Cost*: the same
-//! whatever the size, paid by a kernel thread; and a survey ([`super::survey`]).
+//! whatever the size, paid by a kernel thread; and a survey ([`super::survey`]), which is not.
 
 mod interface;
 
@@ -111,14 +111,16 @@ fn warm(region: &mut Region, entries: &[Entry], space: Space, seen: &[Seen]) {
         Space::Physical => entries[page].frame().map(|frame| Address(frame * BASE_PAGE)),
     };
     let (mut walked, mut walks) = (PageSet::NONE, 0.0);
-    let mut holder: Option<&Seen> = None;
+    let mut holder: Option<(&Seen, f64)> = None;
     for page in region.present.iter() {
         let Some(address) = address(page) else { continue };
-        // Neighbours mostly have the same.
-        holder = holder.filter(|seen| seen.range.contains(address)).or_else(|| find(seen, address));
-        if let Some(holder) = holder.filter(|seen| seen.accesses > 0) {
+        // Neighbours mostly have the same, and a logarithm for each page would take longer than reading its entry.
+        holder = holder
+            .filter(|(seen, _)| seen.range.contains(address))
+            .or_else(|| find(seen, address).map(|seen| (seen, walks_per_second(seen.accesses))));
+        if let Some((_, rate)) = holder.filter(|(seen, _)| seen.accesses > 0) {
             walked.insert(page);
-            walks += walks_per_second(holder.accesses);
+            walks += rate;
         }
     }
     if region.huge && !walked.is_empty() {

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use hugepilot_os::process::Punctual;
 use hugepilot_os::{Advice, PidFd, advise::advise};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::ObserveError;
 use crate::kernel::Root;
 use crate::observe::heat::Meaning;
+use crate::observe::program_clock::now;
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// What `clear_refs` takes for a base page: 50 ns measured on the build machine, and a reserve.
@@ -197,12 +197,6 @@ fn cold(target: &PidFd, slice: AddressRange) -> Result<Option<(AddressRange, Nan
             _ => Ok(None),
         },
     }
-}
-
-/// CLOCK_MONOTONIC, the clock that the eBPF program reads too.
-pub(super) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 #[cfg(test)]

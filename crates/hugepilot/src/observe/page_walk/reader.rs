@@ -12,6 +12,7 @@ use hugepilot_os::memory::SharedView;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
 use super::{Layout, ObserveError};
+use crate::kernel::pagemap;
 use crate::observe::heat::PageSet;
 use crate::observe::mapped::MappingFlags;
 use crate::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
@@ -78,7 +79,7 @@ pub(super) enum Entries<'a> {
     Huge {
         /// 2 MiB or 1 GiB.
         bytes: u64,
-        accessed: bool,
+        entry: u64,
     },
 }
 
@@ -264,8 +265,10 @@ impl Entries<'_> {
     /// that was read once, or given back, look walked for ever.
     pub(super) fn present_and_accessed(&self) -> (PageSet, PageSet) {
         match self {
-            Entries::Huge { accessed: true, .. } => (PageSet::ALL, PageSet::ALL),
-            Entries::Huge { accessed: false, .. } => (PageSet::ALL, PageSet::NONE),
+            Entries::Huge { entry, .. } if entry & (PRESENT | ACCESSED) == PRESENT | ACCESSED => {
+                (PageSet::ALL, PageSet::ALL)
+            }
+            Entries::Huge { .. } => (PageSet::ALL, PageSet::NONE),
             Entries::Base(entries) => {
                 let [present, faulting, accessed, special] =
                     matching(entries, [PRESENT, PROT_NONE, PRESENT | ACCESSED, PRESENT | SPECIAL]);
@@ -286,6 +289,25 @@ impl Entries<'_> {
             let (writable, dirty) = (entry & WRITABLE != 0, entry & DIRTY != 0);
             (entry & PRESENT != 0).then_some(Entry { page, frame, writable, dirty })
         })
+    }
+
+    /// What `/proc/PID/pagemap` would say of one of the regions that it covers, as far as the entries tell it: page and frame.
+    pub(super) fn as_pagemap(&self, region: usize, layout: Layout) -> [pagemap::Entry; PAGES_PER_REGION] {
+        let frame = |entry: u64| (entry & layout.frame_mask) / BASE_PAGE;
+        match self {
+            Entries::Huge { bytes, entry } => {
+                // Low bits of a large page's address mean something else.
+                let first =
+                    frame(*entry) / (bytes / BASE_PAGE) * (bytes / BASE_PAGE) + (region * PAGES_PER_REGION) as u64;
+                std::array::from_fn(|page| pagemap::Entry::present(Some(first + page as u64)))
+            }
+            Entries::Base(entries) => std::array::from_fn(|page| match word(entries, page * 8) {
+                entry if entry & PRESENT != 0 => pagemap::Entry::present(Some(frame(entry))),
+                // Processors must not guess where that leads, so the kernel turns its bits round.
+                entry if entry & PROT_NONE != 0 => pagemap::Entry::present(None),
+                _ => pagemap::Entry::default(),
+            }),
+        }
     }
 
     /// Base pages whose entries are special: the zero page, or memory that the kernel keeps no count of.
@@ -351,10 +373,10 @@ fn decode_reply(bytes: &[u8]) -> Reply {
 
 /// `struct record`
 fn decode<'a>(record: &[u8], tables: &'a [u8]) -> PageTable<'a> {
-    let accessed = word(record, 8) & (PRESENT | ACCESSED) == PRESENT | ACCESSED;
+    let entry = word(record, 8);
     let pages = match half_word(record, 24) {
-        2 => Entries::Huge { bytes: HUGE_PAGE, accessed },
-        3 => Entries::Huge { bytes: GIANT_PAGE, accessed },
+        2 => Entries::Huge { bytes: HUGE_PAGE, entry },
+        3 => Entries::Huge { bytes: GIANT_PAGE, entry },
         _ => {
             let table = (half_word(record, 28) as usize).min(MAX_TABLES - 1);
             Entries::Base(&tables[table * TABLE_BYTES..(table + 1) * TABLE_BYTES])
@@ -398,6 +420,24 @@ mod tests {
             Entry { page: 2, frame: 9, writable: true, dirty: true },
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn pagemap_says_the_same_of_base_and_large_pages() {
+        let layout = Layout { frame_mask: 0xf_ffff_f000, ..Layout::UNKNOWN };
+        let entries: Vec<u8> = [PRESENT | 7 << 12, 0, PROT_NONE | 1 << 12]
+            .into_iter()
+            .chain([0; PAGES_PER_REGION - 3])
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        let found = Entries::Base(&entries).as_pagemap(0, layout);
+        assert_eq!(found[0].frame(), Some(7));
+        assert!(!found[1].is_present() && found[2].is_present());
+        assert_eq!(found[2].frame(), None, "its bits are turned round");
+        // The lowest bit of the address is none of it in a large page.
+        let giant = Entries::Huge { bytes: GIANT_PAGE, entry: PRESENT | (5 * GIANT_PAGE) | 1 << 12 };
+        let third = giant.as_pagemap(2, layout);
+        assert_eq!(third[1].frame(), Some(5 * GIANT_PAGE / BASE_PAGE + 2 * 512 + 1));
     }
 
     proptest! {

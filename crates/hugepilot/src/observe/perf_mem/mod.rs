@@ -4,7 +4,8 @@
 //!
 //! *Bits*: sampled walks. *Bias*: loads only (with IBS stores too), one access in many, so that a lukewarm page is rarely met; one of
 //! Intel's whose events are not known looks at one load at a time, so that rates are at least what is told; what runs on the small
-//! ones of two kinds of cores is not seen. *Cost*: an interrupt for each sample, about [`SAMPLES_PER_SECOND`] in each thread that runs.
+//! ones of two kinds of cores is not seen. *Cost*: an interrupt for each sample, about [`SAMPLES_PER_SECOND`] in each thread that runs,
+//! or fewer where the kernel allows no more.
 
 pub mod samples;
 mod tally;
@@ -20,8 +21,8 @@ use self::tally::Tally;
 use super::heat::{Cost, Heat, Meaning, TrackerKind};
 use super::survey::Survey;
 use super::{ObserveError, Options, Tracker};
-use crate::kernel::pmu::{MemorySampling, memory_sampling};
-use crate::kernel::{Root, cpu, process};
+use crate::kernel::pmu::{MemorySampling, memory_sampling, most_samples_per_second};
+use crate::kernel::{KernelError, Root, cpu, process};
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::Nanos;
@@ -44,6 +45,14 @@ pub enum PerfError {
     NoPmu,
     #[error("the kernel refused to sample memory accesses with the PMU `{device}`: {source}. {}", next_step(source))]
     Refused { device: &'static str, source: io::Error },
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl PerfError {
+    fn is(&self, errno: i32) -> bool {
+        matches!(self, PerfError::Refused { source, .. } if source.raw_os_error() == Some(errno))
+    }
 }
 
 fn next_step(error: &io::Error) -> &'static str {
@@ -74,12 +83,11 @@ impl PerfMem {
     pub fn new() -> Result<Self, ObserveError> {
         let root = Root::host();
         let pmu = memory_sampling(&root)?.ok_or(PerfError::NoPmu)?;
-        let tried = |scope| Sampler::open(&sampling(&pmu), scope).map(drop);
+        let tried = |scope| open(&root, &pmu, scope).map(drop);
         let by_processor = match tried(Scope::Thread(0)) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => tried(Scope::Cpu(0)).map(|()| true),
+            Err(error) if error.is(libc::EINVAL) => tried(Scope::Cpu(0)).map(|()| true),
             tried => tried.map(|()| false),
-        };
-        let by_processor = by_processor.map_err(|source| PerfError::Refused { device: pmu.device, source })?;
+        }?;
         let survey = Survey::new(&root, TrackerKind::PerfMem, Meaning::Sampled)?;
         Ok(Self { root, pmu, by_processor, survey })
     }
@@ -97,7 +105,7 @@ impl PerfMem {
     fn sample(&self, target: &Target, end: Instant, stop: &Stop, cost: &mut Cost) -> Result<Tally, ObserveError> {
         let pid = target.pid();
         let mut tally = Tally::of(pid, self.pmu.only_walks);
-        let mut samplers = Samplers::new(self.pmu);
+        let mut samplers = Samplers::new(&self.root, self.pmu);
         samplers.follow(&self.scopes(pid)?)?;
         while Instant::now() < end {
             stop.sleep_until(end.min(Instant::now() + LOOK))?;
@@ -142,11 +150,26 @@ impl Tracker for PerfMem {
     }
 }
 
-fn sampling(pmu: &MemorySampling) -> Sampling {
+fn open(root: &Root, pmu: &MemorySampling, scope: Scope) -> Result<Sampler, PerfError> {
+    let samples = samples_per_second(root)?;
+    match Sampler::open(&sampling(pmu, samples), scope) {
+        // The kernel lowers the limit by itself, while it finds that samples take too long.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && samples_per_second(root)? < samples => {
+            open(root, pmu, scope)
+        }
+        opened => opened.map_err(|source| PerfError::Refused { device: pmu.device, source }),
+    }
+}
+
+fn samples_per_second(root: &Root) -> Result<u64, KernelError> {
+    Ok(most_samples_per_second(root)?.map_or(SAMPLES_PER_SECOND, |most| most.min(SAMPLES_PER_SECOND)))
+}
+
+fn sampling(pmu: &MemorySampling, samples_per_second: u64) -> Sampling {
     Sampling {
         event: pmu.event,
         leader: pmu.leader,
-        rate: Rate::PerSecond(SAMPLES_PER_SECOND),
+        rate: Rate::PerSecond(samples_per_second),
         fields: FIELDS,
         precise: pmu.precise,
     }
@@ -154,13 +177,14 @@ fn sampling(pmu: &MemorySampling) -> Sampling {
 
 /// A sampler for each thread, or for each processor.
 struct Samplers {
+    root: Root,
     pmu: MemorySampling,
     open: BTreeMap<Scope, Sampler>,
 }
 
 impl Samplers {
-    fn new(pmu: MemorySampling) -> Self {
-        Self { pmu, open: BTreeMap::new() }
+    fn new(root: &Root, pmu: MemorySampling) -> Self {
+        Self { root: root.clone(), pmu, open: BTreeMap::new() }
     }
 
     /// Samples just these from now on.
@@ -170,11 +194,14 @@ impl Samplers {
             if self.open.contains_key(&scope) {
                 continue;
             }
-            match Sampler::open(&sampling(&self.pmu), scope).and_then(|sampler| sampler.enable().map(|()| sampler)) {
-                Ok(sampler) => _ = self.open.insert(scope, sampler),
+            match open(&self.root, &self.pmu, scope) {
+                Ok(sampler) => {
+                    sampler.enable().map_err(|source| PerfError::Refused { device: self.pmu.device, source })?;
+                    self.open.insert(scope, sampler);
+                }
                 // A thread that has ended meanwhile.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(source) => return Err(PerfError::Refused { device: self.pmu.device, source }),
+                Err(error) if error.is(libc::ESRCH) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -193,6 +220,7 @@ mod tests {
     use crate::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
     use hugepilot_os::memory::{Mapping, OwnAdvice};
     use hugepilot_os::perf::Event;
+    use std::fs;
 
     /// Page faults, which the kernel samples in software: real records on machines without a PMU.
     const FAULTS: MemorySampling = MemorySampling {
@@ -223,7 +251,8 @@ mod tests {
     fn regions_touched(scopes: BTreeSet<Scope>) -> Option<Vec<Region>> {
         let mut memory = Mapping::anonymous(PAGES * BASE_PAGE as usize).unwrap();
         memory.advise(0, PAGES * BASE_PAGE as usize, OwnAdvice::NoHugePage).unwrap();
-        let (mut samplers, mut tally) = (Samplers::new(FAULTS), Tally::of(std::process::id(), FAULTS.only_walks));
+        let (mut samplers, mut tally) =
+            (Samplers::new(&Root::host(), FAULTS), Tally::of(std::process::id(), FAULTS.only_walks));
         if !permitted(samplers.follow(&scopes)) {
             return None;
         }
@@ -270,7 +299,7 @@ mod tests {
     #[test]
     fn what_is_no_longer_there_is_no_longer_sampled() {
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let mut samplers = Samplers::new(FAULTS);
+        let mut samplers = Samplers::new(&Root::host(), FAULTS);
         let ended = Scope::Thread(i32::MAX as u32);
         if !permitted(samplers.follow(&BTreeSet::from([Scope::Thread(own), ended]))) {
             return;
@@ -278,6 +307,22 @@ mod tests {
         assert_eq!(samplers.open.keys().collect::<Vec<_>>(), [&Scope::Thread(own)], "the other has ended");
         samplers.follow(&BTreeSet::new()).unwrap();
         assert!(samplers.open.is_empty());
+    }
+
+    #[test]
+    fn no_more_samples_are_asked_for_than_the_kernel_allows() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(samples_per_second(&root).unwrap(), SAMPLES_PER_SECOND);
+        let limit = root.path("proc/sys/kernel/perf_event_max_sample_rate");
+        fs::create_dir_all(limit.parent().unwrap()).unwrap();
+        for (most, samples) in [("100000\n", SAMPLES_PER_SECOND), ("250\n", 250)] {
+            fs::write(&limit, most).unwrap();
+            assert_eq!(samples_per_second(&root).unwrap(), samples);
+        }
+        fs::write(&limit, "many\n").unwrap();
+        let error = samples_per_second(&root).unwrap_err().to_string();
+        assert!(error.contains("perf_event_max_sample_rate") && error.contains("many"), "{error}");
     }
 
     #[test]

@@ -1,22 +1,20 @@
-//! A look at what is present and what is huge that needs no eBPF: `/proc/PID/smaps`, `pagemap`, and the kernel's tables of
-//! page frames.
+//! The survey without eBPF: `/proc/PID/smaps`, `pagemap`, and the kernel's tables of page frames.
 //!
-//! Owns: one pass over a process's pages, with growth. Never touches: accessed bits, nor which pages are used; the trackers that
-//! learn that elsewhere look through this one at the pages.
+//! Owns: one pass over a process's pages, with growth. Never touches: accessed bits.
 //!
 //! *Bias*: a huge page is known by its frames, 512 in a row of one huge page, in a mapping of which the kernel says that some is
 //! mapped huge; one mapped by base pages beside it looks huge too. Before Linux 6.7 the stack of a thread that never leaves
-//! its processor looks like any memory. *Cost*: 12 ms/GiB of base pages for the kernel's counting in `smaps`, up to three
-//! times that for the frames, and 0.4 us for each page that another process maps too.
+//! its processor looks like any memory. *Cost*: 12 ms/GiB of base pages for the kernel's counting in `smaps`, about as much
+//! for `pagemap`, and 0.4 us for each page of private memory that another process maps too.
 
 use std::time::{Duration, Instant};
 
-use super::ObserveError;
-use super::frames::{Frame, FrameTables, Inquiry};
-use super::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
-use super::mapped::{self, MappingFlags, RegionCollector};
 use crate::kernel::pagemap::{Entry, Pagemap};
 use crate::kernel::{Root, process, smaps};
+use crate::observe::ObserveError;
+use crate::observe::frames::{Frame, FrameTables, Inquiry};
+use crate::observe::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
+use crate::observe::mapped::{self, MappingFlags, RegionCollector};
 use crate::target::Target;
 use crate::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 
@@ -30,22 +28,26 @@ const STACK_TRIES: u32 = 5;
 const STACK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Ready to look at any process.
-pub struct Survey {
+pub(super) struct FileSurvey {
     root: Root,
     frames: FrameTables,
-    tracker: TrackerKind,
-    meaning: Meaning,
 }
 
-impl Survey {
-    /// For a tracker whose bits mean that. Errors: the tables of page frames are missing, or CAP_DAC_OVERRIDE.
-    pub fn new(root: &Root, tracker: TrackerKind, meaning: Meaning) -> Result<Self, ObserveError> {
-        Ok(Self { root: root.clone(), frames: FrameTables::open(root)?, tracker, meaning })
+impl FileSurvey {
+    /// Errors: the tables of page frames are missing, or CAP_DAC_OVERRIDE.
+    pub(super) fn open(root: &Root) -> Result<Self, ObserveError> {
+        Ok(Self { root: root.clone(), frames: FrameTables::open(root)? })
     }
 
-    /// Looks once. `each` gets every region with a page present, ascending, with its entries; what it writes into the region
-    /// stays, other than its growth.
-    pub fn look(&self, target: &Target, mut each: impl FnMut(&mut Region, &[Entry])) -> Result<Heat, ObserveError> {
+    /// Looks once, for a tracker whose bits mean that. `each` gets every region with a page present, ascending, with its entries;
+    /// what it writes into the region stays, other than its growth.
+    pub(super) fn look(
+        &self,
+        target: &Target,
+        tracker: TrackerKind,
+        meaning: Meaning,
+        mut each: impl FnMut(&mut Region, &[Entry]),
+    ) -> Result<Heat, ObserveError> {
         let (started, pid) = (Instant::now(), target.pid());
         let pagemap = Pagemap::open(&self.root, pid)?;
         let address_space = process::address_space(&self.root, pid)?;
@@ -86,8 +88,8 @@ impl Survey {
         Ok(Heat {
             pid,
             address_space,
-            tracker: self.tracker,
-            meaning: self.meaning,
+            tracker,
+            meaning,
             window: Nanos(0),
             busy_cpus: None,
             rss: process::Status::read(&self.root, pid)?.vm_rss,
@@ -168,12 +170,29 @@ fn huge_frame(entries: &[Entry]) -> Option<u64> {
     (first.is_multiple_of(HUGE_PAGE / BASE_PAGE) && in_a_row).then_some(first)
 }
 
-/// The frames of a region about which the kernel must be asked: those that something else may map, and in a mapping with lazily
-/// freed memory all. Whether one was written to is not to be seen, but where nothing is lazily freed it plays no part.
+/// The frames of a region about which the kernel must be asked: of those that are nobody's file nor shared memory, which
+/// promoting copies for nobody, those that something else may map, and in a mapping with lazily freed memory all. Whether one was
+/// written to is not to be seen, but where nothing is lazily freed it plays no part.
 fn unclear(region: usize, entries: &[Entry], lazily_freed: bool) -> impl Iterator<Item = Frame> {
     let frame = move |(page, entry): (usize, &Entry)| {
-        let number = entry.frame().filter(|_| lazily_freed || !entry.is_exclusive())?;
+        let number = entry.frame().filter(|_| !entry.is_of_file() && (lazily_freed || !entry.is_exclusive()))?;
         Some(Frame { number, region: region as u32, page: page as u16, dirty: !lazily_freed })
     };
     entries.iter().enumerate().filter_map(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_that_may_grow_are_asked_about() {
+        // Documentation/admin-guide/mm/pagemap.rst
+        let (exclusive, of_file) = (1 << 56, 1 << 61);
+        let page = |bits: u64| Entry(Entry::present(Some(7)).0 | bits);
+        let entries = [page(exclusive), page(0), page(of_file), page(of_file | exclusive), Entry::default()];
+        let asked = |lazily_freed| unclear(0, &entries, lazily_freed).map(|frame| frame.page).collect::<Vec<_>>();
+        assert_eq!(asked(false), [1], "what others map, too, and what is nobody's file");
+        assert_eq!(asked(true), [0, 1]);
+    }
 }
