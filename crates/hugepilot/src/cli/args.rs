@@ -57,6 +57,14 @@ Examples:
 
 Signals and the exit status are passed through.";
 
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  hugepilot attach 4242                until Ctrl-C, or until the process ends
+  hugepilot attach 4242 --for 60s --fast
+  hugepilot attach $(pgrep -o postgres) --children --max-huge 8G
+
+What was promoted stays; `hugepilot give-back` undoes it.";
+
 const RECORD_EXAMPLES: &str = "\
 Examples:
   hugepilot record -o cache.hugepilot 4242               until Ctrl-C, or until the process ends
@@ -103,6 +111,9 @@ pub enum Command {
     /// Start a program and pilot it while it runs
     #[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...")]
     Run(RunArgs),
+    /// Pilot a process that runs already, gently, until it ends or you say so
+    #[command(after_help = ATTACH_EXAMPLES)]
+    Attach(AttachArgs),
     /// Keep observations of a process in a file
     #[command(after_help = RECORD_EXAMPLES)]
     Record(RecordArgs),
@@ -221,6 +232,35 @@ pub struct RunArgs {
     /// Program to run, and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+/// `hugepilot attach`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct AttachArgs {
+    /// Process to pilot
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub pid: u32,
+    /// Pilot its descendants too, those to come included
+    #[arg(long)]
+    pub children: bool,
+    /// How long [default: until Ctrl-C, or until the process ends]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
+    pub length: Option<Nanos>,
+    /// How to watch it.
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// What watching again and again may take.
+    #[command(flatten)]
+    pub budget: BudgetOptions,
+    /// What may be spent.
+    #[command(flatten)]
+    pub spend: SpendOptions,
+    /// Promote as fast as possible, with response times up meanwhile, instead of for at most 0.5 % of the time
+    #[arg(long)]
+    pub fast: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `hugepilot record`

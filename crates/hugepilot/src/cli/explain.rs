@@ -30,7 +30,7 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         told => Some(told?),
     };
     let explanation = explain::explain(&heat, &plan, smaller.as_deref(), &surroundings(&target)?);
-    let (cost, cost_from) = calibrate::walk_cost(heat.pages_walked().bytes(), terminal::say_measuring);
+    let (cost, cost_from) = calibrate::walk_cost(heat.footprint(), terminal::say_measuring);
     let gain = expected_gain(&plan, &cost, heat.busy_cpus);
     let report = ExplainReport {
         heat: &heat,

@@ -3,8 +3,10 @@
 //! Owns: arguments ([`args`]) and one file a command. Never touches: how anything is observed, decided or done.
 
 pub mod args;
+mod attach;
 mod doctor;
 mod explain;
+mod flight;
 mod give_back;
 mod heat;
 mod live;
@@ -27,6 +29,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Promote(args) => promote::promote(args),
         Command::GiveBack(args) => give_back::give_back(args),
         Command::Run(args) => run::run(args),
+        Command::Attach(args) => attach::attach(args),
         Command::Record(args) => record::record(args),
         Command::Replay(args) => replay::replay(args),
         Command::Doctor(args) => doctor::doctor(args),

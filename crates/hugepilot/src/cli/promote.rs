@@ -11,7 +11,7 @@ use crate::act::{Outcome, Pace, Pacer};
 use crate::calibrate;
 use crate::decide::{Spent, expected_gain};
 use crate::observe::{self, ObserveError};
-use crate::pilot::{Pilot, Round};
+use crate::pilot::{Budget, Pilot, Round};
 use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
@@ -27,7 +27,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let mut pilot = Pilot {
         tracker: &mut *tracker,
         watch: args.watch.options(),
-        max_cpu: CpuShare::default(),
+        budget: Budget::new(CpuShare::default()),
         allowance: args.spend.allowance(),
         pacer: Pacer::new(args.pace.pace()),
         stop: Stop::on_signals(SecondSignal::Ends)?,
@@ -51,7 +51,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
-    let (cost, _) = calibrate::walk_cost(round.heat.pages_walked().bytes(), terminal::say_measuring);
+    let (cost, _) = calibrate::walk_cost(round.heat.footprint(), terminal::say_measuring);
     let gain = expected_gain(&round.plan, &cost, round.heat.busy_cpus);
     let report = PlanReport { plan: &round.plan, gain, expectation: None };
     terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })?;

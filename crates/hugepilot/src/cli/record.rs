@@ -63,13 +63,13 @@ fn observe_until_end(
         length: args.length.map(|length| length.duration()),
         max_cpu: args.budget.max_cpu,
     };
-    let progress = terminal::Counting::begin();
+    let progress = terminal::StatusLine::begin("Ctrl-C ends the recording");
     for moment in Series::new(tracker, target, args.watch.options(), rhythm, stop) {
         match moment {
             Ok(moment) => {
                 recorder.add(&moment)?;
                 *observations += 1;
-                progress.show(*observations, size_of(&args.output));
+                progress.show(&format!("{observations} observations, {}", size_of(&args.output)));
             }
             // Another program from now on, whose memory is looked at as well.
             Err(ObserveError::Exec { .. }) => {}

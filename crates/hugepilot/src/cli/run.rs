@@ -13,17 +13,17 @@ use anyhow::{Context, bail};
 use hugepilot_os::PidFd;
 use hugepilot_os::process::is_ignored;
 use rustix::process::Signal;
-use rustix::time::{ClockId, clock_gettime};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
 use super::args::RunArgs;
+use super::flight::report_of;
 use super::require;
 use crate::act::Pacer;
 use crate::observe;
-use crate::pilot::Pilot;
-use crate::pilot::watch::{Family, Flight};
+use crate::pilot::watch::{Family, Flight, Kinship};
+use crate::pilot::{Budget, Pilot};
 use crate::report::{RunReport, json, text};
 use crate::stop::Stop;
 use crate::units::Nanos;
@@ -47,12 +47,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut pilot = Pilot {
         tracker: &mut *tracker,
         watch: args.watch.options(),
-        max_cpu: args.budget.max_cpu,
+        budget: Budget::new(args.budget.max_cpu),
         allowance: args.spend.allowance(),
         pacer: Pacer::new(args.pace.pace()),
         stop,
     };
-    let flight = Family::of(pid).fly(&mut pilot);
+    let flight = Family::of(pid, Kinship::WithDescendants).fly(&mut pilot, None, |_| ());
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
     // The program's own exit status counts, whatever becomes of the summary.
     if let Err(error) = report(args, &flight, status, Nanos::from_duration(started.elapsed()), summary) {
@@ -133,28 +133,14 @@ fn report(
         command: &command,
         exit_status: status.code(),
         signal: status.signal(),
-        rounds: flight.rounds,
-        processes: flight.processes,
-        outcome: &flight.outcome,
-        growth: flight.growth,
-        before: flight.before(),
-        after: flight.after(),
-        left_alone: &flight.left_alone,
-        too_small: flight.too_small,
-        pilot: own_cpu_time(),
-        elapsed,
+        flight: report_of(flight, elapsed),
     };
     // Standard error may be closed; the program's exit status still counts.
-    let _ = io::stderr().write_all(text::run(&report).as_bytes());
+    let _ = io::stderr().write_all(text::flight(&report.flight).as_bytes());
     match summary {
         Some(mut file) => file.write_all(json::run(&report).as_bytes()).context("cannot write the summary"),
         None => Ok(()),
     }
-}
-
-fn own_cpu_time() -> Nanos {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// The program's own status; 128 and the signal's number if a signal ended it, as shells do.

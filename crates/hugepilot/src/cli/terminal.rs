@@ -10,7 +10,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::report::heatmap::Canvas;
-use crate::units::Bytes;
 
 /// Width where there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 100;
@@ -50,25 +49,29 @@ pub(super) fn ensure_read() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line on standard error that counts observations; shows nothing where that is no terminal.
-pub(super) struct Counting(ProgressBar);
+/// A line on standard error for work without a known end; shows nothing where that is no terminal.
+pub(super) struct StatusLine {
+    bar: ProgressBar,
+    /// How to end it, and what that means.
+    ending: &'static str,
+}
 
-impl Counting {
-    pub(super) fn begin() -> Self {
-        let bar = ProgressBar::new_spinner();
-        bar.set_message("the first observation is under way; Ctrl-C ends the recording");
-        Self(bar)
+impl StatusLine {
+    pub(super) fn begin(ending: &'static str) -> Self {
+        let line = Self { bar: ProgressBar::new_spinner(), ending };
+        line.show("the first observation is under way");
+        line
     }
 
-    pub(super) fn show(&self, observations: u64, size: Bytes) {
-        self.0.set_message(format!("{observations} observations, {size}; Ctrl-C ends the recording"));
-        self.0.tick();
+    pub(super) fn show(&self, text: &str) {
+        self.bar.set_message(format!("{text}; {}", self.ending));
+        self.bar.tick();
     }
 }
 
-impl Drop for Counting {
+impl Drop for StatusLine {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

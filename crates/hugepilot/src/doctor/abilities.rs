@@ -59,7 +59,7 @@ fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
     let damon = |operations: &Ability| match &facts.damon_threads {
         Ok(None) => Ability::No("the kernel has no DAMON".to_owned()),
         Ok(Some(0)) => operations.clone(),
-        Ok(Some(threads)) => Ability::No(format!("DAMON is in use by someone else ({threads} of its threads)")),
+        Ok(Some(threads)) => Ability::No(format!("DAMON is in use by someone else ({threads} of its threads set up)")),
         Err(error) => Ability::Unknown(error.to_string()),
     };
     match kind {
@@ -278,10 +278,10 @@ fn damon(facts: &Facts) -> Check {
     match facts.damon_threads {
         Ok(None) => Check::ok(name, "not in this kernel", "hugepilot does not need it."),
         Ok(Some(0)) => Check::ok(name, "not in use", "hugepilot does not need it."),
-        Ok(Some(running)) => Check::ok(
+        Ok(Some(threads)) => Check::ok(
             name,
-            format!("in use by something else ({running} running)"),
-            "hugepilot leaves it alone. DAMON clears a few accessed bits too, so a few walks may be missed.",
+            format!("in use by something else ({threads} of its threads set up)"),
+            "hugepilot leaves it alone. While it runs, it clears a few accessed bits too, so a few walks may be missed.",
         ),
         Err(ref error) => Check::unknown(name, error),
     }

@@ -3,6 +3,7 @@
 //! Owns: the order of the three, how long a plan holds, and what the target looked like before. Never touches: how each is
 //! done.
 
+mod budget;
 mod group;
 mod series;
 pub mod watch;
@@ -18,8 +19,9 @@ use crate::observe::{Heat, ObserveError, Options, Tracker};
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Bytes, CpuShare};
+use crate::units::{Address, Bytes};
 
+pub use budget::{Budget, own_cpu_time};
 pub use group::{GroupError, GroupSeen, Whom, observe_group};
 pub use series::{Rhythm, Series};
 
@@ -32,8 +34,8 @@ pub struct Pilot<'a> {
     pub tracker: &'a mut dyn Tracker,
     /// How to look.
     pub watch: Options,
-    /// The share of a CPU that looking again and again may take, of ours and of the program's each.
-    pub max_cpu: CpuShare,
+    /// What looking again and again may take.
+    pub budget: Budget,
     /// What may be spent.
     pub allowance: Allowance,
     /// How fast to act.
@@ -58,6 +60,7 @@ impl Pilot<'_> {
         let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
         let plan = decide(&heat, &self.allowance.limits(heat.rss, spent));
         let before = Snapshot::of(&heat, page_tables(target));
+        self.budget.charge(heat.cost.kernel);
         Ok(Round { heat, plan, before })
     }
 
@@ -104,6 +107,7 @@ impl Pilot<'_> {
         let reached = regions.len() - outcome.not_reached as usize;
         let in_vain = refused.chain(regions[reached..].iter().copied()).collect();
         warned(forget(target, &added, &in_vain));
+        self.budget.pass_over();
     }
 
     /// The target after acting. Errors: as observing, and if the process has called exec since the round.

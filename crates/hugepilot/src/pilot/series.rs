@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::page_tables;
+use super::{Budget, page_tables};
 use crate::observe::{ObserveError, Options, Tracker};
 use crate::recording::Moment;
 use crate::stop::Stop;
@@ -33,6 +33,7 @@ pub struct Series<'a> {
     target: &'a Target,
     options: Options,
     rhythm: Rhythm,
+    budget: Budget,
     stop: &'a Stop,
     started: Instant,
     next: Instant,
@@ -49,7 +50,8 @@ impl<'a> Series<'a> {
         stop: &'a Stop,
     ) -> Self {
         let now = Instant::now();
-        Self { tracker, target, options, rhythm, stop, started: now, next: now, seen: false }
+        let budget = Budget::new(rhythm.max_cpu);
+        Self { tracker, target, options, rhythm, budget, stop, started: now, next: now, seen: false }
     }
 
     /// Waits for the next look; None if there is none.
@@ -72,8 +74,11 @@ impl Iterator for Series<'_> {
         self.rest()?;
         let began = Instant::now();
         let looked = self.tracker.observe(self.target, &self.options, self.stop);
-        let affordable = looked.as_ref().map_or(Duration::ZERO, |heat| heat.cost.rest(self.rhythm.max_cpu));
-        self.next = began + self.rhythm.every.unwrap_or(affordable.max(self.rhythm.at_least));
+        let (kernel, program) =
+            looked.as_ref().map_or_else(|_| Default::default(), |heat| (heat.cost.kernel, heat.cost.program));
+        self.budget.charge(kernel);
+        let affordable = (began + self.budget.rest_for(program)).max(self.budget.free_at());
+        self.next = self.rhythm.every.map_or(affordable.max(began + self.rhythm.at_least), |every| began + every);
         match looked {
             Ok(heat) => {
                 self.seen = true;
@@ -135,7 +140,7 @@ mod tests {
         let length = |length| Rhythm { length: Some(length), ..Rhythm::default() };
         assert_eq!(looks(Vec::new(), length(Duration::ZERO), 9, false), [true]);
         // What cost 10 ms is followed by a rest of a second.
-        let costly = Cost { clear: Nanos(10_000_000), ..Cost::default() };
+        let costly = Cost { program: Nanos(10_000_000), ..Cost::default() };
         assert_eq!(looks(vec![Ok(costly)], length(Duration::from_millis(900)), 9, false), [true]);
         let every = Rhythm { every: Some(Duration::from_millis(20)), ..length(Duration::from_millis(50)) };
         assert_eq!(looks(vec![Ok(costly), Ok(costly)], every, 9, false), [true; 3]);

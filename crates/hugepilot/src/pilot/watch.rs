@@ -1,4 +1,4 @@
-//! Piloting a program and its descendants for as long as they run.
+//! Piloting a process, or a program and its descendants, for as long as they run.
 //!
 //! Owns: whom to look at, and when. Never touches: how a single round goes; that is [`Pilot`].
 //!
@@ -17,7 +17,7 @@ use crate::kernel::Root;
 use crate::kernel::process::{self, Status};
 use crate::report::Snapshot;
 use crate::target::Target;
-use crate::units::{Address, Bytes, CpuShare};
+use crate::units::{Address, Bytes};
 
 /// Below this a process is left alone: its page tables fit in the TLB or nearly so, and looking costs more than it gains.
 const SMALLEST: Bytes = Bytes(16 << 20);
@@ -32,9 +32,19 @@ const CENSUS: Duration = Duration::from_secs(1);
 /// Growth of resident memory by this share makes the next look due.
 const GROWN: f64 = 0.05;
 
-/// A program and its descendants.
+/// Who belongs to a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kinship {
+    /// The process alone.
+    Alone,
+    /// The process and its descendants, those to come included.
+    WithDescendants,
+}
+
+/// A process, with its descendants if they are wanted.
 pub struct Family {
     pid: u32,
+    kinship: Kinship,
     /// Who lived at the last census, large or small.
     alive: Vec<Process>,
     next_census: Instant,
@@ -55,7 +65,7 @@ struct Process {
 struct Member {
     next_look: Instant,
     interval: Duration,
-    /// From the last look to the next, so that looking takes no more of a CPU than it may.
+    /// From the last look to the next, so that looking takes no more from the process than it may.
     affordable: Duration,
     rss: Bytes,
     /// Growth already taken in this program, which later rounds may not spend again.
@@ -87,16 +97,30 @@ pub struct Flight {
 
 impl Family {
     /// The family of this process.
-    pub fn of(pid: u32) -> Self {
-        Self { pid, alive: Vec::new(), next_census: Instant::now(), members: BTreeMap::new(), largest: Bytes(0) }
+    pub fn of(pid: u32, kinship: Kinship) -> Self {
+        Self {
+            pid,
+            kinship,
+            alive: Vec::new(),
+            next_census: Instant::now(),
+            members: BTreeMap::new(),
+            largest: Bytes(0),
+        }
     }
 
-    /// Pilots the family until stopping is requested.
-    pub fn fly(mut self, pilot: &mut Pilot<'_>) -> Flight {
+    /// Pilots the family until it has ended, until that time, or until stopping is requested; `progress` is told after each round.
+    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Flight)) -> Flight {
         let started = Instant::now();
         let mut flight = Flight::default();
         loop {
-            for process in self.due() {
+            let due = self.due();
+            if self.alive.is_empty() {
+                break;
+            }
+            for process in due {
+                if pilot.budget.free_at() > Instant::now() {
+                    break;
+                }
                 let spent = self.spent(process);
                 let member = self.members.get_mut(&process).expect("due means known");
                 match member.round(process, &spent, pilot, &mut flight) {
@@ -108,8 +132,11 @@ impl Family {
                         member.wait_longer();
                     }
                 }
+                progress(&flight);
             }
-            if pilot.stop.sleep_until(Instant::now() + GLANCE).is_err() {
+            let now = Instant::now();
+            let next = until.map_or(now + GLANCE, |until| until.min(now + GLANCE));
+            if until.is_some_and(|until| until <= now) || pilot.stop.sleep_until(next).is_err() {
                 break;
             }
         }
@@ -127,14 +154,17 @@ impl Family {
         }
     }
 
-    /// Processes that are large enough and whose look is due. Newcomers are due at once.
+    /// Processes that are large enough and whose look is due, those that have waited longest first. Newcomers are due at once.
     fn due(&mut self) -> Vec<Process> {
         let (root, now) = (Root::host(), Instant::now());
         if self.next_census <= now {
             self.next_census = now + CENSUS;
-            let mut pids = process::descendants(&root, self.pid).unwrap_or_default();
+            let mut pids = match self.kinship {
+                Kinship::Alone => Vec::new(),
+                Kinship::WithDescendants => process::descendants(&root, self.pid).unwrap_or_default(),
+            };
             pids.push(self.pid);
-            self.alive = pids.into_iter().filter_map(|pid| Process::of(&root, pid)).collect();
+            self.alive = pids.into_iter().filter_map(|pid| Process::of(&root, pid)).filter(Process::lives).collect();
         }
         let mut due = Vec::new();
         for &process in &self.alive {
@@ -149,6 +179,7 @@ impl Family {
                 due.push(process);
             }
         }
+        due.sort_by_key(|process| self.members[process].next_look);
         due
     }
 
@@ -226,7 +257,8 @@ impl Member {
         target.ensure_huge_pages_enabled()?;
         let round = pilot.look(&target, spent)?;
         flight.rounds += 1;
-        self.noted(&round, pilot.max_cpu);
+        self.noted(&round);
+        self.affordable = pilot.budget.rest_for(round.heat.cost.program);
         let growth: Vec<(Address, Bytes)> =
             round.plan.promotions().map(|decision| (decision.start, decision.growth)).collect();
         if growth.is_empty() {
@@ -254,13 +286,12 @@ impl Member {
     }
 
     /// Takes over what a look showed. After an exec the memory, and what was taken of the allowance for it, is another.
-    fn noted(&mut self, round: &Round, max_cpu: CpuShare) {
+    fn noted(&mut self, round: &Round) {
         if self.address_space != round.heat.address_space {
             self.growth = Bytes(0);
         }
         self.address_space = round.heat.address_space;
         self.rss = round.heat.rss;
-        self.affordable = round.heat.cost.rest(max_cpu);
         self.first.get_or_insert(round.before);
         self.last = Some(round.before);
     }
@@ -311,7 +342,7 @@ mod tests {
             (named(pid), member)
         };
         let members = members.iter().map(member).collect();
-        Family { alive: alive.iter().copied().map(named).collect(), members, ..Family::of(1) }
+        Family { alive: alive.iter().copied().map(named).collect(), members, ..Family::of(1, Kinship::WithDescendants) }
     }
 
     #[test]
@@ -334,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_family_that_stayed_small_says_how_small() {
-        let small = || Family { largest: Bytes(5), ..Family::of(1) };
+        let small = || Family { largest: Bytes(5), ..Family::of(1, Kinship::WithDescendants) };
         let too_small =
             |family: Family, seconds| family.land(Flight::default(), Duration::from_secs(seconds)).too_small;
         assert_eq!(too_small(small(), 2), Some(Bytes(5)));

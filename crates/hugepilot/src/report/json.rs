@@ -11,7 +11,7 @@ pub use group::group;
 use serde::Serialize;
 
 use super::words::{meaning_name, obstacle_name, reason_name, refusal_name, why_name};
-use super::{ExplainReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
+use super::{ExplainReport, FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
 use crate::act::Outcome;
 use crate::decide::{Decision, GainPercent, Verdict};
 use crate::explain::Explained;
@@ -200,6 +200,20 @@ struct RunDocument<'a> {
     command: &'a [String],
     exit_status: Option<i32>,
     signal: Option<i32>,
+    #[serde(flatten)]
+    flight: FlightFields<'a>,
+}
+
+#[derive(Serialize)]
+struct AttachDocument<'a> {
+    version: u32,
+    pid: u32,
+    #[serde(flatten)]
+    flight: FlightFields<'a>,
+}
+
+#[derive(Serialize)]
+struct FlightFields<'a> {
     rounds: u32,
     processes: usize,
     left_alone: &'a BTreeSet<String>,
@@ -289,6 +303,17 @@ pub fn run(report: &RunReport) -> String {
         command: report.command,
         exit_status: report.exit_status,
         signal: report.signal,
+        flight: flight_fields(&report.flight),
+    })
+}
+
+/// The summary of an attachment.
+pub fn attach(pid: u32, report: &FlightReport) -> String {
+    line(&AttachDocument { version: VERSION, pid, flight: flight_fields(report) })
+}
+
+fn flight_fields<'a>(report: &FlightReport<'a>) -> FlightFields<'a> {
+    FlightFields {
         rounds: report.rounds,
         processes: report.processes,
         left_alone: report.left_alone,
@@ -297,7 +322,7 @@ pub fn run(report: &RunReport) -> String {
         growth_bytes: report.growth,
         pilot_cpu_ns: report.pilot,
         seconds: report.elapsed.seconds(),
-    })
+    }
 }
 
 fn line(document: &impl Serialize) -> String {
@@ -474,17 +499,20 @@ mod tests {
             command: &["memcached".to_owned(), "-m".to_owned()],
             exit_status: None,
             signal: Some(15),
-            rounds: 3,
-            processes: 1,
-            left_alone: &BTreeSet::from(["process 7 is a virtual machine".to_owned()]),
-            too_small: None,
-            outcome: &outcome,
-            growth: Bytes(4096),
-            before: Some(BEFORE),
-            after: Some(AFTER),
-            pilot: Nanos(5),
-            elapsed: Nanos(500_000_000),
+            flight: FlightReport {
+                rounds: 3,
+                processes: 1,
+                left_alone: &BTreeSet::from(["process 7 is a virtual machine".to_owned()]),
+                too_small: None,
+                outcome: &outcome,
+                growth: Bytes(4096),
+                before: Some(BEFORE),
+                after: Some(AFTER),
+                pilot: Nanos(5),
+                elapsed: Nanos(500_000_000),
+            },
         };
         insta::assert_snapshot!(pretty(&run(&report)));
+        assert!(attach(42, &report.flight).starts_with(r#"{"version":1,"pid":42,"rounds":3,"#));
     }
 }

@@ -112,7 +112,7 @@ pub struct GiveBackReport<'a> {
     pub frees_empty_pages: Option<bool>,
 }
 
-/// A program run under the pilot.
+/// What `run` did.
 #[derive(Clone, Copy, Debug)]
 pub struct RunReport<'a> {
     /// The command and its arguments, as given.
@@ -121,6 +121,13 @@ pub struct RunReport<'a> {
     pub exit_status: Option<i32>,
     /// The signal that ended the command; None if it exited.
     pub signal: Option<i32>,
+    /// What the pilot did meanwhile.
+    pub flight: FlightReport<'a>,
+}
+
+/// What came of piloting a process, and of its descendants.
+#[derive(Clone, Copy, Debug)]
+pub struct FlightReport<'a> {
     /// How often the pilot observed and decided.
     pub rounds: u32,
     /// How many processes were observed; moments are their sums.
@@ -139,7 +146,7 @@ pub struct RunReport<'a> {
     pub too_small: Option<Bytes>,
     /// CPU time spent by the pilot, promotions included.
     pub pilot: Nanos,
-    /// Wall time of the program.
+    /// How long it piloted.
     pub elapsed: Nanos,
 }
 

@@ -48,20 +48,25 @@ pub(super) fn reason_name(reason: Reason) -> &'static str {
     }
 }
 
-/// Why a region is promoted or kept, for people.
-pub(super) fn reason(reason: Reason) -> &'static str {
+/// Why memory could not be observed, by what the counts mean, for people: only memory that is cleared in slices has a remedy.
+pub(super) fn unobserved(meaning: Meaning) -> &'static str {
+    match meaning {
+        Meaning::Accessed => "locked, reserved, or mapped by several processes",
+        Meaning::Walked | Meaning::Sampled | Meaning::Written => "reserved, or out of the tracker's sight",
+    }
+}
+
+/// Why a region is promoted or kept, for people; `meaning` is what the counts mean from which that follows.
+pub(super) fn reason(reason: Reason, meaning: Meaning) -> &'static str {
     match reason {
         Reason::Pays => "its page walks pay for the move",
         Reason::AlreadyHuge => "on a huge page already",
-        Reason::Obstacle(Obstacle::Stack) => "a stack, never promoted",
-        Reason::Obstacle(Obstacle::NoHugePage) => "the program switched huge pages off here (MADV_NOHUGEPAGE)",
-        Reason::Obstacle(Obstacle::Hugetlb) => "on reserved huge pages already (hugetlb)",
-        Reason::Obstacle(Obstacle::Special) => "a device or the kernel's own mapping, never promoted",
-        Reason::Obstacle(Obstacle::File) => "backed by an ordinary file, not promoted",
-        Reason::Obstacle(Obstacle::Misaligned) => "shared memory that lies in its file at another place of the 2 MiB",
-        Reason::Obstacle(Obstacle::Split) => "no single mapping covers the whole 2 MiB",
+        Reason::Obstacle(in_the_way) => obstacle(in_the_way),
         Reason::NotWalked => "no page walk was seen",
-        Reason::NotObserved => "locked or mapped by several processes, which only --allow-stall can observe",
+        Reason::NotObserved if meaning == Meaning::Accessed => {
+            "locked or mapped by several processes, which only --allow-stall can observe"
+        }
+        Reason::NotObserved => "out of the tracker's sight, so that nobody knows whether it is walked",
         Reason::TooCold => "too few page walks to pay for the move",
         Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
         Reason::Covered => "hotter regions already account for nearly all page walks",
@@ -69,6 +74,21 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
         Reason::Shared => "shared by fork or merged by KSM, promoting would copy it (--include-shared)",
         Reason::LazilyFreed => "holds memory that the program gave back (MADV_FREE; --include-shared takes it)",
+    }
+}
+
+/// What is in the way of a region, for people.
+fn obstacle(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Stack => "a stack, never promoted",
+        Obstacle::NoHugePage => "the program switched huge pages off here (MADV_NOHUGEPAGE)",
+        Obstacle::Hugetlb => "on reserved huge pages already (hugetlb)",
+        Obstacle::Special => "a device or the kernel's own mapping, never promoted",
+        Obstacle::File => "backed by an ordinary file, not promoted",
+        Obstacle::Misaligned => {
+            "shared memory mapped where no huge page fits: its address and its offset differ within 2 MiB"
+        }
+        Obstacle::Split => "no single mapping covers the whole 2 MiB",
     }
 }
 
@@ -91,7 +111,7 @@ pub(super) fn why_name(why: Why) -> &'static str {
 pub(super) fn why(why: Why) -> &'static str {
     match why {
         Why::NeverTouched => "never touched, so nothing is there",
-        Why::Obstacle(obstacle) => reason(Reason::Obstacle(obstacle)),
+        Why::Obstacle(in_the_way) => obstacle(in_the_way),
         Why::SwitchedOff => "the process switched huge pages off for itself (PR_SET_THP_DISABLE)",
         Why::Shared => "shared by fork or merged by KSM",
         Why::LazilyFreed => "holds memory that the program gave back (MADV_FREE)",
@@ -220,6 +240,14 @@ mod tests {
             ["0 /s", "0.25 /s", "10.0 /s", "100 /s", "999 /s", "1.00 k/s", "4.50 k/s", "12.3 M/s", "5.00 G/s"];
         assert_eq!(rates.map(rate), expected);
         assert_eq!((percent(1.0, 3.0), percent(1.0, 0.0)), ("33.3 %".to_owned(), "-".to_owned()));
+    }
+
+    #[test]
+    fn only_what_was_cleared_in_slices_has_a_remedy() {
+        let told = |meaning| reason(Reason::NotObserved, meaning).contains("--allow-stall");
+        assert!(told(Meaning::Accessed));
+        assert!(![Meaning::Walked, Meaning::Sampled, Meaning::Written].into_iter().any(told));
+        assert!(unobserved(Meaning::Accessed).contains("locked") && !unobserved(Meaning::Walked).contains("locked"));
     }
 
     #[test]

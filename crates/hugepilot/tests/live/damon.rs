@@ -37,7 +37,7 @@ fn heat(program: &Program, tracker: &str, window: &str) -> Value {
 }
 
 fn the_hot_part_is_found() {
-    finds_the_hot_part("damon-vaddr", "3s");
+    finds_the_hot_part("damon-vaddr", "6s");
 }
 
 fn the_hot_part_is_found_in_physical_memory() {

@@ -1,15 +1,18 @@
 //! `heat --family` and `heat --cgroup`: shared memory is there once, with the mappings of each.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
 
 use hugepilot::units::HUGE_PAGE;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Cgroup, Ended, Program, Setting, hugepilot, list, number, send, wait_until};
+use crate::support::{
+    Cgroup, Ended, Program, Ran, Setting, hugepilot, list, number, send, wait_until, wait_until_watched,
+};
 
 crate::trials!(
     memory_shared_by_fork_is_one_object_with_two_mappings,
@@ -17,6 +20,7 @@ crate::trials!(
     reserved_huge_pages_are_there_once_and_unobserved,
     who_cannot_be_observed_is_said,
     a_process_that_ends_meanwhile_is_left_out,
+    a_process_that_execs_meanwhile_is_left_out,
     a_signal_keeps_what_was_seen,
     text_for_people_names_both_mappings,
     groups_that_are_not_there,
@@ -51,17 +55,21 @@ fn close(one: f64, other: f64) -> bool {
 }
 
 fn memory_shared_by_fork_is_one_object_with_two_mappings() {
-    let program = Program::start(SHARING);
-    let json = family(&program);
-    let shared = object(&json, "/dev/zero");
-    assert_eq!((number(shared, "pages_present") * 4096, number(shared, "huge_bytes")), (64 * MIB, 0), "{shared}");
-    let mappings = list(shared, "mappings");
-    let own = mappings.iter().find(|mapping| number(mapping, "pid") == u64::from(program.pid)).expect("our mapping");
-    assert_eq!((mappings.len(), number(own, "start"), number(own, "len")), (2, program.start, 64 * MIB), "{shared}");
-    assert!(mappings.iter().all(|mapping| walks(mapping) > 0.0), "both read it: {shared}");
-    assert_eq!(list(shared, "regions").len() as u64, 64 * MIB / HUGE_PAGE);
-    assert!(close(sum(mappings, walks), walks(shared)), "{shared}");
-    assert_totals(&json, 2);
+    for (kind, name) in [("shmem", "/dev/zero"), ("memfd", "/memfd:"), ("sysv", "/SYSV00000000")] {
+        let program = Program::start(&SHARING.replace("shmem", kind));
+        let json = family(&program);
+        let shared = object(&json, name);
+        assert_eq!((number(shared, "pages_present") * 4096, number(shared, "huge_bytes")), (64 * MIB, 0), "{shared}");
+        let mappings = list(shared, "mappings");
+        let places = mappings.iter().map(|mapping| (number(mapping, "start"), number(mapping, "len")));
+        assert_eq!(places.collect::<Vec<_>>(), [(program.start, 64 * MIB); 2], "{shared}");
+        let pids: BTreeSet<u64> = mappings.iter().map(|mapping| number(mapping, "pid")).collect();
+        assert!(pids.len() == 2 && pids.contains(&program.pid.into()), "{shared}");
+        assert!(mappings.iter().all(|mapping| walks(mapping) > 0.0), "both read it: {shared}");
+        assert_eq!(list(shared, "regions").len() as u64, 64 * MIB / HUGE_PAGE);
+        assert!(close(sum(mappings, walks), walks(shared)), "{shared}");
+        assert_totals(&json, 2);
+    }
 }
 
 /// Totals are the sums, with shared memory counted once.
@@ -141,36 +149,71 @@ fn who_cannot_be_observed_is_said() {
     hugepilot("heat 2 --family").assert_fails_with(&["no process of the group could be observed", "process 2"]);
 }
 
-fn a_process_that_ends_meanwhile_is_left_out() {
-    // During the parent's window, and during its own.
-    for ends in ["sleep=800ms exit=0", "sleep=3s exec map=4M fill read=all,4s"] {
-        let path = std::env::current_exe().expect("our own path");
-        let script = format!("{} program map=8M fill {ends} & exec sleep 60", path.display());
-        let parent = Ended(Command::new("sh").args(["-c", &script]).spawn().expect("a shell"));
-        let ran = hugepilot(&format!("heat {} --family --window 2s", parent.0.id()));
-        assert!(ran.status.success() && ran.stdout.contains("1 process, "), "{ran:?}");
-        let why = ran.stdout.lines().find(|line| line.starts_with("  left out: process "));
-        assert!(
-            why.is_some_and(|line| ["exited", "(exec)", "has ended"].iter().any(|it| line.contains(it))),
-            "{ran:?}"
-        );
+/// Two programs, parent and child, with 8 MiB each, at rest; the child takes these steps. `$GO` is a file that is not there yet.
+struct Pair {
+    parent: Ended,
+    child: u32,
+    folder: tempfile::TempDir,
+}
+
+impl Pair {
+    fn start(steps: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program =
+            format!("{} program map=8M nohugepage fill", std::env::current_exe().expect("our path").display());
+        let rest = "ready sleep=60s";
+        let script = format!("{program} {steps} & echo $! > $CHILD; exec {program} {rest}");
+        let (go, child) = (folder.path().join("go"), folder.path().join("child"));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).env("GO", go).env("CHILD", &child).stdout(Stdio::piped());
+        let mut parent = Ended(command.spawn().expect("a shell"));
+        let mut lines = BufReader::new(parent.0.stdout.take().expect("piped")).lines();
+        assert_eq!(lines.by_ref().take(2).filter(|line| line.is_ok()).count(), 2, "both are ready");
+        let child = fs::read_to_string(child).expect("the shell wrote it").trim().parse().expect("a process id");
+        Self { parent, child, folder }
+    }
+
+    /// Starts a look at both, parent first.
+    fn watch(&self) -> Child {
+        let mut command = Command::new(crate::support::binary());
+        command.args(["heat", &self.parent.0.id().to_string(), "--family", "--window", "3s"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("hugepilot starts")
+    }
+
+    fn go(&self) {
+        fs::write(self.folder.path().join("go"), "").expect("a file");
     }
 }
 
+fn assert_only_one_was_seen(hugepilot: Child, reasons: &[&str]) {
+    let ran = Ran::of(hugepilot.wait_with_output().expect("it ends"));
+    assert!(ran.status.success() && ran.stdout.contains("1 process, "), "{ran:?}");
+    let why = ran.stdout.lines().find(|line| line.starts_with("  left out: "));
+    assert!(why.is_some_and(|line| reasons.iter().any(|reason| line.contains(reason))), "{ran:?}");
+}
+
+fn a_process_that_ends_meanwhile_is_left_out() {
+    let pair = Pair::start("ready await=$GO exit=0");
+    let hugepilot = pair.watch();
+    wait_until_watched(pair.parent.0.id(), 8 * MIB);
+    pair.go();
+    assert_only_one_was_seen(hugepilot, &["exited", "has ended", "zombie"]);
+}
+
+fn a_process_that_execs_meanwhile_is_left_out() {
+    let pair = Pair::start("ready await=$GO exec map=4M fill sleep=60s");
+    let hugepilot = pair.watch();
+    wait_until_watched(pair.child, 8 * MIB);
+    pair.go();
+    assert_only_one_was_seen(hugepilot, &["(exec)"]);
+}
+
 fn a_signal_keeps_what_was_seen() {
-    let program = Program::start(SHARING);
-    // It must come in the second of two windows; when that is depends on what else the machine does.
-    let came_in_second = |millis| {
-        let mut command = Command::new(crate::support::binary());
-        command.args(["heat", &program.pid.to_string(), "--family", "--window", "2s"]);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("hugepilot starts");
-        std::thread::sleep(Duration::from_millis(millis));
-        send(child.id(), Signal::INT);
-        let output = child.wait_with_output().expect("it ends");
-        let text = String::from_utf8(output.stdout).expect("UTF-8");
-        output.status.success() && text.contains("1 process, ") && text.contains("left out: stopped by a signal")
-    };
-    assert!([3000, 3500, 4500, 2500].into_iter().any(came_in_second));
+    let pair = Pair::start("ready sleep=60s");
+    let hugepilot = pair.watch();
+    wait_until_watched(pair.child, 8 * MIB);
+    send(hugepilot.id(), Signal::INT);
+    assert_only_one_was_seen(hugepilot, &["stopped by a signal"]);
 }
 
 fn text_for_people_names_both_mappings() {

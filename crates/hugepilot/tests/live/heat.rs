@@ -27,11 +27,14 @@ crate::trials!(
 
 const WINDOW: Nanos = Nanos(300_000_000);
 
+fn observe(program: &Program, allow_stall: bool) -> Heat {
+    observe_with(&mut PageWalk::new().expect("a tracker"), program, allow_stall)
+}
+
 /// Watches a program through the library, which shows single pages. Looks again if the program got little CPU meanwhile, for what
 /// did not run cannot be seen, and takes the look in which it got most. What the bits say plays no part in that.
-fn observe(program: &Program, allow_stall: bool) -> Heat {
+pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
     let target = Target::open(program.pid).expect("a target");
-    let mut tracker = PageWalk::new().expect("a tracker");
     let options = Options { window: WINDOW, allow_stall };
     let busy = |heat: &Heat| heat.busy_cpus.expect("it runs");
     let mut busiest = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
@@ -50,7 +53,7 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
 const KEPT_IN_TLB: usize = 512;
 
 /// Precision and recall of the walked pages, against those that the rule names.
-fn assert_found(heat: &Heat, program: &Program, rule: Rule) {
+pub fn assert_found(heat: &Heat, program: &Program, rule: Rule) {
     let pages = (program.len / BASE_PAGE) as usize;
     let named = (0..pages).filter(|&page| rule.names(page, pages)).count();
     let (mut walked, mut right) = (0, 0);
@@ -63,15 +66,20 @@ fn assert_found(heat: &Heat, program: &Program, rule: Rule) {
     assert!(precision >= 0.99 && recall >= 0.99, "precision {precision}, recall {recall}, of {named} pages");
 }
 
+/// Just those regions are walked in which the rule names a page.
+pub fn assert_regions_found(heat: &Heat, program: &Program, rule: Rule) {
+    let hot = program.regions_named(rule);
+    for region in heat.regions.iter().filter(|region| program.holds(region.start.0)) {
+        assert_eq!(region.walks_per_second > 0.0, hot.contains(&region.start.0), "{:?}", region.start);
+    }
+}
+
 fn the_walked_third_is_found() {
     let mut program = Program::start("map=2G nohugepage fill ready read=third");
     let heat = observe(&program, true);
     assert_eq!(heat.meaning, Meaning::Walked);
     assert_found(&heat, &program, Rule::Third);
-    let hot = program.regions_named(Rule::Third);
-    for region in heat.regions.iter().filter(|region| program.holds(region.start.0)) {
-        assert_eq!(region.walks_per_second > 0.0, hot.contains(&region.start.0), "{:?}", region.start);
-    }
+    assert_regions_found(&heat, &program, Rule::Third);
     program.assert_unharmed();
 }
 
@@ -129,7 +137,7 @@ fn huge_pages_are_seen_and_left_whole() {
 }
 
 /// Puts regions on huge pages by hand.
-fn collapse(program: &Program, regions: &[u64]) {
+pub fn collapse(program: &Program, regions: &[u64]) {
     use hugepilot_os::{Advice, PidFd, advise::advise};
     let target = PidFd::open(program.pid).expect("it lives");
     for &region in regions {

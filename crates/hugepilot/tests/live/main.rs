@@ -6,6 +6,7 @@
 //! Tests run one at a time, because they share the CPUs whose page walks they watch and the machine's huge pages. None of them
 //! measures speed. They need root, BTF and huge pages, and are skipped, saying why, only where one of the three is missing.
 
+mod attach;
 mod damon;
 mod doctor;
 mod errors;
@@ -13,6 +14,7 @@ mod explain;
 mod give_back;
 mod group;
 mod heat;
+mod idle_page;
 mod live_view;
 mod page;
 mod perf;
@@ -56,9 +58,11 @@ fn main() -> ExitCode {
         promote::trials(),
         give_back::trials(),
         run::trials(),
+        attach::trials(),
         doctor::trials(),
         errors::trials(),
         damon::trials(),
+        idle_page::trials(),
         perf::trials(),
         recording::trials(),
         page::trials(),

@@ -116,6 +116,9 @@ impl Program {
             // Private memory, or the kind that is shared with children.
             "map" => self.memory.push(Mapping::anonymous(bytes(value))?),
             "shmem" => self.memory.push(Mapping::shared(bytes(value))?),
+            "memfd" => self.memory.push(Mapping::aliased(bytes(value), 1)?),
+            // A segment of System V.
+            "sysv" => self.memory.push(Mapping::segment(bytes(value))?),
             // The same on reserved huge pages of a pool.
             "pool" => self.memory.push(Mapping::pooled(bytes(value))?),
             // A whole file that others may have mapped, too.
@@ -152,6 +155,8 @@ impl Program {
             "stack" => use_stack(bytes(value)),
             "ready" => self.say_ready()?,
             "sleep" => thread::sleep(time(value)),
+            // Leaves a file, for those who wait for it.
+            "touch" => fs::write(value, "")?,
             // Waits until a file is there.
             "await" => {
                 while !std::path::Path::new(value).exists() {

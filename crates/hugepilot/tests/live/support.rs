@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use hugepilot::kernel::Root;
@@ -207,6 +207,11 @@ impl Program {
         (self.start..self.start + self.len).contains(&address)
     }
 
+    /// Waits until hugepilot has begun a look: until accessed bits were cleared that the program, which must be at rest, has set.
+    pub fn wait_until_watched(&self) {
+        wait_until_watched(self.pid, self.len);
+    }
+
     /// Its memory present, as the kernel counts it.
     pub fn rss(&self) -> u64 {
         Status::read(&Root::host(), self.pid).expect("it lives").vm_rss.0
@@ -214,11 +219,22 @@ impl Program {
 
     /// Its memory on huge pages, as the kernel counts it.
     pub fn huge_bytes(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).expect("it lives");
-        let kibibytes = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
-        let is_huge = |line: &&str| line.starts_with("AnonHugePages:") || line.starts_with("ShmemPmdMapped:");
-        text.lines().filter(is_huge).filter_map(kibibytes).sum::<u64>() * 1024
+        smaps_sum(self.pid, &["AnonHugePages:", "ShmemPmdMapped:"])
     }
+}
+
+/// Bytes in these lines of what the kernel sums up over the mappings of a process.
+fn smaps_sum(pid: u32, names: &[&str]) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it lives");
+    let kibibytes = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    let is_named = |line: &&str| names.iter().any(|name| line.starts_with(name));
+    text.lines().filter(is_named).filter_map(kibibytes).sum::<u64>() * 1024
+}
+
+/// Waits until hugepilot has begun a look at a process: until accessed bits were cleared of the `touched` bytes that the process, which
+/// must be at rest, has accessed.
+pub fn wait_until_watched(pid: u32, touched: u64) {
+    wait_until("accessed bits are cleared", || smaps_sum(pid, &["Referenced:"]) < touched / 2);
 }
 
 /// Sends a signal to a process that these tests started.
@@ -252,12 +268,16 @@ pub fn shell(script: &str) -> Ran {
 
 /// Runs a command to its end.
 pub fn finish(command: &mut Command) -> Ran {
-    let output = command.stdin(Stdio::null()).output().expect("the command starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    Ran { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    Ran::of(command.stdin(Stdio::null()).output().expect("the command starts"))
 }
 
 impl Ran {
+    /// What a command put out that has ended.
+    pub fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Self { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
     /// The JSON it printed. Panics unless it succeeded.
     pub fn json(&self) -> Value {
         assert!(self.status.success(), "{self:?}");

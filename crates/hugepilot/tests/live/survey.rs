@@ -1,6 +1,7 @@
-//! The survey without eBPF: it must see what the page tables say.
+//! The survey, with and without eBPF: it must see what the page tables say.
 
 use hugepilot::kernel::Root;
+use hugepilot::kernel::pagemap::Entry;
 use hugepilot::observe::heat::{Growth, Heat, Meaning, Region, TrackerKind};
 use hugepilot::observe::{PageWalk, Survey, Tracker};
 use hugepilot::target::Target;
@@ -10,10 +11,21 @@ use crate::support::{Program, Setting};
 
 crate::trials!(it_agrees_with_the_page_tables, growth_is_told, another_program_is_noticed);
 
-fn survey(program: &Program) -> Heat {
-    let target = Target::open(program.pid).expect("a target");
-    let survey = Survey::new(&Root::host(), TrackerKind::DamonVaddr, Meaning::Sampled).expect("a survey");
-    survey.look(&target, |_, _| ()).expect("a heat")
+/// What it sees by the page tables, and without them.
+fn both_ways(program: &Program) -> [Heat; 2] {
+    [Survey::new, Survey::without_bpf].map(|open| {
+        let target = Target::open(program.pid).expect("a target");
+        let mut survey = open(&Root::host(), TrackerKind::DamonVaddr, Meaning::Sampled).expect("a survey");
+        let mut frames = 0;
+        let count = |region: &mut Region, entries: &[Entry]| {
+            let framed = entries.iter().filter(|entry| entry.frame().is_some()).count();
+            assert_eq!(framed, region.present.len(), "{region:?}");
+            frames += framed;
+        };
+        let heat = survey.look(&target, count).expect("a heat");
+        assert_eq!((heat.tracker, heat.pages_present().0), (TrackerKind::DamonVaddr, frames as u64));
+        heat
+    })
 }
 
 /// What two looks at a quiet program must agree about.
@@ -41,15 +53,26 @@ fn it_agrees_with_the_page_tables() {
         }
         let target = Target::open(program.pid).expect("a target");
         let walked = PageWalk::new().expect("a tracker").survey(&target).expect("a heat");
-        let surveyed = survey(&program);
-        assert_eq!(surveyed.mappings, walked.mappings, "{steps}");
-        assert_eq!(surveyed.regions.len(), walked.regions.len(), "{steps}");
-        for (ours, theirs) in surveyed.regions.iter().zip(&walked.regions) {
-            let (ours, theirs) = (seen(ours), seen(theirs));
-            assert!(ours == theirs, "{steps}: {ours:?}, but the page tables say {theirs:?}");
+        for surveyed in both_ways(&program) {
+            assert_eq!(surveyed.mappings, walked.mappings, "{steps}");
+            assert_eq!(surveyed.regions.len(), walked.regions.len(), "{steps}");
+            for (ours, theirs) in surveyed.regions.iter().zip(&walked.regions) {
+                let (ours, theirs) = (seen(ours), seen(theirs));
+                assert!(ours == theirs, "{steps}: {ours:?}, but the page tables say {theirs:?}");
+            }
+            assert_eq!(surveyed.huge_bytes(), walked.huge_bytes());
+            assert!(surveyed.pages_walked().0 == 0 && surveyed.rss == walked.rss, "{steps}");
         }
-        assert_eq!(surveyed.huge_bytes(), walked.huge_bytes());
-        assert!(surveyed.pages_walked().0 == 0 && surveyed.rss == walked.rss, "{steps}");
+    }
+}
+
+fn add(sum: Growth, each: Growth) -> Growth {
+    Growth {
+        unpopulated: sum.unpopulated + each.unpopulated,
+        zero: sum.zero + each.zero,
+        lazily_freed: sum.lazily_freed + each.lazily_freed,
+        shared_by_fork: sum.shared_by_fork + each.shared_by_fork,
+        merged: sum.merged + each.merged,
     }
 }
 
@@ -57,16 +80,12 @@ fn growth_is_told() {
     let _madvise = Setting::huge_pages("madvise");
     let growth_of = |steps: &str| {
         let program = Program::start(steps);
-        let regions = survey(&program).regions;
-        let own = regions.into_iter().filter(|region| program.holds(region.start.0)).map(|region| region.growth);
-        own.reduce(|sum, each| Growth {
-            unpopulated: sum.unpopulated + each.unpopulated,
-            zero: sum.zero + each.zero,
-            lazily_freed: sum.lazily_freed + each.lazily_freed,
-            shared_by_fork: sum.shared_by_fork + each.shared_by_fork,
-            merged: sum.merged + each.merged,
-        })
-        .expect("a region")
+        let [with, without] = both_ways(&program).map(|heat| {
+            let regions = heat.regions.into_iter().filter(|region| program.holds(region.start.0));
+            regions.map(|region| region.growth).reduce(add).expect("a region")
+        });
+        assert_eq!(with, without, "{steps}");
+        with
     };
     let nothing = Growth::default();
     assert_eq!(growth_of("map=16M fill ready sleep=60s"), nothing);
@@ -77,6 +96,7 @@ fn growth_is_told() {
     assert_eq!(Growth { lazily_freed: 0, ..freed }, nothing);
     let zeros = growth_of("map=16M read-zeros=half fill=odd ready sleep=60s");
     assert_eq!(zeros, Growth { zero: 8 * 256, ..nothing });
+    assert_eq!(growth_of("shmem=16M fill fork ready sleep=60s"), nothing, "shared memory is copied for nobody");
     let shared = growth_of("map=16M fill fork ready sleep=60s");
     // Many kernels mark every anonymous page as merged.
     assert_eq!((shared.shared_by_fork + shared.merged, shared.unpopulated), (8 * 512, 0), "{shared:?}");
@@ -85,7 +105,7 @@ fn growth_is_told() {
 fn another_program_is_noticed() {
     let first = Program::start("map=4M fill ready sleep=60s");
     let second = Program::start("map=4M fill ready sleep=60s");
-    let space = |program: &Program| survey(program).address_space.expect("root sees it");
-    assert_eq!(space(&first), space(&first));
-    assert_ne!(space(&first), space(&second));
+    let spaces = |program: &Program| both_ways(program).map(|heat| heat.address_space.expect("root sees it"));
+    assert_eq!(spaces(&first), spaces(&first));
+    assert!(spaces(&first).iter().zip(spaces(&second)).all(|(one, other)| *one != other));
 }

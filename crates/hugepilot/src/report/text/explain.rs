@@ -2,6 +2,7 @@
 
 use super::joined;
 use crate::explain::Explained;
+use crate::observe::heat::Meaning;
 use crate::report::ExplainReport;
 use crate::report::table::{Side, table};
 use crate::report::words::{count_of, meaning, printable, rate, reason, why};
@@ -33,7 +34,7 @@ pub fn explain(report: &ExplainReport) -> String {
     lines.extend(overview(mappings));
     for explained in mappings.iter().take(MOST).filter(|each| each.huge < each.mapping.range.len()) {
         lines.push(String::new());
-        lines.extend(details(explained));
+        lines.extend(details(explained, report.heat.meaning));
     }
     if mappings.len() > MOST {
         let others = count_of((mappings.len() - MOST) as u64, "mapping");
@@ -52,7 +53,11 @@ fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
         ),
     };
     match report.gain {
-        None => "unknown: the process used no CPU time while it was watched".to_owned(),
+        None => format!(
+            "unknown: the process used no CPU time while it was watched\n                    \
+             `hugepilot heat {} --family` shows its children, if they do its work",
+            report.heat.pid
+        ),
         Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
         Some(gain) => format!(
             "{would_pay} more on huge pages should gain about {:.1} % of speed, {:.1} to {:.1} ({cost})\n                    \
@@ -97,13 +102,16 @@ fn name(explained: &Explained) -> String {
     }
 }
 
-fn details(explained: &Explained) -> Vec<String> {
+fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
     let mut lines = vec![format!("{} at {}", name(explained), explained.mapping.range.start)];
     let smaller = explained.smaller.filter(|smaller| *smaller > Bytes(0));
     lines.extend(smaller.map(|size| format!("  {size} on smaller huge pages (8 KiB to 1 MiB)")));
     lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
-    let decided = explained.decided.iter().map(|(&what, size)| format!("  {size} would matter? {}", reason(what)));
-    lines.extend(decided);
+    let told: Vec<&str> = explained.not_huge.keys().map(|&reason| why(reason)).collect();
+    // What keeps the kernel from it often keeps the pilot, too.
+    let decided = explained.decided.iter().map(|(&what, size)| (reason(what, meaning), size));
+    let decided = decided.filter(|(reason, _)| !told.contains(reason));
+    lines.extend(decided.map(|(reason, size)| format!("  {size} would matter? {reason}")));
     lines
 }
 

@@ -3,11 +3,11 @@
 use super::joined;
 use crate::observe::Group;
 use crate::observe::group::{Member, Piece, SharedObject};
-use crate::observe::heat::{Amount, Growth, Object, Region};
+use crate::observe::heat::{Amount, Growth, Meaning, Object, Region};
 use crate::pilot::GroupSeen;
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, meaning, percent, printable, rate};
+use crate::report::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
 use crate::units::{Address, HUGE_PAGE, Nanos, Pages};
 
 /// Lines of each list; a server may have a thousand processes, and the tenth hottest is rarely warm.
@@ -76,10 +76,9 @@ fn totals(group: &Group) -> Vec<String> {
         format!("  observing    longest stall {longest_stall}"),
     ];
     if unobserved > Pages(0) {
-        let size = unobserved.bytes();
-        lines.push(format!(
-            "  unobserved   {size}, summed over processes (locked, reserved, or mapped by several processes)"
-        ));
+        let in_slices = group.members().any(|member| member.summary.meaning == Meaning::Accessed);
+        let why = why_unobserved(if in_slices { Meaning::Accessed } else { Meaning::Walked });
+        lines.push(format!("  unobserved   {}, summed over processes ({why})", unobserved.bytes()));
     }
     let mut meanings: Vec<&str> = group.members().map(|member| meaning(member.summary.meaning)).collect();
     meanings.sort_unstable();
@@ -123,7 +122,8 @@ fn shared(group: &Group, objects: &[(&Object, &SharedObject)]) -> Vec<String> {
     for (id, object) in objects.iter().take(HOTTEST) {
         let mappings = count_of(object.mappings.len() as u64, "mapping");
         rows.push(cells(object.amount(), all, format!("{}, {mappings}", title(id, object))));
-        let mut mappings: Vec<_> = object.mappings.iter().map(|(&(pid, _), mapping)| (pid, mapping)).collect();
+        let walking = object.mappings.iter().filter(|(_, mapping)| mapping.amount.walks_per_second > 0.0);
+        let mut mappings: Vec<_> = walking.map(|(&(pid, _), mapping)| (pid, mapping)).collect();
         mappings
             .sort_by(|(_, left), (_, right)| right.amount.walks_per_second.total_cmp(&left.amount.walks_per_second));
         rows.extend(mappings.iter().take(HOTTEST_MAPPINGS).map(|(pid, mapping)| {

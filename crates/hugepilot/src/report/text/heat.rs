@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::joined;
+use crate::observe::by_mapping;
 use crate::observe::heat::{Amount, Heat};
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, meaning, percent, printable, rate};
+use crate::report::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
 use crate::units::Pages;
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
@@ -51,18 +52,15 @@ fn totals(heat: &Heat) -> Vec<String> {
         format!("  {}", meaning(heat.meaning)),
     ];
     if unobserved > Pages(0) {
-        lines.insert(
-            4,
-            format!("  unobserved   {} (locked, reserved, or mapped by several processes)", unobserved.bytes()),
-        );
+        lines.insert(4, format!("  unobserved   {} ({})", unobserved.bytes(), why_unobserved(heat.meaning)));
     }
     lines
 }
 
 fn hottest_mappings(heat: &Heat) -> Vec<String> {
     let mut totals: BTreeMap<Option<usize>, Amount> = BTreeMap::new();
-    for region in &heat.regions {
-        *totals.entry(region.mapping).or_default() += region.amount();
+    for part in by_mapping(heat) {
+        *totals.entry(part.mapping).or_default() += part.amount;
     }
     let mut totals: Vec<_> = totals.into_iter().collect();
     totals.sort_by(|(_, left), (_, right)| right.walks_per_second.total_cmp(&left.walks_per_second));

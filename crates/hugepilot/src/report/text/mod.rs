@@ -9,7 +9,7 @@ mod plan;
 pub use explain::explain;
 pub use group::group;
 pub use heat::heat;
-pub use outcome::{expectation, give_back, promote, run};
+pub use outcome::{expectation, flight, give_back, promote, under_way};
 pub use plan::plan;
 
 /// Lines as one text, each ended by a line break.

@@ -8,7 +8,7 @@ use super::{joined, plan};
 use crate::act::{Outcome, RefusalReason};
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, percent, rate, refusal};
-use crate::report::{Expectation, GiveBackReport, PromoteReport, RunReport, Snapshot};
+use crate::report::{Expectation, FlightReport, GiveBackReport, PromoteReport, Snapshot};
 use crate::units::Bytes;
 
 /// What to expect, said before acting.
@@ -59,9 +59,9 @@ pub fn give_back(report: &GiveBackReport) -> String {
 /// Reasons for leaving processes alone that a summary tells; JSON has all.
 const MOST_LEFT_ALONE: usize = 3;
 
-/// The short summary of a run, each line marked as ours because the program's own output stands around it. Of the
+/// The short summary of a run or an attachment, each line marked as ours because a program's own output may stand around it. Of the
 /// refusals only the commonest is told; JSON has all.
-pub fn run(report: &RunReport) -> String {
+pub fn flight(report: &FlightReport) -> String {
     let outcome = report.outcome;
     let walks = |snapshot: &Option<Snapshot>| {
         snapshot.and_then(|snapshot| snapshot.walks_per_second).map_or("unknown".to_owned(), rate)
@@ -95,6 +95,12 @@ pub fn run(report: &RunReport) -> String {
         count_of(report.rounds.into(), "round")
     ));
     lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+}
+
+/// What came of a flight so far, in a few words.
+pub fn under_way(report: &FlightReport) -> String {
+    let promoted = count_of(report.outcome.applied, "region");
+    format!("{}, {promoted} promoted, memory grown by {}", count_of(report.rounds.into(), "round"), report.growth)
 }
 
 /// Refusals grouped by reason and errno, most regions first, each group as a line that says why and one that says what
@@ -210,10 +216,7 @@ mod tests {
     #[test]
     fn a_run_ends_with_a_few_lines() {
         let outcome = outcome();
-        let report = RunReport {
-            command: &[],
-            exit_status: Some(0),
-            signal: None,
+        let report = FlightReport {
             rounds: 3,
             processes: 2,
             left_alone: &BTreeSet::new(),
@@ -225,14 +228,14 @@ mod tests {
             pilot: Nanos(1_200_000_000),
             elapsed: Nanos(60_000_000_000),
         };
-        insta::assert_snapshot!(run(&report));
-        let short = run(&RunReport { before: None, after: None, outcome: &Outcome::default(), ..report });
+        insta::assert_snapshot!(flight(&report));
+        let short = flight(&FlightReport { before: None, after: None, outcome: &Outcome::default(), ..report });
         assert!(short.starts_with("hugepilot: the program ended before it could be observed\n"), "{short}");
-        let unseen = RunReport { before: None, after: None, outcome: &Outcome::default(), ..report };
-        let small = run(&RunReport { too_small: Some(Bytes(5 << 20)), ..unseen });
+        let unseen = FlightReport { before: None, after: None, outcome: &Outcome::default(), ..report };
+        let small = flight(&FlightReport { too_small: Some(Bytes(5 << 20)), ..unseen });
         assert!(small.contains("no process had more than 5 MiB resident"), "{small}");
         let left_alone = BTreeSet::from(["process 7 runs a virtual machine".to_owned()]);
-        let alone = run(&RunReport { left_alone: &left_alone, ..unseen });
+        let alone = flight(&FlightReport { left_alone: &left_alone, ..unseen });
         assert!(alone.starts_with("hugepilot: left alone: process 7 runs a virtual machine\n"), "{alone}");
     }
 }

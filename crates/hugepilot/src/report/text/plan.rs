@@ -2,6 +2,7 @@
 
 use super::{joined, outcome};
 use crate::decide::{Decision, Plan, Verdict};
+use crate::observe::heat::Meaning;
 use crate::report::PlanReport;
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, meaning, rate, reason};
@@ -57,7 +58,7 @@ fn gain(report: &PlanReport) -> String {
 pub(super) fn by_reason(plan: &Plan) -> Vec<String> {
     let rows = plan.counts().into_iter().map(|(why, regions)| {
         let promoted = plan.decisions.iter().any(|decision| decision.reason == why && is_promoted(decision));
-        vec![if promoted { "promote" } else { "keep" }.to_owned(), count(regions), reason(why).to_owned()]
+        vec![if promoted { "promote" } else { "keep" }.to_owned(), count(regions), reason(why, plan.meaning).to_owned()]
     });
     table(&[("", Side::Left), ("regions", Side::Right), ("reason", Side::Left)], &rows.collect::<Vec<_>>())
 }
@@ -80,7 +81,7 @@ fn runs_table(plan: &Plan) -> Vec<String> {
         ("decision", Side::Left),
         ("reason", Side::Left),
     ];
-    let mut lines = table(&columns, &shown.iter().map(|run| row(run)).collect::<Vec<_>>());
+    let mut lines = table(&columns, &shown.iter().map(|run| row(run, plan.meaning)).collect::<Vec<_>>());
     let left_out = all.len() - shown.len();
     if left_out > 0 {
         lines
@@ -107,7 +108,7 @@ fn walks(run: &[&Decision]) -> f64 {
     run.iter().map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
 }
 
-fn row(run: &[&Decision]) -> Vec<String> {
+fn row(run: &[&Decision], meaning: Meaning) -> Vec<String> {
     let growth: Bytes = run.iter().map(|decision| decision.growth).sum();
     vec![
         run[0].start.to_string(),
@@ -115,7 +116,7 @@ fn row(run: &[&Decision]) -> Vec<String> {
         rate(walks(run)),
         growth.to_string(),
         if is_promoted(run[0]) { "promote" } else { "keep" }.to_owned(),
-        reason(run[0].reason).to_owned(),
+        reason(run[0].reason, meaning).to_owned(),
     ]
 }
 

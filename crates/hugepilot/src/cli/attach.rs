@@ -1,0 +1,47 @@
+//! `hugepilot attach`: pilot a process that runs already.
+//!
+//! Owns: its beginning and end. Never touches: when it is looked at; the pilot knows that.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use super::args::AttachArgs;
+use super::flight::report_of;
+use super::{require, terminal};
+use crate::act::{Pace, Pacer};
+use crate::observe;
+use crate::pilot::watch::{Family, Kinship};
+use crate::pilot::{Budget, Pilot};
+use crate::report::{json, text};
+use crate::stop::{SecondSignal, Stop};
+use crate::target::Target;
+use crate::units::Nanos;
+
+pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
+    let target = Target::open(args.pid)?;
+    require::observing(args.watch.tracker)?;
+    require::capabilities(require::ACT)?;
+    target.ensure_huge_pages_enabled()?;
+    terminal::ensure_read()?;
+    let mut tracker = observe::open(args.watch.tracker)?;
+    let mut pilot = Pilot {
+        tracker: &mut *tracker,
+        watch: args.watch.options(),
+        budget: Budget::new(args.budget.max_cpu),
+        allowance: args.spend.allowance(),
+        pacer: Pacer::new(if args.fast { Pace::Fast } else { Pace::Gentle }),
+        stop: Stop::on_signals(SecondSignal::Ends)?,
+    };
+    let started = Instant::now();
+    let kinship = if args.children { Kinship::WithDescendants } else { Kinship::Alone };
+    let until = args.length.map(|length| started + length.duration());
+    let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
+    let elapsed = || Nanos::from_duration(started.elapsed());
+    let flight = Family::of(args.pid, kinship).fly(&mut pilot, until, |flight| {
+        line.show(&text::under_way(&report_of(flight, elapsed())));
+    });
+    drop(line);
+    let report = report_of(&flight, elapsed());
+    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::flight(&report) })?;
+    Ok(ExitCode::SUCCESS)
+}
