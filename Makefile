@@ -10,6 +10,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio
+KERNEL_NEEDS := flex bison bc xz-utils dwarves
 TEST_NEEDS := memcached redis-server $(VM_NEEDS)
 BENCH_NEEDS := memcached
 
@@ -21,7 +22,7 @@ BENCH := $(SUDO) target/release/hugepilot-bench
 
 .PHONY: help
 help: ## list the targets (default)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: can-be-root build ## memcached before and after, in a few minutes
@@ -41,6 +42,11 @@ test: deps-build deps-test ## every test; those on the running kernel need root,
 .PHONY: vm-test
 vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TEST=heat::NAME for one
 	tests/vm/run $(TEST)
+
+.PHONY: vm-idle-page
+vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page tracking, built first (five minutes); TEST=idle_page::NAME
+	@scripts/need $(KERNEL_NEEDS)
+	kernel=$$(tests/vm/kernel) && KERNEL=$$kernel tests/vm/run $(TEST)
 
 .PHONY: bench
 bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
@@ -71,11 +77,13 @@ fmt: deps-lint ## format the sources
 	cargo fmt --all
 
 .PHONY: fuzz
-fuzz: deps-build ## each parser of kernel text for FUZZ_SECONDS=60; needs a nightly Rust and cargo-fuzz
+fuzz: deps-build ## each parser of what comes from outside for FUZZ_SECONDS=60; needs a nightly Rust and cargo-fuzz
 	@cargo +nightly fuzz --version > /dev/null 2>&1 || { \
 	  echo "make fuzz needs: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
 	set -e; for target in $$(cargo +nightly fuzz list); do \
-	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); done
+	  mkdir -p fuzz/corpus/$$target; \
+	  cargo +nightly fuzz run $$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2> /dev/null) -- \
+	    -max_total_time=$(FUZZ_SECONDS); done
 
 .PHONY: install
 install: build ## the hugepilot binary to PREFIX=/usr/local (and DESTDIR)
