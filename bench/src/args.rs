@@ -12,8 +12,8 @@ use hugepilot::units::Bytes;
 use crate::configuration::Configuration;
 use crate::tracker::TrackerArguments;
 use crate::workload::{
-    AliasesChild, Chase, ChaseChild, ChasePattern, MappingsChild, Memcached, ResidentChild, Sweep, SweepChild,
-    SweepPattern, ThirdChild, Workload,
+    AliasesChild, Chase, ChaseChild, ChasePattern, MappingsChild, Memcached, ResidentChild, SWEEPS_PER_SAMPLE, Sweep,
+    SweepChild, SweepPattern, ThirdChild, Workload,
 };
 use crate::{measure, process};
 
@@ -49,7 +49,8 @@ pub enum Command {
     Chase(ChaseArguments),
     /// Expected against achieved: what `promote --dry-run` says, and what promoting then gains.
     Estimate(EstimateArguments),
-    /// Trackers: accuracy and cost on programs whose walked pages are known, and one pass against sizes to 128 GiB.
+    /// Trackers: accuracy and cost on programs whose walked pages are known, one pass against sizes to 128 GiB, and how much a
+    /// program slows down while it is watched.
     Tracker(TrackerArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
@@ -236,7 +237,10 @@ impl SweepArguments {
     fn workloads(&self) -> Vec<Box<dyn Workload>> {
         let size = self.size.unwrap_or(Bytes(if self.common.quick { 256 << 20 } else { 1 << 30 }));
         let seed = self.common.seed;
-        self.pattern.iter().map(|&pattern| Box::new(Sweep { size, pattern, seed }) as Box<dyn Workload>).collect()
+        self.pattern
+            .iter()
+            .map(|&pattern| Box::new(Sweep { size, pattern, seed, sweeps: SWEEPS_PER_SAMPLE }) as Box<dyn Workload>)
+            .collect()
     }
 
     fn run(self) -> Result<()> {
@@ -279,7 +283,8 @@ impl EstimateArguments {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// A time as an option's value.
+pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
         _ => Err(format!("'{text}' is not a time: write seconds, such as 2.5")),

@@ -26,7 +26,7 @@ pub enum Configuration {
     HugepilotNoGrowth,
     /// `hugepilot promote --dry-run` before the program is measured: what it expects to gain.
     Estimated,
-    /// `hugepilot heat` again and again, at the pace that `run` keeps, while the program is measured; nothing is promoted.
+    /// `hugepilot heat --for` while the program is measured, at hugepilot's own pace; nothing is promoted.
     Observed,
     /// Every populated region collapsed by hand: the ceiling.
     Ideal,
@@ -43,7 +43,7 @@ pub enum Act {
     Promote(&'static [&'static str]),
     /// `hugepilot promote --dry-run`.
     Estimate,
-    /// `hugepilot heat`, while it is measured.
+    /// `hugepilot heat --for`, while it is measured.
     Observe,
     /// The harness collapses every populated region.
     CollapseAll,

@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod sample;
 mod settings;
+mod slowdown;
 mod statistics;
 mod tool;
 mod tracker;

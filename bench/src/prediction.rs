@@ -78,7 +78,7 @@ mod tests {
             run_of("chase", &[(Default, &[1e6; 6], 1), (Estimated, &[1e6; 6], 1), (Hugepilot, &[1.3e6; 6], 1)]);
         let output = serde_json::json!({ "expected_gain_percent": { "low": 10.0, "likely": likely, "high": 50.0 } });
         for turn in run.turns.iter_mut().filter(|turn| turn.configuration == Estimated) {
-            turn.tool = Some(ToolRun { seconds: 1.0, output: output.clone(), times: 1 });
+            turn.tool = Some(ToolRun { seconds: 1.0, output: output.clone() });
         }
         run
     }

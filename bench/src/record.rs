@@ -95,8 +95,6 @@ pub struct ToolRun {
     pub seconds: f64,
     /// Its JSON output.
     pub output: serde_json::Value,
-    /// How often it ran: more than once only when observing.
-    pub times: u32,
 }
 
 /// Operations a second in a short time that ended at `seconds`.

@@ -107,7 +107,7 @@ fn compared(run: &Run, metric: Metric, configuration: Configuration) -> String {
 }
 
 /// Memory differs by less than speed does, so it gets more digits.
-fn interval_text(metric: Metric, interval: &Interval) -> String {
+pub fn interval_text(metric: Metric, interval: &Interval) -> String {
     let Interval { estimate, low, high, .. } = interval;
     match metric {
         Metric::Throughput => format!("{estimate:.3} [{low:.3}, {high:.3}]"),

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hugepilot::stop::Stop;
+use hugepilot_os::PidFd;
+use rustix::process::Signal;
 
 use crate::record::ToolRun;
 
@@ -71,9 +73,9 @@ impl Tool {
         process.finish()
     }
 
-    /// Starts one observation of a program.
-    pub fn heat(&self, pid: u32) -> Result<ToolProcess> {
-        self.start("heat", pid, &[])
+    /// Starts to observe a program again and again, at hugepilot's own pace.
+    pub fn keep_watching(&self, pid: u32) -> Result<ToolProcess> {
+        self.start("heat", pid, &["--for", "1h"])
     }
 
     fn start(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
@@ -87,17 +89,21 @@ impl Tool {
 }
 
 impl ToolProcess {
-    /// Whether it has ended.
-    pub fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+    /// Ends it as Ctrl-C does; of what it said, what observing cost.
+    pub fn interrupt(self) -> Result<ToolRun> {
+        PidFd::open(self.child.id())?.signal(Signal::INT)?;
+        let mut run = self.finish()?;
+        // The list of regions is long and of no use here.
+        run.output = run.output.get("cost").cloned().unwrap_or_default();
+        Ok(run)
     }
 
     /// Waits for its end and reads what it said.
-    pub fn finish(mut self) -> Result<ToolRun> {
+    fn finish(mut self) -> Result<ToolRun> {
         let status = self.child.wait()?;
         let seconds = self.started.elapsed().as_secs_f64();
         let (output, messages) = (text_of(&mut self.output)?, text_of(&mut self.messages)?);
-        Ok(ToolRun { seconds, output: parse(status, &output, &messages)?, times: 1 })
+        Ok(ToolRun { seconds, output: parse(status, &output, &messages)? })
     }
 }
 

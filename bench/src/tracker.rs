@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hugepilot::decide::{Allowance, Spent, decide};
-use hugepilot::observe::heat::Region;
-use hugepilot::observe::{Heat, Options, PageWalk, Tracker};
+use hugepilot::observe::heat::{Region, TrackerKind};
+use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::target::Target;
 use hugepilot::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::cost::SizeArguments;
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::slowdown::SlowdownArguments;
 use crate::statistics::median;
 use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock};
 
@@ -38,26 +39,33 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// What `tracker` measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// How much page-walk finds, on programs whose walked pages are known.
+    /// How much a tracker finds, on programs whose walked pages are known.
     Accuracy,
     /// One pass of each tracker that the kernel has, at growing sizes.
     Cost,
+    /// How much slower a program runs while each of them watches it.
+    Slowdown,
 }
 
 /// `tracker`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrackerArguments {
-    /// Memory of each program.
-    #[arg(long, default_value = "2G")]
-    size: Bytes,
+    /// Memory of each program [default: 2G, and 1G of the one that is slowed down].
+    #[arg(long)]
+    size: Option<Bytes>,
     /// Looks at each program.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Only one of the two parts.
+    /// Whose accuracy is measured. Programs for page-walk's two ways of clearing are left out for others.
+    #[arg(long, default_value_t = Choice::Only(TrackerKind::PageWalk))]
+    tracker: Choice,
+    /// Only one of the three parts.
     #[arg(long, value_enum)]
     only: Option<Part>,
     #[command(flatten)]
     sizes: SizeArguments,
+    #[command(flatten)]
+    slowdown: SlowdownArguments,
     /// Mappings of the program with many.
     #[arg(long, default_value_t = 60_000)]
     mappings: u64,
@@ -103,17 +111,21 @@ impl TrackerArguments {
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let machine = Machine::describe(&Settings::of_this_machine()?)?;
-        if self.only != Some(Part::Cost) {
+        let wanted = |part| self.only.is_none_or(|only| only == part);
+        if wanted(Part::Accuracy) {
             self.accuracy(machine.clone(), &stop)?;
         }
-        if self.only != Some(Part::Accuracy) {
-            self.sizes.run(machine, self.keep.as_deref(), &stop)?;
+        if wanted(Part::Cost) {
+            self.sizes.run(machine.clone(), self.keep.as_deref(), &stop)?;
+        }
+        if wanted(Part::Slowdown) {
+            self.slowdown.run(self.size.unwrap_or(Bytes(GIANT_PAGE)), machine, self.keep.as_deref(), &stop)?;
         }
         Ok(())
     }
 
     fn accuracy(&self, machine: Machine, stop: &Stop) -> Result<()> {
-        let mut tracker = PageWalk::new()?;
+        let mut tracker = observe::open(self.tracker)?;
         let mut looks = Vec::new();
         for program in self.programs() {
             eprintln!("{}: {} looks", program.name, self.rounds);
@@ -123,7 +135,7 @@ impl TrackerArguments {
             for _ in 0..self.rounds {
                 stop.check()?;
                 program.wait_for_its_period();
-                looks.push(look(&mut tracker, &program, &running, unobserved, stop)?);
+                looks.push(look(tracker.as_mut(), &program, &running, unobserved, stop)?);
             }
         }
         let record = Record { version: 1, machine, looks };
@@ -133,18 +145,19 @@ impl TrackerArguments {
     }
 
     fn programs(&self) -> Vec<Program> {
+        let usual = self.size.unwrap_or(Bytes(2 * GIANT_PAGE));
         let of_size = |name, size: Bytes, pattern, at_once| {
             let child = ThirdChild { size, pattern, seed: 1 };
             let arguments = [format!("--size={}", size.0), format!("--pattern={pattern}"), "--seed=1".to_owned()];
             Program { name, arguments: command("workload-third", &arguments), truth: Some(child), at_once }
         };
-        let third = |name, pattern| of_size(name, self.size, pattern, false);
+        let third = |name, pattern| of_size(name, usual, pattern, false);
         let mappings = |name, count| {
-            let arguments = [format!("--size={}", self.size.0), format!("--count={count}")];
+            let arguments = [format!("--size={}", usual.0), format!("--count={count}")];
             Program { name, arguments: command("workload-mappings", &arguments), truth: None, at_once: false }
         };
         let resident = command("workload-resident", &[]);
-        vec![
+        let mut programs = vec![
             third("uniform", ThirdPattern::Uniform),
             third("a third, contiguous", ThirdPattern::Contiguous),
             third("a third, scattered", ThirdPattern::Scattered),
@@ -153,9 +166,12 @@ impl TrackerArguments {
             mappings("one mapping", 1),
             mappings("many mappings", self.mappings),
             Program { name: "2 MiB in the TLB", arguments: resident, truth: None, at_once: false },
-            of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, true),
-            of_size("6 GiB, in slices", LARGE, ThirdPattern::Contiguous, false),
-        ]
+        ];
+        if self.tracker == Choice::Only(TrackerKind::PageWalk) {
+            programs.push(of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, true));
+            programs.push(of_size("6 GiB, in slices", LARGE, ThirdPattern::Contiguous, false));
+        }
+        programs
     }
 }
 
@@ -196,7 +212,13 @@ fn wait_between(running: &OwnProcess, start: Instant) -> u64 {
     window.longest_wait.map_or(0, |wait| wait.as_nanos() as u64)
 }
 
-fn look(tracker: &mut PageWalk, program: &Program, running: &OwnProcess, unobserved: u64, stop: &Stop) -> Result<Look> {
+fn look(
+    tracker: &mut dyn Tracker,
+    program: &Program,
+    running: &OwnProcess,
+    unobserved: u64,
+    stop: &Stop,
+) -> Result<Look> {
     let started = Instant::now();
     let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;

@@ -9,9 +9,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::observe::heat::Cost;
 use hugepilot::stop::Stop;
-use hugepilot::units::{CpuShare, Nanos};
 
 use crate::configuration::{Act, Configuration};
 use crate::ideal;
@@ -142,66 +140,18 @@ impl Bench<'_> {
     }
 
     fn measure(&self, configuration: Configuration, running: &mut dyn Running) -> Result<Measured> {
-        let mut observer = match configuration.act() {
-            Act::Observe => Some(Observer::start(self.tool()?, running.pid())?),
+        let observer = match configuration.act() {
+            Act::Observe => Some(self.tool()?.keep_watching(running.pid())?),
             _ => None,
         };
         let (start, cpu_before) = (Instant::now(), cpu_time(running.pid())?);
         while start.elapsed() < self.timing.measure || running.progress().count() < self.timing.samples {
             self.leave_alone(running, Instant::now() + LOOK)?;
-            observer.as_mut().map_or(Ok(()), Observer::again)?;
         }
         let (end, cpu) = (Instant::now(), cpu_time(running.pid())?.saturating_sub(cpu_before));
+        let observed = observer.map(ToolProcess::interrupt).transpose()?;
         let window = running.progress().window(start, end);
         ensure!(window.operations > 0, "nothing was measured in {:?}: measure longer with --seconds", end - start);
-        Ok(Measured { window, start, end, cpu, observed: observer.map(|observer| observer.total) })
+        Ok(Measured { window, start, end, cpu, observed })
     }
-}
-
-/// Observes a program again and again, as rarely as `hugepilot run` does while promoting pays.
-struct Observer<'a> {
-    tool: &'a Tool,
-    pid: u32,
-    /// None while it rests.
-    current: Option<ToolProcess>,
-    next: Instant,
-    total: ToolRun,
-}
-
-impl<'a> Observer<'a> {
-    fn start(tool: &'a Tool, pid: u32) -> Result<Self> {
-        Ok(Self { tool, pid, current: Some(tool.heat(pid)?), next: Instant::now(), total: ToolRun::default() })
-    }
-
-    /// Takes note of an observation that has ended, and starts the next one when it is time.
-    fn again(&mut self) -> Result<()> {
-        let has_ended = self.current.as_mut().map(ToolProcess::has_ended).transpose()?.unwrap_or(false);
-        if let Some(ended) = self.current.take_if(|_| has_ended) {
-            let ended = ended.finish()?;
-            self.total.seconds += ended.seconds;
-            self.total.times += 1;
-            // The list of regions is long and always the same here; the cost is what observing is about.
-            self.total.output = ended.output.get("cost").cloned().unwrap_or_default();
-            self.next = Instant::now() + rest(&self.total.output);
-        }
-        if self.current.is_none() && Instant::now() >= self.next {
-            self.current = Some(self.tool.heat(self.pid)?);
-        }
-        Ok(())
-    }
-}
-
-/// How long hugepilot itself would rest after an observation with this cost.
-fn rest(cost: &serde_json::Value) -> Duration {
-    let nanos = |name: &str| Nanos(cost[name].as_u64().unwrap_or_default());
-    Cost {
-        clear: nanos("clear_ns"),
-        read: nanos("read_ns"),
-        glimpse: nanos("glimpse_ns"),
-        inspect: nanos("inspect_ns"),
-        kernel: nanos("kernel_ns"),
-        program: nanos("program_ns"),
-        ..Cost::default()
-    }
-    .rest(CpuShare::default())
 }

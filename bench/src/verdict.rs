@@ -12,6 +12,7 @@ use std::fmt;
 use crate::comparison::{Metric, noise, ratio, slowest_tool};
 use crate::configuration::Configuration::{self, Default, Hugepilot, HugepilotNoGrowth, Ideal, Observed, Own};
 use crate::record::Run;
+use crate::statistics::Interval;
 
 /// Fewer pairs give no interval of 95 %.
 const CONFIDENCE: f64 = 0.95;
@@ -117,23 +118,33 @@ fn judge_ratio(
         return (Verdict::NotMeasured, String::new());
     };
     let numbers = format!("{:.5} [{:.5}, {:.5}]", seen.estimate, seen.low, seen.high);
-    if seen.confidence < CONFIDENCE || noise.confidence < CONFIDENCE {
-        return (Verdict::NotMeasured, numbers);
+    (Verdict::of(&seen, &noise, bound), numbers)
+}
+
+impl Verdict {
+    /// Of a ratio that should be at least this much, where the same measured against itself gives `noise`.
+    pub fn at_least(limit: f64, seen: &Interval, noise: &Interval) -> Self {
+        Self::of(seen, noise, Bound::AtLeast(limit))
     }
-    // By how much the interval lies on the right side of the figure, and by how much on the wrong one.
-    let (limit, right, wrong) = match bound {
-        Bound::AtLeast(limit) => (limit, seen.low / limit - 1.0, 1.0 - seen.high / limit),
-        Bound::AtMost(limit) => (limit, 1.0 - seen.high / limit, seen.low / limit - 1.0),
-    };
-    let (met, missed) = (right >= 0.0, wrong > 0.0);
-    let margin = (limit - 1.0).abs().max(right).max(wrong);
-    let verdict = match (met, missed) {
-        _ if noise.reach() > margin => Verdict::NotResolvable(noise.reach()),
-        (true, _) => Verdict::Met,
-        (_, true) => Verdict::NotMet,
-        _ => Verdict::Open,
-    };
-    (verdict, numbers)
+
+    fn of(seen: &Interval, noise: &Interval, bound: Bound) -> Self {
+        if seen.confidence < CONFIDENCE || noise.confidence < CONFIDENCE {
+            return Verdict::NotMeasured;
+        }
+        // By how much the interval lies on the right side of the figure, and by how much on the wrong one.
+        let (limit, right, wrong) = match bound {
+            Bound::AtLeast(limit) => (limit, seen.low / limit - 1.0, 1.0 - seen.high / limit),
+            Bound::AtMost(limit) => (limit, 1.0 - seen.high / limit, seen.low / limit - 1.0),
+        };
+        let (met, missed) = (right >= 0.0, wrong > 0.0);
+        let margin = (limit - 1.0).abs().max(right).max(wrong);
+        match (met, missed) {
+            _ if noise.reach() > margin => Verdict::NotResolvable(noise.reach()),
+            (true, _) => Verdict::Met,
+            (_, true) => Verdict::NotMet,
+            _ => Verdict::Open,
+        }
+    }
 }
 
 impl fmt::Display for Verdict {

@@ -22,7 +22,7 @@ pub use histogram::Histogram;
 pub use memcached::Memcached;
 pub use own_process::OwnProcess;
 pub use progress::{Progress, Window};
-pub use sweep::{Sweep, SweepChild, SweepPattern};
+pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
 pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
 
 /// Something that can be measured.

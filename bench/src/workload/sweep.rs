@@ -3,19 +3,27 @@
 //! Owns: its patterns, the harness's side and the child's. Never touches: how the samples are judged.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use hugepilot::units::{Address, AddressRange, Bytes};
+use hugepilot_os::memory::Mapping;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
-use super::{Running, Workload};
+use super::progress::WorkInterval;
+use super::{Progress, Running, Workload};
+use crate::process::{Processors, bind_this_thread};
 
-const SWEEPS_PER_SAMPLE: usize = 16;
+/// The paper's.
+pub const SWEEPS_PER_SAMPLE: u32 = 16;
 
 /// The order in which pages are visited, and which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,6 +47,8 @@ pub struct Sweep {
     pub pattern: SweepPattern,
     /// Where the random numbers start.
     pub seed: u64,
+    /// Sweeps between two lines of progress.
+    pub sweeps: u32,
 }
 
 /// The child's arguments.
@@ -53,9 +63,29 @@ pub struct SweepChild {
     /// Where the random numbers start.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Sweeps between two lines of progress.
+    #[arg(long, default_value_t = SWEEPS_PER_SAMPLE)]
+    pub sweeps: u32,
     /// Ask for huge pages.
     #[arg(long)]
     pub advise_huge: bool,
+}
+
+/// The same in a thread of this very process, for a tracker by which a process watches itself; ended on drop.
+pub struct SweepThread {
+    range: AddressRange,
+    progress: Progress,
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Memory under the sweep.
+struct Sweeper {
+    mapping: Mapping,
+    used: UsedPages,
+    random: Xoshiro256PlusPlus,
+    sequential: bool,
+    sweeps: u32,
 }
 
 impl fmt::Display for SweepPattern {
@@ -75,7 +105,7 @@ impl Workload for Sweep {
     }
 
     fn description(&self) -> String {
-        format!("reads and writes in 4 KiB steps over {}, {} sweeps a sample", self.size, SWEEPS_PER_SAMPLE)
+        format!("reads and writes in 4 KiB steps over {}, {} sweeps a sample", self.size, self.sweeps)
     }
 
     fn unit(&self) -> &'static str {
@@ -91,7 +121,8 @@ impl Workload for Sweep {
     }
 
     fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let words = words_for("workload-sweep", self.size, self.pattern, self.seed, own_switch);
+        let mut words = words_for("workload-sweep", self.size, self.pattern, self.seed, own_switch);
+        words.push(format!("--sweeps={}", self.sweeps));
         Ok(Box::new(OwnProcess::start(words, stop)?))
     }
 }
@@ -99,29 +130,85 @@ impl Workload for Sweep {
 impl SweepChild {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
-        let used = match self.pattern {
-            SweepPattern::Sequential | SweepPattern::Random => UsedPages::all(self.size),
-            SweepPattern::Skewed => UsedPages::contiguous_third(self.size),
-            SweepPattern::Scattered => UsedPages::scattered_third(self.size, self.seed),
+        let &Self { size, pattern, seed, sweeps, advise_huge } = self;
+        let mut sweeper = Sweeper::of(&Sweep { size, pattern, seed, sweeps }, advise_huge)?;
+        print_line(&ReadyLine::of(&sweeper.mapping, size, &pattern.to_string(), seed))?;
+        report_forever(|| sweeper.sample())
+    }
+}
+
+impl Sweeper {
+    fn of(sweep: &Sweep, advise_huge: bool) -> Result<Self> {
+        let &Sweep { size, pattern, seed, sweeps } = sweep;
+        let used = match pattern {
+            SweepPattern::Sequential | SweepPattern::Random => UsedPages::all(size),
+            SweepPattern::Skewed => UsedPages::contiguous_third(size),
+            SweepPattern::Scattered => UsedPages::scattered_third(size, seed),
         };
-        let mut mapping = populate(self.size, &used, self.advise_huge)?;
-        print_line(&ReadyLine {
-            address: mapping.address(),
-            size_bytes: self.size.0,
-            pattern: self.pattern.to_string(),
-            seed: self.seed,
-        })?;
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let sequential = self.pattern == SweepPattern::Sequential;
-        let words = mapping.words_mut();
-        report_forever(|| {
-            let steps = SWEEPS_PER_SAMPLE * used.count();
-            for step in 0..SWEEPS_PER_SAMPLE * used.count() {
-                let place = if sequential { step % used.count() } else { below(&mut random, used.count()) };
-                let word = &mut words[used.page(place) * WORDS_PER_PAGE];
-                *word = word.wrapping_add(1);
+        let mapping = populate(size, &used, advise_huge)?;
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Ok(Self { mapping, used, random, sequential: pattern == SweepPattern::Sequential, sweeps })
+    }
+
+    /// One sample; answers with its steps.
+    fn sample(&mut self) -> u64 {
+        let Self { mapping, used, random, sequential, sweeps } = self;
+        let (words, steps) = (mapping.words_mut(), *sweeps as usize * used.count());
+        for step in 0..steps {
+            let place = if *sequential { step % used.count() } else { below(random, used.count()) };
+            let word = &mut words[used.page(place) * WORDS_PER_PAGE];
+            *word = word.wrapping_add(1);
+        }
+        steps as u64
+    }
+}
+
+impl Sweep {
+    /// Starts it in a thread of this process.
+    pub fn start_here(&self) -> Result<SweepThread> {
+        let (mut sweeper, processor) = (Sweeper::of(self, false)?, Processors::of_this_process()?.program);
+        let range = AddressRange::new(Address(sweeper.mapping.address()), self.size);
+        let (progress, done) = (Progress::default(), Arc::new(AtomicBool::new(false)));
+        let (seen, ended) = (progress.clone(), done.clone());
+        let thread = std::thread::spawn(move || {
+            if let Err(error) = bind_this_thread(processor).context("cannot bind the thread") {
+                seen.fail(&error);
             }
-            steps as u64
-        })
+            while !ended.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                let operations = sweeper.sample();
+                let (end, duration) = (Instant::now(), start.elapsed());
+                seen.add(WorkInterval { end, duration, operations, latencies: None, longest_wait: None });
+            }
+        });
+        Ok(SweepThread { range, progress, done, thread: Some(thread) })
+    }
+}
+
+impl SweepThread {
+    /// Its memory.
+    pub fn range(&self) -> AddressRange {
+        self.range
+    }
+}
+
+impl Running for SweepThread {
+    fn pid(&self) -> u32 {
+        std::process::id()
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.progress.failure().map_or(Ok(()), |failure| bail!(failure))
+    }
+}
+
+impl Drop for SweepThread {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        _ = self.thread.take().map(JoinHandle::join);
     }
 }

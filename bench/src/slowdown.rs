@@ -1,0 +1,378 @@
+//! How much slower a program runs while a tracker watches it, at the pace that hugepilot keeps by default.
+//!
+//! Owns: windows with and without a tracker, their order, and the table. Never touches: how the tracker looks.
+//!
+//! In each round one process has three windows of the same length: watched, left alone, and left alone again, which tells what the
+//! machine's noise is. They take turns at being first, so that what follows a watched window, too, is shared out. A watched one
+//! holds whole periods, a look and the rest after it, because what a look costs falls on its first moments.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use hugepilot::observe::choice::TRACKERS;
+use hugepilot::observe::heat::{Cost, TrackerKind};
+use hugepilot::observe::write_scan::WriteScan;
+use hugepilot::observe::{self, Choice, Options, Tracker};
+use hugepilot::stop::Stop;
+use hugepilot::target::Target;
+use hugepilot::units::{Bytes, CpuShare, Nanos};
+use serde::Serialize;
+
+use crate::args::seconds;
+use crate::comparison::Metric;
+use crate::machine::Machine;
+use crate::report::interval_text;
+use crate::statistics::{Interval, median, paired_ratio};
+use crate::verdict::Verdict;
+use crate::workload::{Running, Sweep, SweepPattern, SweepThread, Workload};
+
+/// What the commands watch by default.
+const WINDOW: Nanos = Nanos(1_000_000_000);
+/// A line of progress comes at least as often; one that holds the border of a window counts for none, so looks begin that much later.
+const LINE: Duration = Duration::from_millis(400);
+/// The figure: at most 1 % slower.
+const AT_LEAST: f64 = 0.99;
+
+/// How slowdown is measured.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SlowdownArguments {
+    /// Pairs of a watched and an unwatched window of each tracker.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub pairs: u32,
+    /// Seconds of each window at least; it holds whole periods of the tracker, each a look and the rest after it.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// The trackers that slow a program down, separated by commas [default: all that work here].
+    #[arg(long, value_delimiter = ',', value_parser = tracker)]
+    pub trackers: Vec<TrackerKind>,
+}
+
+fn tracker(name: &str) -> Result<TrackerKind, String> {
+    match name.parse()? {
+        Choice::Only(kind) => Ok(kind),
+        Choice::Auto => Err("'auto' is none in particular: name the trackers".to_owned()),
+    }
+}
+
+/// What happens to the program in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Watched,
+    Alone,
+    AloneAgain,
+}
+
+/// One window, raw.
+#[derive(Clone, Debug, Serialize)]
+struct Span {
+    tracker: TrackerKind,
+    round: u32,
+    kind: Kind,
+    seconds: f64,
+    /// Steps a second.
+    throughput: f64,
+    /// Each look's cost, as hugepilot accounts for it.
+    looks: Vec<Cost>,
+}
+
+/// All windows.
+#[derive(Debug, Serialize)]
+struct Record {
+    version: u32,
+    machine: Machine,
+    size_bytes: u64,
+    spans: Vec<Span>,
+}
+
+impl SlowdownArguments {
+    /// Measures each tracker, prints a table, and keeps the raw windows.
+    pub fn run(&self, size: Bytes, machine: Machine, keep: Option<&Path>, stop: &Stop) -> Result<()> {
+        let mut spans = Vec::new();
+        let every = TRACKERS.into_iter().chain([TrackerKind::WriteScan]);
+        for kind in every.filter(|kind| self.trackers.is_empty() || self.trackers.contains(kind)) {
+            if let Err(error) = self.rounds(kind, size, &mut spans, stop) {
+                stop.check()?;
+                eprintln!("{kind}: not here: {error:#}");
+            }
+        }
+        ensure!(!spans.is_empty(), "no tracker works here");
+        let record = Record { version: 1, machine, size_bytes: size.0, spans };
+        let table = table(&record.spans);
+        print!("{table}");
+        keep.map_or(Ok(()), |directory| self::keep(directory, &record, &table))
+    }
+
+    fn rounds(&self, tracker: TrackerKind, size: Bytes, spans: &mut Vec<Span>, stop: &Stop) -> Result<()> {
+        let mut program = Watched::start(tracker, size, stop)?;
+        // Unwatched windows are as long as the watched one before them; this first one counts for nothing else.
+        let mut length = program.watch(self.seconds)?.length();
+        for round in 0..self.pairs {
+            for kind in Kind::order_in(round) {
+                let stretch = match kind {
+                    Kind::Watched => program.watch(self.seconds)?,
+                    Kind::Alone | Kind::AloneAgain => program.leave_alone(length)?,
+                };
+                length = stretch.length();
+                let running = program.running();
+                running.check()?;
+                let window = running.progress().window(stretch.start, stretch.end);
+                ensure!(window.operations > 0, "no line of progress in {length:?}: take a smaller --size");
+                let (seconds, throughput) = (length.as_secs_f64(), window.throughput());
+                spans.push(Span { tracker, round, kind, seconds, throughput, looks: stretch.looks });
+            }
+            let row = Row::of(spans.rsplit(|span| span.tracker != tracker).next().unwrap_or_default());
+            let (pairs, so_far) = (self.pairs, row.watched.map_or(1.0, |ratio| ratio.estimate));
+            eprintln!(
+                "{tracker}: {} of {pairs} pairs, windows of {:.1} s, watched {so_far:.3}",
+                round + 1,
+                row.seconds
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    /// Each comes first, second and last equally often.
+    fn order_in(round: u32) -> [Kind; 3] {
+        let mut order = [Kind::Alone, Kind::Watched, Kind::AloneAgain];
+        order.rotate_left(round as usize % 3);
+        order
+    }
+}
+
+/// A program, and who watches it.
+struct Watched<'a> {
+    watcher: Watcher,
+    stop: &'a Stop,
+}
+
+enum Watcher {
+    /// This process has a child, and a tracker that watches it.
+    Tracker(Box<dyn Tracker>, Target, Box<dyn Running>),
+    /// This process watches a thread of its own.
+    Itself(SweepThread),
+}
+
+impl<'a> Watched<'a> {
+    fn start(tracker: TrackerKind, size: Bytes, stop: &'a Stop) -> Result<Self> {
+        // One sweep is a line, so that lines are short.
+        let program = Sweep { size, pattern: SweepPattern::Random, seed: 1, sweeps: 1 };
+        let watcher = match tracker {
+            TrackerKind::WriteScan => {
+                let thread = program.start_here()?;
+                WriteScan::of(thread.range())?;
+                Watcher::Itself(thread)
+            }
+            _ => {
+                let tracker = observe::open(Choice::Only(tracker))?;
+                let running = program.start(false, stop)?;
+                Watcher::Tracker(tracker, Target::open(running.pid())?, running)
+            }
+        };
+        Ok(Self { watcher, stop })
+    }
+
+    fn running(&mut self) -> &mut dyn Running {
+        match &mut self.watcher {
+            Watcher::Tracker(_, _, running) => running.as_mut(),
+            Watcher::Itself(thread) => thread,
+        }
+    }
+
+    fn leave_alone(&self, length: Duration) -> Result<Stretch> {
+        let start = Instant::now();
+        self.stop.sleep_until(start + length)?;
+        Ok(Stretch { start, end: Instant::now(), looks: Vec::new() })
+    }
+
+    /// Watches it for whole periods that make this many seconds at least.
+    fn watch(&mut self, seconds: f64) -> Result<Stretch> {
+        let stop = self.stop;
+        match &mut self.watcher {
+            Watcher::Tracker(tracker, target, _) => periods(seconds, stop, || {
+                let options = Options { window: WINDOW, allow_stall: false };
+                Ok(tracker.observe(target, &options, stop)?.cost)
+            }),
+            Watcher::Itself(thread) => {
+                // Protection ends with it, so that windows without it are really without. What it protects at first faults at once.
+                let watch = WriteScan::of(thread.range())?;
+                stop.sleep_until(Instant::now() + WINDOW.duration())?;
+                periods(seconds, stop, || Ok(watch.observe(WINDOW, stop)?.cost))
+            }
+        }
+    }
+}
+
+/// Some time of the program's.
+struct Stretch {
+    start: Instant,
+    end: Instant,
+    looks: Vec<Cost>,
+}
+
+impl Stretch {
+    fn length(&self) -> Duration {
+        self.end - self.start
+    }
+}
+
+/// Looks again and again at the pace that hugepilot keeps, until that many seconds have passed and the last look's rest has.
+fn periods(seconds: f64, stop: &Stop, mut look: impl FnMut() -> Result<Cost>) -> Result<Stretch> {
+    let (start, mut looks) = (Instant::now(), Vec::new());
+    let mut next = start + LINE;
+    let until = next + Duration::from_secs_f64(seconds);
+    while looks.is_empty() || next < until {
+        stop.sleep_until(next)?;
+        let began = Instant::now();
+        let cost = look()?;
+        next = Instant::now().max(began + cost.rest(CpuShare::default()));
+        looks.push(cost);
+    }
+    // As much earlier as the first look began later.
+    stop.sleep_until(next - LINE)?;
+    Ok(Stretch { start, end: Instant::now(), looks })
+}
+
+/// What the windows of one tracker come to.
+struct Row {
+    seconds: f64,
+    looks: f64,
+    alone: f64,
+    watched: Option<Interval>,
+    /// Left alone, of left alone.
+    noise: Option<Interval>,
+}
+
+impl Row {
+    fn of(spans: &[Span]) -> Self {
+        let of = |kind: Kind, value: &dyn Fn(&Span) -> f64| -> Vec<f64> {
+            spans.iter().filter(|span| span.kind == kind).map(value).collect()
+        };
+        let typical = |kind, value: &dyn Fn(&Span) -> f64| median(&of(kind, value)).unwrap_or_default();
+        let throughput = |span: &Span| span.throughput;
+        // A round that was cut short lacks its last windows, wherever they are in it.
+        let ratio = |kind| {
+            let partner =
+                |span: &Span| spans.iter().find(|other| other.kind == Kind::Alone && other.round == span.round);
+            let subjects = spans.iter().filter(|span| span.kind == kind);
+            let pairs = subjects.filter_map(|span| partner(span).map(|other| (span.throughput, other.throughput)));
+            paired_ratio(&pairs.collect::<Vec<_>>())
+        };
+        Self {
+            seconds: typical(Kind::Watched, &|span| span.seconds),
+            looks: typical(Kind::Watched, &|span| span.looks.len() as f64),
+            alone: typical(Kind::Alone, &throughput),
+            watched: ratio(Kind::Watched),
+            noise: ratio(Kind::AloneAgain),
+        }
+    }
+}
+
+fn table(spans: &[Span]) -> String {
+    let mut text = "tracker       pairs  window s  looks  M steps/s alone  watched, of alone     alone again, of alone  at most 1 % slower\n"
+        .to_owned();
+    for group in spans.chunk_by(|one, other| one.tracker == other.tracker) {
+        let Row { seconds, looks, alone, watched, noise } = Row::of(group);
+        let (Some(watched), Some(noise)) = (watched, noise) else { continue };
+        let interval = |interval| interval_text(Metric::Throughput, interval);
+        let _ = writeln!(
+            text,
+            "{:<12} {:>6} {seconds:>9.1} {looks:>6.0} {:>16.2}  {:<21} {:<22} {}",
+            group[0].tracker,
+            watched.pairs,
+            alone / 1e6,
+            interval(&watched),
+            interval(&noise),
+            Verdict::at_least(AT_LEAST, &watched, &noise)
+        );
+    }
+    text
+}
+
+fn keep(directory: &Path, record: &Record, table: &str) -> Result<()> {
+    let path = record.machine.free_path(directory, "slowdown")?;
+    std::fs::write(path.with_extension("json"), serde_json::to_string(record)?)?;
+    std::fs::write(path.with_extension("txt"), table)?;
+    eprintln!("kept in {}.*", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLIS: u64 = 1_000_000;
+
+    #[test]
+    fn a_window_holds_whole_periods() {
+        // 1 ms is followed by a rest of 100.
+        let cost = Cost { read: Nanos(MILLIS), ..Cost::default() };
+        let mut began = Vec::new();
+        let stretch = periods(0.15, &Stop::default(), || {
+            began.push(Instant::now());
+            Ok(cost)
+        });
+        let stretch = stretch.unwrap();
+        assert_eq!(stretch.looks.len(), 2);
+        assert!(began[0] - stretch.start >= LINE, "lines that hold the border count for none");
+        assert!(stretch.length() >= Duration::from_millis(200) && stretch.length() < Duration::from_millis(300) + LINE);
+    }
+
+    #[test]
+    fn each_kind_takes_turns() {
+        let orders: Vec<[Kind; 3]> = (0..3).map(Kind::order_in).collect();
+        for place in 0..3 {
+            assert!(
+                [Kind::Watched, Kind::Alone, Kind::AloneAgain]
+                    .iter()
+                    .all(|kind| orders.iter().any(|order| order[place] == *kind))
+            );
+        }
+    }
+
+    fn rounds(tracker: TrackerKind, count: u32, watched: f64) -> Vec<Span> {
+        let span = |round, kind, throughput| Span { tracker, round, kind, seconds: 5.0, throughput, looks: Vec::new() };
+        let round = |round: u32| {
+            let drift = 1e6 * (1.0 + f64::from(round) / 10.0);
+            Kind::order_in(round)
+                .map(|kind| span(round, kind, if kind == Kind::Watched { watched * drift } else { drift }))
+        };
+        (0..count).flat_map(round).collect()
+    }
+
+    #[test]
+    fn trackers_are_judged_by_their_own_pairs() {
+        let mut spans = rounds(TrackerKind::PageWalk, 8, 0.995);
+        spans.extend(rounds(TrackerKind::DamonVaddr, 8, 0.95));
+        spans.extend(rounds(TrackerKind::PerfMem, 2, 1.0));
+        spans.pop();
+        let table = table(&spans);
+        let line = |tracker: TrackerKind| table.lines().find(|line| line.starts_with(&tracker.to_string())).unwrap();
+        assert!(line(TrackerKind::PageWalk).contains("0.995 [0.995, 0.995]"), "{table}");
+        assert!(line(TrackerKind::PageWalk).ends_with("  met"), "{table}");
+        assert!(line(TrackerKind::DamonVaddr).ends_with("NOT MET"), "{table}");
+        assert!(line(TrackerKind::PerfMem).contains("not measured"), "{table}");
+    }
+
+    #[test]
+    fn a_thread_of_this_process_is_slowed_down() {
+        let arguments = SlowdownArguments { pairs: 1, seconds: 0.01, trackers: Vec::new() };
+        let (mut spans, size) = (Vec::new(), Bytes(4 << 20));
+        match arguments.rounds(TrackerKind::WriteScan, size, &mut spans, &Stop::default()) {
+            Err(error) => eprintln!("skipped: {error:#}"),
+            Ok(()) => {
+                let kinds: Vec<Kind> = spans.iter().map(|span| span.kind).collect();
+                assert_eq!(kinds, Kind::order_in(0));
+                assert!(
+                    spans
+                        .iter()
+                        .all(|span| span.throughput > 0.0 && span.looks.is_empty() != (span.kind == Kind::Watched))
+                );
+            }
+        }
+    }
+}
