@@ -22,7 +22,7 @@ use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 const CACHE: &str = "/run/hugepilot/walk-cost.json";
 /// The sizes of the memory: page tables of 256 KiB, 1 MiB, and 4 MiB.
 const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(2 << 30)];
-/// CPU time for each chase: together with filling and collapsing the memory, about six seconds.
+/// CPU time for each chase: together with filling and collapsing the memory, five to ten seconds.
 const TIME: Duration = Duration::from_millis(100);
 /// Steps between two looks at the clock.
 const STEPS: u64 = 1 << 12;

@@ -5,10 +5,34 @@
 use std::io;
 
 use hugepilot_os::PidFd;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel::process::{self, Status};
 use crate::kernel::{KernelError, Root};
 use crate::observe::ObserveError;
+
+/// A process, told by its start from a later one that has the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Clock ticks after boot at which it started.
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// The process that has this id now, if there is one.
+    pub fn of(root: &Root, pid: u32) -> Option<Self> {
+        process::start_time(root, pid).ok().map(|start_ticks| Self { pid, start_ticks })
+    }
+
+    /// Whether it has not ended; one that only waits for its parent has.
+    pub fn lives(&self) -> bool {
+        let root = Root::host();
+        Self::of(&root, self.pid) == Some(*self)
+            && Status::read(&root, self.pid).is_ok_and(|status| !status.is_zombie())
+    }
+}
 
 /// A process that can be observed.
 #[derive(Debug)]
@@ -125,4 +149,16 @@ fn not_opened(root: &Root, pid: u32, source: io::Error) -> TargetError {
 
 fn gone(pid: u32, error: KernelError) -> TargetError {
     if error.is_gone() { TargetError::NoSuchProcess { pid } } else { TargetError::Kernel(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_is_not_the_next_one_with_its_id() {
+        let own = Process::of(&Root::host(), std::process::id()).expect("it runs");
+        assert!(own.lives());
+        assert!(!Process { start_ticks: own.start_ticks + 1, ..own }.lives());
+    }
 }

@@ -3,14 +3,18 @@
 //! Owns: limits, plans, the pure function from heat to plan, and the estimate of what a plan gains. Never touches: the
 //! system; it imports units and heat, nothing else, and the same input gives the same plan.
 
+mod back_off;
 mod choose;
 mod estimate;
 mod limits;
 mod plan;
 #[cfg(test)]
 pub(crate) mod samples;
+mod share;
 
+pub use back_off::{BackOff, Collapse, HeldBack, MemoryState};
 pub use choose::decide;
 pub use estimate::{Chase, GainPercent, WalkCost, WalkShare, expected_gain};
 pub use limits::{Allowance, Limits, Spent};
 pub use plan::{Decision, Plan, Reason, Verdict};
+pub use share::{Claim, Fairness, divide};

@@ -18,6 +18,7 @@ pub mod maps;
 pub mod memory;
 pub mod pagemap;
 pub mod pmu;
+pub mod pressure;
 pub mod probe;
 pub mod process;
 mod root;

@@ -70,6 +70,8 @@ impl IdlePage {
             frames.extend(frames_of(index, region, entries));
             region.unobserved = region.present.len() as u16;
             index += 1;
+            // What will be walked is known only later.
+            true
         })?;
         let (mut markable, mut folio) = (Vec::new(), Folio::default());
         self.frames.tell_flags(&mut frames, |frame, flags| {
@@ -113,7 +115,7 @@ impl Tracker for IdlePage {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.look(target, |_, _| ())
+        self.survey.look(target, |_, _| false)
     }
 }
 

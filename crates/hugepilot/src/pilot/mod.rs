@@ -3,6 +3,7 @@
 //! Owns: the order of the three, how long a plan holds, and what the target looked like before. Never touches: how each is
 //! done.
 
+pub mod board;
 mod budget;
 mod group;
 mod series;

@@ -16,7 +16,7 @@ use crate::decide::Spent;
 use crate::kernel::Root;
 use crate::kernel::process::{self, Status};
 use crate::report::Snapshot;
-use crate::target::Target;
+use crate::target::{Process, Target};
 use crate::units::{Address, Bytes};
 
 /// Below this a process is left alone: its page tables fit in the TLB or nearly so, and looking costs more than it gains.
@@ -52,13 +52,6 @@ pub struct Family {
     members: BTreeMap<Process, Member>,
     /// The most memory that any process was seen with.
     largest: Bytes,
-}
-
-/// A process, told by its start from a later one that has the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Process {
-    pid: u32,
-    start_ticks: u64,
 }
 
 /// One process of the family.
@@ -192,19 +185,6 @@ impl Family {
             growth_elsewhere: others.iter().map(|member| member.growth).sum(),
             huge_elsewhere: others.iter().filter_map(|member| member.last).map(|last| last.huge).sum(),
         }
-    }
-}
-
-impl Process {
-    fn of(root: &Root, pid: u32) -> Option<Self> {
-        process::start_time(root, pid).ok().map(|start_ticks| Self { pid, start_ticks })
-    }
-
-    /// Whether it has not ended; one that only waits for its parent has.
-    fn lives(&self) -> bool {
-        let root = Root::host();
-        Self::of(&root, self.pid) == Some(*self)
-            && Status::read(&root, self.pid).is_ok_and(|status| !status.is_zombie())
     }
 }
 
@@ -371,13 +351,5 @@ mod tests {
         assert_eq!(too_small(small(), 2), Some(Bytes(5)));
         assert_eq!(too_small(small(), 0), None, "it hardly lived");
         assert_eq!(too_small(family(&[(1, 0, 0)], &[1]), 2), None);
-    }
-
-    #[test]
-    fn a_process_that_has_ended_is_not_the_next_one_with_its_id() {
-        let root = Root::host();
-        let own = Process::of(&root, std::process::id()).expect("it runs");
-        assert!(own.lives());
-        assert!(!Process { start_ticks: own.start_ticks + 1, ..own }.lives());
     }
 }

@@ -21,6 +21,7 @@ fn both_ways(program: &Program) -> [Heat; 2] {
             let framed = entries.iter().filter(|entry| entry.frame().is_some()).count();
             assert_eq!(framed, region.present.len(), "{region:?}");
             frames += framed;
+            true
         };
         let heat = survey.look(&target, count).expect("a heat");
         assert_eq!((heat.tracker, heat.pages_present().0), (TrackerKind::DamonVaddr, frames as u64));

@@ -84,7 +84,10 @@ impl Tracker for Damon {
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
         let space = self.space;
-        let heat = self.survey.look(target, |region, entries| warm(region, entries, space, &seen))?;
+        let heat = self.survey.look(target, |region, entries| {
+            warm(region, entries, space, &seen);
+            !region.walked.is_empty()
+        })?;
         Ok(Heat {
             cost: Cost { kernel, ..heat.cost },
             window: Nanos::from_duration(elapsed),
@@ -94,7 +97,7 @@ impl Tracker for Damon {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.look(target, |_, _| ())
+        self.survey.look(target, |_, _| false)
     }
 }
 

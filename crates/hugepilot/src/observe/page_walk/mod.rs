@@ -82,21 +82,21 @@ impl PageWalk {
         Ok(Self { root, reader, frames, price: None })
     }
 
-    /// As [`Tracker::survey`], and tells growth, too. `each` gets every region, ascending, with its entries.
+    /// As [`Tracker::survey`]. `each` gets every region, ascending, with its entries, and answers whether its growth is wanted.
     pub(super) fn survey_pages(
         &mut self,
         target: &Target,
-        mut each: impl FnMut(&mut Region, &[pagemap::Entry]),
+        mut each: impl FnMut(&mut Region, &[pagemap::Entry]) -> bool,
     ) -> Result<Heat, ObserveError> {
         let (mut cost, mut inquiry, mut failed) = (Cost::default(), Inquiry::new(&self.frames), None);
         let layout = self.reader.layout;
         let mut next = 0;
         let look =
             FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |region, mappings, pages, number| {
-                if region.obstacle.is_none() && !region.huge && failed.is_none() {
+                let wanted = each(region, &pages.as_pagemap(number, layout));
+                if wanted && region.obstacle.is_none() && !region.huge && failed.is_none() {
                     failed = inquire(&mut inquiry, next, region, mappings, pages, layout, Asked::Growth).err();
                 }
-                each(region, &pages.as_pagemap(number, layout));
                 next += 1;
             })?;
         if let Some(error) = failed {

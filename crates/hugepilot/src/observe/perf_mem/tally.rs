@@ -64,6 +64,11 @@ impl Tally {
         hits.walks += sample.period as f64;
     }
 
+    /// Whether anything was sampled in the region that starts here.
+    pub(super) fn has_samples_of(&self, start: Address) -> bool {
+        self.regions.contains_key(&start)
+    }
+
     /// Tells the regions what was sampled in them.
     pub(super) fn warm(&self, regions: &mut [Region], window: Nanos) {
         // What was lost is taken to be like what was not.

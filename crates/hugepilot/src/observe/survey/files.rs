@@ -40,13 +40,13 @@ impl FileSurvey {
     }
 
     /// Looks once, for a tracker whose bits mean that. `each` gets every region with a page present, ascending, with its entries;
-    /// what it writes into the region stays, other than its growth.
+    /// what it writes into the region stays, other than its growth, and it answers whether that is wanted.
     pub(super) fn look(
         &self,
         target: &Target,
         tracker: TrackerKind,
         meaning: Meaning,
-        mut each: impl FnMut(&mut Region, &[Entry]),
+        mut each: impl FnMut(&mut Region, &[Entry]) -> bool,
     ) -> Result<Heat, ObserveError> {
         let (started, pid) = (Instant::now(), target.pid());
         let pagemap = Pagemap::open(&self.root, pid)?;
@@ -68,12 +68,11 @@ impl FileSurvey {
             pagemap.read(start, &mut entries)?;
             let Some(index) = self.add(start, &entries, &contents, &mut collector)? else { continue };
             let region = &mut collector.regions[index];
-            if region.obstacle.is_none() && !region.huge {
+            if each(region, &entries) && region.obstacle.is_none() && !region.huge {
                 let lazily_freed = region.mapping.is_some_and(|mapping| contents[mapping].lazily_freed > Bytes(0));
                 inquiry.finding(index).growth.unpopulated = (PAGES_PER_REGION - region.present.len()) as u16;
                 inquiry.add(unclear(index, &entries, lazily_freed))?;
             }
-            each(region, &entries);
         }
         let mut regions = collector.regions;
         let cost = Cost { read: Nanos::from_duration(started.elapsed()), reads: 1, ..Cost::default() };

@@ -3,7 +3,7 @@
 //! Owns: choosing how to look. Never touches: accessed bits.
 //!
 //! *Cost*: where eBPF may read page tables, one reading of page-walk's, some 0.5 ms/GiB of base pages; elsewhere what [`files`]
-//! takes. And in both ways 0.4 us for each page whose entry leaves a doubt, such as one shared by fork.
+//! takes. And in both ways, where growth is wanted, 0.4 us for each page whose entry leaves a doubt, such as one shared by fork.
 
 mod files;
 
@@ -45,8 +45,12 @@ impl Survey {
     }
 
     /// Looks once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are
-    /// sure; what it writes into the region stays, other than its growth.
-    pub fn look(&mut self, target: &Target, each: impl FnMut(&mut Region, &[Entry])) -> Result<Heat, ObserveError> {
+    /// sure; what it writes into the region stays, other than its growth, and it answers whether that is wanted.
+    pub fn look(
+        &mut self,
+        target: &Target,
+        each: impl FnMut(&mut Region, &[Entry]) -> bool,
+    ) -> Result<Heat, ObserveError> {
         let (tracker, meaning) = (self.tracker, self.meaning);
         match &mut self.way {
             Way::PageTables(walk) => Ok(Heat { tracker, meaning, ..walk.survey_pages(target, each)? }),

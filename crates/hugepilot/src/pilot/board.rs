@@ -1,0 +1,285 @@
+//! What the pilot shows to the outside, and what it is told from there.
+//!
+//! Owns: the state that the loop and its edges (the control socket, metrics) share. Never touches: sockets, memory, or what the
+//! loop does with a wish.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::target::Process;
+use crate::units::{Address, Bytes, Nanos};
+
+/// Wishes that wait for the loop at most; further ones are refused.
+const MOST_WISHES: usize = 64;
+
+/// Upper ends of the classes in which collapses are counted by how long they took, in nanoseconds; one more class has no end.
+pub const COLLAPSE_CLASSES: [Nanos; 8] = [
+    Nanos(500_000),
+    Nanos(1_000_000),
+    Nanos(2_000_000),
+    Nanos(4_000_000),
+    Nanos(8_000_000),
+    Nanos(15_000_000),
+    Nanos(50_000_000),
+    Nanos(200_000_000),
+];
+
+/// Everything that is worth knowing about a pilot at one moment. Its fields are the format of `hugepilot status --json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Which fields to expect: 1.
+    pub version: u32,
+    /// Who watches.
+    pub tracker: String,
+    /// `gentle` or `fast`.
+    pub mode: String,
+    /// `benefit` or `share`.
+    pub fairness: String,
+    /// Whether everything is paused.
+    pub paused: bool,
+    /// Since the pilot began.
+    pub up_ns: Nanos,
+    /// Why nothing is promoted at present, such as memory pressure; None if nothing holds it back.
+    pub held_back: Option<String>,
+    /// Whether splitting a huge page frees its empty pages on this kernel; None if that could not be tried.
+    pub frees_empty_pages: Option<bool>,
+    /// What may be spent, and what is.
+    pub budget: BudgetState,
+    /// What was done since the pilot began, in all targets, also those that have ended.
+    pub counts: Counts,
+    /// The targets that live.
+    pub targets: Vec<TargetState>,
+}
+
+/// What may be spent, and what is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BudgetState {
+    /// Most memory on huge pages in all targets together; None for no such limit.
+    pub max_huge_bytes: Option<Bytes>,
+    /// Memory on huge pages in all targets together.
+    pub huge_bytes: Bytes,
+    /// Memory growth that promoting took, and that was not given back.
+    pub growth_bytes: Bytes,
+    /// Share of one CPU that observing and deciding may take, 0 to 1.
+    pub max_cpu: f64,
+    /// CPU time of the pilot, collapsing included.
+    pub cpu_ns: Nanos,
+    /// Time spent in collapsing and splitting.
+    pub busy_ns: Nanos,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Looks at a target.
+    pub looks: u64,
+    /// Regions put on huge pages.
+    pub promoted: u64,
+    /// Regions that the kernel refused, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Regions given back.
+    pub given_back: u64,
+    /// Collapses by how long they took: one count for each of [`COLLAPSE_CLASSES`], then those that took longer.
+    pub collapse_classes: Vec<u64>,
+}
+
+/// One target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetState {
+    /// Its process.
+    pub pid: u32,
+    /// Clock ticks after boot at which it started.
+    pub start_ticks: u64,
+    /// The process's name.
+    pub name: String,
+    /// Whose process it is.
+    pub uid: u32,
+    /// Its part, against other targets, where memory on huge pages is shared by weight.
+    pub weight: f64,
+    /// Whether it is left alone on request.
+    pub paused: bool,
+    /// Resident memory.
+    pub rss_bytes: Bytes,
+    /// Memory on huge pages, whoever put it there.
+    pub huge_bytes: Bytes,
+    /// Memory that this pilot put on huge pages and has not given back.
+    pub promoted_bytes: Bytes,
+    /// Memory growth that promoting took.
+    pub growth_bytes: Bytes,
+    /// Memory that it may have on huge pages at present; None for no limit.
+    pub may_have_bytes: Option<Bytes>,
+    /// Page walks a second at the first look.
+    pub walks_per_second_before: Option<f64>,
+    /// Page walks a second at the last look.
+    pub walks_per_second: Option<f64>,
+    /// Page walks a second, as they were when they were promoted, of the regions that are on huge pages now.
+    pub walks_saved_per_second: f64,
+    /// Since the last look; None if it was not looked at yet.
+    pub looked_ns_ago: Option<Nanos>,
+    /// Until the next look.
+    pub next_look_in_ns: Nanos,
+    /// Why it could not be observed when that was last tried.
+    pub left_alone: Option<String>,
+    /// Regions by the reason given at the last look.
+    pub reasons: BTreeMap<String, u64>,
+    /// The last few things done, oldest first.
+    pub last_decisions: Vec<DecisionState>,
+}
+
+/// Something that was done to a region, and why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DecisionState {
+    /// Since then.
+    pub ns_ago: Nanos,
+    /// Where the region starts.
+    pub start: Address,
+    /// `promoted`, `given_back`, or `refused`.
+    pub done: String,
+    /// Why, in words.
+    pub reason: String,
+    /// Page walks a second that it had then.
+    pub walks_per_second: f64,
+}
+
+/// Something to be done by the loop, and where to answer.
+#[derive(Debug)]
+pub struct Wish {
+    /// The process whose promoted regions are to be given back. It is paused by that, or they would be promoted again.
+    pub give_back: Process,
+    /// Takes how many regions were given back, or why none were.
+    pub answer: SyncSender<Result<u64, String>>,
+}
+
+/// Shared by the loop and its edges.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Pinned>>);
+
+#[derive(Debug, Default)]
+struct Pinned {
+    state: State,
+    paused: bool,
+    paused_processes: BTreeSet<Process>,
+    wishes: Vec<Wish>,
+}
+
+impl Board {
+    /// The loop tells how things are. Pauses are the board's own, and entered into what is shown.
+    pub fn show(&self, state: State) {
+        self.pinned().state = state;
+    }
+
+    /// How things are.
+    pub fn state(&self) -> State {
+        let pinned = self.pinned();
+        let mut state = State { paused: pinned.paused, ..pinned.state.clone() };
+        for target in &mut state.targets {
+            let process = Process { pid: target.pid, start_ticks: target.start_ticks };
+            target.paused = pinned.paused || pinned.paused_processes.contains(&process);
+        }
+        state
+    }
+
+    /// Leaves one process, or all, alone until [`Board::resume`].
+    pub fn pause(&self, process: Option<Process>) {
+        let mut pinned = self.pinned();
+        match process {
+            Some(process) => {
+                pinned.paused_processes.insert(process);
+            }
+            None => pinned.paused = true,
+        }
+    }
+
+    /// Ends the pause of one process, or the pause of all; those paused one by one stay so.
+    pub fn resume(&self, process: Option<Process>) {
+        let mut pinned = self.pinned();
+        match process {
+            Some(process) => {
+                pinned.paused_processes.remove(&process);
+            }
+            None => pinned.paused = false,
+        }
+    }
+
+    /// Whether the loop must leave the process alone.
+    pub fn is_paused(&self, process: Process) -> bool {
+        let pinned = self.pinned();
+        pinned.paused || pinned.paused_processes.contains(&process)
+    }
+
+    /// Asks the loop to give back what it promoted in a process; the answer comes when that is done. None: too many wait already.
+    pub fn wish_to_give_back(&self, process: Process) -> Option<Receiver<Result<u64, String>>> {
+        let mut pinned = self.pinned();
+        if pinned.wishes.len() >= MOST_WISHES {
+            return None;
+        }
+        let (answer, receiver) = sync_channel(1);
+        pinned.wishes.push(Wish { give_back: process, answer });
+        Some(receiver)
+    }
+
+    /// The wishes that came since the last time; the loop answers each.
+    pub fn take_wishes(&self) -> Vec<Wish> {
+        std::mem::take(&mut self.pinned().wishes)
+    }
+
+    /// Forgets the pauses of processes that have ended.
+    pub fn forget_ended(&self, lives: impl Fn(&Process) -> bool) {
+        self.pinned().paused_processes.retain(lives);
+    }
+
+    fn pinned(&self) -> MutexGuard<'_, Pinned> {
+        // Whoever panicked while holding it left every field whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Process = Process { pid: 1, start_ticks: 10 };
+    const OTHER: Process = Process { pid: 1, start_ticks: 20 };
+
+    #[test]
+    fn a_pause_is_of_a_process_and_not_of_the_next_one_with_its_id() {
+        let board = Board::default();
+        let target = |process: Process| TargetState {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            ..TargetState::default()
+        };
+        board.show(State { targets: vec![target(ONE), target(OTHER)], ..State::default() });
+        board.pause(Some(ONE));
+        assert_eq!([ONE, OTHER].map(|process| board.is_paused(process)), [true, false]);
+        let shown = board.state();
+        assert_eq!((shown.paused, shown.targets[0].paused, shown.targets[1].paused), (false, true, false));
+        board.pause(None);
+        assert!(board.is_paused(OTHER) && board.state().targets[1].paused);
+        board.resume(None);
+        assert_eq!([ONE, OTHER].map(|process| board.is_paused(process)), [true, false], "one by one stays");
+        board.forget_ended(|process| *process != ONE);
+        assert!(!board.is_paused(ONE));
+        board.pause(Some(OTHER));
+        board.resume(Some(OTHER));
+        assert!(!board.is_paused(OTHER));
+    }
+
+    #[test]
+    fn wishes_are_answered_and_bounded() {
+        let board = Board::default();
+        let answer = board.wish_to_give_back(ONE).expect("room");
+        let wishes = board.take_wishes();
+        assert_eq!((wishes.len(), wishes[0].give_back), (1, ONE));
+        wishes[0].answer.send(Ok(3)).expect("someone waits");
+        assert_eq!(answer.recv().unwrap(), Ok(3));
+        assert!(board.take_wishes().is_empty());
+        let waiting: Vec<_> = (0..MOST_WISHES).map(|_| board.wish_to_give_back(ONE).expect("room")).collect();
+        assert!(board.wish_to_give_back(ONE).is_none());
+        drop(board.take_wishes());
+        assert!(waiting[0].recv().is_err(), "whoever is not answered learns so");
+    }
+}
