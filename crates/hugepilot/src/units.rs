@@ -3,7 +3,7 @@
 //! Owns: the arithmetic, parsing and printing of units. Never touches: the system.
 
 use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
+use std::ops::{Add, AddAssign, RangeInclusive, Sub};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Pages(pub u64);
 
-/// A duration, or a point on the monotonic clock, in nanoseconds.
+/// A duration, or a point on the monotonic clock, in nanoseconds; parses `500ms`, `1s`, `2m`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
@@ -45,6 +45,13 @@ pub struct AddressRange {
     pub start: Address,
     /// The first address after the range.
     pub end: Address,
+}
+
+impl Bytes {
+    /// A fraction of it, rounded down.
+    pub fn share(self, share: f64) -> Bytes {
+        Bytes((self.0 as f64 * share) as u64)
+    }
 }
 
 impl Pages {
@@ -228,16 +235,18 @@ fn parse_bytes(text: &str) -> Option<Bytes> {
 pub enum SizeOrShare {
     /// A fixed number of bytes.
     Size(Bytes),
-    /// A fraction, 0.01 for `1%`.
+    /// A fraction of a process's resident memory, 0.01 for `1%`.
     Share(f64),
+    /// A fraction of the machine's memory, 0.5 for `50%ram`; [`SizeOrShare::with_ram`] makes a size of it.
+    ShareOfRam(f64),
 }
 
 impl SizeOrShare {
-    /// The bytes meant, given the whole that a share is a share of.
-    pub fn of(self, whole: Bytes) -> Bytes {
+    /// The same, with a share of the machine's memory turned into a size.
+    pub fn with_ram(self, ram: Bytes) -> Self {
         match self {
-            SizeOrShare::Size(bytes) => bytes,
-            SizeOrShare::Share(share) => Bytes((whole.0 as f64 * share) as u64),
+            SizeOrShare::ShareOfRam(share) => SizeOrShare::Size(ram.share(share)),
+            SizeOrShare::Size(_) | SizeOrShare::Share(_) => self,
         }
     }
 }
@@ -246,14 +255,19 @@ impl FromStr for SizeOrShare {
     type Err = SizeError;
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
-        let error = || SizeError { given: text.to_owned(), also: ", or a share such as 1%" };
-        match text.strip_suffix('%') {
-            Some(percent) => match percent.parse::<f64>() {
-                Ok(value) if (0.0..=1e6).contains(&value) => Ok(SizeOrShare::Share(value / 100.0)),
-                _ => Err(error()),
-            },
-            None => parse_bytes(text).map(SizeOrShare::Size).ok_or_else(error),
-        }
+        let share = |percent: &str| {
+            let percent = percent.parse::<f64>().ok().filter(|percent| (0.0..=1e6).contains(percent));
+            percent.map(|percent| percent / 100.0)
+        };
+        let parsed = if let Some(percent) = text.strip_suffix("%ram") {
+            share(percent).filter(|share| *share <= 1.0).map(SizeOrShare::ShareOfRam)
+        } else if let Some(percent) = text.strip_suffix('%') {
+            share(percent).map(SizeOrShare::Share)
+        } else {
+            parse_bytes(text).map(SizeOrShare::Size)
+        };
+        let also = ", or a share such as 1% (of resident memory) or 50%ram (of the machine's)";
+        parsed.ok_or_else(|| SizeError { given: text.to_owned(), also })
     }
 }
 
@@ -262,8 +276,51 @@ impl fmt::Display for SizeOrShare {
         match self {
             SizeOrShare::Size(bytes) => bytes.fmt(f),
             SizeOrShare::Share(share) => write!(f, "{}%", share * 100.0),
+            SizeOrShare::ShareOfRam(share) => write!(f, "{}%ram", share * 100.0),
         }
     }
+}
+
+/// A time that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum TimeError {
+    #[error("'{given}' is not a time: write a number with ms, s, m or h, such as 500ms")]
+    NotATime { given: String },
+    #[error("'{given}' is out of range: write a time {allowed}")]
+    OutOfRange { given: String, allowed: &'static str },
+}
+
+impl FromStr for Nanos {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        parse_time(text).ok_or_else(|| TimeError::NotATime { given: text.to_owned() })
+    }
+}
+
+impl Nanos {
+    /// Reads a time within bounds, which `in_words` tells, such as `from 100ms to 1h`.
+    pub fn parse_within(text: &str, allowed: RangeInclusive<Nanos>, in_words: &'static str) -> Result<Self, TimeError> {
+        let time = text.parse()?;
+        let out_of_range = || TimeError::OutOfRange { given: text.to_owned(), allowed: in_words };
+        allowed.contains(&time).then_some(time).ok_or_else(out_of_range)
+    }
+}
+
+/// Accepts `500ms`, `1s`, `1.5s`, `2m`, `1h`; a bare number could be anything and is refused.
+fn parse_time(text: &str) -> Option<Nanos> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(digits);
+    let nanos = match unit {
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" => 60e9,
+        "h" => 3600e9,
+        _ => return None,
+    };
+    // The cast saturates, which whoever wants a time within bounds then refuses.
+    Some(Nanos((number.parse::<f64>().ok()? * nanos) as u64))
 }
 
 /// A share of one CPU, 0.01 for `1%`.
@@ -327,12 +384,38 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_taken_of_the_whole() {
-        let share: SizeOrShare = "1%".parse().unwrap();
-        assert_eq!(share.of(Bytes(500)), Bytes(5));
-        assert_eq!("2M".parse::<SizeOrShare>().unwrap().of(Bytes(1)), Bytes(2 << 20));
-        assert!("-1%".parse::<SizeOrShare>().is_err());
-        assert!("%".parse::<SizeOrShare>().is_err());
+    fn a_size_or_a_share_is_told_by_its_end() {
+        for (text, meant) in [
+            ("2M", SizeOrShare::Size(Bytes(2 << 20))),
+            ("1%", SizeOrShare::Share(0.01)),
+            ("50%ram", SizeOrShare::ShareOfRam(0.5)),
+            ("100%ram", SizeOrShare::ShareOfRam(1.0)),
+        ] {
+            assert_eq!(text.parse(), Ok(meant), "{text}");
+        }
+        assert_eq!(SizeOrShare::ShareOfRam(0.5).to_string(), "50%ram");
+        for text in ["", "%", "-1%", "NaN%", "%ram", "101%ram", "-1%ram", "50%RAM", "50 %ram", "5Gram"] {
+            let error = text.parse::<SizeOrShare>().unwrap_err().to_string();
+            assert!(error.contains("50%ram (of the machine's)"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_a_share_of_the_machine_is_known_from_its_memory() {
+        let with = |text: &str| text.parse::<SizeOrShare>().unwrap().with_ram(Bytes(500));
+        assert_eq!(with("50%ram"), SizeOrShare::Size(Bytes(250)));
+        assert_eq!([with("50%"), with("7")], [SizeOrShare::Share(0.5), SizeOrShare::Size(Bytes(7))]);
+    }
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        for (text, nanos) in [("500ms", 500_000_000), ("1.5s", 1_500_000_000), ("2m", 120_000_000_000)] {
+            assert_eq!(text.parse(), Ok(Nanos(nanos)), "{text}");
+        }
+        for text in ["", "1", "s", "1 s", "-1s", "1.2.3s", "1us", "1e3s", "infs"] {
+            let error = text.parse::<Nanos>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' is not a time")), "{error}");
+        }
     }
 
     #[test]
@@ -348,6 +431,7 @@ mod tests {
         fn parsing_never_panics(text in ".{0,24}") {
             let _ = text.parse::<Bytes>();
             let _ = text.parse::<SizeOrShare>();
+            let _ = text.parse::<Nanos>();
         }
 
         #[test]

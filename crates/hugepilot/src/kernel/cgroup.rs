@@ -15,6 +15,8 @@ const MOUNTS: Bytes = Bytes(16 << 20);
 const DEPTH: usize = 256;
 /// Control groups below one that are looked at; the kernel allows 65,535 with a memory controller.
 const GROUPS: usize = 1 << 17;
+/// Hexadecimal digits of a container's id, in every engine that follows Docker.
+pub const CONTAINER_ID: usize = 64;
 
 /// The tightest limit on a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +86,42 @@ pub fn processes(root: &Root, group: &str) -> Result<Option<BTreeSet<u32>>, Kern
     Ok(found)
 }
 
+/// The groups that a process is in, one for each hierarchy, each once.
+///
+/// Errors: the process has ended (`is_gone`).
+pub fn groups(root: &Root, pid: u32) -> Result<BTreeSet<String>, KernelError> {
+    let text = root.text(&format!("proc/{pid}/cgroup"))?;
+    Ok(text.lines().filter_map(group_of_line).map(|(_, group)| group.to_owned()).collect())
+}
+
+/// A group's name as `/proc/PID/cgroup` has it, given that or the group's directory.
+pub fn name(root: &Root, group: &str) -> Result<String, KernelError> {
+    let text = root.text_within("proc/self/mountinfo", MOUNTS)?;
+    let group = format!("/{}", group.trim_matches('/'));
+    let mounts = text.lines().filter_map(Mount::parse).filter(Mount::is_cgroup);
+    let named = mounts.filter_map(|mount| Some((mount.below_its_point(&group)?.to_owned(), mount.top)));
+    // Of mounts above one another the innermost counts.
+    let innermost = named.min_by_key(|(below, _)| below.len());
+    let name = innermost.map_or(group, |(below, top)| format!("{top}{below}"));
+    Ok(format!("/{}", name.trim_matches('/')))
+}
+
+/// Whether a group is another one or lies below it.
+pub fn is_within(group: &str, other: &str) -> bool {
+    group.strip_prefix(other.trim_end_matches('/')).is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
+/// The ids of the containers that a group belongs to, as their engines write them into its name: `docker-ID.scope`,
+/// `cri-containerd-ID.scope`, `/docker/ID`, `system.slice:cri-containerd:ID`, and `ID` alone. A container's monitor is not part of it.
+pub fn containers(group: &str) -> impl Iterator<Item = &str> {
+    group.split('/').filter_map(|part| {
+        let part = part.strip_suffix(".scope").unwrap_or(part);
+        let (engine, id) = part.rsplit_once(['-', ':']).unwrap_or(("", part));
+        (id.len() == CONTAINER_ID && id.bytes().all(|digit| digit.is_ascii_hexdigit()) && !engine.ends_with("conmon"))
+            .then_some(id)
+    })
+}
+
 fn processes_below(root: &Root, directory: String) -> Result<BTreeSet<u32>, KernelError> {
     let mut processes = BTreeSet::new();
     let mut directories = vec![directory];
@@ -108,9 +146,14 @@ enum Version {
     Two,
 }
 
+/// The controllers and the group in `4:cpuset,memory:/docker/abc`.
+fn group_of_line(line: &str) -> Option<(&str, &str)> {
+    line.split_once(':')?.1.split_once(':')
+}
+
 /// The group of the memory controller in `/proc/PID/cgroup`: version 1 where it is mounted so, else version 2.
 fn memory_group(text: &str) -> Option<(Version, &str)> {
-    let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let lines = || text.lines().filter_map(group_of_line);
     let one = lines().find(|(names, _)| names.split(',').any(|name| name == "memory"));
     let two = lines().find(|(names, _)| names.is_empty());
     one.map(|(_, group)| (Version::One, group)).or(two.map(|(_, group)| (Version::Two, group)))
@@ -295,6 +338,74 @@ mod tests {
         let of = |group| processes(&Root::at(tree.path()), group).unwrap().map(Vec::from_iter);
         assert_eq!((of("/job"), of("/c/cpu/job")), (Some(vec![2]), Some(vec![1])));
         assert_eq!((of("/empty"), of("/c/memoryjob")), (Some(vec![3]), None));
+    }
+
+    #[test]
+    fn a_process_is_in_one_group_of_each_hierarchy() {
+        let tree = tempfile::tempdir().unwrap();
+        write(
+            tree.path(),
+            "proc/7/cgroup",
+            "4:cpuset,memory:/docker/abc\n1:name=systemd:/a:b\n2:cpu:/docker/abc\n0::/x\n",
+        );
+        let root = Root::at(tree.path());
+        assert_eq!(Vec::from_iter(groups(&root, 7).unwrap()), ["/a:b", "/docker/abc", "/x"]);
+        assert!(groups(&root, 8).unwrap_err().is_gone());
+        for (group, other, within) in [
+            ("/a/b", "/a/b", true),
+            ("/a/b/c", "/a/b", true),
+            ("/a/bc", "/a/b", false),
+            ("/a", "/a/b", false),
+            ("/a", "/", true),
+            ("/", "/", true),
+        ] {
+            assert_eq!(is_within(group, other), within, "{group} {other}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_named_by_its_directory_too() {
+        let tree = tempfile::tempdir().unwrap();
+        let mounts = "31 23 0:28 / /c rw - tmpfs tmpfs rw\n35 31 0:32 /docker/abc /c/memory rw - cgroup cgroup rw,memory\n\
+                      41 31 0:38 / /c/unified rw - cgroup2 c rw\n";
+        write(tree.path(), "proc/self/mountinfo", mounts);
+        for (given, expected) in [
+            ("/c/memory/job", "/docker/abc/job"),
+            ("/c/unified/job/", "/job"),
+            ("/c/unified", "/"),
+            ("/c/memory", "/docker/abc"),
+            ("job", "/job"),
+            ("/c/memoryjob", "/c/memoryjob"),
+        ] {
+            assert_eq!(name(&Root::at(tree.path()), given).unwrap(), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_found_in_the_names_that_engines_give() {
+        let id = "0123456789abcdef".repeat(4);
+        let pod = "kubepods-burstable-pod12345678_1234_1234_1234_123456789abc.slice";
+        for group in [
+            format!("/system.slice/docker-{id}.scope"),
+            format!("/docker/{id}"),
+            format!("/docker/{id}/nested"),
+            format!("/machine.slice/libpod-{id}.scope/container"),
+            format!("/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{id}.scope"),
+            format!("/kubepods/besteffort/pod12345678-1234-1234-1234-123456789abc/{id}"),
+            format!("/{pod}/crio-{id}.scope"),
+            format!("/system.slice/kubepods-pod1.slice:cri-containerd:{id}"),
+        ] {
+            assert_eq!(containers(&group).collect::<Vec<_>>(), [id.as_str()], "{group}");
+        }
+        for group in [
+            format!("/machine.slice/libpod-conmon-{id}.scope"),
+            format!("/docker/{id}0"),
+            format!("/docker-{id}.service"),
+            "/system.slice/docker.service".to_owned(),
+            "/docker/0123456789ab".to_owned(),
+        ] {
+            assert_eq!(containers(&group).count(), 0, "{group}");
+        }
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //!
 //! Owns: bounded reads, directory listings, links. Never touches: anything for writing.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -91,25 +92,27 @@ impl Root {
 
     /// The names in a directory, sorted, at most [`Root::ENTRIES`].
     pub fn entries(&self, name: &str) -> Result<Vec<String>, KernelError> {
-        let path = self.path(name);
-        let list = || -> io::Result<Vec<String>> {
-            let names = fs::read_dir(&path)?.take(Self::ENTRIES);
-            names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
-        };
-        match list() {
-            Ok(mut names) => {
-                names.sort();
-                Ok(names)
-            }
-            Err(source) => Err(KernelError::Read { path, source }),
-        }
+        self.sorted_entries(name, |entry| Some(entry.to_string_lossy().into_owned()))
     }
 
     /// The names in a directory that are numbers, ascending: process and thread ids, file descriptors.
     pub fn numbered_entries(&self, name: &str) -> Result<Vec<u32>, KernelError> {
-        let mut numbers: Vec<u32> = self.entries(name)?.iter().filter_map(|name| name.parse().ok()).collect();
-        numbers.sort_unstable();
-        Ok(numbers)
+        self.sorted_entries(name, |entry| entry.to_str()?.parse().ok())
+    }
+
+    fn sorted_entries<T: Ord>(&self, name: &str, wanted: impl Fn(&OsStr) -> Option<T>) -> Result<Vec<T>, KernelError> {
+        let path = self.path(name);
+        let list = || -> io::Result<Vec<T>> {
+            let names = fs::read_dir(&path)?.take(Self::ENTRIES);
+            names.filter_map(|entry| entry.map(|entry| wanted(&entry.file_name())).transpose()).collect()
+        };
+        match list() {
+            Ok(mut names) => {
+                names.sort_unstable();
+                Ok(names)
+            }
+            Err(source) => Err(KernelError::Read { path, source }),
+        }
     }
 
     /// What a symbolic link says.

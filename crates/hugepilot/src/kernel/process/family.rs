@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
+use std::path::PathBuf;
 
 use super::super::root::optional;
 use super::super::{KernelError, Root};
@@ -44,6 +45,14 @@ fn below(pid: u32, parents: &[(u32, u32)]) -> BTreeSet<u32> {
             return family;
         }
     }
+}
+
+/// The file of the program that a process runs, also after another one took its place (a package was renewed).
+///
+/// Errors: the process has ended or is a kernel thread (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
+pub fn program(root: &Root, pid: u32) -> Result<PathBuf, KernelError> {
+    let link = root.link(&format!("proc/{pid}/exe"))?;
+    Ok(link.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from).unwrap_or(link))
 }
 
 /// Whether a process runs a program for 32 bits; `None` where its program cannot be read.
@@ -127,6 +136,19 @@ mod tests {
         let root = Root::at(tree.path());
         assert_eq!([5, 6].map(|pid| ipc_namespace(&root, pid)), [Some(4_026_531_839), None]);
         assert!(ipc_namespace(&Root::host(), std::process::id()).is_some());
+    }
+
+    #[test]
+    fn a_program_keeps_its_name_when_its_file_is_replaced() {
+        let tree = tempfile::tempdir().unwrap();
+        for (pid, link) in [(5, "/usr/bin/db"), (6, "/usr/bin/db (deleted)")] {
+            fs::create_dir_all(tree.path().join(format!("proc/{pid}"))).unwrap();
+            symlink(link, tree.path().join(format!("proc/{pid}/exe"))).unwrap();
+        }
+        let root = Root::at(tree.path());
+        assert_eq!([5, 6].map(|pid| program(&root, pid).unwrap()), ["/usr/bin/db", "/usr/bin/db"].map(PathBuf::from));
+        assert!(program(&root, 7).unwrap_err().is_gone());
+        assert_eq!(program(&Root::host(), std::process::id()).unwrap(), std::env::current_exe().unwrap());
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod stack;
 mod stat;
 mod status;
 
-pub use family::{descendants, holds_kvm, ipc_namespace, is_32_bit, threads};
+pub use family::{descendants, holds_kvm, ipc_namespace, is_32_bit, program, threads};
 pub use stack::stack_pointer;
 pub use stat::{Stat, address_space, cpu_time, start_time};
 pub use status::Status;

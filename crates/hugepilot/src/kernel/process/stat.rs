@@ -1,4 +1,4 @@
-//! `/proc/PID/stat`: one line of numbers, of which few are wanted.
+//! `/proc/PID/stat`: one line, of which few words are wanted.
 //!
 //! Owns: field positions (man 5 proc_pid_stat). Never touches: the process.
 
@@ -8,9 +8,18 @@ use crate::units::Nanos;
 /// The clock that `stat` counts in: `USER_HZ` is 100 on x86-64, whatever the kernel's own tick is.
 const TICK: Nanos = Nanos(10_000_000);
 
-/// The wanted numbers of one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The flag of kernel threads (`PF_KTHREAD`).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// The wanted facts of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
+    /// The name, cut off at 15 bytes by the kernel; a newline stands as `\n`.
+    pub name: String,
+    /// `R`, `S`, `D`, `T`, `t`, `Z`, `X`, `I`.
+    pub state: char,
+    /// A thread of the kernel's own, without memory of its own.
+    pub kernel_thread: bool,
     /// The parent's id.
     pub parent: u32,
     /// Time in user mode of all threads, in ticks of 10 ms.
@@ -31,16 +40,25 @@ impl Stat {
         root.parsed(&format!("proc/{pid}/stat"), Root::LIMIT, Self::parse)
     }
 
+    /// Whether it has ended and only waits for its parent.
+    pub fn is_zombie(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
     /// Understands the text of a `stat` file.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new(1, "the fields of a 'stat' line", text.trim_end());
         // The name stands in parentheses and may itself hold spaces and parentheses: the last one ends it.
-        let (_, rest) = text.rsplit_once(')').ok_or_else(malformed)?;
+        let (start, rest) = text.rsplit_once(')').ok_or_else(malformed)?;
+        let (_, name) = start.split_once('(').ok_or_else(malformed)?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().take(26).collect();
         // man 5 proc_pid_stat counts from 1 and has the state, first after the name, as field 3.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         let parse = || {
             Some(Self {
+                name: name.to_owned(),
+                state: fields.first()?.chars().next()?,
+                kernel_thread: number(9)? & KERNEL_THREAD != 0,
                 parent: u32::try_from(number(4)?).ok()?,
                 user_ticks: number(14)?,
                 system_ticks: number(15)?,
@@ -80,7 +98,10 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_does_not_confuse() {
-        let expected = Stat {
+        let expected = |name: &str| Stat {
+            name: name.to_owned(),
+            state: 'R',
+            kernel_thread: false,
             parent: 4,
             user_ticks: 70,
             system_ticks: 30,
@@ -90,13 +111,21 @@ mod tests {
         };
         for name in ["cat", "a) R 1 2 3 (b", "", ") ) )", "two\nlines"] {
             let stat = Stat::parse(&format!("123 ({name}) {REST}\n")).unwrap();
-            assert_eq!(stat, expected, "{name}");
+            assert_eq!(stat, expected(name), "{name}");
         }
     }
 
     #[test]
+    fn zombies_and_kernel_threads_are_known() {
+        let zombie = Stat::parse(&format!("7 (sh) {}", REST.replacen('R', "Z", 1))).unwrap();
+        assert!(zombie.is_zombie() && !zombie.kernel_thread);
+        let worker = Stat::parse(&format!("8 (kworker/0:1) {}", REST.replacen("4194304", "69238880", 1))).unwrap();
+        assert!(worker.kernel_thread && !worker.is_zombie());
+    }
+
+    #[test]
     fn a_short_line_is_an_error() {
-        for text in ["", "1 (a)", "1 a R 4", "1 (a) R 4 5 6 0 -1 4194304 103 0 0 0 70 30 0 0 20 0 1 0"] {
+        for text in ["", "1 (a)", "1 a R 4", "1 a) R 4 5", "1 (a) R 4 5 6 0 -1 4194304 103 0 0 0 70 30 0 0 20 0 1 0"] {
             assert!(Stat::parse(text).is_err(), "{text}");
         }
     }

@@ -21,6 +21,10 @@ pub struct Status {
     pub namespace_pids: Vec<u32>,
     /// Real user id.
     pub uid: u32,
+    /// Effective user id.
+    pub effective_uid: u32,
+    /// Saved user id, which it may take back.
+    pub saved_uid: u32,
     /// How many threads it has.
     pub threads: u32,
     /// A thread of the kernel's own, without memory of its own.
@@ -91,7 +95,10 @@ impl Status {
             "NSpid" => {
                 self.namespace_pids = value.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
             }
-            "Uid" => self.uid = value.split_ascii_whitespace().next()?.parse().ok()?,
+            "Uid" => {
+                let mut ids = value.split_ascii_whitespace().map(|id| id.parse().ok());
+                (self.uid, self.effective_uid, self.saved_uid) = (ids.next()??, ids.next()??, ids.next()??);
+            }
             "Threads" => self.threads = value.parse().ok()?,
             "VmRSS" => self.vm_rss = kilobytes(value)?,
             "RssAnon" => self.rss_anon = kilobytes(value)?,
@@ -130,13 +137,14 @@ mod tests {
 
     #[test]
     fn the_wanted_lines_are_taken() {
-        let text = "Name:\tredis: (x)\nState:\tS (sleeping)\nTgid:\t812\nPPid:\t1\nUid:\t104\t0\t0\t0\nNSpid:\t812\t7\n\
+        let text = "Name:\tredis: (x)\nState:\tS (sleeping)\nTgid:\t812\nPPid:\t1\nUid:\t104\t0\t7\t0\nNSpid:\t812\t7\n\
                     VmRSS:\t    1636 kB\nVmPTE:\t      48 kB\nTHP_enabled:\t0\nThreads:\t5\n\
                     CapEff:\t000001fffeffffff\nSeccomp:\t2\nMems_allowed:\t1\nodd line\n";
         let status = Status::parse(text).unwrap();
         assert_eq!((status.name.as_str(), status.state, status.tgid, status.parent), ("redis: (x)", 'S', 812, 1));
         assert_eq!((status.vm_rss, status.vm_pte), (Bytes(1636 << 10), Bytes(48 << 10)));
         assert_eq!((status.thp_enabled, status.threads, status.uid), (Some(false), 5, 104));
+        assert_eq!((status.effective_uid, status.saved_uid), (0, 7));
         assert_eq!((status.namespace_pids.as_slice(), status.seccomp), ([812, 7].as_slice(), Some(2)));
         assert_eq!(status.cap_eff, Capabilities(0x1fffeffffff));
         assert!(!status.kernel_thread && !status.is_zombie());
