@@ -1,38 +1,114 @@
 //! The choice itself: regions by benefit per cost, until a limit binds.
 
-use super::{Decision, Limits, Plan, Reason, Verdict};
+use std::collections::HashSet;
+
+use super::share::WORTH_A_MOVE;
+use super::{Claim, Decision, Held, Limits, Past, Plan, Reason, Verdict};
 use crate::observe::heat::{Heat, Region};
-use crate::units::{Bytes, HUGE_PAGE, Nanos};
+use crate::units::{Address, Bytes, HUGE_PAGE, Nanos};
 
 /// Decides for each region of the heat whether it should be on a huge page, and why.
 ///
 /// Regions that could pay are taken greedily by page walks saved per share of the budgets spent. The order agrees with
 /// dominance: a region that is at least as hot and takes at most as much memory as another never stays behind while
-/// that other is taken (both free of obstacles, sharing and lazily freed pages).
-pub fn decide(heat: &Heat, limits: &Limits) -> Plan {
+/// that other is taken (both free of obstacles, sharing, rests and lazily freed pages). Where only the limit on memory on huge pages
+/// is in the way, a region takes the place of one that we promoted and that saves far fewer walks.
+pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     let walk_share = walk_share(heat, limits.walk_cost);
     let lives_in_tlb =
         walk_share.is_some_and(|share| share < limits.min_walk_share) || entries_in_use(heat) < limits.tlb_entries;
-    let mut kept = Vec::new();
-    let mut candidates = Vec::new();
+    let mut held = HeldRegions::of(heat, past);
+    let mut budget = Budget::new(heat, limits, held.worth());
+    let mut given_back = held.give_back(limits, &mut budget);
+    let (mut kept, mut candidates) = (Vec::new(), Vec::new());
     for region in &heat.regions {
         match reason_to_keep(region, limits, lives_in_tlb) {
-            Some(reason) => kept.push(decision(region, Verdict::Keep, reason)),
+            None if past.rests(region.start) => kept.push(decision(region, Verdict::Keep, Reason::Rests)),
             None => candidates.push(region),
+            Some(reason) => kept.push(decision(region, Verdict::Keep, reason)),
         }
     }
-
-    let mut budget = Budget::new(heat, limits);
-    let mut decisions = Vec::with_capacity(heat.regions.len());
+    let mut promoted = Vec::new();
     for region in best_first(candidates, &budget) {
-        match budget.take(region) {
-            Ok(()) => decisions.push(decision(region, Verdict::Promote, Reason::Pays)),
+        let mut taken = budget.take(region);
+        if taken == Err(Reason::HugeLimit)
+            && let Some(outdone) = held.outdone_by(region.walks_per_second)
+        {
+            given_back.push((outdone, Reason::Outdone));
+            budget.huge_page_is_free();
+            taken = budget.take(region);
+        }
+        match taken {
+            Ok(()) => promoted.push(decision(region, Verdict::Promote, Reason::Pays)),
             Err(reason) => kept.push(decision(region, Verdict::Keep, reason)),
         }
     }
-    kept.sort_by_key(|decision| decision.start);
-    decisions.extend(kept);
+    let decisions = in_order(given_back, promoted, kept);
     Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share }
+}
+
+/// What the program could do with huge pages, were there no limit on them; its weight is 1.
+pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Claim {
+    let unlimited = Limits { max_huge: None, part: None, ..limits.clone() };
+    let plan = decide(heat, &unlimited, past);
+    let held = HeldRegions::of(heat, past).0.into_iter().map(|held| held.claim).filter(|&claim| claim > 0.0);
+    let wanted = plan.promotions().map(|decision| decision.walks_per_second);
+    Claim { weight: 1.0, held: held.collect(), wanted: wanted.collect() }
+}
+
+/// What is given back, then promotions, then what is kept; each region once.
+fn in_order(given_back: Vec<(Held, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
+    let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
+    kept.retain(|decision| !gone.contains(&decision.start));
+    kept.sort_by_key(|decision| decision.start);
+    let give_back = |(held, reason): (Held, Reason)| Decision {
+        start: held.start,
+        verdict: Verdict::GiveBack,
+        reason,
+        walks_per_second: held.worth,
+        growth: Bytes(0),
+    };
+    given_back.into_iter().map(give_back).chain(promoted).chain(kept).collect()
+}
+
+/// The regions that are on huge pages by us, those worth the least last.
+struct HeldRegions(Vec<Held>);
+
+impl HeldRegions {
+    fn of(heat: &Heat, past: &Past) -> Self {
+        let is_huge = |held: &Held| {
+            let found = heat.regions.binary_search_by_key(&held.start, |region| region.start);
+            found.is_ok_and(|index| heat.regions[index].huge && heat.regions[index].obstacle.is_none())
+        };
+        let mut held: Vec<Held> = past.held().filter(is_huge).collect();
+        held.sort_by(|one, other| other.worth.total_cmp(&one.worth).then(one.start.cmp(&other.start)));
+        Self(held)
+    }
+
+    /// Page walks a second that they save.
+    fn worth(&self) -> f64 {
+        self.0.iter().fold(0.0, |sum, held| sum + held.worth)
+    }
+
+    /// What goes whatever is hot: waste, and what is more than the program's part, those worth the least first.
+    fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(Held, Reason)> {
+        let mut given_back = Vec::new();
+        if limits.give_back {
+            let waste = self.0.extract_if(.., |held| held.is_waste);
+            given_back.extend(waste.map(|held| (held, Reason::Waste)));
+        }
+        let part = limits.part.map_or(u64::MAX, |part| part.0 / HUGE_PAGE);
+        let beyond = budget.huge_pages.saturating_sub(given_back.len() as u64).saturating_sub(part);
+        let beyond = self.0.len().min(usize::try_from(beyond).unwrap_or(usize::MAX));
+        given_back.extend(self.0.drain(self.0.len() - beyond..).rev().map(|held| (held, Reason::BeyondPart)));
+        given_back.iter().for_each(|_| budget.huge_page_is_free());
+        given_back
+    }
+
+    /// Takes out the region worth the least, if one with so many walks saves far more.
+    fn outdone_by(&mut self, walks_per_second: f64) -> Option<Held> {
+        self.0.pop_if(|held| walks_per_second > held.worth * WORTH_A_MOVE)
+    }
 }
 
 /// Share of the process's CPU time that page walks take; never above 1, because the cost of a walk is a guess.
@@ -94,7 +170,7 @@ fn decision(region: &Region, verdict: Verdict, reason: Reason) -> Decision {
 /// and ties go to the hotter, then the cheaper, then the lower address: that is what makes the order agree with
 /// dominance.
 fn best_first<'a>(candidates: Vec<&'a Region>, budget: &Budget) -> Vec<&'a Region> {
-    let slots = budget.huge_pages_left.unwrap_or(u64::MAX).clamp(1, candidates.len().max(1) as u64) as f64;
+    let slots = budget.huge_pages_left().unwrap_or(u64::MAX).clamp(1, candidates.len().max(1) as u64) as f64;
     let growth_limit = budget.growth_left.0.max(1) as f64;
     let score =
         |region: &Region| region.walks_per_second / (1.0 / slots + region.growth.bytes().0 as f64 / growth_limit);
@@ -110,26 +186,40 @@ fn best_first<'a>(candidates: Vec<&'a Region>, budget: &Budget) -> Vec<&'a Regio
 /// What is left to spend.
 struct Budget {
     growth_left: Bytes,
-    /// None for no limit.
-    huge_pages_left: Option<u64>,
+    /// Huge pages that there are.
+    huge_pages: u64,
+    /// Most that there may be; None for no limit.
+    most_huge_pages: Option<u64>,
     walks_accounted: f64,
     walks_enough: f64,
 }
 
 impl Budget {
-    fn new(heat: &Heat, limits: &Limits) -> Self {
+    /// `saved`: page walks a second that huge pages save already.
+    fn new(heat: &Heat, limits: &Limits, saved: f64) -> Self {
         let huge = heat.huge_bytes();
         Self {
             growth_left: limits.max_growth,
-            huge_pages_left: limits.max_huge.map(|max| (max - huge).0 / HUGE_PAGE),
+            huge_pages: huge.0.div_ceil(HUGE_PAGE),
+            most_huge_pages: limits.max_huge.into_iter().chain(limits.part).min().map(|max| max.0 / HUGE_PAGE),
             walks_accounted: heat
                 .regions
                 .iter()
                 .filter(|region| region.huge)
                 .map(|region| region.walks_per_second)
-                .fold(0.0, |sum, walks| sum + walks),
-            walks_enough: heat.walks_per_second() * limits.coverage,
+                .fold(saved, |sum, walks| sum + walks),
+            walks_enough: (heat.walks_per_second() + saved) * limits.coverage,
         }
+    }
+
+    /// None for no limit.
+    fn huge_pages_left(&self) -> Option<u64> {
+        self.most_huge_pages.map(|most| most.saturating_sub(self.huge_pages))
+    }
+
+    /// One was given back.
+    fn huge_page_is_free(&mut self) {
+        self.huge_pages -= 1;
     }
 
     /// Pays for one region, or says which limit forbids it and leaves the budget as it was.
@@ -138,14 +228,14 @@ impl Budget {
         if self.walks_accounted >= self.walks_enough {
             return Err(Reason::Covered);
         }
-        if self.huge_pages_left == Some(0) {
-            return Err(Reason::HugeLimit);
-        }
         if growth > self.growth_left {
             return Err(Reason::GrowthLimit);
         }
+        if self.huge_pages_left() == Some(0) {
+            return Err(Reason::HugeLimit);
+        }
         self.growth_left = self.growth_left - growth;
-        self.huge_pages_left = self.huge_pages_left.map(|left| left - 1);
+        self.huge_pages += 1;
         self.walks_accounted += region.walks_per_second;
         Ok(())
     }
@@ -174,6 +264,10 @@ mod tests {
     /// The reason given for the region with this number.
     fn reason(plan: &Plan, number: u64) -> Reason {
         plan.decisions.iter().find(|decision| decision.start == at(number)).expect("a decision").reason
+    }
+
+    fn decide(heat: &Heat, limits: &Limits) -> Plan {
+        super::decide(heat, limits, &Past::default())
     }
 
     fn promoted(plan: &Plan) -> Vec<Address> {
@@ -295,6 +389,84 @@ mod tests {
         assert_eq!(order, [at(2), at(0), at(1), at(3), at(4)]);
     }
 
+    /// What is remembered of huge pages that were promoted at so many walks a second, by their numbers.
+    fn promoted_at(walks: &[(u64, f64)]) -> Past {
+        let mut past = Past::default();
+        walks.iter().for_each(|&(number, walks)| past.promoted(at(number), walks));
+        past
+    }
+
+    fn given_back(plan: &Plan) -> Vec<(Address, Reason)> {
+        plan.give_backs().map(|decision| (decision.start, decision.reason)).collect()
+    }
+
+    #[test]
+    fn a_far_hotter_region_takes_the_place_of_one_of_ours() {
+        let limits = Limits { max_huge: Some(Bytes(3 * HUGE_PAGE)), ..generous() };
+        let heat = |walks| heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), region(3, walks, 0)]);
+        let past = promoted_at(&[(0, 5000.0), (1, 1000.0)]);
+        let plan = super::decide(&heat(2600.0), &limits, &past);
+        assert_eq!((given_back(&plan), promoted(&plan)), (vec![(at(1), Reason::Outdone)], vec![at(3)]));
+        let order: Vec<_> = plan.decisions.iter().map(|decision| decision.start).collect();
+        assert_eq!(order, [at(1), at(3), at(0), at(2)], "room is made first; the third was not promoted by us");
+        let plan = super::decide(&heat(2400.0), &limits, &past);
+        assert_eq!((plan.give_backs().count(), reason(&plan, 3)), (0, Reason::HugeLimit), "moving must be worth it");
+    }
+
+    #[test]
+    fn what_is_beyond_the_programs_part_is_given_back_coldest_first() {
+        let limits = Limits { part: Some(Bytes(2 * HUGE_PAGE)), ..generous() };
+        let heat = heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), huge(3, 0.0), region(4, 1e6, 0)]);
+        let past = promoted_at(&[(0, 5000.0), (1, 1000.0), (2, 3000.0)]);
+        let plan = super::decide(&heat, &limits, &past);
+        let expected = [(at(1), Reason::BeyondPart), (at(2), Reason::BeyondPart), (at(0), Reason::Outdone)];
+        assert_eq!((given_back(&plan), promoted(&plan)), (expected.to_vec(), vec![at(4)]));
+    }
+
+    #[test]
+    fn waste_is_given_back_only_where_that_is_allowed() {
+        let mut past = promoted_at(&[(0, 1e6)]);
+        let unused = Region { at_most_accesses_per_second: Some(0.0), ..huge(0, 0.0) };
+        for _ in 0..3 {
+            past.notice(&heat_of(vec![unused.clone()]), Nanos(1));
+        }
+        past.looked_into(at(0), 400);
+        let plan =
+            |give_back| super::decide(&heat_of(vec![unused.clone()]), &Limits { give_back, ..generous() }, &past);
+        assert_eq!(given_back(&plan(true)), [(at(0), Reason::Waste)]);
+        assert_eq!(given_back(&plan(false)), []);
+    }
+
+    #[test]
+    fn what_was_given_back_rests() {
+        let mut past = promoted_at(&[(0, 1e6)]);
+        past.given_back(at(0));
+        let plan = super::decide(&heat_of(vec![region(0, 1e6, 0)]), &generous(), &past);
+        assert_eq!((reason(&plan, 0), plan.promotions().count()), (Reason::Rests, 0));
+    }
+
+    #[test]
+    fn walks_that_huge_pages_save_already_count_as_covered() {
+        let limits = Limits { coverage: 0.99, ..generous() };
+        let heat = heat_of(vec![huge(0, 0.0), region(1, 500.0, 0), region(2, 400.0, 0)]);
+        assert_eq!(promoted(&super::decide(&heat, &limits, &promoted_at(&[(0, 100_000.0)]))), []);
+        assert_eq!(promoted(&super::decide(&heat, &limits, &promoted_at(&[(0, 50_000.0)]))), [at(1)]);
+    }
+
+    #[test]
+    fn a_claim_is_what_is_used_and_what_would_pay() {
+        let mut past = promoted_at(&[(0, 900.0), (1, 800.0)]);
+        let heat = heat_of(vec![
+            Region { at_most_accesses_per_second: Some(0.0), ..huge(0, 0.0) },
+            Region { at_most_accesses_per_second: Some(f64::INFINITY), ..huge(1, 0.0) },
+            region(2, 700.0, 0),
+            region(3, 1.0, 0),
+        ]);
+        (0..3).for_each(|_| past.notice(&heat, Nanos(1)));
+        let limits = Limits { max_huge: Some(Bytes(0)), part: Some(Bytes(0)), ..generous() };
+        assert_eq!(claim(&heat, &limits, &past), Claim { weight: 1.0, held: vec![800.0], wanted: vec![700.0] });
+    }
+
     fn any_region(number: u64) -> impl Strategy<Value = Region> {
         // Few distinct values, so that ties are common.
         let walks = prop_oneof![Just(0.0), Just(50.0), (0..6u32).prop_map(|n| f64::from(n) * 500.0), 0.0..1e6];
@@ -344,6 +516,26 @@ mod tests {
             prop_assert!(plan.growth() <= limits.max_growth);
             if let (Some(max), true) = (limits.max_huge, promoted > Bytes(0)) {
                 prop_assert!(promoted + heat.huge_bytes() <= max);
+            }
+        }
+
+        #[test]
+        fn what_is_ours_is_within_its_part_afterwards(
+            heat in any_heat(), limits in any_limits(), part in 0..40u64, worth in prop::collection::vec(0.0..1e6, 40),
+        ) {
+            let limits = Limits { part: Some(Bytes(part * HUGE_PAGE)), ..limits };
+            let ours = heat.regions.iter().filter(|region| region.huge && region.obstacle.is_none());
+            let past = promoted_at(&ours.clone().map(|region| {
+                let number = (region.start.0 - at(0).0) / HUGE_PAGE;
+                (number, worth[number as usize])
+            }).collect::<Vec<_>>());
+            let plan = super::decide(&heat, &limits, &past);
+            let (promoted, given_back) = (plan.promotions().count() as u64, plan.give_backs().count() as u64);
+            let others = heat.huge_bytes().0 / HUGE_PAGE - ours.count() as u64;
+            let huge = heat.huge_bytes().0 / HUGE_PAGE + promoted - given_back;
+            prop_assert!(huge <= part.max(others));
+            if let (Some(max), true) = (limits.max_huge, promoted > 0) {
+                prop_assert!(Bytes(huge * HUGE_PAGE) <= max);
             }
         }
 

@@ -193,13 +193,17 @@ pub fn expected_gain(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Op
 mod tests {
     use super::*;
     use crate::decide::samples::{heat_of, huge, region};
-    use crate::decide::{Allowance, Limits, Spent, decide};
+    use crate::decide::{Allowance, Limits, Past, Spent, decide};
     use proptest::prelude::*;
 
     /// A plan that saves this many page walks a second.
     fn saving(walks_per_second: f64) -> Plan {
         let heat = heat_of(vec![region(0, walks_per_second, 0)]);
-        decide(&heat, &Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) })
+        decide(
+            &heat,
+            &Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) },
+            &Past::default(),
+        )
     }
 
     const COST: WalkCost = WalkCost {
@@ -250,8 +254,11 @@ mod tests {
     fn counted_cycles_limit_the_gain() {
         // A plan that saves half of the page walks.
         let heat = heat_of(vec![region(0, 2.5e6, 0), huge(1, 2.5e6)]);
-        let half =
-            decide(&heat, &Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) });
+        let half = decide(
+            &heat,
+            &Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) },
+            &Past::default(),
+        );
         let counted = |high| WalkShare { low: 0.0, high };
         let gain = GainPercent { low: 5.0, likely: 9.0, high: 30.0 };
         let limited = gain.within(counted(0.2), &half);

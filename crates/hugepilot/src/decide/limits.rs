@@ -5,7 +5,8 @@
 
 use crate::units::{Bytes, Nanos, SizeOrShare};
 
-/// What the user allows. A share is of the resident memory of each process; a size holds for all processes together.
+/// What the user allows. A share is of the resident memory of each process; a size holds for all processes together, and so does a
+/// share of the machine's memory, which [`Allowance::with_ram`] turns into a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allowance {
     /// Memory growth.
@@ -34,15 +35,24 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// The limits for a process with this much resident memory.
+    /// The same on a machine with this much memory.
+    pub fn with_ram(self, ram: Bytes) -> Self {
+        let with_ram = |allowed: SizeOrShare| allowed.with_ram(ram);
+        Self { max_growth: with_ram(self.max_growth), max_huge: self.max_huge.map(with_ram), ..self }
+    }
+
+    /// The limits for a process with this much resident memory. A share of a machine's memory that is still unknown allows nothing.
     pub fn limits(&self, rss: Bytes, spent: &Spent) -> Limits {
         let left = |allowed: SizeOrShare, elsewhere: Bytes| match allowed {
             SizeOrShare::Size(size) => size - elsewhere,
-            SizeOrShare::Share(_) => allowed.of(rss),
+            SizeOrShare::Share(share) => rss.share(share),
+            SizeOrShare::ShareOfRam(_) => Bytes(0),
         };
         Limits {
             max_growth: left(self.max_growth, spent.growth_elsewhere) - spent.growth,
             max_huge: self.max_huge.map(|max| left(max, spent.huge_elsewhere)),
+            part: None,
+            give_back: false,
             coverage: Limits::COVERAGE,
             walk_cost: Limits::WALK_COST,
             collapse_cost: Limits::COLLAPSE_COST,
@@ -61,6 +71,10 @@ pub struct Limits {
     pub max_growth: Bytes,
     /// Memory that may be on huge pages after the plan, what is huge already included; None for no limit.
     pub max_huge: Option<Bytes>,
+    /// What is on huge pages beyond this is given back, if it was promoted by us; None for no such limit.
+    pub part: Option<Bytes>,
+    /// Give back what is waste.
+    pub give_back: bool,
     /// Stop once the regions taken (and those huge already) account for this share of all page walks.
     pub coverage: f64,
     /// What one page walk costs, for weighing.
@@ -135,6 +149,19 @@ mod tests {
         assert_eq!(limits(0, 0, 0), (50, 70));
         assert_eq!(limits(7, 11, 30), (32, 40));
         assert_eq!(limits(20, 40, 80), (0, 0), "never below nothing");
+    }
+
+    #[test]
+    fn a_share_of_the_machine_holds_for_all_processes_together() {
+        let half = SizeOrShare::ShareOfRam(0.5);
+        let allowance = Allowance { max_growth: half, max_huge: Some(half), ..Allowance::default() };
+        let elsewhere = Spent { growth_elsewhere: Bytes(10), huge_elsewhere: Bytes(20), ..Spent::default() };
+        let limits = |allowance: Allowance| {
+            let limits = allowance.limits(RSS, &elsewhere);
+            (limits.max_growth.0, limits.max_huge.expect("a limit").0)
+        };
+        assert_eq!(limits(allowance.with_ram(Bytes(100))), (40, 30));
+        assert_eq!(limits(allowance), (0, 0), "the machine is not known");
     }
 
     #[test]

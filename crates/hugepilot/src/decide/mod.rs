@@ -7,14 +7,18 @@ mod back_off;
 mod choose;
 mod estimate;
 mod limits;
+mod past;
 mod plan;
 #[cfg(test)]
 pub(crate) mod samples;
 mod share;
+mod trend;
 
 pub use back_off::{BackOff, Collapse, HeldBack, MemoryState};
-pub use choose::decide;
+pub use choose::{claim, decide};
 pub use estimate::{Chase, GainPercent, WalkCost, WalkShare, expected_gain};
 pub use limits::{Allowance, Limits, Spent};
+pub use past::{Held, Past};
 pub use plan::{Decision, Plan, Reason, Verdict};
 pub use share::{Claim, Fairness, divide};
+pub use trend::Trend;

@@ -12,8 +12,8 @@ pub struct Plan {
     pub pid: u32,
     /// What the bits that it rests on mean.
     pub meaning: Meaning,
-    /// Every region, promotions first in the order in which they should be carried out (most benefit per cost first),
-    /// then the others by address.
+    /// Every region: what is given back first, then promotions, both in the order in which they should be carried out (most
+    /// benefit per cost first), then the others by address.
     pub decisions: Vec<Decision>,
     /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each and 1 at most; None if the
     /// target used no CPU time or it could not be told.
@@ -31,7 +31,7 @@ pub struct Decision {
     pub reason: Reason,
     /// Page walks a second that it has today.
     pub walks_per_second: f64,
-    /// Memory that promoting it takes.
+    /// Memory that promoting it takes; nothing where it is given back.
     pub growth: Bytes,
 }
 
@@ -40,6 +40,8 @@ pub struct Decision {
 pub enum Verdict {
     /// Put it on a huge page.
     Promote,
+    /// Split its huge page, and free what is empty of it.
+    GiveBack,
     /// Leave it as it is.
     Keep,
 }
@@ -51,6 +53,14 @@ pub enum Reason {
     Pays,
     /// Kept: a huge page maps it already.
     AlreadyHuge,
+    /// Given back: nothing uses it, and most of it is empty.
+    Waste,
+    /// Given back: a region that saves far more page walks takes its place within the limit on memory on huge pages.
+    Outdone,
+    /// Given back: it is more than the program's part of the limit that it shares with others.
+    BeyondPart,
+    /// Kept: it was given back, split or refused not long ago.
+    Rests,
     /// Kept: it can never be promoted.
     Obstacle(Obstacle),
     /// Kept: no page of it was walked.
@@ -77,6 +87,11 @@ impl Plan {
     /// The regions to promote, in the order in which they should be carried out.
     pub fn promotions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().filter(|decision| decision.verdict == Verdict::Promote)
+    }
+
+    /// The regions to give back, in the order in which that should be done; before anything is promoted.
+    pub fn give_backs(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().filter(|decision| decision.verdict == Verdict::GiveBack)
     }
 
     /// How many regions there are of each reason.

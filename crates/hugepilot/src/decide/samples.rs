@@ -27,6 +27,7 @@ pub(crate) fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Re
         unobserved: 0,
         walks_per_second,
         growth: Growth { unpopulated, ..Growth::default() },
+        at_most_accesses_per_second: None,
     }
 }
 

@@ -1,0 +1,271 @@
+//! What is remembered of a program's regions from one look to the next.
+//!
+//! Owns: which regions are on huge pages by us, what each is worth, and which must rest. Never touches: the system; it is told what was
+//! seen and done.
+//!
+//! A huge page that stays in the TLB is never walked and looks idle, so a region's worth is what was seen before it was promoted; it
+//! is lowered only by a look that flushed the TLB. A region that was given back, or that somebody split, rests twice as long each time
+//! before it is promoted again.
+
+use std::collections::BTreeMap;
+
+use crate::observe::heat::{Heat, Region};
+use crate::units::{Address, Nanos, PAGES_PER_REGION};
+
+/// Looks one after the other that saw no access, before a region counts as cold.
+const COLD_AFTER: usize = 3;
+/// Looks one after the other that lower what a region is worth to its own program, where it is used at all: one may come at a quiet
+/// moment.
+const LOWERED_AFTER: usize = 2;
+/// A region must hold at least so many empty base pages to be given back for them: half of it.
+const MOSTLY_EMPTY: u16 = PAGES_PER_REGION as u16 / 2;
+const FIRST_REST: Nanos = Nanos(10_000_000_000);
+const LONGEST_REST: Nanos = Nanos(1_200_000_000_000);
+
+/// What is remembered of a program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Past {
+    regions: BTreeMap<Address, Known>,
+    /// The time of the last look, on a clock that never goes back.
+    now: Nanos,
+}
+
+/// What is remembered of one region.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Known {
+    promoted: bool,
+    /// Page walks a second when it was promoted.
+    walks_per_second: f64,
+    /// At most so many accesses a second, by each of the last looks that could tell, the latest first.
+    at_most: [Option<f64>; COLD_AFTER],
+    /// Looks one after the other that saw no access.
+    unused: usize,
+    /// Its base pages that hold nothing but zeros, once that was looked into.
+    empty: Option<u16>,
+    /// How often it was promoted in vain.
+    setbacks: u32,
+    rests_until: Nanos,
+}
+
+/// A region that is on a huge page by us.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Held {
+    /// Where it starts.
+    pub start: Address,
+    /// Page walks a second that its huge page saves, as far as is known; 0 if the last look saw no access.
+    pub worth: f64,
+    /// The same, as a claim against other programs: it is lowered by three looks only, for a program may rest for one.
+    pub claim: f64,
+    /// Whether it is cold, and most of it empty: giving it back frees memory and costs nothing.
+    pub is_waste: bool,
+}
+
+impl Known {
+    fn worth(&self) -> f64 {
+        if self.unused > 0 { 0.0 } else { self.bounded_by(LOWERED_AFTER) }
+    }
+
+    /// What it was worth at first, or less if so many looks agree.
+    fn bounded_by(&self, looks: usize) -> f64 {
+        let bounds: Option<Vec<f64>> = self.at_most[..looks].iter().copied().collect();
+        let bound = bounds.map_or(f64::INFINITY, |bounds| bounds.into_iter().fold(0.0, f64::max));
+        self.walks_per_second.min(bound)
+    }
+
+    fn set_back(&mut self, now: Nanos) {
+        let rest = FIRST_REST.0.saturating_mul(1 << self.setbacks.min(7));
+        self.setbacks += 1;
+        self.rests_until = now + Nanos(rest.min(LONGEST_REST.0));
+        self.promoted = false;
+    }
+
+    /// Nothing to be remembered any more: it goes as if it had never been seen.
+    fn is_forgotten(&self, now: Nanos) -> bool {
+        !self.promoted && now > self.rests_until + LONGEST_REST
+    }
+}
+
+impl Past {
+    /// Takes note of a look. What is not there any more is forgotten; what was promoted and is not huge any more was split by
+    /// somebody: by writing to it after a fork, by reclaim, or by the program's own advice.
+    pub fn notice(&mut self, heat: &Heat, now: Nanos) {
+        self.now = now;
+        let find = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
+        for (&start, known) in &mut self.regions {
+            match find(start).map(|index| &heat.regions[index]) {
+                None => known.promoted = false,
+                Some(region) if known.promoted && !region.huge => known.set_back(now),
+                Some(region) if known.promoted => known.look_at(region),
+                Some(_) => {}
+            }
+        }
+        self.regions.retain(|_, known| !known.is_forgotten(now));
+    }
+
+    /// Another program has taken the process over (exec).
+    pub fn forget(&mut self) {
+        self.regions.clear();
+    }
+
+    /// A region was promoted, at so many walks a second.
+    pub fn promoted(&mut self, start: Address, walks_per_second: f64) {
+        let setbacks = self.regions.get(&start).map_or(0, |known| known.setbacks);
+        let known = Known { promoted: true, walks_per_second, setbacks, ..Known::default() };
+        self.regions.insert(start, known);
+    }
+
+    /// A region was given back.
+    pub fn given_back(&mut self, start: Address) {
+        let now = self.now;
+        self.regions.entry(start).or_default().set_back(now);
+    }
+
+    /// The kernel refused to promote a region.
+    pub fn refused(&mut self, start: Address) {
+        let now = self.now;
+        self.regions.entry(start).or_default().set_back(now);
+    }
+
+    /// Whether a region must not be promoted yet.
+    pub fn rests(&self, start: Address) -> bool {
+        self.regions.get(&start).is_some_and(|known| !known.promoted && self.now < known.rests_until)
+    }
+
+    /// Whether some region was unused of late, and the next looks tell whether it is cold.
+    pub fn is_in_doubt(&self) -> bool {
+        self.regions.values().any(|known| known.promoted && (1..COLD_AFTER).contains(&known.unused))
+    }
+
+    /// Cold regions, of which it must be known what they hold before they may be given back.
+    pub fn cold(&self) -> impl Iterator<Item = Address> {
+        let cold = self.regions.iter().filter(|(_, known)| known.promoted && known.unused >= COLD_AFTER);
+        cold.map(|(&start, _)| start)
+    }
+
+    /// So many base pages of a region hold nothing but zeros.
+    pub fn looked_into(&mut self, start: Address, empty: u16) {
+        if let Some(known) = self.regions.get_mut(&start) {
+            known.empty = Some(empty);
+        }
+    }
+
+    /// The regions that are on huge pages by us, by address.
+    pub fn held(&self) -> impl Iterator<Item = Held> {
+        self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, known)| {
+            let is_empty = known.empty.is_some_and(|empty| empty >= MOSTLY_EMPTY);
+            let is_waste = known.unused >= COLD_AFTER && is_empty;
+            Held { start, worth: known.worth(), claim: known.bounded_by(COLD_AFTER), is_waste }
+        })
+    }
+}
+
+impl Known {
+    fn look_at(&mut self, region: &Region) {
+        let Some(at_most) = region.at_most_accesses_per_second else { return };
+        self.at_most.rotate_right(1);
+        self.at_most[0] = Some(at_most);
+        self.unused = if at_most > 0.0 { 0 } else { self.unused + 1 };
+        // What it holds may have changed with every access.
+        self.empty = self.empty.filter(|_| self.unused > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::{at, heat_of, huge, region};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn seen(number: u64, at_most: Option<f64>) -> Region {
+        Region { at_most_accesses_per_second: at_most, ..huge(number, 0.0) }
+    }
+
+    fn worth(past: &Past) -> Vec<f64> {
+        past.held().map(|held| held.worth).collect()
+    }
+
+    #[test]
+    fn a_claim_against_others_outlasts_a_rest() {
+        let mut past = Past::default();
+        past.promoted(at(0), 900.0);
+        let claims = [0.0, 0.0, 0.0, 50.0].map(|at_most| {
+            past.notice(&heat_of(vec![seen(0, Some(at_most))]), Nanos(1));
+            past.held().next().expect("held").claim
+        });
+        assert_eq!(claims, [900.0, 900.0, 0.0, 50.0]);
+    }
+
+    #[test]
+    fn a_huge_page_is_worth_what_was_seen_before_unless_a_look_could_tell() {
+        let mut past = Past::default();
+        past.promoted(at(0), 900.0);
+        past.notice(&heat_of(vec![seen(0, None)]), Nanos(1));
+        assert_eq!(worth(&past), [900.0], "it may stay in the TLB");
+        past.notice(&heat_of(vec![seen(0, Some(20.0))]), Nanos(2));
+        assert_eq!(worth(&past), [900.0], "one look may have come at a quiet moment");
+        past.notice(&heat_of(vec![seen(0, Some(30.0))]), Nanos(3));
+        assert_eq!(worth(&past), [30.0]);
+        past.notice(&heat_of(vec![seen(0, Some(f64::INFINITY))]), Nanos(4));
+        assert_eq!(worth(&past), [900.0], "used again");
+        past.notice(&heat_of(vec![seen(0, Some(0.0))]), Nanos(5));
+        assert_eq!(worth(&past), [0.0]);
+    }
+
+    #[test]
+    fn only_what_is_cold_and_mostly_empty_is_waste() {
+        let mut past = Past::default();
+        past.promoted(at(0), 900.0);
+        let look = |past: &mut Past, at_most| past.notice(&heat_of(vec![seen(0, Some(at_most))]), Nanos(1));
+        let is_waste = |past: &Past| past.held().next().expect("held").is_waste;
+        assert!(!past.is_in_doubt());
+        look(&mut past, 0.0);
+        look(&mut past, 0.0);
+        assert!(past.cold().count() == 0 && past.is_in_doubt());
+        look(&mut past, 0.0);
+        assert!(!past.is_in_doubt());
+        assert_eq!(past.cold().collect::<Vec<_>>(), [at(0)]);
+        assert!(!is_waste(&past), "never on accessed bits alone");
+        past.looked_into(at(0), 255);
+        assert!(!is_waste(&past));
+        past.looked_into(at(0), 256);
+        assert!(is_waste(&past));
+        look(&mut past, 1.0);
+        assert!(!is_waste(&past) && past.cold().count() == 0);
+        for _ in 0..3 {
+            look(&mut past, 0.0);
+        }
+        assert!(!is_waste(&past), "what it holds must be looked into again");
+    }
+
+    #[test]
+    fn setbacks_are_followed_by_ever_longer_rests() {
+        let mut past = Past::default();
+        let mut now = 0;
+        for seconds in [10, 20, 40, 80] {
+            past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now));
+            assert!(!past.rests(at(0)));
+            past.promoted(at(0), 1.0);
+            past.given_back(at(0));
+            let mut rests_at = |after: u64| {
+                past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now + after));
+                past.rests(at(0))
+            };
+            assert!(rests_at(seconds * SECOND - 1) && !rests_at(seconds * SECOND));
+            now += seconds * SECOND;
+        }
+        assert_eq!(past.held().count(), 0);
+        past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now + LONGEST_REST.0 + 1));
+        assert!(past.regions.is_empty(), "in the end all is forgotten");
+    }
+
+    #[test]
+    fn what_somebody_split_is_a_setback_and_what_went_away_is_none() {
+        let mut past = Past::default();
+        past.promoted(at(0), 1.0);
+        past.promoted(at(1), 1.0);
+        past.notice(&heat_of(vec![region(0, 5.0, 0)]), Nanos(7));
+        assert!(past.rests(at(0)) && !past.rests(at(1)));
+        assert_eq!(past.held().count(), 0);
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether a program's hot memory has moved, from how fast pages are walked for the first time.
+//!
+//! Owns: the comparison of one interval with the one before. Never touches: the system.
+//!
+//! After bits are cleared, ever fewer pages are walked that were not walked before, whatever the program does, as long as it goes on
+//! doing it. When pages that were not walked come faster than before, it does something else.
+
+use crate::units::{Nanos, Pages};
+
+/// What was seen of a program since its bits were cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Trend {
+    last: Option<(Nanos, Pages)>,
+    /// New pages a second in the last interval.
+    rate: f64,
+}
+
+/// New pages come so many times as fast as before.
+const RISES: f64 = 2.0;
+/// Fewer new pages in an interval than the TLB holds say nothing.
+const ENOUGH: u64 = 1024;
+
+impl Trend {
+    /// After a look: pages walked by its end, and how fast new ones came at the end of it.
+    pub fn after_look(now: Nanos, walked: Pages, new_per_second: f64) -> Self {
+        Self { last: Some((now, walked)), rate: new_per_second }
+    }
+
+    /// Takes note of how many pages are walked by now; whether they come clearly faster than before.
+    pub fn rises(&mut self, now: Nanos, walked: Pages) -> bool {
+        let Some((before, known)) = self.last.replace((now, walked)) else { return false };
+        let new = walked.0.saturating_sub(known.0);
+        let rate = new as f64 / Nanos(now.0.saturating_sub(before.0)).seconds().max(1e-3);
+        let rises = new >= ENOUGH && rate > self.rate * RISES;
+        self.rate = rate;
+        rises
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_program_that_goes_on_walks_ever_fewer_new_pages() {
+        let mut trend = Trend::after_look(Nanos(0), Pages(50_000), 30_000.0);
+        for (second, walked) in [(2, 90_000), (4, 110_000), (6, 115_000), (8, 115_900)] {
+            assert!(!trend.rises(Nanos(second * SECOND), Pages(walked)));
+        }
+        assert!(trend.rises(Nanos(10 * SECOND), Pages(180_000)), "another part of its memory is hot");
+        assert!(!trend.rises(Nanos(12 * SECOND), Pages(190_000)));
+    }
+
+    #[test]
+    fn what_the_tlb_holds_says_nothing() {
+        let mut trend = Trend::after_look(Nanos(0), Pages(10), 0.0);
+        assert!(!trend.rises(Nanos(SECOND), Pages(1033)));
+        assert!(trend.rises(Nanos(2 * SECOND), Pages(1033 + 3000)));
+    }
+
+    #[test]
+    fn without_a_look_before_nothing_is_compared() {
+        let mut trend = Trend::default();
+        assert!(!trend.rises(Nanos(SECOND), Pages(1 << 20)));
+        // Bits that were collapsed away or cleared meanwhile are no news.
+        assert!(!trend.rises(Nanos(2 * SECOND), Pages(0)));
+    }
+}
