@@ -22,7 +22,7 @@ const PASSES: usize = 4;
 /// Where it cannot be measured.
 const UNKNOWN: Nanos = Nanos(400);
 
-/// Measures it within some tens of milliseconds; the worse of what two machines showed, where that fails.
+/// Measures it within some tens of milliseconds, which for that long takes 64 MiB; the worse of what two machines showed, where that fails.
 pub(super) fn price(root: &Root) -> Nanos {
     measure(root).unwrap_or_else(|error| {
         tracing::warn!("what the first walk to a page takes could not be measured ({error}); {UNKNOWN} is assumed");

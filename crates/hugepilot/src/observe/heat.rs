@@ -231,6 +231,8 @@ pub struct Region {
     pub walks_per_second: f64,
     /// The memory that promoting would take.
     pub growth: Growth,
+    /// Of a huge page, at most so many accesses a second, 0 if nothing used it; None if the tracker could not or was not to find out.
+    pub at_most_accesses_per_second: Option<f64>,
 }
 
 /// Where the growth of a promotion comes from, in base pages of one region.

@@ -87,6 +87,10 @@ impl IdlePage {
 }
 
 impl Tracker for IdlePage {
+    fn kind(&self) -> TrackerKind {
+        TrackerKind::IdlePage
+    }
+
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let busy_before = process::cpu_time(&self.root, target.pid())?;

@@ -117,6 +117,7 @@ impl<'a> RegionCollector<'a> {
             unobserved: 0,
             walks_per_second: 0.0,
             growth: Growth::default(),
+            at_most_accesses_per_second: None,
         }
     }
 

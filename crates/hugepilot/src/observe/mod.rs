@@ -4,6 +4,7 @@
 //! tracker leaves the target's memory where it is.
 
 pub mod choice;
+mod contents;
 pub mod damon;
 mod error;
 mod first_walk;
@@ -23,11 +24,13 @@ pub mod write_scan;
 
 use std::time::{Duration, Instant};
 
+use self::heat::TrackerKind;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::Nanos;
+use crate::units::{Nanos, Pages, TimeError};
 
 pub use choice::{Choice, open};
+pub use contents::Contents;
 pub use damon::Damon;
 pub use error::ObserveError;
 pub use group::Group;
@@ -53,19 +56,66 @@ fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), Obs
 }
 
 /// How to look.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// How long to watch. The reads that count for rates are made in the first 100 ms.
     pub window: Nanos,
     /// Clear all accessed bits at once even if the target's page faults stall for more than 50 ms.
     pub allow_stall: bool,
+    /// Find out which huge pages are used, too. It flushes the TLB of the target once, without which a huge page that stays in it
+    /// looks idle.
+    pub tell_use_of_huge: bool,
+}
+
+impl Options {
+    /// The shortest window: page walks are counted 100 ms after clearing.
+    pub const SHORTEST_WINDOW: Nanos = Nanos(100_000_000);
+    /// The longest window: nothing new is seen after the first reads, so more is a slip of the pen.
+    pub const LONGEST_WINDOW: Nanos = Nanos(3_600_000_000_000);
+
+    /// Reads a window as a person writes it.
+    pub fn parse_window(text: &str) -> Result<Nanos, TimeError> {
+        Nanos::parse_within(text, Self::SHORTEST_WINDOW..=Self::LONGEST_WINDOW, "from 100ms to 1h")
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { window: Nanos(1_000_000_000), allow_stall: false, tell_use_of_huge: false }
+    }
 }
 
 /// One way of finding out which pages a process uses. All answer with [`Heat`].
 pub trait Tracker {
+    /// Which one it is.
+    fn kind(&self) -> TrackerKind;
+
     /// Watches the target for one window.
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
 
     /// Looks once at what is present and what is huge, without watching: no page is walked in the answer.
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError>;
+
+    /// Base pages that were walked since they were last cleared, at next to no cost; None where the tracker cannot tell.
+    fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
+        let _ = target;
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_read_and_bounded() {
+        let parse = Options::parse_window;
+        for (text, nanos) in [("100ms", 100_000_000), ("1.5s", 1_500_000_000), ("1h", 3_600_000_000_000)] {
+            assert_eq!(parse(text), Ok(Nanos(nanos)), "{text}");
+        }
+        for text in ["99ms", "61m", "0s", "99999999999999999999h"] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' is out of range")), "{error}");
+        }
+    }
 }

@@ -72,6 +72,17 @@ impl ProgramClock {
         busy.filter(|&cpus| cpus > 0.0)
     }
 
+    /// CPU time that it had between two moments; None where that is not counted.
+    pub(super) fn ran(&self, from: Nanos, to: Nanos) -> Option<Nanos> {
+        (self.moments.len() >= 2).then(|| Nanos(self.had(from, to) as u64))
+    }
+
+    /// Whether it is known to have had no CPU time from a moment until the clock was last read.
+    pub(super) fn rested_since(&self, from: Nanos) -> bool {
+        let last = self.moments.last().filter(|&&(to, _)| to > from && self.moments.len() >= 2);
+        last.is_some_and(|&(to, _)| self.had(from, to) <= 0.0)
+    }
+
     /// CPU time that it would have had besides, from the first moment to this one, had it kept so many CPUs busy.
     pub(super) fn lost_before(&self, to: Nanos, busy_cpus: f64) -> Nanos {
         let from = self.moments.first().map_or(to, |&(at, _)| at.min(to));
@@ -113,6 +124,14 @@ mod tests {
         assert_eq!(clock.at_pace(Nanos(3), Nanos(3), 1.0), Nanos(1), "never no time");
         assert_eq!(clock.lost_before(Nanos(20 * MS), 1.0), Nanos(8 * MS));
         assert_eq!(clock.lost_before(Nanos(20 * MS), 0.1), Nanos(0), "it had more than usual");
+    }
+
+    #[test]
+    fn a_program_that_rests_is_known_to() {
+        let clock = clock(&[(0, 0), (10, 10), (20, 10), (30, 10)]);
+        assert!(clock.rested_since(Nanos(10 * MS)) && !clock.rested_since(Nanos(5 * MS)));
+        assert!(!clock.rested_since(Nanos(30 * MS)), "nothing was read since");
+        assert_eq!(clock.ran(Nanos(5 * MS), Nanos(30 * MS)), Some(Nanos(5 * MS)));
     }
 
     #[test]

@@ -68,6 +68,13 @@ impl Damon {
 }
 
 impl Tracker for Damon {
+    fn kind(&self) -> TrackerKind {
+        match self.space {
+            Space::Virtual => TrackerKind::DamonVaddr,
+            Space::Physical => TrackerKind::DamonPaddr,
+        }
+    }
+
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let busy_before = process::cpu_time(&self.root, target.pid())?;

@@ -10,7 +10,9 @@
 
 mod clear;
 mod direct_map;
+mod first_look;
 mod glimpse;
+mod huge_use;
 mod reader;
 
 use std::ops::Range;
@@ -20,17 +22,18 @@ use std::time::{Duration, Instant};
 use hugepilot_os::process::Punctual;
 
 use self::clear::{Cleared, Method};
+use self::first_look::FirstLook;
 use self::glimpse::Glimpses;
 use self::reader::{AttachedReader, Entries, Entry, PageTable, PageTableReader};
 pub use super::ObserveError;
 use super::first_walk;
 use super::frames::{Finding, Frame, FrameTables, Inquiry};
-use super::heat::{Cost, Heat, Mapping, Meaning, Obstacle, PageSet, Region, TrackerKind};
-use super::mapped::{self, RegionCollector};
+use super::heat::{Cost, Heat, Mapping, Obstacle, PageSet, Region, TrackerKind};
+use super::mapped;
 use super::program_clock::ProgramClock;
 use super::rate::{self, DELAYS, Sighting, Sightings};
 use super::{Options, Tracker, wait_until};
-use crate::kernel::{Root, maps, pagemap, process};
+use crate::kernel::{Root, pagemap, process};
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
@@ -111,83 +114,11 @@ impl PageWalk {
     }
 }
 
-/// What is there before anything is cleared.
-struct FirstLook {
-    /// Another one at a later read means that the process has called exec.
-    address_space: Option<u64>,
-    mappings: Vec<Mapping>,
-    regions: Vec<Region>,
-    /// Of each region, how many base pages have their bit set.
-    accessed: Vec<u32>,
-}
-
-impl FirstLook {
-    /// Finds out what is mapped where; `cost` takes the reading. `each` gets every region with the mappings and the table that
-    /// maps it, and its number among the regions of that table.
-    fn at(
-        root: &Root,
-        reader: &mut PageTableReader,
-        target: &Target,
-        cost: &mut Cost,
-        mut each: impl FnMut(&mut Region, &[Mapping], &Entries<'_>, usize),
-    ) -> Result<Self, ObserveError> {
-        let (pid, thread) = (target.pid(), target.living_thread()?);
-        let lines = maps::read(root, pid)?;
-        let stack_pointers = stack_pointers(root, reader, pid)?;
-        let ipc_namespace = process::ipc_namespace(root, pid);
-        let range = reader.layout.user_space();
-        let mut reader = reader.attach(pid, thread)?;
-        let mappings = mapped::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers, ipc_namespace);
-        let mut collector = RegionCollector::new(&mappings, &stack_pointers);
-        let mut accessed_pages = Vec::new();
-        timed_read(&mut reader, cost, range, |table| {
-            let (present, accessed) = table.pages.present_and_accessed();
-            if present.is_empty() {
-                return;
-            }
-            for number in 0..table.pages.regions() {
-                collector.add(Address(table.start.0 + number as u64 * HUGE_PAGE), present, table.pages.is_huge());
-                accessed_pages.push(accessed.len() as u32);
-                let region = collector.regions.last_mut().expect("just added");
-                each(region, &mappings, &table.pages, number);
-            }
-        })?;
-        let regions = collector.regions;
-        Ok(FirstLook { address_space: reader.address_space(), mappings, regions, accessed: accessed_pages })
-    }
-
-    /// As an answer, in which nothing was watched.
-    fn heat(self, root: &Root, target: &Target, cost: Cost) -> Result<Heat, ObserveError> {
-        Ok(Heat {
-            pid: target.pid(),
-            address_space: self.address_space,
-            tracker: TrackerKind::PageWalk,
-            meaning: Meaning::Walked,
-            window: Nanos(0),
-            busy_cpus: None,
-            rss: resident(root, target.pid())?,
-            mappings: self.mappings,
-            regions: self.regions,
-            cost,
-        })
-    }
-}
-
-fn stack_pointers(root: &Root, reader: &mut PageTableReader, pid: u32) -> Result<Vec<Address>, ObserveError> {
-    let mut pointers = Vec::new();
-    for thread in process::threads(root, pid)? {
-        match reader.attach(pid, thread).and_then(|mut thread| thread.stack_pointer()) {
-            Ok(pointer) => pointers.push(pointer),
-            // A thread that has ended meanwhile has no stack any more.
-            Err(ObserveError::Exited { .. }) => {}
-            Err(ObserveError::Attach { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(pointers)
-}
-
 impl Tracker for PageWalk {
+    fn kind(&self) -> TrackerKind {
+        TrackerKind::PageWalk
+    }
+
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let pid = target.pid();
@@ -213,7 +144,11 @@ impl Tracker for PageWalk {
             let cleared = watch.clear(&self.root, target, batch, &accessed)?;
             watch.follow(batch, &cleared, target, stop)?;
         }
-        wait_until(started + options.window.duration(), target, stop)?;
+        let end = started + options.window.duration();
+        if options.tell_use_of_huge {
+            watch.tell_use_of_huge(target, end, stop)?;
+        }
+        wait_until(end, target, stop)?;
         watch.read_end_of_window()?;
         watch.pass_over_pools();
         watch.inspect_frames(&self.frames, &mappings)?;
@@ -246,6 +181,17 @@ impl Tracker for PageWalk {
         let mut cost = Cost::default();
         let look = FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
         look.heat(&self.root, target, cost)
+    }
+
+    fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
+        let range = self.reader.layout.user_space();
+        let mut walked = 0;
+        self.reader.attach(target.pid(), target.living_thread()?)?.read(range, |table| {
+            if !table.pages.is_huge() {
+                walked += table.pages.present_and_accessed().1.len() as u64;
+            }
+        })?;
+        Ok(Some(Pages(walked)))
     }
 }
 

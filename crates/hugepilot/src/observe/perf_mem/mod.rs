@@ -124,6 +124,10 @@ impl PerfMem {
 }
 
 impl Tracker for PerfMem {
+    fn kind(&self) -> TrackerKind {
+        TrackerKind::PerfMem
+    }
+
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let pid = target.pid();
