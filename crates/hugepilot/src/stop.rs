@@ -34,8 +34,13 @@ pub struct Stop(Arc<AtomicBool>);
 impl Stop {
     /// A stop that SIGINT, SIGTERM and SIGHUP request from now on, unless they are ignored (nohup).
     pub fn on_signals(second: SecondSignal) -> io::Result<Self> {
+        Self::on(&[Signal::INT, Signal::TERM, Signal::HUP], second)
+    }
+
+    /// A stop that these signals request from now on, unless they are ignored.
+    pub fn on(signals: &[Signal], second: SecondSignal) -> io::Result<Self> {
         let stop = Stop::default();
-        let heeded = [Signal::INT, Signal::TERM, Signal::HUP].into_iter().filter(|&signal| !is_ignored(signal));
+        let heeded = signals.iter().copied().filter(|&signal| !is_ignored(signal));
         for signal in heeded.map(Signal::as_raw) {
             if second == SecondSignal::Ends {
                 let came = Arc::new(AtomicBool::new(false));

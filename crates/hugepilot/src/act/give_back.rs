@@ -12,15 +12,21 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::Outcome;
-use super::promote::{Pace, Pacer, Schedule, step_through};
+use super::promote::{Pacer, Schedule, Step, step_through};
 use crate::kernel::pagemap;
 use crate::stop::Stop;
 use crate::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 
-/// Splits the huge pages in these regions.
-pub fn give_back(target: &PidFd, regions: &[Address], stop: &Stop, mut progress: impl FnMut(&Outcome)) -> Outcome {
-    let (mut pacer, mut outcome) = (Pacer::new(Pace::Fast), Outcome::default());
-    let schedule = Schedule { pacer: &mut pacer, until: None, stop };
+/// Splits the huge pages in these regions, until all are done, the target ends, or stopping is requested.
+pub fn give_back(
+    target: &PidFd,
+    regions: &[Address],
+    pacer: &mut Pacer,
+    stop: &Stop,
+    mut progress: impl FnMut(&Outcome),
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let schedule = Schedule { step: Step::Split, pacer, until: None, stop };
     step_through(regions, schedule, &mut outcome, &mut progress, |region| split(target, region));
     outcome
 }

@@ -11,6 +11,7 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 use rustix::io::Errno;
 
 use super::{Outcome, Refusal, RefusalReason};
+use crate::decide::{BackOff, Collapse, HeldBack};
 use crate::stop::Stop;
 use crate::units::{Address, HUGE_PAGE, Nanos};
 
@@ -49,12 +50,32 @@ impl Pace {
 pub struct Pacer {
     pace: Pace,
     next_step: Instant,
+    /// None for whoever waits for one program only, and rather has it over with.
+    back_off: Option<BackOff>,
+    began: Instant,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Collapse,
+    Split,
 }
 
 impl Pacer {
     /// The first step may be taken at once.
     pub fn new(pace: Pace) -> Self {
-        Self { pace, next_step: Instant::now() }
+        Self { pace, next_step: Instant::now(), back_off: None, began: Instant::now() }
+    }
+
+    /// Rests besides, ever longer, while collapses go badly.
+    pub fn backing_off(pace: Pace) -> Self {
+        Self { back_off: Some(BackOff::new(pace == Pace::Gentle)), ..Self::new(pace) }
+    }
+
+    /// Why no step is taken at present; None if one may be.
+    pub fn held_back(&self) -> Option<HeldBack> {
+        self.back_off.as_ref()?.holds(Nanos::from_duration(self.began.elapsed()))
     }
 
     /// The pace kept.
@@ -67,13 +88,23 @@ impl Pacer {
         self.next_step.max(Instant::now())
     }
 
-    fn stepped(&mut self, took: Duration) {
+    fn stepped(&mut self, step: Step, took: Duration, result: &io::Result<()>) {
         self.next_step = Instant::now() + self.pace.rest(took);
+        if let Some(back_off) = self.back_off.as_mut().filter(|_| step == Step::Collapse) {
+            let collapse = match result.as_ref().map_err(RefusalReason::of) {
+                Ok(()) => Collapse::Done(Nanos::from_duration(took)),
+                Err(RefusalReason::NoContiguousMemory) => Collapse::NoContiguousMemory,
+                Err(_) => Collapse::Refused,
+            };
+            back_off.note(collapse, Nanos::from_duration(self.began.elapsed()));
+            self.next_step = self.next_step.max(self.began + back_off.until().duration());
+        }
     }
 }
 
 /// When steps are taken, and when no more.
 pub(super) struct Schedule<'a> {
+    pub(super) step: Step,
     pub(super) pacer: &'a mut Pacer,
     /// No step is begun after this.
     pub(super) until: Option<Instant>,
@@ -94,17 +125,17 @@ pub fn promote(
     outcome: &mut Outcome,
     mut progress: impl FnMut(&Outcome),
 ) {
-    let schedule = Schedule { pacer, until: Some(until), stop };
+    let schedule = Schedule { step: Step::Collapse, pacer, until: Some(until), stop };
     step_through(regions, schedule, outcome, &mut progress, |region| collapse(target, region, stop));
 }
 
 /// Takes one step a region and keeps the account.
 pub(super) fn step_through(
     regions: &[Address],
-    Schedule { pacer, until, stop }: Schedule<'_>,
+    Schedule { step, pacer, until, stop }: Schedule<'_>,
     outcome: &mut Outcome,
     progress: &mut dyn FnMut(&Outcome),
-    mut step: impl FnMut(Address) -> io::Result<()>,
+    mut take: impl FnMut(Address) -> io::Result<()>,
 ) {
     let (started, elapsed) = (Instant::now(), outcome.elapsed);
     let mut rest = regions.iter();
@@ -112,9 +143,9 @@ pub(super) fn step_through(
     while outcome.not_reached > 0 && until.is_none_or(|until| pacer.next_step() < until) {
         let Some(&region) = rest.next().filter(|_| stop.sleep_until(pacer.next_step()).is_ok()) else { break };
         let before = Instant::now();
-        let result = step(region);
+        let result = take(region);
         let took = before.elapsed();
-        pacer.stepped(took);
+        pacer.stepped(step, took, &result);
         outcome.add(region, result.as_ref().err(), Nanos::from_duration(took));
         outcome.not_reached -= 1;
         outcome.elapsed = elapsed + Nanos::from_duration(started.elapsed());
@@ -204,7 +235,7 @@ mod tests {
 
     fn stepped(count: u64, stop: &Stop, step: impl FnMut(Address) -> io::Result<()>) -> Outcome {
         let (mut pacer, mut outcome) = (Pacer::new(Pace::Fast), Outcome::default());
-        let schedule = Schedule { pacer: &mut pacer, until: None, stop };
+        let schedule = Schedule { step: Step::Collapse, pacer: &mut pacer, until: None, stop };
         step_through(&regions(count), schedule, &mut outcome, &mut |_| (), step);
         outcome
     }
@@ -255,11 +286,24 @@ mod tests {
         };
         for not_reached in [2, 3] {
             let until = Some(Instant::now() + Duration::from_millis(50));
-            let schedule = Schedule { pacer: &mut pacer, until, stop: &stop };
+            let schedule = Schedule { step: Step::Collapse, pacer: &mut pacer, until, stop: &stop };
             step_through(&regions(3), schedule, &mut outcome, &mut |_| (), step);
             assert_eq!((outcome.tried, outcome.not_reached), (1, not_reached), "one step of 1 ms, then 199 ms of rest");
         }
         assert!(pacer.next_step() > Instant::now());
+    }
+
+    #[test]
+    fn steps_rest_while_there_is_no_contiguous_memory() {
+        let mut pacer = Pacer::backing_off(Pace::Fast);
+        pacer.stepped(Step::Split, Duration::ZERO, &Err(Errno::NOMEM.into()));
+        assert_eq!(pacer.held_back(), None, "a split needs no memory");
+        pacer.stepped(Step::Collapse, Duration::ZERO, &Err(Errno::NOMEM.into()));
+        assert_eq!(pacer.held_back(), Some(HeldBack::NoContiguousMemory));
+        assert!(pacer.next_step() > Instant::now() + Duration::from_millis(900));
+        let mut impatient = Pacer::new(Pace::Fast);
+        impatient.stepped(Step::Collapse, Duration::ZERO, &Err(Errno::NOMEM.into()));
+        assert_eq!(impatient.held_back(), None);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The record of what was promoted in a process, so that `give-back` can undo just that.
 //!
-//! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime. Never touches: memory.
+//! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime, and which only its writer can read,
+//! for it holds addresses. Never touches: memory.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -66,7 +68,7 @@ impl Record {
         }
         self.version = 1;
         let unfinished = path.with_extension("new");
-        fs::write(&unfinished, serde_json::to_vec(&self)?)?;
+        own_file().truncate(true).open(&unfinished)?.write_all(&serde_json::to_vec(&self)?)?;
         fs::rename(unfinished, path)
     }
 }
@@ -84,12 +86,19 @@ fn unreadable(path: PathBuf, source: io::Error) -> RecordError {
     RecordError { doing: "cannot read", path, source, step: "; delete it, and use `give-back --all`" }
 }
 
-/// Held by whoever changes a record, and only as long as that takes.
+/// Held by whoever changes a record, and only as long as that takes. Nobody else can open it, and so hold it.
 fn lock() -> io::Result<File> {
     fs::create_dir_all(DIRECTORY)?;
-    let directory = File::open(DIRECTORY)?;
-    flock(&directory, FlockOperation::LockExclusive)?;
-    Ok(directory)
+    let lock = own_file().open(Path::new(DIRECTORY).join("records.lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
+}
+
+/// How files are opened that are nobody else's business.
+fn own_file() -> OpenOptions {
+    let mut options = File::options();
+    options.write(true).create(true).mode(0o600);
+    options
 }
 
 fn is_absent(error: &io::Error) -> bool {
