@@ -111,7 +111,7 @@ pub struct TargetState {
     pub growth_bytes: Bytes,
     /// Memory that it may have on huge pages at present; None for no limit.
     pub may_have_bytes: Option<Bytes>,
-    /// Page walks a second at the first look.
+    /// Page walks a second before anything was promoted.
     pub walks_per_second_before: Option<f64>,
     /// Page walks a second at the last look.
     pub walks_per_second: Option<f64>,
@@ -144,10 +144,17 @@ pub struct DecisionState {
     pub walks_per_second: f64,
 }
 
+impl TargetState {
+    /// The process, told from a later one that has the same id.
+    pub fn process(&self) -> Process {
+        Process { pid: self.pid, start_ticks: self.start_ticks }
+    }
+}
+
 /// Something to be done by the loop, and where to answer.
 #[derive(Debug)]
 pub struct Wish {
-    /// The process whose promoted regions are to be given back. It is paused by that, or they would be promoted again.
+    /// The process whose promoted regions are to be given back; it is paused already.
     pub give_back: Process,
     /// Takes how many regions were given back, or why none were.
     pub answer: SyncSender<Result<u64, String>>,
@@ -176,8 +183,7 @@ impl Board {
         let pinned = self.pinned();
         let mut state = State { paused: pinned.paused, ..pinned.state.clone() };
         for target in &mut state.targets {
-            let process = Process { pid: target.pid, start_ticks: target.start_ticks };
-            target.paused = pinned.paused || pinned.paused_processes.contains(&process);
+            target.paused = pinned.paused || pinned.paused_processes.contains(&target.process());
         }
         state
     }
@@ -210,13 +216,15 @@ impl Board {
         pinned.paused || pinned.paused_processes.contains(&process)
     }
 
-    /// Asks the loop to give back what it promoted in a process; the answer comes when that is done. None: too many wait already.
+    /// Asks the loop to give back what it promoted in a process, and pauses the process, or it would be promoted again; the answer
+    /// comes when that is done. None: too many wait already, and nothing was changed.
     pub fn wish_to_give_back(&self, process: Process) -> Option<Receiver<Result<u64, String>>> {
         let mut pinned = self.pinned();
         if pinned.wishes.len() >= MOST_WISHES {
             return None;
         }
         let (answer, receiver) = sync_channel(1);
+        pinned.paused_processes.insert(process);
         pinned.wishes.push(Wish { give_back: process, answer });
         Some(receiver)
     }
@@ -274,11 +282,12 @@ mod tests {
         let answer = board.wish_to_give_back(ONE).expect("room");
         let wishes = board.take_wishes();
         assert_eq!((wishes.len(), wishes[0].give_back), (1, ONE));
+        assert!(board.is_paused(ONE), "or it would be promoted again");
         wishes[0].answer.send(Ok(3)).expect("someone waits");
         assert_eq!(answer.recv().unwrap(), Ok(3));
         assert!(board.take_wishes().is_empty());
         let waiting: Vec<_> = (0..MOST_WISHES).map(|_| board.wish_to_give_back(ONE).expect("room")).collect();
-        assert!(board.wish_to_give_back(ONE).is_none());
+        assert!(board.wish_to_give_back(OTHER).is_none() && !board.is_paused(OTHER));
         drop(board.take_wishes());
         assert!(waiting[0].recv().is_err(), "whoever is not answered learns so");
     }

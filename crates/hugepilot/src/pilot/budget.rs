@@ -28,6 +28,11 @@ impl Budget {
         Self { share, seen: own_cpu_time(), seen_at: now, free_at: now }
     }
 
+    /// The share.
+    pub fn share(&self) -> CpuShare {
+        self.share
+    }
+
     /// Enters our CPU time since the last entry, and that of kernel threads that worked for us.
     pub fn charge(&mut self, kernel: Nanos) {
         self.enter(own_cpu_time(), kernel, Instant::now());

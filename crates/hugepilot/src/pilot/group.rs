@@ -117,6 +117,7 @@ mod tests {
 
     use super::*;
     use crate::decide::samples::heat_of;
+    use crate::observe::heat::TrackerKind;
 
     /// Sees every process, except one that calls exec; a signal comes at the one after.
     struct Scripted {
@@ -125,6 +126,10 @@ mod tests {
     }
 
     impl Tracker for Scripted {
+        fn kind(&self) -> TrackerKind {
+            TrackerKind::PageWalk
+        }
+
         fn observe(&mut self, target: &Target, _: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
             stop.check()?;
             if target.pid() == self.exec {
@@ -145,7 +150,7 @@ mod tests {
         let ids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
         let stop = Stop::default();
         let mut tracker = Scripted { exec: ids[1], stop: stop.clone() };
-        let options = Options { window: crate::units::Nanos(0), allow_stall: false };
+        let options = Options { window: crate::units::Nanos(0), ..Options::default() };
         // A kernel thread or, in a container, nobody.
         let processes = [2, ids[0], ids[1], ids[2], u32::MAX >> 1];
         let seen = observe_group(&processes, &mut tracker, &options, &stop, |_| ());

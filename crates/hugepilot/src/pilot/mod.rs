@@ -5,25 +5,34 @@
 
 pub mod board;
 mod budget;
+mod fleet;
+mod flight;
 mod group;
+mod member;
+pub mod scope;
 mod series;
-pub mod watch;
+mod shared;
+mod state;
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::act::{Outcome, Pacer, Record, RecordError, promote};
-use crate::decide::{Allowance, Plan, Spent, decide};
-use crate::kernel::Root;
+use crate::act::{self, Outcome, Pacer, Record, RecordError, promote};
+use crate::decide::{Allowance, Past, Plan, Spent, decide};
+use crate::kernel::memory::Memory;
 use crate::kernel::process::Status;
+use crate::kernel::{KernelError, Root};
 use crate::observe::{Heat, ObserveError, Options, Tracker};
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Bytes};
+use crate::units::{Address, Bytes, Nanos};
 
 pub use budget::{Budget, own_cpu_time};
+pub use fleet::{Fleet, Rules};
+pub use flight::Flight;
 pub use group::{GroupError, GroupSeen, Whom, observe_group};
+pub use scope::{Enrolled, Matcher, Rule, Scope};
 pub use series::{Rhythm, Series};
 
 /// How long a plan is carried out before the memory is looked at again: programs free memory, fork and call exec meanwhile.
@@ -43,6 +52,8 @@ pub struct Pilot<'a> {
     pub pacer: Pacer,
     /// Ends everything early.
     pub stop: Stop,
+    /// When it began.
+    pub began: Instant,
 }
 
 /// What a target looked like, and what is to be done.
@@ -55,14 +66,24 @@ pub struct Round {
     pub before: Snapshot,
 }
 
+/// What the user allows, with shares of the machine's memory turned into sizes.
+pub fn on_this_machine(allowance: Allowance) -> Result<Allowance, KernelError> {
+    Ok(allowance.with_ram(Memory::read(&Root::host())?.total))
+}
+
 impl Pilot<'_> {
     /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance.
     pub fn look(&mut self, target: &Target, spent: &Spent) -> Result<Round, ObserveError> {
         let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
-        let plan = decide(&heat, &self.allowance.limits(heat.rss, spent));
+        let plan = decide(&heat, &self.allowance.limits(heat.rss, spent), &Past::default());
         let before = Snapshot::of(&heat, page_tables(target));
         self.budget.charge(heat.cost.kernel);
         Ok(Round { heat, plan, before })
+    }
+
+    /// A clock that never goes back, for what is remembered.
+    pub fn clock(&self) -> Nanos {
+        Nanos::from_duration(self.began.elapsed())
     }
 
     /// Carries the whole plan out. Where that takes long, looks every now and then which regions are still as they were.
@@ -109,6 +130,17 @@ impl Pilot<'_> {
         let in_vain = refused.chain(regions[reached..].iter().copied()).collect();
         warned(forget(target, &added, &in_vain));
         self.budget.pass_over();
+    }
+
+    /// Splits these regions, and takes them off the record.
+    pub fn give_back(&mut self, target: &Target, regions: &[Address]) -> Outcome {
+        let outcome = act::give_back(target.handle(), regions, &mut self.pacer, &self.stop, |_| ());
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        let tried = &regions[..outcome.tried as usize];
+        let split: Vec<Address> = tried.iter().copied().filter(|start| !refused.contains(start)).collect();
+        warned(forget(target, &split, &split.iter().copied().collect()));
+        self.budget.pass_over();
+        outcome
     }
 
     /// The target after acting. Errors: as observing, and if the process has called exec since the round.

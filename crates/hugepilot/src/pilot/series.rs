@@ -99,11 +99,16 @@ mod tests {
     use crate::decide::samples::heat_of;
     use crate::observe::Heat;
     use crate::observe::heat::Cost;
+    use crate::observe::heat::TrackerKind;
 
     /// Answers at once with the next of these.
     struct Scripted(Vec<Result<Cost, ObserveError>>);
 
     impl Tracker for Scripted {
+        fn kind(&self) -> TrackerKind {
+            TrackerKind::PageWalk
+        }
+
         fn observe(&mut self, _: &Target, _: &Options, _: &Stop) -> Result<Heat, ObserveError> {
             let answer = if self.0.is_empty() { Ok(Cost::default()) } else { self.0.remove(0) };
             answer.map(|cost| Heat { cost, ..heat_of(Vec::new()) })
@@ -121,7 +126,7 @@ mod tests {
         let mut child: Child = Command::new("sleep").arg("60").spawn().unwrap();
         let target = Target::open(child.id()).unwrap();
         let (mut tracker, stop) = (Scripted(answers), Stop::default());
-        let options = Options { window: Nanos::from_duration(WINDOW), allow_stall: false };
+        let options = Options { window: Nanos::from_duration(WINDOW), ..Options::default() };
         let series = Series::new(&mut tracker, &target, options, rhythm, &stop);
         let mut looks = Vec::new();
         for moment in series.take(most) {
@@ -162,7 +167,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let target = Target::open(child.id()).unwrap();
         let (mut tracker, stop) = (Scripted(Vec::new()), Stop::default());
-        let options = Options { window: Nanos::from_duration(WINDOW), allow_stall: false };
+        let options = Options { window: Nanos::from_duration(WINDOW), ..Options::default() };
         let rhythm = Rhythm { every: Some(Duration::from_secs(3600)), ..Rhythm::default() };
         let mut series = Series::new(&mut tracker, &target, options, rhythm, &stop);
         assert!(series.next().is_some_and(|moment| moment.is_ok()));

@@ -1,0 +1,501 @@
+//! The loop over all programs under the pilot.
+//!
+//! Owns: who is there, whose turn it is, and what each may have. Never touches: how a program is observed or changed; that is
+//! [`Pilot`], and [`Member`] remembers it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::Pilot;
+use super::board::{Board, Wish};
+use super::flight::Flight;
+use super::member::Member;
+use super::shared::huge_in_any;
+use super::{Enrolled, Scope, own_cpu_time};
+use crate::act::{self, Record};
+use crate::decide::{Claim, Fairness, HeldBack, Limits, MemoryState, Spent, claim, decide, divide};
+use crate::kernel::Root;
+use crate::kernel::memory::Memory;
+use crate::kernel::pressure::Pressure;
+use crate::kernel::process::Status;
+use crate::observe::heat::TrackerKind;
+use crate::target::{Process, Target};
+use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, SizeOrShare};
+
+/// How often resident memory, and the machine's, is looked at; a small file a process is read.
+const GLANCE: Duration = Duration::from_millis(250);
+/// How often new processes are searched for; a small file of every process of the machine is read.
+const CENSUS: Duration = Duration::from_secs(1);
+/// The census and the glance at all take a five-hundredth of a CPU each at most; where there are many processes they come more rarely.
+const REST_AFTER: u32 = 500;
+/// How often the board is renewed while nothing is done.
+const SHOWING: Duration = Duration::from_secs(1);
+/// The shortest window where many wait for their turn: rates rest on the first 100 ms.
+const SHORTEST_WINDOW: Nanos = Nanos(150_000_000);
+
+/// The longest that a step goes on from one process to the next; newcomers and wishes wait meanwhile.
+const STEP: Duration = Duration::from_secs(2);
+/// How often memory is given back while it is short.
+const RELIEF: Duration = Duration::from_secs(5);
+
+/// What holds for all programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Smaller processes are left alone: their page tables fit in the TLB or nearly so, and looking costs more than it gains.
+    pub min_size: Bytes,
+    /// How the limit on huge pages is divided.
+    pub fairness: Fairness,
+    /// Give back what is cold and mostly empty, and when memory is short what holds empty pages.
+    pub give_back: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { min_size: Bytes(16 << 20), fairness: Fairness::Benefit, give_back: true }
+    }
+}
+
+/// All programs under the pilot.
+pub struct Fleet {
+    scope: Scope,
+    pub(super) rules: Rules,
+    board: Board,
+    /// Who lived at the last census, large or small.
+    pub(super) alive: Vec<Enrolled>,
+    next_census: Instant,
+    next_glance: Instant,
+    next_relief: Instant,
+    next_showing: Instant,
+    /// Those that live and were ever large enough.
+    pub(super) members: BTreeMap<Process, Member>,
+    /// What was done, and the members that have ended.
+    pub(super) flight: Flight,
+    /// The most memory that any process was seen with.
+    largest: Bytes,
+    /// Why the machine has no memory to spare.
+    pub(super) shortage: Option<HeldBack>,
+    /// Whether a split frees empty pages here; None if that could not be tried. Where it frees nothing, limits bind only when regions
+    /// are promoted.
+    pub(super) frees_empty_pages: Option<bool>,
+    /// Who watches, once somebody was looked at.
+    pub(super) tracker: Option<TrackerKind>,
+    pub(super) began: Instant,
+}
+
+impl Fleet {
+    /// Those in the scope, by these rules; what goes on is shown on the board.
+    pub fn new(scope: Scope, rules: Rules, board: Board) -> Self {
+        let now = Instant::now();
+        Self {
+            scope,
+            rules,
+            board,
+            alive: Vec::new(),
+            next_census: now,
+            next_glance: now,
+            next_relief: now,
+            next_showing: now,
+            members: BTreeMap::new(),
+            flight: Flight::default(),
+            largest: Bytes(0),
+            shortage: None,
+            frees_empty_pages: act::frees_empty_pages().ok(),
+            tracker: None,
+            began: now,
+        }
+    }
+
+    /// Goes on with another scope and other rules; what is remembered of programs stays.
+    pub fn change(&mut self, scope: Scope, rules: Rules) {
+        let now = Instant::now();
+        (self.scope, self.rules, self.next_census, self.next_glance) = (scope, rules, now, now);
+        // Who has too much by the new rules, or too little, shows in a look only.
+        self.members.values_mut().for_each(Member::look_soon);
+    }
+
+    /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
+    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Flight)) -> Flight {
+        loop {
+            self.step(pilot, &mut progress);
+            let now = Instant::now();
+            let next = until.map_or(now + GLANCE, |until| until.min(now + GLANCE));
+            let over = self.alive.is_empty() || until.is_some_and(|until| until <= now);
+            if over || pilot.stop.sleep_until(next).is_err() {
+                return self.land();
+            }
+        }
+    }
+
+    /// Looks after everyone once, as far as that is due and can be afforded.
+    pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Flight)) {
+        self.take_census();
+        self.heed_wishes(pilot);
+        self.glance(pilot);
+        self.relieve(pilot);
+        let begin = Instant::now();
+        let due = self.due();
+        let waiting = due.len() as u64;
+        if waiting > 0 || self.next_showing <= begin {
+            // Rounds take long, and whoever is to be paused or given back must be known before.
+            self.show(pilot);
+        }
+        for process in due {
+            self.heed_wishes(pilot);
+            if begin.elapsed() > STEP || pilot.budget.free_at() > Instant::now() || pilot.stop.requested() {
+                break;
+            }
+            if self.board.is_paused(process) {
+                continue;
+            }
+            let window = pilot.watch.window;
+            pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
+            let looked = self.round(process, pilot);
+            pilot.watch.window = window;
+            self.note(process, looked, pilot.stop.requested());
+            progress(&self.summary());
+            self.show(pilot);
+        }
+    }
+
+    /// Puts on the board how things are.
+    pub fn show(&mut self, pilot: &Pilot<'_>) {
+        self.board.show(self.state(pilot));
+        self.next_showing = Instant::now() + SHOWING;
+    }
+
+    /// What came of it so far.
+    pub fn summary(&self) -> Flight {
+        let mut flight = self.flight.clone();
+        self.members.values().for_each(|member| flight.add(member));
+        flight
+    }
+
+    fn land(self) -> Flight {
+        let flight = self.summary();
+        let known_small = flight.processes == 0 && self.largest > Bytes(0) && self.began.elapsed() >= CENSUS;
+        Flight { too_small: known_small.then_some(self.largest), ..flight }
+    }
+
+    /// Whether giving back frees anything.
+    fn gives_back(&self) -> bool {
+        self.rules.give_back && self.frees_empty_pages != Some(false)
+    }
+
+    /// Who is there. Members that have ended are summed up and forgotten.
+    fn take_census(&mut self) {
+        let begin = Instant::now();
+        if self.next_census > begin {
+            return;
+        }
+        self.alive = self.scope.census(&Root::host());
+        let lives = |process: &Process| self.alive.iter().any(|enrolled| enrolled.process == *process);
+        let ended: Vec<Process> = self.members.keys().filter(|process| !lives(process)).copied().collect();
+        self.board.forget_ended(lives);
+        for member in ended.iter().filter_map(|process| self.members.remove(process)) {
+            self.flight.add(&member);
+        }
+        self.next_census = Instant::now() + CENSUS.max(begin.elapsed() * REST_AFTER);
+    }
+
+    /// Notices who has grown, who walks other memory than before, and whether memory is short.
+    fn glance(&mut self, pilot: &mut Pilot<'_>) {
+        let (root, now) = (Root::host(), Instant::now());
+        if self.next_glance > now {
+            return;
+        }
+        let cpu_before = own_cpu_time();
+        self.shortage = memory_state(&root).and_then(|state| state.shortage());
+        for &Enrolled { process, weight } in &self.alive {
+            let Ok(status) = Status::read(&root, process.pid) else { continue };
+            self.largest = self.largest.max(status.vm_rss);
+            if status.vm_rss < self.rules.min_size {
+                continue;
+            }
+            let member = self.members.entry(process).or_insert_with(|| Member::new(now, weight));
+            (member.weight, member.uid) = (weight, status.uid);
+            member.name.clone_from(&status.name);
+            member.notice_growth(status.vm_rss);
+            if self.board.is_paused(process) {
+                member.want_nothing();
+            } else if pilot.budget.free_at() <= Instant::now() {
+                member.glance(|| open(process).ok(), pilot);
+            }
+        }
+        let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
+        self.next_glance = Instant::now() + GLANCE.max(cost * REST_AFTER);
+    }
+
+    /// Gives back what holds empty pages while memory is short.
+    fn relieve(&mut self, pilot: &mut Pilot<'_>) {
+        if self.shortage.is_none() || !self.gives_back() || self.next_relief > Instant::now() {
+            return;
+        }
+        for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.board.is_paused(**process)) {
+            if let Ok(target) = open(*process) {
+                member.relieve(&target, pilot, &mut self.flight);
+            }
+        }
+        self.next_relief = Instant::now() + RELIEF;
+    }
+
+    /// Members whose look is due, those that have waited longest first. Newcomers are due at once. Nobody is while memory is short.
+    fn due(&self) -> Vec<Process> {
+        let now = Instant::now();
+        let is_due = |(process, member): &(&Process, &Member)| {
+            member.next_look <= now && self.shortage.is_none() && !self.board.is_paused(**process)
+        };
+        let mut due: Vec<Process> = self.members.iter().filter(is_due).map(|(process, _)| *process).collect();
+        due.sort_by_key(|process| self.members[process].next_look);
+        due
+    }
+
+    /// Observes, decides and acts on one process.
+    fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
+        let target = open(process)?;
+        target.ensure_huge_pages_enabled()?;
+        let contended = self.members.values().any(Member::lacks_huge_pages);
+        let (spent, gives_back) = (self.spent(process), self.gives_back());
+        let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
+        let member = self.members.get_mut(&process).expect("due means known");
+        let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
+        let mut heat = member.look(&target, pilot, tell_use_of_huge)?;
+        if self.board.is_paused(process) {
+            return Ok(());
+        }
+        member.join(&target, &mut heat, &huge_elsewhere, pilot);
+        self.tracker = Some(heat.tracker);
+        self.flight.rounds += 1;
+        self.flight.counts.looks += 1;
+        let spent = Spent { growth: member.growth(), ..spent };
+        let limits = Limits { give_back: gives_back, ..pilot.allowance.limits(heat.rss, &spent) };
+        member.claim = Claim { weight: member.weight, ..claim(&heat, &limits, &member.past) };
+        self.divide(pilot.allowance.max_huge);
+        let member = self.members.get_mut(&process).expect("still known");
+        let plan = decide(&heat, &member.limits(limits), &member.past);
+        let shared_before = member.view.bytes();
+        member.carry_out(&target, &plan, pilot, &mut self.flight);
+        // The next look tells what may give way, or whether what was unused stays so.
+        if member.lacks_huge_pages() && !tell_use_of_huge || tell_use_of_huge && member.past.is_in_doubt() {
+            member.look_soon();
+        }
+        if member.view.bytes() > shared_before {
+            self.hasten_those_who_share(process);
+        }
+        self.hasten_those_beyond_their_part();
+        Ok(())
+    }
+
+    /// Says what each may have of a limit that holds for all together.
+    fn divide(&mut self, max_huge: Option<SizeOrShare>) {
+        let Some(SizeOrShare::Size(all)) = max_huge else {
+            self.members.values_mut().for_each(|member| member.part = None);
+            return;
+        };
+        // Huge pages that others made can be neither moved nor divided.
+        let foreign: Vec<Bytes> = self.members.values().map(|member| member.huge() - member.promoted()).collect();
+        let claims: Vec<Claim> = self.members.values().map(|member| member.claim.clone()).collect();
+        let promoted = self.members.values().map(Member::promoted).sum();
+        let ours = (all - (huge_once(self.members.values()) - promoted)).0 / HUGE_PAGE;
+        let parts = divide(ours, &claims, self.rules.fairness);
+        // What nobody has a use for may be anybody's.
+        let unclaimed = ours - parts.iter().sum::<u64>();
+        for ((member, foreign), part) in self.members.values_mut().zip(foreign).zip(parts) {
+            member.part = Some(foreign + Bytes((part + unclaimed) * HUGE_PAGE));
+        }
+    }
+
+    /// Those who share memory with a program of which more is huge now are to map it huge, too.
+    fn hasten_those_who_share(&mut self, process: Process) {
+        let view = self.members[&process].view.clone();
+        let others = self.members.iter_mut().filter(|(other, member)| **other != process && member.view.meets(&view));
+        others.for_each(|(_, member)| member.look_soon());
+    }
+
+    /// While somebody waits for huge pages, those who have more than their part are looked at next, and then those who wait.
+    fn hasten_those_beyond_their_part(&mut self) {
+        let is_beyond = |member: &Member| member.part.is_some_and(|part| member.huge() > part);
+        let waits = self.members.values().any(Member::lacks_huge_pages);
+        if waits && self.members.values().any(is_beyond) {
+            let concerned = self.members.values_mut().filter(|member| is_beyond(member) || member.lacks_huge_pages());
+            concerned.for_each(Member::look_soon);
+        }
+    }
+
+    /// What the allowance has already given to the others.
+    fn spent(&self, process: Process) -> Spent {
+        let own = self.members.get(&process).map_or(Bytes(0), Member::huge);
+        Spent {
+            growth: Bytes(0),
+            growth_elsewhere: self.others(process).map(Member::growth).sum(),
+            huge_elsewhere: huge_once(self.members.values()) - own,
+        }
+    }
+
+    fn others(&self, process: Process) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |(other, _)| **other != process).map(|(_, member)| member)
+    }
+
+    /// Takes note of how a look went.
+    fn note(&mut self, process: Process, looked: anyhow::Result<()>, stopping: bool) {
+        let Some(member) = self.members.get_mut(&process) else { return };
+        match looked {
+            Ok(()) => member.left_alone = None,
+            Err(_) if stopping => {}
+            Err(error) => {
+                tracing::debug!(pid = process.pid, "left alone for a while: {error:#}");
+                member.left_alone = process.lives().then(|| format!("{error:#}"));
+                member.wait_longer();
+            }
+        }
+    }
+
+    /// Gives back what was asked for, and leaves those processes alone.
+    fn heed_wishes(&mut self, pilot: &mut Pilot<'_>) {
+        for Wish { give_back, answer } in self.board.take_wishes() {
+            self.board.pause(Some(give_back));
+            let done = self.give_all_back(give_back, pilot).map_err(|error| format!("{error:#}"));
+            // Whoever asked may have gone.
+            let _gone = answer.send(done);
+        }
+    }
+
+    fn give_all_back(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<u64> {
+        let target = open(process)?;
+        let record = Record::read(&target)?;
+        let heat = pilot.tracker.survey(&target)?;
+        let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
+        let regions: Vec<Address> = huge.filter(|start| record.regions.contains(start)).collect();
+        let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
+        let given_back = member.give_back(&target, &regions, pilot, &mut self.flight);
+        member.survey(&target, pilot);
+        Ok(given_back)
+    }
+}
+
+/// Memory on huge pages in these programs, what they share counted once.
+pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Bytes {
+    let private: Bytes = members.clone().map(|member| member.huge() - member.view.bytes()).sum();
+    private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
+}
+
+/// Opens a process, unless another one has its id by now.
+fn open(process: Process) -> anyhow::Result<Target> {
+    let target = Target::open(process.pid)?;
+    ensure!(target.start_time == process.start_ticks, "process {} has ended", process.pid);
+    Ok(target)
+}
+
+/// None where it cannot be read; what is unknown is no shortage.
+fn memory_state(root: &Root) -> Option<MemoryState> {
+    let memory = Memory::read(root).ok()?;
+    let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
+    Some(MemoryState { total: memory.total, available: memory.available, pressure })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::{at, heat_of, huge};
+    use crate::report::Snapshot;
+
+    fn process(pid: u32) -> Process {
+        Process { pid, start_ticks: 7 }
+    }
+
+    /// A member with `held` regions on huge pages by us, worth 1000 walks each, and more that are wanted.
+    fn member(held: u64, foreign: u64, wanted: usize) -> Member {
+        let mut member = Member::new(Instant::now(), 1.0);
+        let regions = (0..held).map(|number| huge(number, 0.0)).collect();
+        (0..held).for_each(|number| member.past.promoted(at(number), 1000.0));
+        member.past.notice(&heat_of(regions), Nanos(0));
+        member.last = Some(Snapshot { huge: Bytes((held + foreign) * HUGE_PAGE), ..Snapshot::default() });
+        member.claim = Claim { weight: 1.0, held: vec![1000.0; held as usize], wanted: vec![1000.0; wanted] };
+        member
+    }
+
+    fn fleet(fairness: Fairness, members: Vec<Member>) -> Fleet {
+        let rules = Rules { fairness, ..Rules::default() };
+        let mut fleet = Fleet::new(Scope::process(process(1), true), rules, Board::default());
+        fleet.members = (1..).map(process).zip(members).collect();
+        fleet
+    }
+
+    fn parts(fleet: &Fleet) -> Vec<u64> {
+        fleet.members.values().map(|member| member.part.expect("a limit").0 / HUGE_PAGE).collect()
+    }
+
+    #[test]
+    fn a_limit_for_all_is_divided_whoever_came_first() {
+        let all = Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE)));
+        let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100)]);
+        fleet.divide(all);
+        assert_eq!(parts(&fleet), [50, 50]);
+        fleet.rules.fairness = Fairness::Benefit;
+        fleet.divide(all);
+        assert_eq!(parts(&fleet), [100, 0], "nobody moves for equal benefit");
+    }
+
+    #[test]
+    fn what_nobody_uses_may_be_anybodys() {
+        let mut fleet = fleet(Fairness::Share, vec![member(10, 0, 5), member(0, 0, 20)]);
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        assert_eq!(parts(&fleet), [15 + 65, 20 + 65]);
+    }
+
+    #[test]
+    fn huge_pages_of_others_are_not_divided() {
+        let mut fleet = fleet(Fairness::Share, vec![member(10, 40, 100), member(0, 0, 100)]);
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        assert_eq!(parts(&fleet), [70, 30], "30 for each of the 60 that can be moved");
+        fleet.divide(None);
+        assert!(fleet.members.values().all(|member| member.part.is_none()));
+    }
+
+    #[test]
+    fn whoever_has_too_much_is_looked_at_next_while_another_waits() {
+        let later = Instant::now() + Duration::from_secs(40);
+        let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100), member(1, 0, 0)]);
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        fleet.members.values_mut().for_each(|member| member.next_look = later);
+        fleet.hasten_those_beyond_their_part();
+        assert!(fleet.members.values().all(|member| member.next_look == later), "nobody waits");
+        let second = fleet.members.get_mut(&process(2)).expect("a member");
+        second.reasons.insert(crate::decide::Reason::HugeLimit, 100);
+        fleet.hasten_those_beyond_their_part();
+        let soon: Vec<bool> = fleet.members.values().map(|member| member.next_look < later).collect();
+        assert_eq!(soon, [true, true, false]);
+    }
+
+    #[test]
+    fn new_rules_make_looks_due_and_pauses_end_claims() {
+        let later = Instant::now() + Duration::from_secs(40);
+        let mut fleet = fleet(Fairness::Share, vec![member(4, 0, 100)]);
+        let only = fleet.members.get_mut(&process(1)).expect("a member");
+        only.next_look = later;
+        only.reasons.insert(crate::decide::Reason::HugeLimit, 100);
+        only.want_nothing();
+        assert!(!only.lacks_huge_pages() && only.claim.wanted.is_empty() && only.claim.held.len() == 4);
+        fleet.change(Scope::process(process(1), true), Rules::default());
+        assert!(fleet.members[&process(1)].next_look < later);
+    }
+
+    #[test]
+    fn an_allowance_is_shared_with_the_others() {
+        let fleet = fleet(Fairness::Benefit, vec![member(1, 0, 0), member(2, 3, 0), member(4, 0, 0)]);
+        let spent = |pid| fleet.spent(process(pid)).huge_elsewhere.0 / HUGE_PAGE;
+        assert_eq!([spent(1), spent(2), spent(9)], [9, 5, 10]);
+    }
+
+    #[test]
+    fn programs_that_stayed_small_say_how_small() {
+        let small = |members, began| Fleet { largest: Bytes(5), began, ..fleet(Fairness::Benefit, members) };
+        let long_ago = Instant::now().checked_sub(CENSUS * 2).expect("the machine runs longer");
+        assert_eq!(small(Vec::new(), long_ago).land().too_small, Some(Bytes(5)));
+        assert_eq!(small(Vec::new(), Instant::now()).land().too_small, None, "it hardly lived");
+        let mut seen = member(0, 0, 0);
+        seen.first = Some(Snapshot::default());
+        assert_eq!(small(vec![seen], long_ago).land().too_small, None);
+    }
+}

@@ -1,0 +1,396 @@
+//! One process under the pilot: when to look at it, and what is remembered of it.
+//!
+//! Owns: its rhythm, its past, and the account of what was done to it. Never touches: who else is piloted, and what each may have.
+//!
+//! Often while promoting still pays, then ever more rarely; often again when it has grown, or walks memory that it did not walk
+//! before. Never so often that observing costs more of a CPU than it may.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::flight::Flight;
+use super::shared::{Piece, SharedView, mapped_small};
+use super::{Pilot, page_tables};
+use crate::act::{Outcome, Pace};
+use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend, Verdict};
+use crate::kernel::Root;
+use crate::observe::{Contents, Heat, ObserveError};
+use crate::report::Snapshot;
+use crate::target::Target;
+use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
+
+/// From one look to the next while promoting still pays.
+const SOONEST: Duration = Duration::from_secs(1);
+/// The longest from one look to the next.
+const LATEST: Duration = Duration::from_secs(60);
+/// How often newly walked pages are counted between looks; one reading of the page tables.
+const GLANCE: Duration = Duration::from_secs(2);
+/// Growth of resident memory by this share makes the next look due.
+const GROWN: f64 = 0.05;
+/// A plan that saves less than this share of all walks was hardly worth it.
+const WORTH_A_LOOK: f64 = 0.01;
+/// Things done that are kept to be shown.
+const MOST_DONE: usize = 16;
+/// Regions whose contents are read in one look: 2 MiB each, some 10 ms in all.
+const MOST_LOOKED_INTO: usize = 32;
+/// With so many empty base pages a region is split when memory is short: an eighth of it.
+const WORTH_RELIEF: u16 = 64;
+
+/// One process.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) weight: f64,
+    pub(super) next_look: Instant,
+    interval: Duration,
+    /// From the last look to the next, so that looking takes no more from the process than it may.
+    affordable: Duration,
+    next_glance: Instant,
+    trend: Trend,
+    pub(super) looked_at: Option<Instant>,
+    rss: Bytes,
+    /// What each region grew by that is on a huge page by us.
+    growth: HashMap<Address, Bytes>,
+    address_space: Option<u64>,
+    /// Before anything was promoted; a program that had only begun then says nothing.
+    pub(super) first: Option<Snapshot>,
+    acted: bool,
+    pub(super) last: Option<Snapshot>,
+    /// Why the last look at it failed.
+    pub(super) left_alone: Option<String>,
+    pub(super) past: Past,
+    /// What it has on huge pages of shared memory.
+    pub(super) view: SharedView,
+    pub(super) claim: Claim,
+    /// What it may have on huge pages; None for no limit.
+    pub(super) part: Option<Bytes>,
+    /// Regions by the reason that the last plan gave.
+    pub(super) reasons: BTreeMap<Reason, u64>,
+    pub(super) done: VecDeque<Done>,
+}
+
+/// Something that was done to a region.
+pub(super) struct Done {
+    pub(super) at: Instant,
+    pub(super) deed: Deed,
+    pub(super) start: Address,
+    pub(super) reason: Reason,
+    pub(super) walks_per_second: f64,
+}
+
+/// What came of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    Promoted,
+    GivenBack,
+    /// The kernel refused it.
+    Refused,
+}
+
+impl Member {
+    pub(super) fn new(now: Instant, weight: f64) -> Self {
+        Self {
+            name: String::new(),
+            uid: 0,
+            weight,
+            next_look: now,
+            interval: SOONEST,
+            affordable: Duration::ZERO,
+            next_glance: now,
+            trend: Trend::default(),
+            looked_at: None,
+            rss: Bytes(0),
+            growth: HashMap::new(),
+            address_space: None,
+            first: None,
+            acted: false,
+            last: None,
+            left_alone: None,
+            past: Past::default(),
+            view: SharedView::default(),
+            claim: Claim { weight, ..Claim::default() },
+            part: None,
+            reasons: BTreeMap::new(),
+            done: VecDeque::new(),
+        }
+    }
+
+    /// Memory growth that promoting took.
+    pub(super) fn growth(&self) -> Bytes {
+        self.growth.values().copied().sum()
+    }
+
+    /// Memory on huge pages by us.
+    pub(super) fn promoted(&self) -> Bytes {
+        Bytes(self.past.held().count() as u64 * HUGE_PAGE)
+    }
+
+    /// Memory on huge pages, whoever put it there.
+    pub(super) fn huge(&self) -> Bytes {
+        self.last.map_or(Bytes(0), |last| last.huge)
+    }
+
+    /// Whether regions would pay that the limit on huge pages keeps from being promoted.
+    pub(super) fn lacks_huge_pages(&self) -> bool {
+        self.reasons.contains_key(&Reason::HugeLimit)
+    }
+
+    /// While it is left alone, nobody waits for it and no part is kept for what it would like to have.
+    pub(super) fn want_nothing(&mut self) {
+        let held = self.past.held().count();
+        self.claim.held.truncate(held);
+        self.claim.wanted.clear();
+        self.reasons.remove(&Reason::HugeLimit);
+    }
+
+    pub(super) fn notice_growth(&mut self, rss: Bytes) {
+        if self.rss.0 > 0 && rss.0 as f64 > self.rss.0 as f64 * (1.0 + GROWN) {
+            self.look_soon();
+        }
+    }
+
+    /// Counts newly walked pages, if that is due.
+    pub(super) fn glance(&mut self, target: impl FnOnce() -> Option<Target>, pilot: &mut Pilot<'_>) {
+        let now = Instant::now();
+        if self.looked_at.is_none() || now < self.next_glance || self.next_look < now + GLANCE {
+            return;
+        }
+        self.next_glance = now + GLANCE;
+        let walked = target().and_then(|target| pilot.tracker.walked_pages(&target).ok().flatten());
+        pilot.budget.charge(Nanos(0));
+        if walked.is_some_and(|walked| self.trend.rises(pilot.clock(), walked)) {
+            self.look_soon();
+        }
+    }
+
+    pub(super) fn look_soon(&mut self) {
+        self.interval = SOONEST;
+        self.next_look = self.next_look.min(Instant::now() + self.rest());
+    }
+
+    pub(super) fn wait_longer(&mut self) {
+        self.interval = (self.interval * 2).min(LATEST);
+        self.next_look = Instant::now() + self.rest();
+    }
+
+    /// From one look to the next: the interval, or longer where a look costs much.
+    fn rest(&self) -> Duration {
+        self.interval.max(self.affordable)
+    }
+
+    /// Looks, and tells the past; changes nothing. `tell_use_of_huge`: whether some of it may have to go.
+    pub(super) fn look(
+        &mut self,
+        target: &Target,
+        pilot: &mut Pilot<'_>,
+        tell_use_of_huge: bool,
+    ) -> Result<Heat, ObserveError> {
+        let options = crate::observe::Options { tell_use_of_huge, ..pilot.watch };
+        let heat = pilot.tracker.observe(target, &options, &pilot.stop)?;
+        if self.address_space != heat.address_space {
+            self.past.forget();
+            self.growth.clear();
+        }
+        self.past.notice(&heat, pilot.clock());
+        if tell_use_of_huge {
+            self.look_into_cold_regions(target);
+        }
+        let held: HashSet<Address> = self.past.held().map(|held| held.start).collect();
+        self.growth.retain(|start, _| held.contains(start));
+        self.looked_at = Some(Instant::now());
+        self.next_glance = Instant::now() + GLANCE;
+        self.trend = trend_after(&heat, pilot.clock());
+        self.address_space = heat.address_space;
+        self.rss = heat.rss;
+        self.view = SharedView::of(&heat);
+        let before = Snapshot::of(&heat, page_tables(target));
+        self.first.get_or_insert(before);
+        self.last = Some(before);
+        self.affordable = pilot.budget.rest_for(heat.cost.program);
+        pilot.budget.charge(heat.cost.kernel);
+        Ok(heat)
+    }
+
+    /// Maps huge what is on huge pages in others already; that moves nothing, and takes no memory.
+    pub(super) fn join(&mut self, target: &Target, heat: &mut Heat, huge: &BTreeSet<Piece>, pilot: &mut Pilot<'_>) {
+        let small = mapped_small(heat, huge);
+        if small.is_empty() {
+            return;
+        }
+        let mut outcome = Outcome::default();
+        pilot.act_while_fresh(target, &small, &mut outcome, |_| ());
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        for start in small.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
+            if let Ok(index) = heat.regions.binary_search_by_key(start, |region| region.start) {
+                heat.regions[index].huge = true;
+            }
+        }
+        self.view = SharedView::of(heat);
+    }
+
+    /// Whether the next look should tell which huge pages are used: some of ours may be waste.
+    pub(super) fn may_hold_waste(&self) -> bool {
+        self.growth.values().any(|&growth| growth >= Bytes(HUGE_PAGE / 2))
+    }
+
+    fn look_into_cold_regions(&mut self, target: &Target) {
+        let cold: Vec<Address> = self.past.cold().take(MOST_LOOKED_INTO).collect();
+        self.look_into(target, &cold);
+    }
+
+    fn look_into(&mut self, target: &Target, regions: &[Address]) {
+        let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
+        for &start in regions {
+            if let Ok(empty) = contents.empty_pages(start) {
+                self.past.looked_into(start, empty);
+            }
+        }
+    }
+
+    /// Gives back and promotes what the plan says, and says when to look again.
+    pub(super) fn carry_out(&mut self, target: &Target, plan: &Plan, pilot: &mut Pilot<'_>, flight: &mut Flight) {
+        self.reasons = plan.counts();
+        let gains = self.gains(plan);
+        let given_back: Vec<Address> = plan.give_backs().map(|decision| decision.start).collect();
+        self.give_back(target, &given_back, pilot, flight);
+        let promotions: Vec<Address> = plan.promotions().map(|decision| decision.start).collect();
+        let before = self.last;
+        let outcome = self.promote(target, &promotions, pilot, flight);
+        if outcome.applied > 0 && !std::mem::replace(&mut self.acted, true) {
+            self.first = before;
+        }
+        self.note(plan, &outcome);
+        if outcome.applied > 0 || !given_back.is_empty() {
+            self.survey(target, pilot);
+        }
+        if outcome.not_reached > 0 || outcome.applied > 0 && gains {
+            self.interval = SOONEST;
+            // Whoever wants it fast is looked at again at once while it pays; what that costs the program is soon over.
+            let rest = if pilot.pacer.pace() == Pace::Fast { SOONEST } else { self.rest() };
+            self.next_look = Instant::now() + rest;
+        } else {
+            self.wait_longer();
+        }
+        flight.promoted(outcome);
+    }
+
+    /// Whether the plan saves enough of all walks that the next one may, too. Where a limit binds, regions of much the same worth
+    /// change places for ever, for rates scatter.
+    fn gains(&self, plan: &Plan) -> bool {
+        let walks = |sum: f64, decision: &Decision| sum + decision.walks_per_second;
+        let gained = plan.promotions().fold(0.0, walks) - plan.give_backs().fold(0.0, walks);
+        let saved = self.past.held().fold(0.0, |sum, held| sum + held.worth);
+        let all = plan.decisions.iter().fold(saved, walks);
+        gained >= all * WORTH_A_LOOK
+    }
+
+    fn promote(&mut self, target: &Target, regions: &[Address], pilot: &mut Pilot<'_>, flight: &mut Flight) -> Outcome {
+        let mut outcome = Outcome::default();
+        if regions.is_empty() {
+            return outcome;
+        }
+        let mut busy = Nanos(0);
+        pilot.act_while_fresh(target, regions, &mut outcome, |outcome| {
+            flight.collapsed(Nanos(outcome.busy.0 - busy.0));
+            busy = outcome.busy;
+        });
+        outcome
+    }
+
+    /// Splits these regions; answers with how many were.
+    pub(super) fn give_back(
+        &mut self,
+        target: &Target,
+        regions: &[Address],
+        pilot: &mut Pilot<'_>,
+        flight: &mut Flight,
+    ) -> u64 {
+        if regions.is_empty() {
+            return 0;
+        }
+        let outcome = pilot.give_back(target, regions);
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        for start in regions.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
+            self.past.given_back(*start);
+            self.growth.remove(start);
+        }
+        flight.given_back += outcome.applied;
+        flight.counts.given_back += outcome.applied;
+        outcome.applied
+    }
+
+    /// When memory is short: splits what holds empty pages, that which is worth the least first.
+    pub(super) fn relieve(&mut self, target: &Target, pilot: &mut Pilot<'_>, flight: &mut Flight) {
+        if self.growth.is_empty() {
+            return;
+        }
+        // What was split since, or swapped out, must not be read.
+        let Ok(heat) = pilot.tracker.survey(target) else { return };
+        self.past.notice(&heat, pilot.clock());
+        let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
+        grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
+        let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
+        let holds_empty_pages = |start: &Address| contents.empty_pages(*start).is_ok_and(|empty| empty >= WORTH_RELIEF);
+        let coldest = grown.iter().take(MOST_LOOKED_INTO).map(|held| held.start);
+        let regions: Vec<Address> = coldest.filter(holds_empty_pages).collect();
+        if self.give_back(target, &regions, pilot, flight) > 0 {
+            self.survey(target, pilot);
+        }
+        pilot.budget.charge(Nanos(0));
+    }
+
+    /// Remembers what was promoted and what was refused, and keeps the last of it to be shown.
+    fn note(&mut self, plan: &Plan, outcome: &Outcome) {
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        for decision in plan.promotions().take(outcome.tried as usize) {
+            if refused.contains(&decision.start) {
+                self.past.refused(decision.start);
+            } else {
+                self.past.promoted(decision.start, decision.walks_per_second);
+                self.growth.insert(decision.start, decision.growth);
+            }
+        }
+        // Whatever was answered, this is what came of it.
+        let held: HashSet<Address> = self.past.held().map(|held| held.start).collect();
+        let at = Instant::now();
+        let done = plan.give_backs().chain(plan.promotions().take(outcome.tried as usize)).map(|decision| Done {
+            at,
+            deed: match (decision.verdict, held.contains(&decision.start)) {
+                (Verdict::Promote, true) => Deed::Promoted,
+                (Verdict::GiveBack, false) => Deed::GivenBack,
+                _ => Deed::Refused,
+            },
+            start: decision.start,
+            reason: decision.reason,
+            walks_per_second: decision.walks_per_second,
+        });
+        self.done.extend(done);
+        self.done.drain(..self.done.len().saturating_sub(MOST_DONE));
+    }
+
+    /// How much is huge after acting.
+    pub(super) fn survey(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
+        if let Ok(heat) = pilot.tracker.survey(target) {
+            let walks_per_second = self.last.and_then(|last| last.walks_per_second);
+            self.rss = heat.rss;
+            self.view = SharedView::of(&heat);
+            self.last = Some(Snapshot { walks_per_second, ..Snapshot::of(&heat, page_tables(target)) });
+            // Bits are gone with the page tables that collapsing took away.
+            self.trend = Trend::default();
+        }
+    }
+
+    /// What the plan may spend: `limits` with this member's part.
+    pub(super) fn limits(&self, limits: Limits) -> Limits {
+        Limits { part: self.part, ..limits }
+    }
+}
+
+/// Newly walked pages after a look: as many as between its read at 100 ms and its end.
+fn trend_after(heat: &Heat, now: Nanos) -> Trend {
+    let base = || heat.regions.iter().filter(|region| !region.huge);
+    let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
+    let early: u64 = base().map(|region| region.walked.len() as u64).sum();
+    let between = (heat.window.seconds() - 0.1).max(0.1);
+    Trend::after_look(now, Pages(by_end), by_end.saturating_sub(early) as f64 / between)
+}

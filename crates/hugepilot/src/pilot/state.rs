@@ -1,0 +1,101 @@
+//! What the fleet shows of itself.
+//!
+//! Owns: the translation into [`State`]. Never touches: anything that it shows.
+
+use std::time::Instant;
+
+use super::board::{BudgetState, DecisionState, State, TargetState};
+use super::fleet::huge_once;
+use super::member::{Deed, Done, Member};
+use super::{Fleet, Pilot, own_cpu_time};
+use crate::act::Pace;
+use crate::decide::{Fairness, HeldBack};
+use crate::observe::heat::Meaning;
+use crate::report::words;
+use crate::target::Process;
+use crate::units::{Nanos, SizeOrShare};
+
+impl Fleet {
+    /// How things are at this moment.
+    pub(super) fn state(&self, pilot: &Pilot<'_>) -> State {
+        let now = Instant::now();
+        let max_huge_bytes = match pilot.allowance.max_huge {
+            Some(SizeOrShare::Size(all)) => Some(all),
+            _ => None,
+        };
+        State {
+            version: 1,
+            tracker: self.tracker.map_or_else(String::new, |tracker| tracker.to_string()),
+            mode: if pilot.pacer.pace() == Pace::Gentle { "gentle" } else { "fast" }.to_owned(),
+            fairness: if self.rules.fairness == Fairness::Share { "share" } else { "benefit" }.to_owned(),
+            paused: false,
+            up_ns: Nanos::from_duration(self.began.elapsed()),
+            held_back: self.shortage.or(pilot.pacer.held_back()).map(|why| held_back(why).to_owned()),
+            frees_empty_pages: self.frees_empty_pages,
+            budget: BudgetState {
+                max_huge_bytes,
+                huge_bytes: huge_once(self.members.values()),
+                growth_bytes: self.members.values().map(Member::growth).sum(),
+                max_cpu: pilot.budget.share().0,
+                cpu_ns: own_cpu_time(),
+                busy_ns: self.flight.outcome.busy,
+            },
+            counts: self.flight.counts.clone(),
+            targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
+        }
+    }
+}
+
+fn target_state(process: Process, member: &Member, now: Instant) -> TargetState {
+    let (first, last) = (member.first.unwrap_or_default(), member.last.unwrap_or_default());
+    TargetState {
+        pid: process.pid,
+        start_ticks: process.start_ticks,
+        name: member.name.clone(),
+        uid: member.uid,
+        weight: member.weight,
+        paused: false,
+        rss_bytes: last.rss,
+        huge_bytes: last.huge,
+        promoted_bytes: member.promoted(),
+        growth_bytes: member.growth(),
+        may_have_bytes: member.part,
+        walks_per_second_before: first.walks_per_second,
+        walks_per_second: last.walks_per_second,
+        walks_saved_per_second: member.past.held().fold(0.0, |sum, held| sum + held.worth),
+        looked_ns_ago: member.looked_at.map(|at| Nanos::from_duration(now - at)),
+        next_look_in_ns: Nanos::from_duration(member.next_look.saturating_duration_since(now)),
+        left_alone: member.left_alone.clone(),
+        reasons: member
+            .reasons
+            .iter()
+            .map(|(&reason, &count)| (words::reason_name(reason).to_owned(), count))
+            .collect(),
+        last_decisions: member.done.iter().map(|done| decision_state(done, now)).collect(),
+    }
+}
+
+fn decision_state(done: &Done, now: Instant) -> DecisionState {
+    DecisionState {
+        ns_ago: Nanos::from_duration(now - done.at),
+        start: done.start,
+        done: match done.deed {
+            Deed::Promoted => "promoted",
+            Deed::GivenBack => "given_back",
+            Deed::Refused => "refused",
+        }
+        .to_owned(),
+        reason: words::reason(done.reason, Meaning::Walked).to_owned(),
+        walks_per_second: done.walks_per_second,
+    }
+}
+
+/// Why nothing is promoted at present, for people.
+fn held_back(why: HeldBack) -> &'static str {
+    match why {
+        HeldBack::Pressure => "programs wait for memory (/proc/pressure/memory)",
+        HeldBack::LittleAvailable => "little memory is available (MemAvailable)",
+        HeldBack::SlowCollapses => "the last collapse took 15 ms or more",
+        HeldBack::NoContiguousMemory => "the last collapse found no contiguous memory",
+    }
+}
