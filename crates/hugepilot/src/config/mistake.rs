@@ -1,0 +1,41 @@
+//! What can be wrong with a configuration, each with the line and the next step.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::units::Bytes;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum ConfigError {
+    #[error("cannot read the configuration {path}: {reason}; `hugepilot config` prints one to begin with", path = path.display())]
+    Read { path: PathBuf, reason: io::Error },
+    #[error("the configuration {path} is longer than {limit}; it is no configuration of hugepilot's", path = path.display())]
+    TooLong { path: PathBuf, limit: Bytes },
+    #[error("the configuration {path} is wrong: {mistake}", path = path.display())]
+    Wrong { path: PathBuf, mistake: Mistake },
+    #[error(
+        "the configuration {path} has no [[target]], so nothing would be piloted; write one for each program, such as\n\n\
+         [[target]]\nname = \"memcached\"\n\nor pilot one process with `hugepilot attach PID`",
+        path = path.display()
+    )]
+    NoTargets { path: PathBuf },
+}
+
+/// What is wrong in the text. Lines are counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum Mistake {
+    #[error("line {line} is not TOML: {message} (a text stands in quotes, as in max-cpu = \"1%\")")]
+    Syntax { line: usize, message: String },
+    #[error("unknown key '{key}' in line {line}; {advice}")]
+    UnknownKey { key: String, line: usize, advice: String },
+    #[error("{key} in line {line}: {problem}")]
+    Value { key: &'static str, line: usize, problem: String },
+    #[error(
+        "the [[{section}]] in line {line} does not say which process: write at least one of pid, name, exe, cgroup, container \
+         below it"
+    )]
+    Nobody { section: &'static str, line: usize },
+}
