@@ -1,0 +1,133 @@
+//! What is asked, and what is answered.
+//!
+//! Owns: the little of HTTP that is understood. Never touches: sockets, or metrics.
+
+/// The longest request, in bytes.
+pub const MOST_REQUEST: usize = 8 << 10;
+/// Headers that a request may have, which no collector comes near.
+const MOST_HEADERS: usize = 64;
+/// What ends a request; a body is not read.
+const END: &[u8] = b"\r\n\r\n";
+
+/// What a request deserves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// 200, with the metrics.
+    Metrics,
+    /// 400
+    BadRequest,
+    /// 404
+    NotFound,
+    /// 405
+    MethodNotAllowed,
+    /// 431
+    TooLong,
+}
+
+/// The answer to what has come of a request so far; None if more is to come. `new_from` is where the part starts that was not there
+/// when this was last asked, so that a request that comes byte by byte is not read over and over.
+pub fn answer_to(request: &[u8], new_from: usize) -> Option<Answer> {
+    let unseen = &request[new_from.saturating_sub(END.len() - 1).min(request.len())..];
+    if !unseen.windows(END.len()).any(|bytes| bytes == END) {
+        return (request.len() >= MOST_REQUEST).then_some(Answer::TooLong);
+    }
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let whole = parsed.parse(request).is_ok_and(|status| status.is_complete());
+    Some(match (parsed.method, parsed.path) {
+        (Some(method), Some(target)) if whole => answer(method, target),
+        _ => Answer::BadRequest,
+    })
+}
+
+fn answer(method: &str, target: &str) -> Answer {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    match (path, method) {
+        ("/metrics", "GET") => Answer::Metrics,
+        ("/metrics", _) => Answer::MethodNotAllowed,
+        _ => Answer::NotFound,
+    }
+}
+
+impl Answer {
+    /// Status line and headers that go before a body of so many bytes, up to and with the empty line.
+    pub(super) fn head(self, content_type: &str, body_bytes: usize) -> String {
+        let (status, more) = match self {
+            Answer::Metrics => ("200 OK", ""),
+            Answer::BadRequest => ("400 Bad Request", ""),
+            Answer::NotFound => ("404 Not Found", ""),
+            Answer::MethodNotAllowed => ("405 Method Not Allowed", "Allow: GET\r\n"),
+            Answer::TooLong => ("431 Request Header Fields Too Large", ""),
+        };
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {body_bytes}\r\n\
+             X-Content-Type-Options: nosniff\r\nConnection: close\r\n{more}\r\n"
+        )
+    }
+
+    /// What is said in place of metrics.
+    pub(super) fn apology(self) -> &'static str {
+        match self {
+            Answer::Metrics => "",
+            Answer::BadRequest => "this is no HTTP request\n",
+            Answer::NotFound => "metrics are at /metrics\n",
+            Answer::MethodNotAllowed => "metrics can only be read, with GET\n",
+            Answer::TooLong => "a request may have 8 KiB\n",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn whole(request: &str) -> Option<Answer> {
+        answer_to(request.as_bytes(), 0)
+    }
+
+    #[test]
+    fn metrics_are_got_and_nothing_else() {
+        for (line, answer) in [
+            ("GET /metrics HTTP/1.1", Answer::Metrics),
+            ("GET /metrics?name[]=up HTTP/1.0", Answer::Metrics),
+            ("HEAD /metrics HTTP/1.1", Answer::MethodNotAllowed),
+            ("POST /metrics HTTP/1.1", Answer::MethodNotAllowed),
+            ("GET / HTTP/1.1", Answer::NotFound),
+            ("POST / HTTP/1.1", Answer::NotFound),
+            ("GET /metrics/../metrics HTTP/1.1", Answer::NotFound),
+            ("GET /metrics", Answer::BadRequest),
+            ("", Answer::BadRequest),
+            ("\u{16}\u{3}\u{1}", Answer::BadRequest),
+        ] {
+            assert_eq!(whole(&format!("{line}\r\nHost: localhost\r\n\r\n")), Some(answer), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_request_ends_with_an_empty_line_or_is_too_long() {
+        assert_eq!(whole("GET /metrics HTTP/1.1\r\nHost: a\r\n"), None);
+        let long = format!("GET /metrics HTTP/1.1\r\nHost: {}", "a".repeat(MOST_REQUEST));
+        assert_eq!(answer_to(&long.as_bytes()[..MOST_REQUEST - 1], 0), None);
+        assert_eq!(answer_to(&long.as_bytes()[..MOST_REQUEST], 0), Some(Answer::TooLong));
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1));
+        assert_eq!(whole(&many), Some(Answer::BadRequest));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered_or_waited_for(bytes in any::<Vec<u8>>(), new_from in 0..300usize) {
+            let _ = answer_to(&bytes, new_from);
+            let _ = answer_to(&[&bytes, END].concat(), bytes.len());
+        }
+
+        #[test]
+        fn the_answer_is_the_same_however_a_request_is_cut(line in "(GET|PUT) /(metrics)? HTTP/1\\.[01]", cut in 1..9usize) {
+            let request = format!("{line}\r\nHost: a\r\n\r\n").into_bytes();
+            let ends = (0..request.len()).step_by(cut).chain([request.len()]);
+            let ends: Vec<usize> = ends.collect();
+            let told = ends.windows(2).find_map(|part| answer_to(&request[..part[1]], part[0]));
+            prop_assert_eq!(told, answer_to(&request, 0));
+        }
+    }
+}

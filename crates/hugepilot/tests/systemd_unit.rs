@@ -1,0 +1,55 @@
+//! The unit for systemd: its capabilities are known and have their reasons, and systemd itself understands it.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::{fs, io};
+
+use hugepilot::kernel::capability::Capability;
+
+const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");
+/// Where the Makefile puts its own PREFIX.
+const PROGRAM: &str = "/usr/local/bin/hugepilot";
+
+/// The values of a setting, word by word.
+fn words(setting: &str) -> Vec<&'static str> {
+    let values = UNIT.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
+    values.flat_map(str::split_whitespace).collect()
+}
+
+#[test]
+fn every_capability_is_known_and_has_its_reason() {
+    let named: BTreeSet<&str> = words("CapabilityBoundingSet").into_iter().collect();
+    let known: BTreeSet<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
+    let reasons = UNIT.lines().filter_map(|line| line.strip_prefix("# CAP_")?.split_once(": "));
+    let explained: BTreeSet<String> =
+        reasons.filter(|(_, why)| !why.is_empty()).map(|(name, _)| format!("CAP_{name}")).collect();
+    assert!(!named.is_empty() && named.is_subset(&known), "not known: {:?}", named.difference(&known));
+    assert_eq!(named.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), explained);
+}
+
+#[test]
+fn records_of_promotions_outlive_a_restart() {
+    assert_eq!(words("RuntimeDirectory"), ["hugepilot"]);
+    assert_eq!(words("RuntimeDirectoryPreserve"), ["yes"]);
+}
+
+#[test]
+fn what_it_starts_can_be_put_elsewhere() {
+    assert_eq!(UNIT.matches(PROGRAM).count(), 1, "what `make install` replaces");
+    assert_eq!(words("ExecStart"), [PROGRAM, "daemon"]);
+}
+
+#[test]
+fn systemd_understands_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = folder.path().join("hugepilot.service");
+    fs::write(&unit, UNIT.replace(PROGRAM, env!("CARGO_BIN_EXE_hugepilot"))).unwrap();
+    match Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !said.contains("hugepilot.service"), "{said}");
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => eprintln!("skipped: there is no systemd-analyze here"),
+        Err(error) => panic!("systemd-analyze: {error}"),
+    }
+}
