@@ -4,11 +4,13 @@
 //! when one is renamed, removed or means something else.
 
 mod group;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use group::group;
 use serde::Serialize;
+pub use status::{given_back_by_daemon, status};
 
 use super::words::{meaning_name, obstacle_name, reason_name, refusal_name, why_name};
 use super::{ExplainReport, FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
@@ -217,6 +219,8 @@ struct FlightFields<'a> {
     rounds: u32,
     processes: usize,
     left_alone: &'a BTreeSet<String>,
+    too_small_bytes: Option<Bytes>,
+    given_back: u64,
     #[serde(flatten)]
     outcome: OutcomeFields,
     #[serde(flatten)]
@@ -317,6 +321,8 @@ fn flight_fields<'a>(report: &FlightReport<'a>) -> FlightFields<'a> {
         rounds: report.rounds,
         processes: report.processes,
         left_alone: report.left_alone,
+        too_small_bytes: report.too_small,
+        given_back: report.given_back,
         outcome: outcome_fields(report.outcome),
         moments: moments(report.before, report.after),
         growth_bytes: report.growth,
@@ -393,6 +399,7 @@ fn decision_fields(decision: &Decision) -> DecisionFields {
         start: decision.start,
         verdict: match decision.verdict {
             Verdict::Promote => "promote",
+            Verdict::GiveBack => "give_back",
             Verdict::Keep => "keep",
         },
         reason: reason_name(decision.reason),
@@ -505,6 +512,7 @@ mod tests {
                 left_alone: &BTreeSet::from(["process 7 is a virtual machine".to_owned()]),
                 too_small: None,
                 outcome: &outcome,
+                given_back: 2,
                 growth: Bytes(4096),
                 before: Some(BEFORE),
                 after: Some(AFTER),

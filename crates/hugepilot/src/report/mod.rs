@@ -7,9 +7,10 @@ pub mod film;
 pub mod heatmap;
 pub mod json;
 pub mod live;
+pub mod metrics;
 mod table;
 pub mod text;
-mod words;
+pub(crate) mod words;
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ use crate::observe::Heat;
 use crate::units::{Bytes, Nanos};
 
 /// One moment of a process, for before and after.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Page walks a second; None where nobody looked.
     pub walks_per_second: Option<f64>,
@@ -134,9 +135,11 @@ pub struct FlightReport<'a> {
     pub processes: usize,
     /// What came of all rounds together.
     pub outcome: &'a Outcome,
-    /// Memory growth that the promotions took.
+    /// Regions given back.
+    pub given_back: u64,
+    /// Memory growth that the promotions took and that was not given back.
     pub growth: Bytes,
-    /// The first round's view; None if the program ended before it.
+    /// The view before anything was promoted; None if the program ended before that.
     pub before: Option<Snapshot>,
     /// The last round's view.
     pub after: Option<Snapshot>,

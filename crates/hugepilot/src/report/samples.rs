@@ -3,10 +3,11 @@
 use super::Snapshot;
 use crate::act::{Outcome, Refusal, RefusalReason};
 use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
-use crate::decide::{Allowance, Limits, Plan, Spent, decide};
+use crate::decide::{Allowance, Limits, Past, Plan, Spent, decide};
 use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
 use crate::pilot::GroupSeen;
-use crate::units::{AddressRange, Bytes, Nanos, SizeOrShare};
+use crate::pilot::board::{BudgetState, Counts, DecisionState, State, TargetState};
+use crate::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
 
 /// Before and after a promotion.
 pub(super) const BEFORE: Snapshot =
@@ -48,7 +49,7 @@ pub(super) fn mixed_plan() -> Plan {
     let heat = mixed_heat();
     let allowance = Allowance { max_growth: SizeOrShare::Size(Bytes(1 << 20)), ..Allowance::default() };
     let limits = allowance.limits(heat.rss, &Spent::default());
-    decide(&heat, &Limits { coverage: 1.0, ..limits })
+    decide(&heat, &Limits { coverage: 1.0, ..limits }, &Past::default())
 }
 
 /// Three processes, of which two share memory that one of them has on a huge page in part, and two that were left out.
@@ -71,6 +72,78 @@ pub(super) fn group_seen() -> GroupSeen {
     seen.left_out.push((2, "process 2 (kthreadd) is a kernel thread".to_owned()));
     seen.left_out.push((14, "process 14 exited while it was observed; nothing was changed".to_owned()));
     seen
+}
+
+/// A pilot with three targets: one gains, one was paused, one cannot be observed and has an evil name.
+pub(super) fn pilot_state() -> State {
+    let decision = |seconds: u64, done: &str, reason: &str| DecisionState {
+        ns_ago: Nanos(seconds * 1_000_000_000),
+        start: Address(0x7f81_ee60_0000),
+        done: done.to_owned(),
+        reason: reason.to_owned(),
+        walks_per_second: 4500.0,
+    };
+    let memcached = TargetState {
+        pid: 4242,
+        start_ticks: 100,
+        name: "memcached".to_owned(),
+        uid: 112,
+        weight: 1.0,
+        rss_bytes: Bytes(3 << 30),
+        huge_bytes: Bytes(1 << 30),
+        promoted_bytes: Bytes(1 << 30),
+        growth_bytes: Bytes(3 << 20),
+        may_have_bytes: Some(Bytes(2 << 30)),
+        walks_per_second_before: Some(12.5e6),
+        walks_per_second: Some(125e3),
+        walks_saved_per_second: 12e6,
+        looked_ns_ago: Some(Nanos(12_000_000_000)),
+        next_look_in_ns: Nanos(48_000_000_000),
+        last_decisions: vec![
+            decision(130, "promoted", "its page walks pay for the move"),
+            decision(12, "given_back", "others need the memory more"),
+        ],
+        ..TargetState::default()
+    };
+    let paused = TargetState {
+        pid: 77,
+        name: "redis-server".to_owned(),
+        paused: true,
+        last_decisions: vec![decision(60, "refused", "the kernel found no contiguous 2 MiB")],
+        ..memcached.clone()
+    };
+    let left_alone = TargetState {
+        pid: 123_456,
+        name: "evil\x1b[31m".to_owned(),
+        left_alone: Some("process 123456 runs a virtual machine (KVM)".to_owned()),
+        ..TargetState::default()
+    };
+    State {
+        version: 1,
+        tracker: "page-walk".to_owned(),
+        mode: "gentle".to_owned(),
+        fairness: "benefit".to_owned(),
+        up_ns: Nanos(7_300_000_000_000),
+        held_back: Some("memory is short: tasks waited for it in 12 % of the last 10 s".to_owned()),
+        frees_empty_pages: Some(true),
+        budget: BudgetState {
+            max_huge_bytes: Some(Bytes(8 << 30)),
+            huge_bytes: Bytes(2 << 30),
+            growth_bytes: Bytes(6 << 20),
+            max_cpu: 0.01,
+            cpu_ns: Nanos(36_500_000_000),
+            busy_ns: Nanos(4_000_000_000),
+        },
+        counts: Counts {
+            looks: 1204,
+            promoted: 1024,
+            refused: [("no_contiguous_memory".to_owned(), 3), ("busy".to_owned(), 1)].into(),
+            given_back: 1,
+            collapse_classes: vec![0, 0, 1000, 24, 0, 0, 0, 0, 0],
+        },
+        targets: vec![memcached, paused, left_alone],
+        ..State::default()
+    }
 }
 
 /// Two regions applied, three refused, one not reached.

@@ -6,6 +6,7 @@ use crate::act::RefusalReason;
 use crate::decide::Reason;
 use crate::explain::Why;
 use crate::observe::heat::{Meaning, Obstacle};
+use crate::units::Nanos;
 
 /// The name that JSON uses for what a bit means.
 pub(super) fn meaning_name(meaning: Meaning) -> &'static str {
@@ -31,9 +32,13 @@ pub(super) fn meaning(meaning: Meaning) -> &'static str {
 }
 
 /// The name that JSON uses for a reason.
-pub(super) fn reason_name(reason: Reason) -> &'static str {
+pub(crate) fn reason_name(reason: Reason) -> &'static str {
     match reason {
         Reason::Pays => "pays",
+        Reason::Waste => "waste",
+        Reason::Outdone => "outdone",
+        Reason::BeyondPart => "beyond_part",
+        Reason::Rests => "rests",
         Reason::AlreadyHuge => "already_huge",
         Reason::Obstacle(obstacle) => obstacle_name(obstacle),
         Reason::NotWalked => "not_walked",
@@ -57,9 +62,13 @@ pub(super) fn unobserved(meaning: Meaning) -> &'static str {
 }
 
 /// Why a region is promoted or kept, for people; `meaning` is what the counts mean from which that follows.
-pub(super) fn reason(reason: Reason, meaning: Meaning) -> &'static str {
+pub(crate) fn reason(reason: Reason, meaning: Meaning) -> &'static str {
     match reason {
         Reason::Pays => "its page walks pay for the move",
+        Reason::Waste => "nothing uses it, and most of it is empty",
+        Reason::Outdone => "a region that saves far more page walks takes its place within the limit on huge pages",
+        Reason::BeyondPart => "beyond the program's part of the limit on huge pages, which others share",
+        Reason::Rests => "given back, split or refused not long ago, so that it rests before another try",
         Reason::AlreadyHuge => "on a huge page already",
         Reason::Obstacle(in_the_way) => obstacle(in_the_way),
         Reason::NotWalked => "no page walk was seen",
@@ -136,7 +145,7 @@ pub(super) fn obstacle_name(obstacle: Obstacle) -> &'static str {
 }
 
 /// The name that JSON uses for a refusal.
-pub(super) fn refusal_name(reason: RefusalReason) -> &'static str {
+pub(crate) fn refusal_name(reason: RefusalReason) -> &'static str {
     match reason {
         RefusalReason::NotEligible => "not_eligible",
         RefusalReason::NoContiguousMemory => "no_contiguous_memory",
@@ -212,6 +221,16 @@ pub(super) fn rate(per_second: f64) -> String {
     format!("{scaled:.decimals$} {unit}/s")
 }
 
+/// A length of time in its largest whole unit: `12 s`, `3 min`, `5 h`, `2 d`.
+pub(super) fn age(time: Nanos) -> String {
+    match time.0 / 1_000_000_000 {
+        seconds if seconds < 60 => format!("{seconds} s"),
+        seconds if seconds < 3600 => format!("{} min", seconds / 60),
+        seconds if seconds < 24 * 3600 => format!("{} h", seconds / 3600),
+        seconds => format!("{} d", seconds / (24 * 3600)),
+    }
+}
+
 /// A part as percent of the whole; a dash where there is no whole.
 pub(super) fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".to_owned() }
@@ -240,6 +259,12 @@ mod tests {
             ["0 /s", "0.25 /s", "10.0 /s", "100 /s", "999 /s", "1.00 k/s", "4.50 k/s", "12.3 M/s", "5.00 G/s"];
         assert_eq!(rates.map(rate), expected);
         assert_eq!((percent(1.0, 3.0), percent(1.0, 0.0)), ("33.3 %".to_owned(), "-".to_owned()));
+    }
+
+    #[test]
+    fn times_are_told_in_their_largest_unit() {
+        let ages = [0, 59, 60, 3599, 3600, 86_399, 172_800].map(|seconds| age(Nanos(seconds * 1_000_000_000)));
+        assert_eq!(ages, ["0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "2 d"]);
     }
 
     #[test]

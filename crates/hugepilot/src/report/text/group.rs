@@ -167,6 +167,7 @@ fn regions(object: &SharedObject) -> Vec<Region> {
         unobserved: 0,
         walks_per_second: piece.walks_per_second,
         growth: Growth::default(),
+        at_most_accesses_per_second: None,
     };
     object.pieces.iter().map(region).collect()
 }

@@ -5,12 +5,14 @@ mod group;
 mod heat;
 mod outcome;
 mod plan;
+mod status;
 
 pub use explain::explain;
 pub use group::group;
 pub use heat::heat;
 pub use outcome::{expectation, flight, give_back, promote, under_way};
 pub use plan::plan;
+pub use status::{given_back_by_daemon, paused, resumed, status};
 
 /// Lines as one text, each ended by a line break.
 fn joined(lines: Vec<String>) -> String {

@@ -71,6 +71,10 @@ pub fn flight(report: &FlightReport) -> String {
         0 => String::new(),
         refused => format!(", {} refused", count(refused as u64)),
     };
+    let given_back = match report.given_back {
+        0 => String::new(),
+        given_back => format!(", {} given back", count(given_back)),
+    };
     let share = percent(report.pilot.seconds(), report.elapsed.seconds());
     let sums =
         if report.processes > 1 { format!(" (sums over {} processes)", report.processes) } else { String::new() };
@@ -82,7 +86,7 @@ pub fn flight(report: &FlightReport) -> String {
         (None, None) => Vec::new(),
         (Some(_), _) => vec![
             format!("page walks {} before, {} after{sums}", walks(&report.before), walks(&report.after)),
-            format!("{huge} on huge pages, {} promoted{refused}", count_of(outcome.applied, "region")),
+            format!("{huge} on huge pages, {} promoted{given_back}{refused}", count_of(outcome.applied, "region")),
             format!("memory grown by {}", report.growth),
         ],
     };
@@ -222,6 +226,7 @@ mod tests {
             left_alone: &BTreeSet::new(),
             too_small: None,
             outcome: &outcome,
+            given_back: 1200,
             growth: Bytes(12 << 10),
             before: Some(BEFORE),
             after: Some(AFTER),

@@ -124,7 +124,7 @@ fn row(run: &[&Decision], meaning: Meaning) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::decide::samples::{at, heat_of, region};
-    use crate::decide::{Allowance, GainPercent, Spent, decide};
+    use crate::decide::{Allowance, GainPercent, Past, Spent, decide};
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
     use crate::units::Nanos;
@@ -145,20 +145,21 @@ mod tests {
     fn ten_thousand_regions_stay_readable() {
         let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         let regions = (0..10_000).map(|n| region(n, f64::from(u32::from(n % 2 == 0)) * (1e3 + n as f64), 0)).collect();
-        let plan_of_many = decide(&heat_of(regions), &limits);
+        let plan_of_many = decide(&heat_of(regions), &limits, &Past::default());
         let text = plan(&PlanReport { plan: &plan_of_many, gain: None, expectation: None });
         assert!(text.lines().count() < 60, "{text}");
         assert!(text.contains("and 9,960 runs with fewer page walks; --json lists every region"), "{text}");
         assert!(text.contains(&at(9_998).to_string()), "the hottest region is missing: {text}");
         assert!(text.contains("unknown: the process used no CPU time"), "{text}");
-        let one_run = decide(&heat_of((0..10_000).map(|n| region(n, 0.0, 0)).collect()), &limits);
+        let one_run = decide(&heat_of((0..10_000).map(|n| region(n, 0.0, 0)).collect()), &limits, &Past::default());
         assert_eq!(runs_table(&one_run).len(), 2);
     }
 
     #[test]
     fn a_gap_ends_a_run() {
         let limits = Allowance::default().limits(Bytes(0), &Spent::default());
-        let plan = decide(&heat_of(vec![region(0, 0.0, 0), region(1, 0.0, 0), region(3, 0.0, 0)]), &limits);
+        let plan =
+            decide(&heat_of(vec![region(0, 0.0, 0), region(1, 0.0, 0), region(3, 0.0, 0)]), &limits, &Past::default());
         assert_eq!(runs_table(&plan).len(), 3);
     }
 }

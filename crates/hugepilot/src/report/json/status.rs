@@ -1,0 +1,44 @@
+//! A running pilot, and what it did on request.
+
+use serde::Serialize;
+
+use super::{VERSION, line};
+use crate::pilot::board::State;
+
+/// Fewer fields than when the command gives back by itself: the daemon tells no more.
+#[derive(Serialize)]
+struct GivenBackByDaemonDocument {
+    version: u32,
+    pid: u32,
+    applied: u64,
+    paused: bool,
+}
+
+/// The state of a running pilot, whole.
+pub fn status(state: &State) -> String {
+    line(state)
+}
+
+/// What the daemon gave back; it paused the process.
+pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
+    line(&GivenBackByDaemonDocument { version: VERSION, pid, applied: regions, paused: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::json::tests::pretty;
+    use crate::report::samples::pilot_state;
+
+    #[test]
+    fn a_status_has_the_fields_of_the_state_and_no_others() {
+        let document = status(&pilot_state());
+        insta::assert_snapshot!(pretty(&document));
+        assert_eq!(serde_json::from_str::<State>(&document).unwrap(), pilot_state());
+    }
+
+    #[test]
+    fn giving_back_through_the_daemon_tells_of_the_pause() {
+        assert_eq!(given_back_by_daemon(7, 512), "{\"version\":1,\"pid\":7,\"applied\":512,\"paused\":true}\n");
+    }
+}

@@ -1,0 +1,230 @@
+//! The state of a running pilot: what it does, what it may spend, its targets, and what it did last.
+
+use super::joined;
+use crate::pilot::board::{Counts, State, TargetState};
+use crate::report::table::{Side, table};
+use crate::report::words::{age, count, count_of, percent, printable, rate};
+use crate::units::Bytes;
+
+/// Decisions told about, of all targets; JSON has more.
+const MOST_DECISIONS: usize = 12;
+const NAME_LIMIT: usize = 15;
+const REASON_LIMIT: usize = 100;
+
+/// How a pilot is, with its targets and the last things it did.
+pub fn status(state: &State) -> String {
+    let mut lines = vec![
+        format!(
+            "piloting for {}: tracker {}, {}, fairness by {}",
+            age(state.up_ns),
+            printable(&state.tracker, NAME_LIMIT),
+            printable(&state.mode, NAME_LIMIT),
+            printable(&state.fairness, NAME_LIMIT)
+        ),
+        format!("huge pages   {}", huge_pages(state)),
+        format!("growth       {} of memory, by promoting", state.budget.growth_bytes),
+        format!(
+            "CPU          {} of one since the start; observing and deciding may take {}",
+            percent(state.budget.cpu_ns.seconds(), state.up_ns.seconds()),
+            percent(state.budget.max_cpu, 1.0)
+        ),
+        format!("so far       {}", so_far(&state.counts)),
+        format!("held back    {}", held_back(state)),
+        String::new(),
+    ];
+    if state.frees_empty_pages == Some(false) {
+        lines.insert(3, "             this kernel frees none of it when huge pages are given back".to_owned());
+    }
+    lines.extend(targets(&state.targets));
+    lines.extend(last_decisions(&state.targets));
+    joined(lines)
+}
+
+/// What pausing did.
+pub fn paused(pid: Option<u32>) -> String {
+    let (whom, argument) = whom(pid);
+    format!(
+        "{whom} is left alone from now on, and stays on the huge pages it has; `hugepilot resume{argument}` ends that\n"
+    )
+}
+
+/// What resuming did.
+pub fn resumed(pid: Option<u32>, all_paused: bool) -> String {
+    match (whom(pid).0, pid) {
+        (whom, Some(_)) if all_paused => {
+            format!("{whom} would be piloted again, but everything is paused; `hugepilot resume` ends that\n")
+        }
+        (whom, Some(_)) => format!("{whom} is piloted again\n"),
+        (whom, None) => format!("{whom} is piloted again, but for processes that were paused one by one\n"),
+    }
+}
+
+/// What the daemon gave back.
+pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
+    format!(
+        "process {pid}: the daemon gave back {} ({}), and leaves the process alone from now on; `hugepilot resume {pid}` has it \
+         piloted again\n",
+        count_of(regions, "region"),
+        regions_size(regions)
+    )
+}
+
+fn regions_size(regions: u64) -> Bytes {
+    Bytes(regions.saturating_mul(crate::units::HUGE_PAGE))
+}
+
+/// A subject, and the argument that names it on the command line.
+fn whom(pid: Option<u32>) -> (String, String) {
+    match pid {
+        Some(pid) => (format!("process {pid}"), format!(" {pid}")),
+        None => ("everything".to_owned(), String::new()),
+    }
+}
+
+fn huge_pages(state: &State) -> String {
+    let huge = state.budget.huge_bytes;
+    match state.budget.max_huge_bytes {
+        Some(most) => format!("{huge} of the {most} that all targets may have, {} left", most - huge),
+        None => format!("{huge}, without a limit"),
+    }
+}
+
+fn so_far(counts: &Counts) -> String {
+    let refused: u64 = counts.refused.values().fold(0, |sum, count| sum.saturating_add(*count));
+    format!(
+        "{}, {} promoted, {} refused, {} given back",
+        count_of(counts.looks, "look"),
+        count_of(counts.promoted, "region"),
+        count(refused),
+        count(counts.given_back)
+    )
+}
+
+fn held_back(state: &State) -> String {
+    match &state.held_back {
+        _ if state.paused => "everything is paused; `hugepilot resume` ends that".to_owned(),
+        Some(why) => printable(why, REASON_LIMIT),
+        None => "by nothing".to_owned(),
+    }
+}
+
+fn targets(targets: &[TargetState]) -> Vec<String> {
+    if targets.is_empty() {
+        return vec!["no targets here; only root sees those of other users".to_owned()];
+    }
+    let columns = [
+        ("pid", Side::Right),
+        ("name", Side::Left),
+        ("resident", Side::Right),
+        ("huge", Side::Right),
+        ("growth", Side::Right),
+        ("walks before", Side::Right),
+        ("walks now", Side::Right),
+        ("may have", Side::Right),
+        ("last look", Side::Right),
+        ("", Side::Left),
+    ];
+    table(&columns, &targets.iter().map(row).collect::<Vec<_>>())
+}
+
+fn row(target: &TargetState) -> Vec<String> {
+    let known = |walks: Option<f64>| walks.map_or("-".to_owned(), rate);
+    let remark = match &target.left_alone {
+        _ if target.paused => "paused".to_owned(),
+        Some(why) => printable(why, REASON_LIMIT),
+        None => String::new(),
+    };
+    vec![
+        target.pid.to_string(),
+        printable(&target.name, NAME_LIMIT),
+        target.rss_bytes.to_string(),
+        target.huge_bytes.to_string(),
+        target.growth_bytes.to_string(),
+        known(target.walks_per_second_before),
+        known(target.walks_per_second),
+        target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()),
+        target.looked_ns_ago.map_or("not yet".to_owned(), |since| format!("{} ago", age(since))),
+        remark,
+    ]
+}
+
+/// The last decisions of all targets, latest first.
+fn last_decisions(targets: &[TargetState]) -> Vec<String> {
+    let of = |target: &'_ TargetState| target.pid;
+    let mut decisions: Vec<_> =
+        targets.iter().flat_map(|target| target.last_decisions.iter().map(move |each| (of(target), each))).collect();
+    decisions.sort_by_key(|(_, decision)| decision.ns_ago);
+    let rows: Vec<_> = decisions
+        .iter()
+        .take(MOST_DECISIONS)
+        .map(|(pid, decision)| {
+            vec![
+                format!("{} ago", age(decision.ns_ago)),
+                pid.to_string(),
+                decision.start.to_string(),
+                printable(&decision.done, NAME_LIMIT).replace('_', " "),
+                rate(decision.walks_per_second),
+                printable(&decision.reason, REASON_LIMIT),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let columns = [
+        ("done", Side::Right),
+        ("pid", Side::Right),
+        ("region", Side::Right),
+        ("what", Side::Left),
+        ("walks then", Side::Right),
+        ("why", Side::Left),
+    ];
+    [vec![String::new()], table(&columns, &rows)].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pilot::board::BudgetState;
+    use crate::report::samples::pilot_state;
+
+    #[test]
+    fn a_status_reads_from_budget_to_decisions() {
+        insta::assert_snapshot!(status(&pilot_state()));
+    }
+
+    #[test]
+    fn what_holds_the_pilot_back_is_told() {
+        let state = State { held_back: None, ..pilot_state() };
+        assert!(status(&state).contains("held back    by nothing\n"));
+        let paused = status(&State { paused: true, ..pilot_state() });
+        assert!(paused.contains("held back    everything is paused; `hugepilot resume` ends that\n"), "{paused}");
+    }
+
+    #[test]
+    fn a_pilot_without_targets_and_limits_says_so() {
+        let state =
+            State { budget: BudgetState { max_huge_bytes: None, ..BudgetState::default() }, ..State::default() };
+        let text = status(&state);
+        assert!(text.contains("huge pages   0 B, without a limit\n"), "{text}");
+        assert!(text.ends_with("no targets here; only root sees those of other users\n"), "{text}");
+        let cannot_free = status(&State { frees_empty_pages: Some(false), ..state });
+        assert!(cannot_free.contains("this kernel frees none of it"), "{cannot_free}");
+    }
+
+    #[test]
+    fn what_was_told_to_the_daemon_says_how_to_end_it() {
+        assert!(
+            paused(Some(7)).starts_with("process 7 is left alone") && paused(Some(7)).contains("`hugepilot resume 7`")
+        );
+        assert!(paused(None).contains("`hugepilot resume`"));
+        assert_eq!(resumed(Some(7), false), "process 7 is piloted again\n");
+        assert!(resumed(Some(7), true).contains("everything is paused"));
+        assert!(resumed(None, false).contains("one by one"));
+        let given_back = given_back_by_daemon(7, 512);
+        assert!(
+            given_back.contains("512 regions (1 GiB)") && given_back.contains("`hugepilot resume 7`"),
+            "{given_back}"
+        );
+    }
+}
