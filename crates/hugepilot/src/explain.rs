@@ -159,14 +159,14 @@ fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
 mod tests {
     use super::*;
     use crate::decide::samples::{MEMFD, heat_of, huge, region};
-    use crate::decide::{Allowance, Limits, Spent, decide};
+    use crate::decide::{Allowance, Limits, Past, Spent, decide};
     use crate::observe::heat::Growth;
 
     fn explained(regions: Vec<Region>, change: impl Fn(&mut Mapping), surroundings: &Surroundings) -> Explained {
         let mut heat = heat_of(regions);
         change(&mut heat.mappings[0]);
         let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(1 << 30), &Spent::default()) };
-        explain(&heat, &decide(&heat, &limits), None, surroundings).mappings.remove(0)
+        explain(&heat, &decide(&heat, &limits, &Past::default()), None, surroundings).mappings.remove(0)
     }
 
     fn setting(enabled: &str) -> Surroundings {
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn smaller_huge_pages_are_added_up_where_the_kernel_tells() {
         let heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0)]);
-        let plan = decide(&heat, &Allowance::default().limits(Bytes(1 << 30), &Spent::default()));
+        let plan = decide(&heat, &Allowance::default().limits(Bytes(1 << 30), &Spent::default()), &Past::default());
         let smaller = |told| explain(&heat, &plan, told, &Surroundings::default()).mappings[0].smaller;
         assert_eq!(smaller(Some(&[Bytes(64 << 10), Bytes(1 << 20)])), Some(Bytes(1088 << 10)));
         assert_eq!(smaller(None), None);
@@ -231,7 +231,7 @@ mod tests {
         for (shared, saved) in [(Some(MEMFD), 2 * BASE_PAGE), (None, 0)] {
             let mut heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0), region(2, 0.0, 0)]);
             heat.mappings[0].shared = shared;
-            let found = explain(&heat, &decide(&heat, &limits), None, &Surroundings::default());
+            let found = explain(&heat, &decide(&heat, &limits, &Past::default()), None, &Surroundings::default());
             assert_eq!(found.page_tables_saved, Bytes(saved));
         }
     }

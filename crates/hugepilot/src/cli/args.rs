@@ -2,16 +2,20 @@
 //!
 //! Owns: every option, its default and its help. Never touches: what a command does with them.
 
+mod daemon;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use daemon::{CONFIG_EXAMPLES, DAEMON_EXAMPLES, PAUSE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES};
+pub use daemon::{ConfigArgs, DaemonArgs, DaemonOptions, PauseArgs, StatusArgs};
 
 use crate::act::Pace;
 use crate::decide::{Allowance, Limits};
 use crate::observe::{Choice, Options};
 use crate::pilot::Whom;
-use crate::units::{CpuShare, Nanos, SizeOrShare};
+use crate::units::{CpuShare, Nanos, SizeOrShare, TimeError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +51,9 @@ Examples:
 const GIVE_BACK_EXAMPLES: &str = "\
 Examples:
   hugepilot give-back 4242             undo what promote did
-  hugepilot give-back 4242 --all       split every huge page of the process";
+  hugepilot give-back 4242 --all       split every huge page of the process
+
+Where a daemon pilots the process, the daemon does it, and leaves the process alone until `hugepilot resume 4242`.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -114,6 +120,18 @@ pub enum Command {
     /// Pilot a process that runs already, gently, until it ends or you say so
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachArgs),
+    /// Pilot all programs that a configuration names, in the background
+    #[command(after_help = DAEMON_EXAMPLES)]
+    Daemon(DaemonArgs),
+    /// Show what the daemon does: its targets, what it may spend, what it did last
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
+    /// Have the daemon leave a process alone, or all
+    #[command(after_help = PAUSE_EXAMPLES)]
+    Pause(PauseArgs),
+    /// Have the daemon pilot a process again, or all
+    #[command(after_help = RESUME_EXAMPLES)]
+    Resume(PauseArgs),
     /// Keep observations of a process in a file
     #[command(after_help = RECORD_EXAMPLES)]
     Record(RecordArgs),
@@ -123,6 +141,9 @@ pub enum Command {
     /// Check what this machine offers, and say how to mend what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Print a configuration of `hugepilot daemon` with every key explained, or check one
+    #[command(after_help = CONFIG_EXAMPLES)]
+    Config(ConfigArgs),
 }
 
 /// What `heat` does with one process only.
@@ -209,6 +230,9 @@ pub struct GiveBackArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Whom to ask first.
+    #[command(flatten)]
+    pub daemon: DaemonOptions,
 }
 
 /// `hugepilot run`
@@ -335,7 +359,7 @@ pub struct WatchOptions {
     #[arg(long, value_name = "TRACKER", default_value_t)]
     pub tracker: Choice,
     /// How long to watch, 100ms to 1h
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_window)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = Options::parse_window)]
     pub window: Nanos,
     /// Accept stalls of the program above 50 ms while watching, for exact page walks above 3 GiB
     #[arg(long)]
@@ -353,10 +377,10 @@ pub struct BudgetOptions {
 /// What a promotion may spend.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct SpendOptions {
-    /// Memory growth allowed: a size, or a share of resident memory
+    /// Memory growth allowed: a size, or a share of resident memory (1%) or of the machine's (1%ram)
     #[arg(long, value_name = "SIZE", default_value_t = Limits::MAX_GROWTH)]
     pub max_growth: SizeOrShare,
-    /// Most memory on huge pages, what is huge already included: a size, or a share of resident memory [default: no limit]
+    /// Most memory on huge pages, what is huge already included: a size, or a share of resident memory (50%) or of the machine's (50%ram) [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub max_huge: Option<SizeOrShare>,
     /// Also promote memory that is shared by fork, merged by KSM or lazily freed; it grows memory
@@ -389,7 +413,7 @@ impl HeatArgs {
 impl WatchOptions {
     /// These options for a tracker.
     pub fn options(&self) -> Options {
-        Options { window: self.window, allow_stall: self.allow_stall }
+        Options { window: self.window, allow_stall: self.allow_stall, ..Options::default() }
     }
 }
 
@@ -407,44 +431,18 @@ impl SpendOptions {
     }
 }
 
-/// The shortest window: page walks are counted 100 ms after clearing.
-const MIN_WINDOW: Nanos = Nanos(100_000_000);
-/// The longest window: nothing new is seen after the first reads, so more is a slip of the pen.
-const MAX_WINDOW: Nanos = Nanos(3_600_000_000_000);
-
-fn parse_window(text: &str) -> Result<Nanos, String> {
-    parse_within(text, MIN_WINDOW..=MAX_WINDOW, "from 100ms to 1h")
+fn parse_short_length(text: &str) -> Result<Nanos, TimeError> {
+    let longest = Nanos(600_000_000_000);
+    Nanos::parse_within(
+        text,
+        Options::SHORTEST_WINDOW..=longest,
+        "from 100ms to 10m; `hugepilot record` goes on for longer",
+    )
 }
 
-fn parse_short_length(text: &str) -> Result<Nanos, String> {
-    parse_within(text, MIN_WINDOW..=Nanos(600_000_000_000), "from 100ms to 10m; `hugepilot record` goes on for longer")
-}
-
-fn parse_length(text: &str) -> Result<Nanos, String> {
-    parse_within(text, MIN_WINDOW..=Nanos(30 * 24 * MAX_WINDOW.0), "from 100ms to 720h")
-}
-
-fn parse_within(text: &str, allowed: std::ops::RangeInclusive<Nanos>, range: &str) -> Result<Nanos, String> {
-    match parse_time(text) {
-        None => Err(format!("'{text}' is not a time: write a number with ms, s, m or h, such as 500ms")),
-        Some(time) if allowed.contains(&time) => Ok(time),
-        Some(_) => Err(format!("'{text}' is out of range: write a time {range}")),
-    }
-}
-
-/// Accepts `500ms`, `1s`, `1.5s`, `2m`, `1h`; a bare number could be anything and is refused.
-fn parse_time(text: &str) -> Option<Nanos> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = text.split_at(digits);
-    let nanos = match unit {
-        "ms" => 1e6,
-        "s" => 1e9,
-        "m" => 60e9,
-        "h" => 3600e9,
-        _ => return None,
-    };
-    // The cast saturates, which the range check of the caller then refuses.
-    Some(Nanos((number.parse::<f64>().ok()? * nanos) as u64))
+fn parse_length(text: &str) -> Result<Nanos, TimeError> {
+    let longest = Nanos(720 * Options::LONGEST_WINDOW.0);
+    Nanos::parse_within(text, Options::SHORTEST_WINDOW..=longest, "from 100ms to 720h")
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {
@@ -467,22 +465,6 @@ mod tests {
     #[test]
     fn the_definition_holds_together() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn times_are_read_and_bounded() {
-        for (text, nanos) in
-            [("100ms", 100_000_000), ("500ms", 500_000_000), ("1s", 1_000_000_000), ("1.5s", 1_500_000_000)]
-        {
-            assert_eq!(parse_window(text), Ok(Nanos(nanos)), "{text}");
-        }
-        assert_eq!((parse_window("2m"), parse_window("1h")), (Ok(Nanos(120_000_000_000)), Ok(MAX_WINDOW)));
-        for text in ["99ms", "61m", "0s", "99999999999999999999h"] {
-            assert!(parse_window(text).unwrap_err().starts_with(&format!("'{text}' is out of range")), "{text}");
-        }
-        for text in ["", "1", "s", "1 s", "-1s", "1.2.3s", "1us", "1e3s", "infs"] {
-            assert!(parse_window(text).unwrap_err().starts_with(&format!("'{text}' is not a time")), "{text}");
-        }
     }
 
     #[test]
@@ -517,7 +499,8 @@ mod tests {
         let Ok(Command::GiveBack(args)) = parse("hugepilot give-back 7 --all --json") else {
             panic!("not giving back")
         };
-        assert_eq!(args, GiveBackArgs { pid: 7, all: true, json: true });
+        let daemon = DaemonOptions { socket: "/run/hugepilot/control.sock".into() };
+        assert_eq!(args, GiveBackArgs { pid: 7, all: true, json: true, daemon });
         assert_eq!(parse("hugepilot doctor --json").unwrap(), Command::Doctor(DoctorArgs { json: true }));
     }
 

@@ -10,11 +10,11 @@ use super::flight::report_of;
 use super::{require, terminal};
 use crate::act::{Pace, Pacer};
 use crate::observe;
-use crate::pilot::watch::{Family, Kinship};
-use crate::pilot::{Budget, Pilot};
+use crate::pilot::board::Board;
+use crate::pilot::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{json, text};
 use crate::stop::{SecondSignal, Stop};
-use crate::target::Target;
+use crate::target::{Process, Target};
 use crate::units::Nanos;
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
@@ -24,20 +24,22 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     target.ensure_huge_pages_enabled()?;
     terminal::ensure_read()?;
     let mut tracker = observe::open(args.watch.tracker)?;
+    let started = Instant::now();
     let mut pilot = Pilot {
         tracker: &mut *tracker,
         watch: args.watch.options(),
         budget: Budget::new(args.budget.max_cpu),
-        allowance: args.spend.allowance(),
-        pacer: Pacer::new(if args.fast { Pace::Fast } else { Pace::Gentle }),
+        allowance: on_this_machine(args.spend.allowance())?,
+        pacer: Pacer::backing_off(if args.fast { Pace::Fast } else { Pace::Gentle }),
         stop: Stop::on_signals(SecondSignal::Ends)?,
+        began: started,
     };
-    let started = Instant::now();
-    let kinship = if args.children { Kinship::WithDescendants } else { Kinship::Alone };
     let until = args.length.map(|length| started + length.duration());
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
     let elapsed = || Nanos::from_duration(started.elapsed());
-    let flight = Family::of(args.pid, kinship).fly(&mut pilot, until, |flight| {
+    let process = Process { pid: args.pid, start_ticks: target.start_time };
+    let fleet = Fleet::new(Scope::process(process, args.children), Rules::default(), Board::default());
+    let flight = fleet.fly(&mut pilot, until, |flight| {
         line.show(&text::under_way(&report_of(flight, elapsed())));
     });
     drop(line);

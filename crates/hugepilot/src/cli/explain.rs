@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::args::ExplainArgs;
 use super::{require, terminal};
 use crate::calibrate;
-use crate::decide::{Allowance, Spent, decide, expected_gain};
+use crate::decide::{Allowance, Past, Spent, decide, expected_gain};
 use crate::explain::{self, Surroundings};
 use crate::kernel::Root;
 use crate::kernel::thp::Thp;
@@ -24,7 +24,7 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let mut walking = WalkCycles::start(&Root::host(), target.pid());
     let heat = tracker.observe(&target, &args.watch.options(), &stop)?;
     let walk_share = walking.as_mut().and_then(WalkCycles::share);
-    let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
+    let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());
     let smaller = match observe::on_smaller_huge_pages(&Root::host(), &heat) {
         Err(ObserveError::FrameTable { .. }) => None,
         told => Some(told?),

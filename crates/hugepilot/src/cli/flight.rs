@@ -2,8 +2,7 @@
 //!
 //! Owns: the summary of a flight. Never touches: how it is printed.
 
-use crate::pilot::own_cpu_time;
-use crate::pilot::watch::Flight;
+use crate::pilot::{Flight, own_cpu_time};
 use crate::report::FlightReport;
 use crate::units::Nanos;
 
@@ -12,6 +11,7 @@ pub(super) fn report_of(flight: &Flight, elapsed: Nanos) -> FlightReport<'_> {
         rounds: flight.rounds,
         processes: flight.processes,
         outcome: &flight.outcome,
+        given_back: flight.given_back,
         growth: flight.growth,
         before: flight.before(),
         after: flight.after(),

@@ -1,4 +1,4 @@
-//! `hugepilot give-back`: undo a promotion.
+//! `hugepilot give-back`: undo a promotion, through the daemon where that pilots the process.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -7,23 +7,52 @@ use anyhow::bail;
 
 use super::args::GiveBackArgs;
 use super::{require, terminal};
-use crate::act::{self, Record};
+use crate::act::{self, Pace, Pacer, Record};
+use crate::control::{Client, ControlError};
 use crate::observe::heat::Obstacle;
 use crate::observe::{self, Choice, Heat};
 use crate::pilot::page_tables;
 use crate::report::{GiveBackReport, Snapshot, json, text};
 use crate::stop::{SecondSignal, Stop};
-use crate::target::Target;
+use crate::target::{Process, Target};
 use crate::units::Address;
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
+    if let Some(regions) = through_daemon(args, &target)? {
+        let (pid, note) = (args.pid, text::given_back_by_daemon(args.pid, regions));
+        if !args.all {
+            terminal::print(&if args.json { json::given_back_by_daemon(pid, regions) } else { note })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        // What the daemon did not make is split here, as without a daemon.
+        eprint!("hugepilot: {note}");
+    }
+    give_back_here(args, &target)
+}
+
+/// How many regions the daemon gave back in the process; None if no daemon pilots it.
+fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option<u64>> {
+    let daemon = Client::at(&args.daemon.socket);
+    let state = match daemon.status() {
+        Err(ControlError::NoDaemon { .. }) => return Ok(None),
+        told => told?,
+    };
+    let process = Process { pid: target.pid(), start_ticks: target.start_time };
+    if !state.targets.iter().any(|each| each.process() == process) {
+        return Ok(None);
+    }
+    terminal::ensure_read()?;
+    Ok(Some(daemon.give_back(process.pid)?))
+}
+
+fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCode> {
     require::observing(Choice::Auto)?;
     require::capabilities(require::ACT)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(Choice::Auto)?;
-    let heat = tracker.survey(&target)?;
-    let record = Record::read(&target)?;
+    let heat = tracker.survey(target)?;
+    let record = Record::read(target)?;
     let regions = wanted(&heat, &record, args.all);
     if regions.is_empty() && !args.all {
         bail!(
@@ -35,18 +64,20 @@ pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     terminal::ensure_read()?;
     let frees_empty_pages = act::frees_empty_pages().ok();
     let progress = terminal::Progress::over(regions.len(), "regions");
-    let outcome = act::give_back(target.handle(), &regions, &stop, |outcome| progress.show(outcome.tried));
+    let outcome = act::give_back(target.handle(), &regions, &mut Pacer::new(Pace::Fast), &stop, |outcome| {
+        progress.show(outcome.tried);
+    });
     drop(progress);
-    let after = tracker.survey(&target).ok();
+    let after = tracker.survey(target).ok();
     if let Some(after) = &after {
         // What is huge still, the kernel did not split, whatever it answered; it can be tried again.
         let huge: BTreeSet<Address> =
             after.regions.iter().filter(|region| region.huge).map(|each| each.start).collect();
-        Record::update(&target, |regions| regions.retain(|region| huge.contains(region)))?;
+        Record::update(target, |regions| regions.retain(|region| huge.contains(region)))?;
     }
-    let after = after.map(|heat| snapshot(&heat, &target));
+    let after = after.map(|heat| snapshot(&heat, target));
     let report =
-        GiveBackReport { pid: args.pid, outcome: &outcome, before: snapshot(&heat, &target), after, frees_empty_pages };
+        GiveBackReport { pid: args.pid, outcome: &outcome, before: snapshot(&heat, target), after, frees_empty_pages };
     terminal::print(&if args.json { json::give_back(&report) } else { text::give_back(&report) })?;
     if outcome.tried > 0 && outcome.applied == 0 {
         bail!("the kernel refused all {} regions of process {}, for the reasons above", outcome.tried, args.pid);

@@ -4,17 +4,21 @@
 
 pub mod args;
 mod attach;
+mod config;
+mod daemon;
 mod doctor;
 mod explain;
 mod flight;
 mod give_back;
 mod heat;
 mod live;
+mod pause;
 mod promote;
 mod record;
 mod replay;
 mod require;
 mod run;
+mod status;
 mod terminal;
 
 use std::process::ExitCode;
@@ -30,9 +34,14 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::GiveBack(args) => give_back::give_back(args),
         Command::Run(args) => run::run(args),
         Command::Attach(args) => attach::attach(args),
+        Command::Daemon(args) => daemon::daemon(args),
+        Command::Status(args) => status::status(args),
+        Command::Pause(args) => pause::pause(args),
+        Command::Resume(args) => pause::resume(args),
         Command::Record(args) => record::record(args),
         Command::Replay(args) => replay::replay(args),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Config(args) => config::config(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("hugepilot: {error:#}");

@@ -11,7 +11,7 @@ use crate::act::{Outcome, Pace, Pacer};
 use crate::calibrate;
 use crate::decide::{Spent, expected_gain};
 use crate::observe::{self, ObserveError};
-use crate::pilot::{Budget, Pilot, Round};
+use crate::pilot::{Budget, Pilot, Round, on_this_machine};
 use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
@@ -28,9 +28,10 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
         tracker: &mut *tracker,
         watch: args.watch.options(),
         budget: Budget::new(CpuShare::default()),
-        allowance: args.spend.allowance(),
+        allowance: on_this_machine(args.spend.allowance())?,
         pacer: Pacer::new(args.pace.pace()),
         stop: Stop::on_signals(SecondSignal::Ends)?,
+        began: started,
     };
     let round = pilot.look(&target, &Spent::default())?;
     if args.dry_run {

@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 
 use super::args::ReplayArgs;
 use super::terminal;
-use crate::decide::{Spent, WalkCost, decide, expected_gain};
+use crate::decide::{Past, Spent, WalkCost, decide, expected_gain};
+use crate::pilot::on_this_machine;
 use crate::recording::{Moment, Recording, RecordingError};
 use crate::report::film::Camera;
 use crate::report::{PlanReport, json, text};
@@ -25,7 +26,8 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let title = format!("{} (process {})", wanted.name, heat.pid);
     args.pictures.draw(&wanted.camera, title.clone())?;
     let report = if args.plan {
-        let plan = decide(heat, &args.spend.allowance().limits(heat.rss, &Spent::default()));
+        let allowance = on_this_machine(args.spend.allowance())?;
+        let plan = decide(heat, &allowance.limits(heat.rss, &Spent::default()), &Past::default());
         // What a walk cost there cannot be measured here.
         let gain = expected_gain(&plan, &WalkCost::UNCALIBRATED, heat.busy_cpus);
         let report = PlanReport { plan: &plan, gain, expectation: None };

@@ -21,11 +21,13 @@ use super::args::RunArgs;
 use super::flight::report_of;
 use super::require;
 use crate::act::Pacer;
+use crate::kernel::Root;
 use crate::observe;
-use crate::pilot::watch::{Family, Flight, Kinship};
-use crate::pilot::{Budget, Pilot};
+use crate::pilot::board::Board;
+use crate::pilot::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{RunReport, json, text};
 use crate::stop::Stop;
+use crate::target::Process;
 use crate::units::Nanos;
 
 /// Signals that are meant for the program.
@@ -48,11 +50,15 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         tracker: &mut *tracker,
         watch: args.watch.options(),
         budget: Budget::new(args.budget.max_cpu),
-        allowance: args.spend.allowance(),
-        pacer: Pacer::new(args.pace.pace()),
+        allowance: on_this_machine(args.spend.allowance())?,
+        pacer: Pacer::backing_off(args.pace.pace()),
         stop,
+        began: started,
     };
-    let flight = Family::of(pid, Kinship::WithDescendants).fly(&mut pilot, None, |_| ());
+    // One that has ended already has nobody's start.
+    let process = Process::of(&Root::host(), pid).unwrap_or(Process { pid, start_ticks: 0 });
+    let fleet = Fleet::new(Scope::process(process, true), Rules::default(), Board::default());
+    let flight = fleet.fly(&mut pilot, None, |_| ());
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
     // The program's own exit status counts, whatever becomes of the summary.
     if let Err(error) = report(args, &flight, status, Nanos::from_duration(started.elapsed()), summary) {

@@ -177,6 +177,7 @@ impl Columns {
             unobserved: self.unobserved[at],
             walks_per_second: self.walks_per_second[at],
             growth: Growth::default(),
+            at_most_accesses_per_second: None,
         }
     }
 }

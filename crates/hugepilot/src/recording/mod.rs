@@ -170,7 +170,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
     use crate::decide::samples::{MEMFD, at, heat_of, region};
-    use crate::decide::{Allowance, Spent, decide};
+    use crate::decide::{Allowance, Past, Spent, decide};
     use crate::observe::heat::{Growth, Meaning, Obstacle, Region};
     use crate::report::samples::mixed_heat;
 
@@ -207,7 +207,7 @@ mod tests {
         for (read, written) in read_again.iter().zip(&moments) {
             let limits = Allowance::default().limits(written.heat.rss, &Spent::default());
             let plan = |heat: &Heat| {
-                let decisions = decide(heat, &limits).decisions.into_iter();
+                let decisions = decide(heat, &limits, &Past::default()).decisions.into_iter();
                 decisions.map(|each| (each.start, each.verdict, each.reason, each.growth)).collect::<Vec<_>>()
             };
             assert_eq!(plan(&read.heat), plan(&written.heat));

@@ -1,0 +1,93 @@
+//! Arguments of the daemon, and of the commands that ask a running one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::parse_pid;
+use crate::config::Config;
+use crate::control::SOCKET;
+
+pub(super) const DAEMON_EXAMPLES: &str = "\
+Examples:
+  hugepilot config > /etc/hugepilot/hugepilot.toml         name targets in it, then
+  hugepilot daemon
+  hugepilot daemon --config ./try.toml
+  systemctl enable --now hugepilot                         after make install
+
+SIGHUP reads the configuration anew. `hugepilot status` shows what goes on.";
+
+pub(super) const CONFIG_EXAMPLES: &str = "\
+Examples:
+  hugepilot config > /etc/hugepilot/hugepilot.toml         every key with its default, to be changed
+  hugepilot config --check /etc/hugepilot/hugepilot.toml
+
+Exit status of --check: 0 right, 1 wrong.";
+
+pub(super) const STATUS_EXAMPLES: &str = "\
+Examples:
+  hugepilot status
+  hugepilot status --json | jq '.targets[] | {pid, name, huge_bytes}'
+
+Root sees all targets, everybody else those that are their own processes.";
+
+pub(super) const PAUSE_EXAMPLES: &str = "\
+Examples:
+  hugepilot pause 4242                 leave process 4242 alone; yours, or anybody's as root
+  hugepilot pause                      leave everything alone (as root)
+
+What is on huge pages stays; `hugepilot give-back` undoes it.";
+
+pub(super) const RESUME_EXAMPLES: &str = "\
+Examples:
+  hugepilot resume 4242                pilot process 4242 again
+  hugepilot resume                     end the pause of everything (as root); processes paused one by one stay so";
+
+/// `hugepilot daemon`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct DaemonArgs {
+    /// Whom to pilot, and what that may take; `hugepilot config` prints one
+    #[arg(long, value_name = "FILE", default_value = Config::PATH)]
+    pub config: PathBuf,
+    /// Where to listen for `hugepilot status` and its like.
+    #[command(flatten)]
+    pub daemon: DaemonOptions,
+}
+
+/// `hugepilot config`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct ConfigArgs {
+    /// Say whether this configuration is right, in place of printing one
+    #[arg(long, value_name = "FILE")]
+    pub check: Option<PathBuf>,
+}
+
+/// `hugepilot status`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct StatusArgs {
+    /// Print JSON with every target
+    #[arg(long)]
+    pub json: bool,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub daemon: DaemonOptions,
+}
+
+/// `hugepilot pause` and `hugepilot resume`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct PauseArgs {
+    /// Process that is meant [default: all]
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
+    pub pid: Option<u32>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub daemon: DaemonOptions,
+}
+
+/// Which daemon is asked.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct DaemonOptions {
+    /// Its control socket
+    #[arg(long, value_name = "PATH", default_value = SOCKET, hide = true)]
+    pub socket: PathBuf,
+}

@@ -1,0 +1,200 @@
+//! `hugepilot daemon`: pilot everyone whom the configuration names, for as long as the machine runs.
+//!
+//! Owns: beginning, reloading and end, and that there is one on a machine. Never touches: the loop, which is [`Fleet`]'s.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::args::DaemonArgs;
+use super::require;
+use crate::act::Pacer;
+use crate::config::Config;
+use crate::control::Server;
+use crate::metrics_server::MetricsServer;
+use crate::observe::heat::TrackerKind;
+use crate::observe::{self, Tracker};
+use crate::pilot::board::Board;
+use crate::pilot::{Budget, Fleet, Pilot, Rules, on_this_machine};
+use crate::stop::{SecondSignal, Stop};
+use crate::{privilege, service};
+
+/// From one step of the loop to the next.
+const PAUSE: Duration = Duration::from_millis(250);
+
+pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::read(&args.config)?;
+    config.ensure_targets(&args.config)?;
+    require::observing(config.tracker)?;
+    require::capabilities(require::ACT)?;
+    let _only_one = only_one(&args.daemon.socket)?;
+    let stop = Stop::on(&[Signal::TERM, Signal::INT], SecondSignal::Waits)?;
+    let reload = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(Signal::HUP.as_raw(), Arc::clone(&reload))?;
+    let mut tracker = observe::open(config.tracker)?;
+    let board = Board::default();
+    let mut daemon = Daemon {
+        path: &args.config,
+        fleet: Fleet::new(config.scope.clone(), rules(&config), board.clone()),
+        pilot: pilot(&config, &mut *tracker, stop)?,
+        metrics: None,
+        board: board.clone(),
+        config,
+    };
+    give_up_sys_admin(daemon.pilot.tracker.kind());
+    daemon.fleet.show(&daemon.pilot);
+    // Threads come after that. The daemon can do without either edge, on a disk that is full or a /run that cannot be written.
+    let _control = Server::start(board, &args.daemon.socket).inspect_err(|error| say(error)).ok();
+    daemon.serve_metrics();
+    say(format_args!("piloting, as {} says", args.config.display()));
+    service::ready(&daemon.summary());
+    daemon.run(&reload);
+    service::stopping();
+    say("stopped; what was promoted stays, and `hugepilot give-back PID` undoes it");
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Daemon<'a> {
+    path: &'a Path,
+    config: Config,
+    fleet: Fleet,
+    pilot: Pilot<'a>,
+    board: Board,
+    metrics: Option<MetricsServer>,
+}
+
+impl Daemon<'_> {
+    fn run(&mut self, reload: &AtomicBool) {
+        let mut told = Instant::now();
+        loop {
+            self.fleet.step(&mut self.pilot, &mut |_| service::watchdog());
+            service::watchdog();
+            if reload.swap(false, Ordering::Relaxed) {
+                self.reload();
+            }
+            if told.elapsed() > Duration::from_secs(10) {
+                told = Instant::now();
+                service::status(&self.summary());
+            }
+            if self.pilot.stop.sleep_until(Instant::now() + PAUSE).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reads the configuration anew. A wrong one leaves everything as it is.
+    fn reload(&mut self) {
+        service::reloading();
+        let read = Config::read(self.path).and_then(|config| config.ensure_targets(self.path).map(|()| config));
+        match read.map_err(anyhow::Error::from).and_then(|config| self.change(config)) {
+            Ok(()) => say(format_args!("read {} anew", self.path.display())),
+            Err(error) => say(format_args!("the configuration stays as it was: {error:#}")),
+        }
+        service::ready(&self.summary());
+    }
+
+    fn change(&mut self, config: Config) -> anyhow::Result<()> {
+        self.pilot.allowance = on_this_machine(config.allowance)?;
+        self.pilot.watch = config.watch;
+        if self.pilot.budget.share() != config.max_cpu {
+            self.pilot.budget = Budget::new(config.max_cpu);
+        }
+        if self.pilot.pacer.pace() != config.pace {
+            self.pilot.pacer = Pacer::backing_off(config.pace);
+        }
+        if self.config.tracker != config.tracker {
+            say("another tracker is taken at the next start only");
+        }
+        self.fleet.change(config.scope.clone(), rules(&config));
+        let moved = self.config.metrics != config.metrics;
+        self.config = config;
+        if moved {
+            self.serve_metrics();
+        }
+        Ok(())
+    }
+
+    fn serve_metrics(&mut self) {
+        // The old address is free before the new one is taken.
+        self.metrics = None;
+        let server = self.config.metrics.map(|address| MetricsServer::start(self.board.clone(), address));
+        self.metrics = server.and_then(|server| server.inspect_err(|error| say(error)).ok());
+    }
+
+    fn summary(&self) -> String {
+        let state = self.board.state();
+        let held_back = state.held_back.map(|why| format!("; nothing is promoted: {why}")).unwrap_or_default();
+        format!("{} targets, {} on huge pages{held_back}", state.targets.len(), state.budget.huge_bytes)
+    }
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules { min_size: config.min_size, fairness: config.fairness, give_back: config.give_back }
+}
+
+fn pilot<'a>(config: &Config, tracker: &'a mut dyn Tracker, stop: Stop) -> anyhow::Result<Pilot<'a>> {
+    Ok(Pilot {
+        tracker,
+        watch: config.watch,
+        budget: Budget::new(config.max_cpu),
+        allowance: on_this_machine(config.allowance)?,
+        pacer: Pacer::backing_off(config.pace),
+        stop,
+        began: Instant::now(),
+    })
+}
+
+/// The tracker that reads page tables has no more use for it; others go on asking for page frame numbers.
+fn give_up_sys_admin(tracker: TrackerKind) {
+    if tracker == TrackerKind::PageWalk
+        && let Err(error) = privilege::drop_sys_admin()
+    {
+        say(format_args!("CAP_SYS_ADMIN is kept: {error}"));
+    }
+}
+
+/// Held as long as this daemon lives: two would undo each other's work. Where nothing can be written, nobody can be kept away.
+fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
+    let path = socket.with_extension("lock");
+    let opened = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).open(&path)
+    });
+    let mut file = match opened {
+        Ok(file) => file,
+        Err(error) => {
+            say(format_args!("cannot make sure that no other daemon runs: {}: {error}", path.display()));
+            return Ok(None);
+        }
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => bail!("{}", another(&path)),
+        Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+    // For whoever is refused; the lock itself needs no words.
+    let _unsaid = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+    Ok(Some(file))
+}
+
+fn another(path: &PathBuf) -> String {
+    let pid = fs::read_to_string(path).unwrap_or_default();
+    let pid = if pid.is_empty() { String::new() } else { format!(" (process {pid})") };
+    format!(
+        "another hugepilot daemon runs{pid}; `hugepilot status` shows it, and SIGHUP makes it read its configuration anew"
+    )
+}
+
+/// One line for the journal.
+fn say(what: impl std::fmt::Display) {
+    eprintln!("hugepilot: {what}");
+}

@@ -1,0 +1,20 @@
+//! `hugepilot pause` and `hugepilot resume`: have the daemon leave a process alone, or all, for a time.
+
+use std::process::ExitCode;
+
+use super::args::PauseArgs;
+use super::terminal;
+use crate::control::Client;
+use crate::report::text;
+
+pub(super) fn pause(args: &PauseArgs) -> anyhow::Result<ExitCode> {
+    Client::at(&args.daemon.socket).pause(args.pid)?;
+    terminal::print(&text::paused(args.pid))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn resume(args: &PauseArgs) -> anyhow::Result<ExitCode> {
+    let all_paused = Client::at(&args.daemon.socket).resume(args.pid)?;
+    terminal::print(&text::resumed(args.pid, all_paused))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,14 @@
+//! `hugepilot status`: how a running daemon is.
+
+use std::process::ExitCode;
+
+use super::args::StatusArgs;
+use super::terminal;
+use crate::control::Client;
+use crate::report::{json, text};
+
+pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let state = Client::at(&args.daemon.socket).status()?;
+    terminal::print(&if args.json { json::status(&state) } else { text::status(&state) })?;
+    Ok(ExitCode::SUCCESS)
+}
