@@ -3,6 +3,8 @@
 
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+UNIT := lib/systemd/system/hugepilot.service
+DASHBOARD := share/hugepilot/grafana.json
 
 # rustup's place, for shells that were open before it was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -39,6 +41,10 @@ test: deps-build deps-test ## every test; those on the running kernel need root,
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
 	tests/vm/run
 
+.PHONY: soak
+soak: deps-build ## a daemon among changing programs for SOAK_SECONDS=600; needs root
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") scripts/soak
+
 .PHONY: vm-test
 vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TEST=heat::NAME for one
 	tests/vm/run $(TEST)
@@ -63,6 +69,7 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	  --configurations default,observed,hugepilot,ideal,default-again
 	$(BENCH) estimate --rounds 10 --keep
 	$(BENCH) tracker --keep
+	$(BENCH) pilot --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
 
@@ -86,12 +93,15 @@ fuzz: deps-build ## each parser of what comes from outside for FUZZ_SECONDS=60; 
 	    -max_total_time=$(FUZZ_SECONDS); done
 
 .PHONY: install
-install: build ## the hugepilot binary to PREFIX=/usr/local (and DESTDIR)
+install: build ## the hugepilot binary, unit for systemd and dashboard to PREFIX=/usr/local (and DESTDIR)
 	$(INSTALL_SUDO) install -D -m 755 target/release/hugepilot $(DESTDIR)$(PREFIX)/bin/hugepilot
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' integrations/systemd/hugepilot.service \
+	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/$(UNIT)
+	$(INSTALL_SUDO) install -D -m 644 integrations/grafana/hugepilot.json $(DESTDIR)$(PREFIX)/$(DASHBOARD)
 
 .PHONY: uninstall
 uninstall: ## remove it
-	$(INSTALL_SUDO) rm -f $(DESTDIR)$(PREFIX)/bin/hugepilot
+	$(INSTALL_SUDO) rm -f $(DESTDIR)$(PREFIX)/bin/hugepilot $(DESTDIR)$(PREFIX)/$(UNIT) $(DESTDIR)$(PREFIX)/$(DASHBOARD)
 
 # What the targets above need.
 

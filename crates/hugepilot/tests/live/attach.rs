@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use crate::support::{Ended, PATIENCE, Program, Setting, binary, hugepilot, number, program_command, send, wait_until};
+use crate::support::{
+    Ended, PATIENCE, Program, Setting, binary, hugepilot, list, number, program_command, send, wait_until,
+};
 
 crate::trials!(
     memory_is_promoted_until_time_is_up,
@@ -13,6 +15,7 @@ crate::trials!(
     it_ends_with_its_process,
     an_interrupt_ends_it_and_leaves_what_was_promoted,
     children_are_piloted_if_asked,
+    huge_pages_follow_the_hot_memory_within_their_limit,
     a_process_that_switched_huge_pages_off_is_an_error,
 );
 
@@ -43,6 +46,24 @@ fn the_pace_is_gentle_unless_asked() {
         (busy - number(&json, "longest_step_ns")) as f64 <= 0.006e9 * seconds,
         "half a percent of the time: {json}"
     );
+    program.assert_unharmed();
+}
+
+fn huge_pages_follow_the_hot_memory_within_their_limit() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=192M fill ready read=third,5s read=last");
+    let words = format!("attach {} --for 15s --fast --max-huge 64M --json {OFTEN}", program.pid);
+    let json = hugepilot(&words).json();
+    let heat = hugepilot(&format!("heat {} --window 200ms --json", program.pid)).json();
+    let huge: Vec<u64> = list(&heat, "regions")
+        .iter()
+        .filter(|region| region["huge"] == true)
+        .map(|region| number(region, "start"))
+        .collect();
+    assert!(huge.len() <= 32, "the limit: {} of {json}", huge.len());
+    let in_last = huge.iter().filter(|start| **start >= program.start + program.len / 3 * 2).count();
+    assert!(in_last >= 28, "{in_last} of {} regions, {json}", huge.len());
+    assert!(number(&json, "given_back") >= 28, "{json}");
     program.assert_unharmed();
 }
 

@@ -35,7 +35,7 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
 /// did not run cannot be seen, and takes the look in which it got most. What the bits say plays no part in that.
 pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
     let target = Target::open(program.pid).expect("a target");
-    let options = Options { window: WINDOW, allow_stall };
+    let options = Options { window: WINDOW, allow_stall, ..Options::default() };
     let busy = |heat: &Heat| heat.busy_cpus.expect("it runs");
     let mut busiest = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
     for _ in 0..10 {

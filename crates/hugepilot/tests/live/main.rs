@@ -7,6 +7,7 @@
 //! measures speed. They need root, BTF and huge pages, and are skipped, saying why, only where one of the three is missing.
 
 mod attach;
+mod daemon;
 mod damon;
 mod doctor;
 mod errors;
@@ -22,6 +23,7 @@ mod program;
 mod promote;
 mod recording;
 mod run;
+mod soak;
 mod support;
 mod survey;
 
@@ -34,7 +36,7 @@ macro_rules! trials {
     ($($test:ident),* $(,)?) => {
         /// Every test of this module.
         pub fn trials() -> Vec<libtest_mimic::Trial> {
-            let module = module_path!().rsplit("::").next().expect("a module has a name");
+            let (_, module) = module_path!().split_once("::").expect("a module of this test");
             vec![$(libtest_mimic::Trial::test(format!("{module}::{}", stringify!($test)), || {
                 $test();
                 Ok(())
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
         give_back::trials(),
         run::trials(),
         attach::trials(),
+        daemon::trials(),
+        soak::trials(),
         doctor::trials(),
         errors::trials(),
         damon::trials(),

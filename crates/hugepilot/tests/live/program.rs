@@ -29,6 +29,8 @@ pub enum Rule {
     All,
     /// The middle third, in one piece.
     Third,
+    /// The last third, in one piece.
+    Last,
     /// A third, scattered by a hash of the page's number.
     Scattered,
     /// 16 pages of each region.
@@ -46,6 +48,7 @@ impl Rule {
         match word {
             "all" => Rule::All,
             "third" => Rule::Third,
+            "last" => Rule::Last,
             "scattered" => Rule::Scattered,
             "sparse" => Rule::Sparse,
             "resident" => Rule::Resident,
@@ -60,6 +63,7 @@ impl Rule {
         match self {
             Rule::All => true,
             Rule::Third => (pages / 3..pages / 3 * 2).contains(&page),
+            Rule::Last => page >= pages / 3 * 2,
             Rule::Scattered => hash(page as u64).is_multiple_of(3),
             Rule::Sparse => page.is_multiple_of(PAGES_PER_REGION / 16),
             Rule::Resident => page < PAGES_PER_REGION,
@@ -165,6 +169,12 @@ impl Program {
             }
             // `read=RULE` for ever, or `read=RULE,TIME`.
             "read" => return Ok(read_for(&self.memory, value).err()),
+            // `read-until=FILE` or `read-until=FILE,RULE`, until the file is there.
+            "read-until" => {
+                let (file, rule) = value.split_once(',').unwrap_or((value, "all"));
+                let over = || std::path::Path::new(file).exists();
+                return Ok(read_until(&self.memory, Rule::parse(rule), over).err());
+            }
             // Twice as much memory every so often, all of it read.
             "grow" => return Ok(self.grow(bytes(value))?.err()),
             "exec" => return Err(Command::new(std::env::current_exe()?).arg("program").args(rest).exec()),
@@ -240,13 +250,18 @@ fn read_zeros(bytes: &[u8], rule: Rule) {
     rule.pages(bytes.len() / page).for_each(|number| assert_eq!(black_box(bytes[number * page]), 0));
 }
 
-/// Reads the pages that the rule names in every mapping, in an order that no prefetcher follows, each equally often. Errors:
-/// the status to exit with, because what was read is not what was written.
+/// Reads as [`read_until`] for the time given with the rule; for ever without one.
 fn read_for(memory: &[Mapping], value: &str) -> Result<(), ExitCode> {
     let (rule, until) = match value.split_once(',') {
         Some((rule, length)) => (Rule::parse(rule), Some(Instant::now() + time(length))),
         None => (Rule::parse(value), None),
     };
+    read_until(memory, rule, || until.is_some_and(|until| Instant::now() >= until))
+}
+
+/// Reads the pages that the rule names in every mapping, in an order that no prefetcher follows, each equally often, until it is over.
+/// Errors: the status to exit with, because what was read is not what was written.
+fn read_until(memory: &[Mapping], rule: Rule, over: impl Fn() -> bool) -> Result<(), ExitCode> {
     let mut order: Vec<(u32, u32)> = Vec::new();
     for (mapping, memory) in memory.iter().enumerate() {
         order.extend(rule.pages(memory.bytes().len() / BASE_PAGE as usize).map(|page| (mapping as u32, page as u32)));
@@ -264,7 +279,7 @@ fn read_for(memory: &[Mapping], value: &str) -> Result<(), ExitCode> {
                 return Err(ExitCode::from(CORRUPTED));
             }
         }
-        if until.is_some_and(|until| Instant::now() >= until) {
+        if over() {
             break;
         }
     }

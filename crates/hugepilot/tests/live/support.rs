@@ -166,7 +166,16 @@ impl Program {
 
     /// The same; None if a step failed.
     pub fn try_start(steps: &str) -> Option<Self> {
-        let mut child = program_command(steps).stdout(Stdio::piped()).spawn().expect("our own binary starts");
+        Self::try_command(&mut program_command(steps))
+    }
+
+    /// Starts a program by a command of its own, which must run it in its place.
+    pub fn command(command: &mut Command) -> Self {
+        Self::try_command(command).unwrap_or_else(|| panic!("{command:?} ended before it was ready"))
+    }
+
+    fn try_command(command: &mut Command) -> Option<Self> {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("our own binary starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         let Ok(ready) = serde_json::from_str::<Value>(&line) else {

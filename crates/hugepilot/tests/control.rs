@@ -1,0 +1,111 @@
+//! The commands that ask a running daemon, as the binary, against a server whose loop is played by the test.
+
+use std::path::Path;
+use std::process::{Child, Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use hugepilot::control::Server;
+use hugepilot::kernel::Root;
+use hugepilot::pilot::board::{Board, State, TargetState};
+use hugepilot::target::Process;
+use serde_json::Value;
+
+/// A program that does nothing, on the board of a server in a directory of its own.
+struct Service {
+    program: Child,
+    process: Process,
+    board: Board,
+    directory: tempfile::TempDir,
+    _server: Server,
+}
+
+impl Service {
+    fn start() -> Self {
+        let program = Command::new("sleep").arg("300").spawn().expect("sleep is there");
+        let process = Process::of(&Root::host(), program.id()).expect("it runs");
+        let (board, directory) = (Board::default(), tempfile::tempdir().unwrap());
+        let target = TargetState { pid: process.pid, start_ticks: process.start_ticks, ..TargetState::default() };
+        board.show(State { version: 1, targets: vec![target], ..State::default() });
+        let server = Server::start(board.clone(), &socket(directory.path())).unwrap();
+        Self { program, process, board, directory, _server: server }
+    }
+
+    fn ask(&self, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hugepilot"));
+        command.args(line.split(' ')).arg("--socket").arg(socket(self.directory.path()));
+        command.output().expect("hugepilot starts")
+    }
+
+    fn ask_well(&self, line: &str) -> String {
+        let output = self.ask(line);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Answers the next wish in place of the loop.
+    fn give_back(&self, regions: u64) {
+        for _ in 0..2000 {
+            if let Some(wish) = self.board.take_wishes().pop() {
+                assert_eq!(wish.give_back, self.process);
+                return wish.answer.send(Ok(regions)).unwrap();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("nobody asked");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.program.kill().and_then(|()| self.program.wait()).expect("it ran");
+    }
+}
+
+fn socket(directory: &Path) -> std::path::PathBuf {
+    directory.join("control.sock")
+}
+
+#[test]
+fn status_pause_and_resume_ask_the_daemon() {
+    let service = Service::start();
+    let pid = service.process.pid;
+    assert!(service.ask_well("status").contains(&format!("\n{pid}  ")) || pid < 1000);
+    assert!(service.ask_well(&format!("pause {pid}")).contains(&format!("`hugepilot resume {pid}`")));
+    let json = service.ask_well("status --json");
+    assert_eq!(serde_json::from_str::<State>(&json).unwrap(), service.board.state());
+    assert!(service.board.is_paused(service.process));
+    assert_eq!(service.ask_well(&format!("resume {pid}")), format!("process {pid} is piloted again\n"));
+    assert!(!service.board.is_paused(service.process));
+    let refused = service.ask("pause 1");
+    assert_eq!(refused.status.code(), Some(1));
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(why.starts_with("hugepilot: the hugepilot daemon refused: process 1 is no target of yours here"), "{why}");
+}
+
+#[test]
+fn what_the_daemon_pilots_is_given_back_by_the_daemon() {
+    let service = Service::start();
+    let pid = service.process.pid;
+    thread::scope(|scope| {
+        let told = scope.spawn(|| service.ask_well(&format!("give-back {pid}")));
+        service.give_back(3);
+        let told = told.join().unwrap();
+        assert!(told.contains("gave back 3 regions (6 MiB)") && told.contains(&format!("`hugepilot resume {pid}`")));
+        let told = scope.spawn(|| service.ask_well(&format!("give-back {pid} --json")));
+        service.give_back(0);
+        let json: Value = serde_json::from_str(&told.join().unwrap()).unwrap();
+        assert_eq!((&json["pid"], &json["applied"], &json["paused"]), (&pid.into(), &0.into(), &true.into()));
+    });
+    assert!(service.board.is_paused(service.process));
+}
+
+#[test]
+fn what_no_daemon_pilots_is_given_back_as_without_one() {
+    let service = Service::start();
+    service.board.show(State { version: 1, ..State::default() });
+    let output = service.ask(&format!("give-back {}", service.process.pid));
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert!(why.contains("promoted nothing") || why.contains("missing CAP_"), "{why}");
+    assert!(service.board.take_wishes().is_empty() && !service.board.is_paused(service.process));
+}

@@ -1,0 +1,126 @@
+//! Pause, resume and give back through the control socket, by root and by others.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{Daemon, MIB, socket, target, wait_until_huge};
+use crate::support::{Program, Ran, Setting, binary, finish, number, program_command, wait_until};
+
+crate::trials!(
+    whoever_is_paused_is_left_alone_until_resumed,
+    everything_is_paused_and_resumed,
+    what_is_given_back_stays_so,
+    users_steer_their_own_processes_and_no_others,
+);
+
+fn whoever_is_paused_is_left_alone_until_resumed() {
+    let _madvise = Setting::huge_pages("madvise");
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let program = Program::start(&format!("map=64M fill ready await={} read=all", go.display()));
+    let other = Program::start(&format!("map=64M fill ready await={} read=all", go.display()));
+    let daemon = Daemon::start(&target(&[&program, &other]));
+    wait_until("both are targets", || daemon.target(program.pid).and(daemon.target(other.pid)).is_some());
+    assert!(daemon.ask(&format!("pause {}", program.pid)).status.success());
+    fs::write(go, "").expect("a file");
+    wait_until_huge(&other, 60 * MIB);
+    assert_eq!(program.huge_bytes(), 0);
+    let paused = |pid| daemon.target(pid).expect("a target")["paused"].clone();
+    assert_eq!((paused(program.pid), paused(other.pid)), (Value::Bool(true), Value::Bool(false)));
+    assert!(daemon.ask(&format!("resume {}", program.pid)).status.success());
+    wait_until_huge(&program, 60 * MIB);
+}
+
+fn everything_is_paused_and_resumed() {
+    let _madvise = Setting::huge_pages("madvise");
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let program = Program::start(&format!("map=64M fill ready await={} read=all", go.display()));
+    let daemon = Daemon::start(&target(&[&program]));
+    assert!(daemon.ask("pause").status.success());
+    // A look that has begun is not taken back.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let looks = || number(&daemon.status()["counts"], "looks");
+    let before = looks();
+    fs::write(go, "").expect("a file");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!((looks(), program.huge_bytes()), (before, 0), "a newcomer would have been looked at");
+    assert_eq!(daemon.status()["paused"], true);
+    assert!(daemon.ask("resume").status.success());
+    wait_until_huge(&program, 60 * MIB);
+}
+
+fn what_is_given_back_stays_so() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=64M fill ready read=all");
+    let daemon = Daemon::start(&target(&[&program]));
+    wait_until_huge(&program, 60 * MIB);
+    let ran = daemon.ask(&format!("give-back {} --json", program.pid));
+    assert!(number(&ran.json(), "applied") >= 30, "{ran:?}");
+    let shown = || daemon.target(program.pid).expect("a target");
+    wait_until("it shows what is left", || number(&shown(), "huge_bytes") == program.huge_bytes());
+    assert_eq!((program.huge_bytes(), number(&daemon.status()["budget"], "huge_bytes")), (0, 0));
+    assert_eq!((shown()["paused"].clone(), number(&shown(), "promoted_bytes")), (Value::Bool(true), 0));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(program.huge_bytes(), 0);
+    program.assert_unharmed();
+}
+
+/// What another user's command of hugepilot is answered by the daemon.
+fn ask_as(uid: u32, daemon: &Daemon, words: &str) -> Ran {
+    let mut command = as_user(uid);
+    command.arg(public_binary(daemon)).args(words.split(' ')).arg("--socket").arg(socket(&daemon.folder));
+    finish(command.current_dir("/"))
+}
+
+fn as_user(uid: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);
+    command
+}
+
+/// A copy that every user may run, beside a socket that every user may reach.
+fn public_binary(daemon: &Daemon) -> PathBuf {
+    let path = daemon.folder.path().join("hugepilot");
+    if !path.exists() {
+        fs::set_permissions(daemon.folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
+        fs::copy(binary(), &path).expect("a copy");
+    }
+    path
+}
+
+fn users_steer_their_own_processes_and_no_others() {
+    const OWNER: u32 = 65_533;
+    const STRANGER: u32 = 65_532;
+    let _madvise = Setting::huge_pages("madvise");
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    let copy = folder.path().join("program");
+    fs::copy(std::env::current_exe().expect("our own path"), &copy).expect("a copy");
+    let start = || {
+        let steps = program_command("map=64M fill ready read=all");
+        Program::command(as_user(OWNER).current_dir("/").arg(&copy).args(steps.get_args()))
+    };
+    let (mut one, mut other, roots) = (start(), start(), Program::start("map=64M fill ready read=all"));
+    let daemon = Daemon::start(&target(&[&one, &other, &roots]));
+    [&one, &other, &roots].iter().for_each(|program| wait_until_huge(program, 60 * MIB));
+    let (pid, roots_pid) = (one.pid, roots.pid);
+    for words in ["give-back", "pause", "resume"] {
+        ask_as(STRANGER, &daemon, &format!("pause {pid}")).assert_fails_with(&["refused", "no target of yours"]);
+        let refused = ask_as(OWNER, &daemon, &format!("{words} {roots_pid}"));
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    }
+    ask_as(OWNER, &daemon, "pause").assert_fails_with(&["only root"]);
+    assert_eq!(ask_as(STRANGER, &daemon, "status --json").json()["targets"], Value::Array(Vec::new()));
+    assert!(one.huge_bytes() >= 60 * MIB && roots.huge_bytes() >= 60 * MIB, "nothing was changed");
+    let own = ask_as(OWNER, &daemon, &format!("give-back {pid} --json"));
+    assert!(number(&own.json(), "applied") >= 30 && one.huge_bytes() == 0, "{own:?}");
+    let by_root = daemon.ask(&format!("give-back {} --json", other.pid));
+    assert!(number(&by_root.json(), "applied") >= 30 && other.huge_bytes() == 0, "{by_root:?}");
+    one.assert_unharmed();
+    other.assert_unharmed();
+}
