@@ -10,12 +10,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
+use crate::pilot::PilotArguments;
 use crate::tracker::TrackerArguments;
 use crate::workload::{
-    AliasesChild, Chase, ChaseChild, ChasePattern, MappingsChild, Memcached, ResidentChild, SWEEPS_PER_SAMPLE, Sweep,
-    SweepChild, SweepPattern, ThirdChild, Workload,
+    AliasesChild, Chase, ChaseChild, ChasePattern, HotChild, MappingsChild, Memcached, ResidentChild,
+    SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, ThirdChild, Workload,
 };
-use crate::{measure, process};
+use crate::{measure, pilot, process};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,6 +26,7 @@ Examples:
   hugepilot-bench chase --configurations default,ideal,default-again
   hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
+  hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
 
 Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C.";
@@ -52,6 +54,9 @@ pub enum Command {
     /// Trackers: accuracy and cost on programs whose walked pages are known, one pass against sizes to 128 GiB, and how much a
     /// program slows down while it is watched.
     Tracker(TrackerArguments),
+    /// The pilot over time: few huge pages, a second program, a hot set that moves, rest, and response times.
+    #[command(after_help = pilot::EXAMPLES)]
+    Pilot(PilotArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -70,6 +75,9 @@ pub enum Command {
     /// The child of `chase`.
     #[command(hide = true)]
     WorkloadChase(ChaseChild),
+    /// The child of `pilot`.
+    #[command(hide = true)]
+    WorkloadHot(HotChild),
     /// Reads a known third of its memory.
     #[command(hide = true)]
     WorkloadThird(ThirdChild),
@@ -202,10 +210,12 @@ impl Command {
             Command::Chase(arguments) => arguments.run(),
             Command::Estimate(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
+            Command::Pilot(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),
             Command::WorkloadChase(child) => child.run(),
+            Command::WorkloadHot(child) => child.run(),
             Command::WorkloadThird(child) => child.run(),
             Command::WorkloadMappings(child) => child.run(),
             Command::WorkloadAliases(child) => child.run(),

@@ -2,7 +2,7 @@
 //!
 //! Owns: which number of a turn is compared, and forming pairs. Never touches: judgement.
 
-use crate::configuration::Configuration;
+use crate::configuration::Configuration::{self, Default, DefaultAgain};
 use crate::record::{Run, Turn};
 use crate::statistics::{Interval, median, paired_ratio};
 
@@ -43,6 +43,41 @@ pub fn noise(run: &Run, metric: Metric) -> Option<Interval> {
     ratio(run, metric, Configuration::DefaultAgain, Configuration::Default)
 }
 
+/// What one configuration gains over the default, of what another gains; None when no round has all, or when the other gained
+/// nothing in one.
+pub fn gain_ratio(run: &Run, subject: Configuration, reference: Configuration) -> Option<Interval> {
+    let gains = |round| {
+        let default = (throughput(run, Default, round)? + throughput(run, DefaultAgain, round)?) / 2.0;
+        Some((throughput(run, subject, round)? - default, throughput(run, reference, round)? - default))
+    };
+    ratio_of_gains(rounds_of(run).filter_map(gains).collect())
+}
+
+/// What the same comparison shows where there is nothing to see: one configuration's gain over the default run again, of that over
+/// the default.
+pub fn gain_noise(run: &Run, configuration: Configuration) -> Option<Interval> {
+    let gains = |round| {
+        let gained = throughput(run, configuration, round)?;
+        Some((gained - throughput(run, DefaultAgain, round)?, gained - throughput(run, Default, round)?))
+    };
+    ratio_of_gains(rounds_of(run).filter_map(gains).collect())
+}
+
+fn ratio_of_gains(mut gains: Vec<(f64, f64)>) -> Option<Interval> {
+    // A loss has no ratio to a gain; as next to nothing it still counts against the subject.
+    const NEXT_TO_NOTHING: f64 = 1e-6;
+    gains.iter_mut().for_each(|(gained, reference)| *gained = gained.max(*reference * NEXT_TO_NOTHING));
+    gains.iter().all(|&(_, reference)| reference > 0.0).then(|| paired_ratio(&gains))?
+}
+
+fn rounds_of(run: &Run) -> impl Iterator<Item = u32> {
+    0..run.turns.iter().map(|turn| turn.round + 1).max().unwrap_or(0)
+}
+
+fn throughput(run: &Run, configuration: Configuration, round: u32) -> Option<f64> {
+    run.turns_of(configuration).find(|turn| turn.round == round).map(|turn| turn.throughput)
+}
+
 /// The median of a number over one configuration's turns that have it.
 pub fn typical(run: &Run, configuration: Configuration, number: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
     median(&run.turns_of(configuration).filter_map(number).collect::<Vec<_>>())
@@ -78,6 +113,7 @@ pub mod tests {
             after: MemoryUse { rss_bytes: own_bytes, own_bytes, ..MemoryUse::default() },
             available_at_start_bytes: 0,
             tool: None,
+            hottest_huge_share: None,
             throughput_over_time: Vec::new(),
             memory_over_time: Vec::new(),
         };

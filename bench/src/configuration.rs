@@ -32,6 +32,12 @@ pub enum Configuration {
     Ideal,
     /// The default once more: what the machine's noise alone looks like.
     DefaultAgain,
+    /// `hugepilot attach --fast` from then on, with a quarter of the program's memory as the limit on huge pages.
+    Piloted,
+    /// khugepaged, scanning without a pause until a quarter of the program's memory is on huge pages, and then stopped.
+    KhugepagedQuarter,
+    /// The quarter of its memory that the program reads most, collapsed by hand; only for programs that know it.
+    Oracle,
 }
 
 /// Who acts on the running program before it is measured.
@@ -47,7 +53,23 @@ pub enum Act {
     Observe,
     /// The harness collapses every populated region.
     CollapseAll,
+    /// `hugepilot attach`, until it has been measured.
+    Pilot,
+    /// khugepaged with these settings, until the limit is reached.
+    Khugepaged(&'static [(&'static str, &'static str)]),
+    /// The harness collapses the regions that are read most.
+    CollapseHottest,
 }
+
+/// khugepaged in steps of 16 MiB with hardly a pause, so that it can be stopped at a limit. It serves only memory for which the program
+/// asks for huge pages.
+const EAGER: &[(&str, &str)] = &[
+    ("enabled", "madvise"),
+    ("khugepaged/pages_to_scan", "4096"),
+    ("khugepaged/alloc_sleep_millisecs", "0"),
+    // Last, because writing it is what wakes khugepaged from its sleep.
+    ("khugepaged/scan_sleep_millisecs", "10"),
+];
 
 impl Configuration {
     /// The settings to write, as names below `transparent_hugepage` and values; all others stay as found.
@@ -62,6 +84,7 @@ impl Configuration {
                 // Last, because writing it is what wakes khugepaged from its sleep.
                 ("khugepaged/scan_sleep_millisecs", "0"),
             ],
+            Configuration::KhugepagedQuarter => &[("enabled", "madvise")],
             _ => &[],
         }
     }
@@ -74,6 +97,9 @@ impl Configuration {
             Configuration::Estimated => Act::Estimate,
             Configuration::Observed => Act::Observe,
             Configuration::Ideal => Act::CollapseAll,
+            Configuration::Piloted => Act::Pilot,
+            Configuration::KhugepagedQuarter => Act::Khugepaged(EAGER),
+            Configuration::Oracle => Act::CollapseHottest,
             _ => Act::Nothing,
         }
     }
@@ -83,23 +109,25 @@ impl Configuration {
         match self.act() {
             Act::Nothing | Act::Estimate | Act::Observe => 0,
             Act::Promote(arguments) => 2 - u8::from(!arguments.is_empty()),
+            Act::Pilot | Act::Khugepaged(_) | Act::CollapseHottest => 2,
             Act::CollapseAll => 3,
         }
     }
 
     /// Whether it can be measured in a process that others are measured in as well: it needs no setting from the start on.
     pub fn fits_any_process(self) -> bool {
-        self.settings().is_empty() && !self.uses_own_switch()
+        let leaves_more_to_others = !matches!(self.act(), Act::Pilot | Act::CollapseHottest);
+        self.settings().is_empty() && !self.uses_own_switch() && leaves_more_to_others
     }
 
     /// Whether the program is started with its own switch.
     pub fn uses_own_switch(self) -> bool {
-        self == Configuration::Own
+        matches!(self, Configuration::Own | Configuration::KhugepagedQuarter)
     }
 
     /// Whether the hugepilot binary is needed.
     pub fn needs_hugepilot(self) -> bool {
-        matches!(self.act(), Act::Promote(_) | Act::Estimate | Act::Observe)
+        matches!(self.act(), Act::Promote(_) | Act::Estimate | Act::Observe | Act::Pilot)
     }
 }
 
@@ -117,6 +145,9 @@ impl fmt::Display for Configuration {
             Configuration::Observed => "observed",
             Configuration::Ideal => "ideal",
             Configuration::DefaultAgain => "default-again",
+            Configuration::Piloted => "piloted",
+            Configuration::KhugepagedQuarter => "khugepaged-quarter",
+            Configuration::Oracle => "oracle",
         };
         f.pad(name)
     }

@@ -157,7 +157,7 @@ impl Way {
         let mut words = vec![child.to_owned(), format!("--size={}", size.0)];
         words.extend((self == Way::Slices).then(|| "--count=1".to_owned()));
         let running = OwnProcess::start(words, stop)?;
-        let options = Options { window: WINDOW, allow_stall: self != Way::Slices };
+        let options = Options { window: WINDOW, allow_stall: self != Way::Slices, ..Options::default() };
         let target = Target::open(running.pid())?;
         Ok(Box::new(move || {
             let _running = &running;

@@ -19,18 +19,25 @@ const ATTEMPTS: u32 = 3;
 /// Collapses every region with at least one resident page.
 pub fn collapse_all(pid: u32, stop: &Stop) -> Result<ToolRun> {
     let started = Instant::now();
+    let run = collapse(pid, populated_regions(pid)?, stop)?;
+    Ok(ToolRun { seconds: started.elapsed().as_secs_f64(), ..run })
+}
+
+/// Collapses these regions, in this order.
+pub fn collapse(pid: u32, regions: Vec<Address>, stop: &Stop) -> Result<ToolRun> {
+    let started = Instant::now();
     let target = PidFd::open(pid).with_context(|| format!("cannot open process {pid}"))?;
     let (mut tried, mut applied) = (0u64, 0u64);
-    for region in populated_regions(pid)? {
+    for region in regions {
         stop.check()?;
         tried += 1;
-        applied += u64::from(collapse(&target, region));
+        applied += u64::from(collapse_region(&target, region));
     }
     let output = serde_json::json!({ "tried": tried, "applied": applied });
     Ok(ToolRun { seconds: started.elapsed().as_secs_f64(), output })
 }
 
-fn collapse(target: &PidFd, region: Address) -> bool {
+fn collapse_region(target: &PidFd, region: Address) -> bool {
     (0..ATTEMPTS).any(|_| advise::advise(target, region.0, HUGE_PAGE, Advice::Collapse).is_ok())
 }
 

@@ -11,6 +11,7 @@ mod cost;
 mod ideal;
 mod machine;
 mod measure;
+mod pilot;
 mod plot;
 mod prediction;
 mod process;

@@ -82,6 +82,9 @@ pub struct Turn {
     pub available_at_start_bytes: u64,
     /// The tool's own report, where a tool acted.
     pub tool: Option<ToolRun>,
+    /// Of the quarter of its memory that the program reads most, the share on huge pages after measuring; None where nobody knows.
+    #[serde(default)]
+    pub hottest_huge_share: Option<f64>,
     /// Throughput on the way.
     pub throughput_over_time: Vec<ThroughputPoint>,
     /// Memory on the way.

@@ -36,6 +36,7 @@ fn run_text(run: &Run) -> String {
     text += &table(&speed_rows(run));
     text += "\n";
     text += &table(&memory_rows(run));
+    text += &hottest_text(run);
     text += &noise_text(run);
     if let Some(prediction) = Prediction::of(run) {
         text += &format!("\n{}\n", prediction.text());
@@ -115,6 +116,19 @@ pub fn interval_text(metric: Metric, interval: &Interval) -> String {
     }
 }
 
+/// How good the choice of regions was, which no noise touches; empty where nobody knows.
+fn hottest_text(run: &Run) -> String {
+    let share = |configuration| {
+        let share = typical(run, configuration, |turn| turn.hottest_huge_share)?;
+        Some(format!("{configuration} {:.1} %", share * 100.0))
+    };
+    let shares: Vec<String> = run.configurations().into_iter().filter_map(share).collect();
+    match shares.is_empty() {
+        true => String::new(),
+        false => format!("\nof the quarter that is read most, huge: {}\n", shares.join(", ")),
+    }
+}
+
 fn noise_text(run: &Run) -> String {
     let Some(noise) = noise(run, Metric::Throughput) else {
         return "\nno default-again: the machine's noise is unknown\n".to_owned();
@@ -180,5 +194,17 @@ mod tests {
         assert!(text.contains("ideal"), "{text}");
         assert!(text.contains("1.250 [1.250, 1.250]"), "{text}");
         assert!(text.contains("noise is unknown"), "{text}");
+        assert!(!text.contains("read most"), "nobody knows: {text}");
+    }
+
+    #[test]
+    fn a_known_choice_is_judged_without_noise() {
+        let mut run =
+            run_of("pilot budget", &[(Configuration::Default, &[1e6; 3], 1), (Configuration::Oracle, &[1.2e6; 3], 1)]);
+        run.turns.iter_mut().for_each(|turn| {
+            turn.hottest_huge_share = Some(if turn.configuration == Configuration::Oracle { 1.0 } else { 0.0 });
+        });
+        let text = run_text(&run);
+        assert!(text.contains("read most, huge: default 0.0 %, oracle 100.0 %"), "{text}");
     }
 }

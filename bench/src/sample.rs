@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hugepilot::stop::Stop;
+use hugepilot::units::{Address, AddressRange, BASE_PAGE, Bytes};
+use hugepilot_os::page_scan;
 use serde::{Deserialize, Serialize};
 
 use crate::warm::Held;
 
 /// Low, because the program and its load have every CPU for themselves on a small machine.
 const PERIOD: Duration = Duration::from_millis(250);
+/// Programs have their memory below.
+const END_OF_ADDRESSES: u64 = (1 << 47) - BASE_PAGE;
 
 /// Memory of one program, and what it left of the machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,6 +82,20 @@ pub fn exact_memory(pid: u32, held: &Held) -> Result<MemoryUse> {
         huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum(),
         ..cheap
     })
+}
+
+/// A program's memory on huge pages, exactly. Reads page-table entries only, which costs a few milliseconds a GiB.
+pub fn huge_memory(pid: u32) -> Result<Bytes> {
+    Ok(huge_ranges(pid)?.iter().map(|range| range.len()).sum())
+}
+
+/// Where a program's memory on huge pages is; as cheap.
+pub fn huge_ranges(pid: u32) -> Result<Vec<AddressRange>> {
+    let mut huge = Vec::new();
+    let each = |run: page_scan::PageRun| huge.push(AddressRange { start: Address(run.start), end: Address(run.end) });
+    page_scan::scan(pid, 0, END_OF_ADDRESSES, page_scan::category::HUGE, each)
+        .with_context(|| format!("cannot ask for the huge pages of process {pid} (needs Linux 6.7)"))?;
+    Ok(huge)
 }
 
 /// Reads a program's memory from counters alone; its huge pages are the machine's, less those of others.
@@ -163,6 +181,9 @@ fn field(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugepilot::units::HUGE_PAGE;
+    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::{Advice, PidFd, advise};
 
     #[test]
     fn fields_are_read_in_bytes() {
@@ -176,6 +197,18 @@ mod tests {
         let exact = exact_memory(pid, &Held::default()).unwrap();
         assert!(exact.rss_bytes > 0 && exact.page_tables_bytes > 0 && exact.available_bytes > 0, "{exact:?}");
         assert!(cpu_time(pid).unwrap() > Duration::ZERO);
+    }
+
+    #[test]
+    fn huge_pages_of_this_process_are_counted() {
+        let mut mapping = Mapping::anonymous(4 * HUGE_PAGE as usize).unwrap();
+        mapping.bytes_mut()[HUGE_PAGE as usize] = 1;
+        let before = huge_memory(std::process::id()).unwrap();
+        let target = PidFd::open(std::process::id()).unwrap();
+        match advise::advise(&target, mapping.address() + HUGE_PAGE, HUGE_PAGE, Advice::Collapse) {
+            Err(error) => eprintln!("skipped: {error}"),
+            Ok(()) => assert!(huge_memory(std::process::id()).unwrap() >= before + Bytes(HUGE_PAGE)),
+        }
     }
 
     #[test]

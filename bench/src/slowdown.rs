@@ -194,7 +194,7 @@ impl<'a> Watched<'a> {
         let stop = self.stop;
         match &mut self.watcher {
             Watcher::Tracker(tracker, target, _) => periods(seconds, stop, || {
-                let options = Options { window: WINDOW, allow_stall: false };
+                let options = Options { window: WINDOW, ..Options::default() };
                 Ok(tracker.observe(target, &options, stop)?.cost)
             }),
             Watcher::Itself(thread) => {

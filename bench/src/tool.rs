@@ -5,12 +5,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hugepilot::stop::Stop;
+use hugepilot::units::Bytes;
 use hugepilot_os::PidFd;
 use rustix::process::Signal;
 
@@ -62,7 +64,7 @@ impl Tool {
 
     /// Runs `promote` on a program to its end.
     pub fn promote(&self, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
-        let mut process = self.start("promote", pid, arguments)?;
+        let mut process = self.start_on("promote", pid, arguments)?;
         while process.child.try_wait()?.is_none() {
             stop.check()?;
             if process.started.elapsed() > PATIENCE {
@@ -75,13 +77,39 @@ impl Tool {
 
     /// Starts to observe a program again and again, at hugepilot's own pace.
     pub fn keep_watching(&self, pid: u32) -> Result<ToolProcess> {
-        self.start("heat", pid, &["--for", "1h"])
+        self.start_on("heat", pid, &["--for", "1h"])
     }
 
-    fn start(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
+    /// Starts to pilot a program.
+    pub fn attach(&self, pid: u32, fast: bool, max_huge: Option<Bytes>) -> Result<ToolProcess> {
+        let mut arguments: Vec<String> = fast.then(|| "--fast".to_owned()).into_iter().collect();
+        arguments.extend(max_huge.map(|limit| format!("--max-huge={}", limit.0)));
+        self.start_on("attach", pid, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Starts to pilot whatever a configuration file names, with a control socket of its own.
+    pub fn daemon(&self, configuration: &Path, socket: &Path) -> Result<ToolProcess> {
+        let words = ["daemon".as_ref(), "--config".as_ref(), configuration.as_os_str(), "--socket".as_ref()];
+        self.start(&[&words[..], &[socket.as_os_str()]].concat())
+    }
+
+    /// What that daemon says of itself.
+    pub fn status(&self, socket: &Path) -> Result<serde_json::Value> {
+        let words: [&OsStr; 4] = ["status".as_ref(), "--json".as_ref(), "--socket".as_ref(), socket.as_os_str()];
+        Ok(self.start(&words)?.finish()?.output)
+    }
+
+    fn start_on(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
+        let pid = pid.to_string();
+        let words = [command, &pid, "--json"].into_iter().chain(arguments.iter().copied());
+        self.start(&words.map(OsStr::new).collect::<Vec<_>>())
+    }
+
+    fn start(&self, words: &[&OsStr]) -> Result<ToolProcess> {
         let (output, messages) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut call = Command::new(&self.0);
-        call.arg(command).arg(pid.to_string()).arg("--json").args(arguments.iter().map(OsStr::new));
+        // Its own process group, so that Ctrl-C reaches the harness alone, which then ends it in order.
+        call.args(words).process_group(0);
         call.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(messages.try_clone()?);
         let child = call.spawn().with_context(|| format!("cannot start {}", Path::display(&self.0)))?;
         Ok(ToolProcess { child, started: Instant::now(), output, messages })
@@ -89,10 +117,50 @@ impl Tool {
 }
 
 impl ToolProcess {
-    /// Ends it as Ctrl-C does; of what it said, what observing cost.
-    pub fn interrupt(self) -> Result<ToolRun> {
-        PidFd::open(self.child.id())?.signal(Signal::INT)?;
-        let mut run = self.finish()?;
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error when it has ended by itself.
+    pub fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        bail!("hugepilot ended by itself ({status}): {}", text_of(&mut self.messages)?.trim())
+    }
+
+    /// Sends it a signal: with STOP it rests, with CONT it goes on.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(PidFd::open(self.pid())?.signal(signal)?)
+    }
+
+    /// Asks it to end, and reads what it said.
+    pub fn interrupt(mut self) -> Result<ToolRun> {
+        self.ask_to_end()?;
+        self.finish()
+    }
+
+    /// Asks it to end; what it says then is of no use.
+    pub fn end(mut self) -> Result<()> {
+        self.ask_to_end()
+    }
+
+    fn ask_to_end(&mut self) -> Result<()> {
+        self.check()?;
+        // Not INT: what a shell starts in the background ignores that, and so do its children.
+        self.signal(Signal::TERM)?;
+        let asked = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if asked.elapsed() > PATIENCE {
+                bail!("hugepilot (process {}) did not end within {} s of SIGTERM", self.pid(), PATIENCE.as_secs());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Asks it to end; of what it said, what observing cost.
+    pub fn end_watching(self) -> Result<ToolRun> {
+        let mut run = self.interrupt()?;
         // The list of regions is long and of no use here.
         run.output = run.output.get("cost").cloned().unwrap_or_default();
         Ok(run)
@@ -148,6 +216,29 @@ mod tests {
         let (_directory, tool) = fake(r#"echo "{\"arguments\":\"$*\"}""#);
         let run = tool.promote(42, &["--max-growth", "0"], &Stop::default()).unwrap();
         assert_eq!(run.output["arguments"], "promote 42 --json --max-growth 0");
+    }
+
+    #[test]
+    fn a_pilot_is_told_its_limit_and_ended_by_a_signal() {
+        let (_directory, tool) =
+            fake(r#"trap 'echo "{\"arguments\":\"$*\"}"; exit 0' TERM; echo ready >&2; while :; do sleep 0.01; done"#);
+        let mut process = tool.attach(42, true, Some(Bytes(1 << 30))).unwrap();
+        while process.messages.metadata().unwrap().len() == 0 {
+            process.check().unwrap();
+        }
+        assert_eq!(process.interrupt().unwrap().output["arguments"], "attach 42 --json --fast --max-huge=1073741824");
+    }
+
+    #[test]
+    fn a_pilot_that_ends_by_itself_is_quoted() {
+        let (_directory, tool) = fake("echo 'unknown command' >&2; exit 2");
+        let mut process = tool.daemon(Path::new("/x.toml"), Path::new("/x.sock")).unwrap();
+        let error = loop {
+            if let Err(error) = process.check() {
+                break error.to_string();
+            }
+        };
+        assert!(error.contains("unknown command"), "{error}");
     }
 
     #[test]

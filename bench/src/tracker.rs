@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hugepilot::decide::{Allowance, Spent, decide};
+use hugepilot::decide::{Allowance, Past, Spent, decide};
 use hugepilot::observe::heat::{Region, TrackerKind};
 use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
 use hugepilot::stop::{SecondSignal, Stop};
@@ -222,7 +222,7 @@ fn look(
     let started = Instant::now();
     let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
-    let options = Options { window: WINDOW, allow_stall: program.at_once };
+    let options = Options { window: WINDOW, allow_stall: program.at_once, ..Options::default() };
     // The lines of progress that hold begin and end of the look begin before and end after it.
     stop.sleep_until(Instant::now() + LINE)?;
     let inactive = inactive_anonymous()?;
@@ -245,7 +245,7 @@ fn look(
         longest_wait_unobserved_ns: unobserved,
         precision,
         recall,
-        promotions: decide(&heat, &limits).promotions().count(),
+        promotions: decide(&heat, &limits, &Past::default()).promotions().count(),
     })
 }
 

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hugepilot::stop::Stop;
+use hugepilot::units::{Address, Bytes};
 
 use crate::configuration::{Act, Configuration};
 use crate::ideal;
 use crate::record::{ToolRun, Turn};
-use crate::sample::{Sampler, cpu_time, exact_memory, machine_memory};
+use crate::sample::{Sampler, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
 use crate::settings::Settings;
 use crate::tool::{Tool, ToolProcess};
 use crate::warm::WarmMemory;
@@ -22,6 +23,10 @@ use crate::workload::{Running, Window, Workload};
 
 /// Longest time between two looks at a program that is left alone.
 const LOOK: Duration = Duration::from_millis(20);
+/// khugepaged is stopped that soon after the limit is reached.
+const SHORT_LOOK: Duration = Duration::from_millis(5);
+/// khugepaged that takes longer has met an obstacle, and is measured as it is.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the steps take.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +63,14 @@ struct Measured {
     observed: Option<ToolRun>,
 }
 
+/// What the act left.
+enum Acted {
+    Nothing,
+    Done(ToolRun),
+    /// A pilot that flies on.
+    Piloting(ToolProcess),
+}
+
 impl Bench<'_> {
     /// Runs one process, measured under these configurations one after the other.
     pub fn process(&mut self, round: u32, configurations: &[Configuration]) -> Result<Vec<Turn>> {
@@ -76,12 +89,13 @@ impl Bench<'_> {
         for &configuration in configurations {
             let before = exact_memory(running.pid(), &warm_memory.held())?;
             let act = Instant::now();
-            let acted = self.act(configuration, running.pid()).with_context(|| format!("acting as {configuration}"))?;
-            if acted.is_some() || configurations.len() == 1 {
+            let acted = self.act(configuration, &*running).with_context(|| format!("acting as {configuration}"))?;
+            if !matches!(acted, Acted::Nothing) || configurations.len() == 1 {
                 self.leave_alone(&mut *running, act + self.timing.wait)?;
             }
             warm_memory.stop_feeding();
             let measured = self.measure(configuration, &mut *running)?;
+            let acted = acted.end()?;
             let after = exact_memory(running.pid(), &warm_memory.held())?;
             let since_ready = |time: Instant| time.duration_since(ready).as_secs_f64();
             let wall = measured.end.duration_since(measured.start).as_secs_f64();
@@ -104,6 +118,7 @@ impl Bench<'_> {
                 after,
                 available_at_start_bytes: machine.available_bytes,
                 tool: acted.or(measured.observed),
+                hottest_huge_share: self.hottest_huge_share(&*running)?,
                 throughput_over_time: Vec::new(),
                 memory_over_time: Vec::new(),
             });
@@ -118,13 +133,44 @@ impl Bench<'_> {
         Ok(turns)
     }
 
-    fn act(&self, configuration: Configuration, pid: u32) -> Result<Option<ToolRun>> {
-        match configuration.act() {
-            Act::Nothing | Act::Observe => Ok(None),
-            Act::CollapseAll => ideal::collapse_all(pid, self.stop).map(Some),
-            Act::Estimate => self.tool()?.estimate(pid, self.stop).map(Some),
-            Act::Promote(arguments) => self.tool()?.promote(pid, arguments, self.stop).map(Some),
+    fn act(&mut self, configuration: Configuration, running: &dyn Running) -> Result<Acted> {
+        let (pid, limit) = (running.pid(), self.quarter());
+        let done = match configuration.act() {
+            Act::Nothing | Act::Observe => return Ok(Acted::Nothing),
+            Act::Pilot => return self.tool()?.attach(pid, true, Some(limit)).map(Acted::Piloting),
+            Act::CollapseAll => ideal::collapse_all(pid, self.stop)?,
+            Act::CollapseHottest => {
+                let hottest =
+                    running.hottest_regions(limit).context("this program does not know what it reads most")?;
+                ideal::collapse(pid, hottest, self.stop)?
+            }
+            Act::Khugepaged(settings) => self.run_khugepaged(pid, settings, limit)?,
+            Act::Estimate => self.tool()?.estimate(pid, self.stop)?,
+            Act::Promote(arguments) => self.tool()?.promote(pid, arguments, self.stop)?,
+        };
+        Ok(Acted::Done(done))
+    }
+
+    fn hottest_huge_share(&self, running: &dyn Running) -> Result<Option<f64>> {
+        let Some(hottest) = running.hottest_regions(self.quarter()) else { return Ok(None) };
+        let huge = huge_ranges(running.pid())?;
+        let is_huge = |region: &&Address| huge.iter().any(|range| range.contains(**region));
+        Ok(Some(hottest.iter().filter(is_huge).count() as f64 / hottest.len().max(1) as f64))
+    }
+
+    fn quarter(&self) -> Bytes {
+        Bytes(self.workload.memory_bytes() / 4)
+    }
+
+    fn run_khugepaged(&mut self, pid: u32, settings: &[(&str, &str)], limit: Bytes) -> Result<ToolRun> {
+        let started = Instant::now();
+        self.settings.apply(settings)?;
+        while huge_memory(pid)? < limit && started.elapsed() < PATIENCE {
+            self.stop.sleep_until(Instant::now() + SHORT_LOOK)?;
         }
+        let seconds = started.elapsed().as_secs_f64();
+        self.settings.apply(&[("enabled", "never")])?;
+        Ok(ToolRun { seconds, output: serde_json::json!({ "huge_bytes": huge_memory(pid)? }) })
     }
 
     fn tool(&self) -> Result<&Tool> {
@@ -149,9 +195,20 @@ impl Bench<'_> {
             self.leave_alone(running, Instant::now() + LOOK)?;
         }
         let (end, cpu) = (Instant::now(), cpu_time(running.pid())?.saturating_sub(cpu_before));
-        let observed = observer.map(ToolProcess::interrupt).transpose()?;
+        let observed = observer.map(ToolProcess::end_watching).transpose()?;
         let window = running.progress().window(start, end);
         ensure!(window.operations > 0, "nothing was measured in {:?}: measure longer with --seconds", end - start);
         Ok(Measured { window, start, end, cpu, observed })
+    }
+}
+
+impl Acted {
+    /// Ends what flies on; what was done.
+    fn end(self) -> Result<Option<ToolRun>> {
+        match self {
+            Acted::Nothing => Ok(None),
+            Acted::Done(run) => Ok(Some(run)),
+            Acted::Piloting(process) => process.interrupt().map(Some),
+        }
     }
 }

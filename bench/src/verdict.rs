@@ -9,8 +9,10 @@
 
 use std::fmt;
 
-use crate::comparison::{Metric, noise, ratio, slowest_tool};
-use crate::configuration::Configuration::{self, Default, Hugepilot, HugepilotNoGrowth, Ideal, Observed, Own};
+use crate::comparison::{Metric, gain_noise, gain_ratio, noise, ratio, slowest_tool};
+use crate::configuration::Configuration::{
+    self, Default, Hugepilot, HugepilotNoGrowth, Ideal, Observed, Oracle, Own, Piloted,
+};
 use crate::record::Run;
 use crate::statistics::Interval;
 
@@ -30,6 +32,7 @@ pub struct Figure {
 #[derive(Clone, Copy, Debug)]
 enum Claim {
     Ratio { metric: Metric, subject: Configuration, reference: Configuration, bound: Bound },
+    Gain { subject: Configuration, of: Configuration, at_least: f64 },
     ToolSeconds { subject: Configuration, at_most: f64 },
 }
 
@@ -62,10 +65,15 @@ const fn growth(subject: Configuration, at_most: f64) -> Claim {
     Claim::Ratio { metric: Metric::OwnMemory, subject, reference: Default, bound: Bound::AtMost(at_most) }
 }
 
+const fn gain(subject: Configuration, of: Configuration, at_least: f64) -> Claim {
+    Claim::Gain { subject, of, at_least }
+}
+
 const MEMCACHED: &[&str] = &["memcached"];
 const SWEEP: &[&str] = &["sweep"];
 const SKEWED: &[&str] = &["sweep skewed"];
 const FULL: &[&str] = &["sweep sequential", "sweep random"];
+const BUDGET: &[&str] = &["pilot budget"];
 const ALL: &[&str] = &[""];
 
 const FIGURES: &[Figure] = &[
@@ -86,6 +94,8 @@ const FIGURES: &[Figure] = &[
         claim: growth(HugepilotNoGrowth, 1.0003),
     },
     Figure { text: "RSS growth <= 0.002 %", workloads: FULL, claim: growth(Hugepilot, 1.00002) },
+    Figure { text: "gain >= 0.95 x the oracle's", workloads: BUDGET, claim: gain(Piloted, Oracle, 0.95) },
+    Figure { text: "gain >= 0.75 x that of all huge pages", workloads: BUDGET, claim: gain(Piloted, Ideal, 0.75) },
     Figure { text: "observed: throughput >= 0.99 x default", workloads: ALL, claim: speed(Observed, Default, 0.99) },
 ];
 
@@ -97,6 +107,9 @@ pub fn verdicts(run: &Run) -> Vec<(Figure, Verdict, String)> {
 
 fn judge(figure: &Figure, run: &Run) -> (Figure, Verdict, String) {
     let (verdict, numbers) = match figure.claim {
+        Claim::Gain { subject, of, at_least } => {
+            judged(gain_ratio(run, subject, of), gain_noise(run, of), Bound::AtLeast(at_least))
+        }
         Claim::ToolSeconds { subject, at_most } => match slowest_tool(run, subject) {
             Some(seconds) if seconds <= at_most => (Verdict::Met, format!("at most {seconds:.2} s")),
             Some(seconds) => (Verdict::NotMet, format!("up to {seconds:.2} s")),
@@ -114,7 +127,11 @@ fn judge_ratio(
     reference: Configuration,
     bound: Bound,
 ) -> (Verdict, String) {
-    let (Some(seen), Some(noise)) = (ratio(run, metric, subject, reference), noise(run, metric)) else {
+    judged(ratio(run, metric, subject, reference), noise(run, metric), bound)
+}
+
+fn judged(seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> (Verdict, String) {
+    let (Some(seen), Some(noise)) = (seen, noise) else {
         return (Verdict::NotMeasured, String::new());
     };
     let numbers = format!("{:.5} [{:.5}, {:.5}]", seen.estimate, seen.low, seen.high);
@@ -125,6 +142,11 @@ impl Verdict {
     /// Of a ratio that should be at least this much, where the same measured against itself gives `noise`.
     pub fn at_least(limit: f64, seen: &Interval, noise: &Interval) -> Self {
         Self::of(seen, noise, Bound::AtLeast(limit))
+    }
+
+    /// As [`Verdict::at_least`], of a ratio that should be at most this much.
+    pub fn at_most(limit: f64, seen: &Interval, noise: &Interval) -> Self {
+        Self::of(seen, noise, Bound::AtMost(limit))
     }
 
     fn of(seen: &Interval, noise: &Interval, bound: Bound) -> Self {
@@ -197,6 +219,23 @@ mod tests {
             Verdict::NotResolvable(reach) if reach > 0.15
         ));
         assert_eq!(verdict_of(&memcached(3.0, &noisy), text), Verdict::Met, "far beyond the noise");
+    }
+
+    #[test]
+    fn gains_are_held_against_gains() {
+        let verdict = |piloted: f64, again: f64| {
+            let scaled = |factor: f64| FLAT.iter().map(|value| value * factor).collect::<Vec<f64>>();
+            let (again, piloted, oracle) = (scaled(again), scaled(piloted), scaled(1.2));
+            let run = run_of(
+                "pilot budget",
+                &[(Default, FLAT, 1), (DefaultAgain, &again, 1), (Piloted, &piloted, 1), (Oracle, &oracle, 1)],
+            );
+            verdict_of(&run, "gain >= 0.95 x the oracle's")
+        };
+        assert_eq!(verdict(1.199, 1.0), Verdict::Met);
+        assert_eq!(verdict(1.15, 1.0), Verdict::NotMet, "0.96 x the oracle's throughput, and 0.75 x its gain");
+        assert_eq!(verdict(0.9, 1.0), Verdict::NotMet, "a loss is no gain");
+        assert!(matches!(verdict(1.199, 1.02), Verdict::NotResolvable(_)));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! A dependent read needs the value of the one before for its address, so that each waits for the whole of a page walk
 //! and a cache miss; independent reads overlap as far as the processor can.
 
+use std::ffi::CString;
 use std::fmt;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -60,6 +61,9 @@ pub struct ChaseChild {
     /// Ask for huge pages.
     #[arg(long)]
     pub advise_huge: bool,
+    /// A name of its own, as `ps -o comm` shows it, by which a configuration file can name it.
+    #[arg(long)]
+    pub called: Option<String>,
 }
 
 impl fmt::Display for ChasePattern {
@@ -101,6 +105,9 @@ impl Workload for Chase {
 impl ChaseChild {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
+        if let Some(name) = &self.called {
+            rustix::thread::set_name(&CString::new(name.as_str())?)?;
+        }
         let mut mapping = populate(self.size, &UsedPages::all(self.size), self.advise_huge)?;
         print_line(&ReadyLine {
             address: mapping.address(),
@@ -146,12 +153,12 @@ fn read_independent(words: &[u64], mut state: u64) -> u64 {
 }
 
 /// Knuth's linear congruential generator: one multiplication, and good high bits.
-fn step(state: u64) -> u64 {
+pub fn step(state: u64) -> u64 {
     state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
 }
 
 /// The first word of a cache line chosen by the state's high bits.
-fn place(state: u64, words: usize) -> usize {
+pub fn place(state: u64, words: usize) -> usize {
     let lines = (words / WORDS_PER_LINE) as u64;
     (((state >> 32) * lines) >> 32) as usize * WORDS_PER_LINE
 }

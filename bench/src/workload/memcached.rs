@@ -6,7 +6,7 @@
 //! the two, and it is the server's speed that the figure is about.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::memcached_client::Connection;
+use super::open_loop::OpenLoop;
 use super::progress::WorkInterval;
 use super::zipfian::ScrambledZipfian;
 use super::{Histogram, Progress, Running, Workload};
@@ -26,6 +27,7 @@ use crate::process::{BoundChild, Processors, bind_this_thread};
 const INTERVAL: Duration = Duration::from_millis(100);
 /// memcached's own bytes for each item, beside key and value: header, check-and-set number, and what slabs leave over.
 const ITEM_OVERHEAD: u64 = 100;
+const SOCKET: &str = "memcached";
 
 /// How the server is loaded.
 #[derive(Clone, Debug)]
@@ -42,12 +44,20 @@ pub struct Memcached {
     pub seed: u64,
 }
 
-struct Server {
+/// A server that holds all items.
+pub struct Server {
+    settings: Memcached,
     progress: Progress,
-    stop: Stop,
-    load: Option<JoinHandle<()>>,
+    load: Option<Load>,
     child: BoundChild,
-    _directory: tempfile::TempDir,
+    processors: Processors,
+    directory: tempfile::TempDir,
+}
+
+/// A thread that sends requests until it is told to stop.
+struct Load {
+    stop: Stop,
+    thread: JoinHandle<()>,
 }
 
 impl Workload for Memcached {
@@ -75,20 +85,26 @@ impl Workload for Memcached {
     }
 
     fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let processors = Processors::of_this_process()?;
-        let directory = tempfile::tempdir()?;
-        let socket = directory.path().join("memcached");
-        let child = BoundChild::start(&self.command(&socket, own_switch), processors.program, Stdio::null())?;
-        let (progress, own_stop) = (Progress::default(), Stop::default());
-        let mut server = Server { progress, stop: own_stop, load: None, child, _directory: directory };
-        let mut connection = self.connect(&socket, &mut server.child, stop)?;
-        self.populate(&mut connection, processors, stop)?;
-        server.load = Some(self.spawn_load(socket, processors, &server.progress, &server.stop));
+        let mut server = self.serve(own_switch, stop)?;
+        server.begin_closed_loop();
         Ok(Box::new(server))
     }
 }
 
 impl Memcached {
+    /// Starts a server and fills it.
+    pub fn serve(&self, own_switch: bool, stop: &Stop) -> Result<Server> {
+        let processors = Processors::of_this_process()?;
+        let directory = tempfile::tempdir()?;
+        let socket = directory.path().join(SOCKET);
+        let child = BoundChild::start(&self.command(&socket, own_switch), processors.program, Stdio::null())?;
+        let (settings, progress) = (self.clone(), Progress::default());
+        let mut server = Server { settings, progress, load: None, child, processors, directory };
+        let mut connection = self.connect(&socket, &mut server.child, stop)?;
+        self.populate(&mut connection, processors, stop)?;
+        Ok(server)
+    }
+
     fn command(&self, socket: &Path, own_switch: bool) -> Vec<OsString> {
         // A quarter more than the items need: with -L memcached reserves it, and evictions would spoil the reads.
         let megabytes = ((self.memory_bytes() * 5 / 4) >> 20) + 64;
@@ -141,18 +157,7 @@ impl Memcached {
         Ok(())
     }
 
-    fn spawn_load(&self, socket: PathBuf, processors: Processors, progress: &Progress, stop: &Stop) -> JoinHandle<()> {
-        let (settings, progress, stop) = (self.clone(), progress.clone(), stop.clone());
-        std::thread::spawn(move || {
-            let ended = settings.read_until(&socket, processors, &progress, &stop);
-            if let Err(error) = ended.context("the load on memcached ended") {
-                progress.fail(&error);
-            }
-        })
-    }
-
-    fn read_until(&self, socket: &Path, processors: Processors, progress: &Progress, stop: &Stop) -> Result<()> {
-        bind_this_thread(processors.load)?;
+    fn read_until(&self, socket: &Path, progress: &Progress, stop: &Stop) -> Result<()> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let zipfian = ScrambledZipfian::new(self.items);
         let mut connections = Vec::new();
@@ -188,6 +193,43 @@ impl Memcached {
     }
 }
 
+impl Server {
+    /// Its clients send the next requests as soon as the last ones are answered.
+    pub fn begin_closed_loop(&mut self) {
+        let settings = self.settings.clone();
+        self.begin(move |socket, progress, stop| settings.read_until(socket, progress, stop));
+    }
+
+    /// Its clients send so many requests a second, whether the last ones are answered or not.
+    pub fn begin_open_loop(&mut self, requests_per_second: f64) {
+        let Memcached { items, value_size, connections, seed, .. } = self.settings;
+        let open_loop = OpenLoop { requests_per_second, items, value_size, connections, seed };
+        self.begin(move |socket, progress, stop| open_loop.run(socket, progress, stop));
+    }
+
+    fn begin(&mut self, load: impl FnOnce(&Path, &Progress, &Stop) -> Result<()> + Send + 'static) {
+        self.end_load();
+        let (stop, socket) = (Stop::default(), self.directory.path().join(SOCKET));
+        let (progress, until, processor) = (self.progress.clone(), stop.clone(), self.processors.load);
+        let thread = std::thread::spawn(move || {
+            let bound = bind_this_thread(processor).context("cannot bind the load to its processor");
+            let ended = bound.and_then(|()| load(&socket, &progress, &until));
+            if let Err(error) = ended.context("the load on memcached ended") {
+                progress.fail(&error);
+            }
+        });
+        self.load = Some(Load { stop, thread });
+    }
+
+    /// Ends the load, if there is any.
+    pub fn end_load(&mut self) {
+        if let Some(load) = self.load.take() {
+            load.stop.request();
+            let _ = load.thread.join();
+        }
+    }
+}
+
 impl Running for Server {
     fn pid(&self) -> u32 {
         self.child.pid()
@@ -208,10 +250,7 @@ impl Running for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.request();
-        if let Some(load) = self.load.take() {
-            let _ = load.join();
-        }
+        self.end_load();
     }
 }
 

@@ -18,8 +18,8 @@ use super::zipfian;
 /// Bytes written at once while loading.
 const LOAD_CHUNK: usize = 256 << 10;
 /// A server that is silent for so long has lost a request.
-const PATIENCE: Duration = Duration::from_secs(10);
-const END_OF_VALUE: &[u8] = b"\r\n";
+pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const END_OF_VALUE: &[u8] = b"\r\n";
 
 /// One connection, with at most one batch under way.
 #[derive(Debug)]
@@ -66,9 +66,7 @@ impl Connection {
         self.request.clear();
         self.items.clear();
         for item in items {
-            self.request.extend_from_slice(b"mg ");
-            append_key(&mut self.request, item);
-            self.request.extend_from_slice(b" v\r\n");
+            append_get(&mut self.request, item);
             self.items.push(item);
         }
         self.sent = Instant::now();
@@ -106,7 +104,7 @@ impl Connection {
     }
 }
 
-fn check_value(response: &[u8], header: &[u8], item: u64) -> Result<()> {
+pub fn check_value(response: &[u8], header: &[u8], item: u64) -> Result<()> {
     let whole = response.starts_with(header) && response.ends_with(END_OF_VALUE);
     let value = response.get(header.len()..).unwrap_or_default();
     if !whole || value.len() >= 8 && value[..8] != item.to_le_bytes() {
@@ -114,6 +112,13 @@ fn check_value(response: &[u8], header: &[u8], item: u64) -> Result<()> {
         bail!("item {item} came back as '{}..': were items evicted?", seen.escape_debug());
     }
     Ok(())
+}
+
+/// `mg KEY v`
+pub fn append_get(request: &mut Vec<u8>, item: u64) {
+    request.extend_from_slice(b"mg ");
+    append_key(request, item);
+    request.extend_from_slice(b" v\r\n");
 }
 
 /// `ms KEY SIZE q`: YCSB's key, and a value that begins with the item's number so that it can be checked.

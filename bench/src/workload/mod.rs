@@ -5,8 +5,10 @@
 
 mod chase;
 mod histogram;
+mod hot;
 mod memcached;
 mod memcached_client;
+mod open_loop;
 mod own_process;
 mod pages;
 mod progress;
@@ -16,12 +18,14 @@ mod zipfian;
 
 use anyhow::Result;
 use hugepilot::stop::Stop;
+use hugepilot::units::{Address, Bytes};
 
 pub use chase::{Chase, ChaseChild, ChasePattern};
 pub use histogram::Histogram;
-pub use memcached::Memcached;
+pub use hot::{Hot, HotChild, HotPattern, move_on};
+pub use memcached::{Memcached, Server};
 pub use own_process::OwnProcess;
-pub use progress::{Progress, Window};
+pub use progress::{Progress, Window, WorkInterval};
 pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
 pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
 
@@ -49,4 +53,8 @@ pub trait Running {
     fn progress(&self) -> &Progress;
     /// An error when the program or its load has ended.
     fn check(&mut self) -> Result<()>;
+    /// So much of its memory, those regions that it reads most; None if nobody knows.
+    fn hottest_regions(&self, _memory: Bytes) -> Option<Vec<Address>> {
+        None
+    }
 }

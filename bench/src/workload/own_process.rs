@@ -91,9 +91,14 @@ pub fn words_for(child: &str, size: Bytes, pattern: impl Display, seed: u64, own
 impl OwnProcess {
     /// Starts this program with the given subcommand and waits until it is ready.
     pub fn start(arguments: Vec<String>, stop: &Stop) -> Result<Self> {
+        Self::start_on(Processors::of_this_process()?.program, arguments, stop)
+    }
+
+    /// As [`OwnProcess::start`], on another processor.
+    pub fn start_on(processor: Option<usize>, arguments: Vec<String>, stop: &Stop) -> Result<Self> {
         let mut command = vec![std::env::current_exe()?.into_os_string()];
         command.extend(arguments.into_iter().map(OsString::from));
-        let mut child = BoundChild::start(&command, Processors::of_this_process()?.program, Stdio::piped())?;
+        let mut child = BoundChild::start(&command, processor, Stdio::piped())?;
         let output = child.child.stdout.take().context("the child has no output")?;
         let progress = Progress::default();
         let (is_ready, ready) = std::sync::mpsc::channel();

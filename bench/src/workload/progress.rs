@@ -70,18 +70,22 @@ impl Progress {
     /// All intervals that lie wholly between two times, as one.
     pub fn window(&self, start: Instant, end: Instant) -> Window {
         let mut window = Window::default();
-        for interval in &self.state().intervals {
-            if interval.end > end || interval.end.duration_since(start) < interval.duration {
-                continue;
-            }
+        for interval in self.intervals(start, end) {
             window.operations += interval.operations;
             window.duration += interval.duration;
             window.longest_wait = window.longest_wait.max(interval.longest_wait);
-            if let Some(latencies) = &interval.latencies {
-                window.latencies.get_or_insert_default().merge(latencies);
+            if let Some(latencies) = interval.latencies {
+                window.latencies.get_or_insert_default().merge(&latencies);
             }
         }
         window
+    }
+
+    /// Each interval that lies wholly between two times.
+    pub fn intervals(&self, start: Instant, end: Instant) -> Vec<WorkInterval> {
+        let within =
+            |interval: &&WorkInterval| interval.end <= end && interval.end.duration_since(start) >= interval.duration;
+        self.state().intervals.iter().filter(within).cloned().collect()
     }
 
     /// Throughput of every interval; times count from `origin`.

@@ -1,0 +1,36 @@
+//! The scenario `budget`: a quarter of the memory may be huge, and the harness knows which quarter is best.
+//!
+//! Owns: its workload and configurations. Never touches: how they are measured; that is done as for every other workload.
+
+use anyhow::Result;
+
+use super::PilotArguments;
+use crate::args::Common;
+use crate::configuration::Configuration::{Default, DefaultAgain, Ideal, KhugepagedQuarter, Oracle, Piloted};
+use crate::measure;
+use crate::workload::{Hot, HotPattern};
+
+/// From the pilot's start to measuring: it has looked, promoted and looked again by then.
+const WAIT: f64 = 20.0;
+
+/// Measures it.
+pub fn measure(arguments: &PilotArguments) -> Result<()> {
+    let common = Common {
+        quick: arguments.quick,
+        rounds: Some(arguments.rounds(20, 3)),
+        configurations: Vec::new(),
+        one_process: false,
+        seed: arguments.seed,
+        seconds: 5.0,
+        settle: 2.0,
+        wait: WAIT,
+        json: None,
+        plot: None,
+        keep: arguments.keep.clone(),
+        hugepilot: arguments.hugepilot.clone(),
+    };
+    let workload =
+        Hot { name: "pilot budget", size: arguments.size(), pattern: HotPattern::Zipfian, seed: arguments.seed };
+    let usual = [Default, DefaultAgain, KhugepagedQuarter, Piloted, Oracle, Ideal];
+    measure::measure(&common, &usual, 0, &[Box::new(workload)])
+}

@@ -1,0 +1,211 @@
+//! The scenario `moved`: what is hot moves to another quarter of the memory after the pilot has settled.
+//!
+//! Owns: its steps, and what they come to. Never touches: how the pilot notices.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use hugepilot::units::Bytes;
+use serde::Serialize;
+
+use super::timeline::{Speed, back_after};
+use super::{AROUND, LOOK, PilotArguments, Scenario, Stage, all_within, figure, interval, seconds};
+use crate::sample::huge_memory;
+use crate::statistics::{median, paired_ratio};
+use crate::warm::WarmMemory;
+use crate::workload::{Hot, HotPattern, Running, Workload, move_on};
+
+/// One sample of speed and of huge memory.
+const SAMPLE: Duration = Duration::from_millis(250);
+/// The gain counts as back with this share of it.
+const SHARE: f64 = 0.95;
+/// The figure: within so many seconds.
+const AT_MOST_SECONDS: f64 = 10.0;
+
+/// How it is measured.
+pub(super) struct Moved {
+    program: Hot,
+    limit: Bytes,
+    rounds: u32,
+    /// On base pages, twice.
+    alone: Duration,
+    /// From the pilot's start to the move.
+    settle: Duration,
+    /// Of that, at its end, what the speed then is taken from.
+    settled: Duration,
+    /// From the move on.
+    after: Duration,
+}
+
+/// One program's life.
+#[derive(Serialize)]
+pub(super) struct Round {
+    default_throughput: f64,
+    default_again_throughput: f64,
+    settled_throughput: f64,
+    /// From the move on.
+    speeds: Vec<Speed>,
+    /// From the pilot's start on, each a quarter of a second later, or more.
+    huge_bytes: Vec<u64>,
+    back_after_seconds: Option<f64>,
+}
+
+impl Moved {
+    pub(super) fn new(arguments: &PilotArguments) -> Self {
+        let size = arguments.size();
+        let seconds = |usual, quick| Duration::from_secs(if arguments.quick { quick } else { usual });
+        Self {
+            program: Hot { name: "pilot moved", size, pattern: HotPattern::Quarter, seed: arguments.seed },
+            limit: Bytes(size.0 / 4),
+            rounds: arguments.rounds(6, 1),
+            alone: seconds(5, 2),
+            settle: seconds(40, 12),
+            settled: seconds(10, 4),
+            after: seconds(40, 25),
+        }
+    }
+
+    fn round(&self, stage: &Stage) -> Result<Round> {
+        let _warm = WarmMemory::touch(self.program.size.0 / 4 * 5, &stage.stop)?;
+        let mut program = self.program.start(false, &stage.stop)?;
+        stage.leave_alone(&mut [&mut *program], self.alone)?;
+        let default_throughput = speed_of(&*program, self.alone);
+        stage.leave_alone(&mut [&mut *program], self.alone)?;
+        let default_again_throughput = speed_of(&*program, self.alone);
+        let mut pilot = stage.tool.attach(program.pid(), true, Some(self.limit))?;
+        let mut huge_bytes = Vec::new();
+        self.watch(stage, &mut *program, self.settle, &mut huge_bytes)?;
+        let settled_throughput = speed_of(&*program, self.settled);
+        pilot.check()?;
+        move_on(program.pid())?;
+        let moved = Instant::now();
+        self.watch(stage, &mut *program, self.after, &mut huge_bytes)?;
+        let speeds = speeds_since(&*program, moved);
+        pilot.end()?;
+        // Two windows together scatter less than one.
+        let default = (default_throughput + default_again_throughput) / 2.0;
+        let back_after_seconds = back_after(&speeds, default, settled_throughput, SHARE);
+        Ok(Round {
+            default_throughput,
+            default_again_throughput,
+            settled_throughput,
+            speeds,
+            huge_bytes,
+            back_after_seconds,
+        })
+    }
+
+    fn watch(&self, stage: &Stage, program: &mut dyn Running, time: Duration, huge: &mut Vec<u64>) -> Result<()> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            let next = Instant::now() + SAMPLE;
+            huge.push(huge_memory(program.pid())?.0);
+            stage.leave_alone(&mut [&mut *program], next.saturating_duration_since(Instant::now()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Operations a second in the time up to now.
+fn speed_of(program: &dyn Running, time: Duration) -> f64 {
+    let now = Instant::now();
+    program.progress().window(now - time.saturating_sub(LOOK), now).throughput()
+}
+
+fn speeds_since(program: &dyn Running, start: Instant) -> Vec<Speed> {
+    let ends = (1..).map(|number| start + SAMPLE * number).take_while(|&end| end <= Instant::now());
+    let speed = |end: Instant| Speed {
+        seconds: (end - start).as_secs_f64(),
+        throughput: program.progress().window(end - SAMPLE, end).throughput(),
+    };
+    ends.map(speed).collect()
+}
+
+impl Scenario for Moved {
+    type Round = Round;
+    const NAME: &'static str = "moved";
+
+    fn description(&self) -> String {
+        format!(
+            "{}, which is another one after {} s under the pilot; at most {} huge",
+            self.program.description(),
+            self.settle.as_secs(),
+            self.limit
+        )
+    }
+
+    fn expected_time(&self) -> Duration {
+        self.rounds * (AROUND + 2 * self.alone + self.settle + self.after)
+    }
+
+    fn measure(&self, stage: &Stage, rounds: &mut Vec<Round>) -> Result<()> {
+        for number in 1..=self.rounds {
+            let round = self.round(stage)?;
+            eprintln!("round {number}: {} after the move", seconds(round.back_after_seconds));
+            rounds.push(round);
+        }
+        Ok(())
+    }
+
+    fn text(&self, rounds: &[Round]) -> String {
+        let ratio = |subject: fn(&Round) -> f64| {
+            let pairs: Vec<(f64, f64)> =
+                rounds.iter().map(|round| (subject(round), round.default_throughput)).collect();
+            paired_ratio(&pairs)
+        };
+        let back: Vec<Option<f64>> = rounds.iter().map(|round| round.back_after_seconds).collect();
+        let typical = median(&back.iter().map(|back| back.unwrap_or(f64::INFINITY)).collect::<Vec<_>>());
+        let most = rounds.iter().flat_map(|round| &round.huge_bytes).copied().max().unwrap_or(0);
+        let within = if Bytes(most) <= self.limit { "met" } else { "NOT MET" };
+        format!(
+            "{} rounds\nsettled, of default        {}\ndefault again, of default  {}\n\nfigures\n{}{}",
+            rounds.len(),
+            interval(ratio(|round| round.settled_throughput).as_ref()),
+            interval(ratio(|round| round.default_again_throughput).as_ref()),
+            figure(
+                "95 % of the gain back within 10 s, always",
+                &format!("median {}", seconds(typical.filter(|typical| typical.is_finite()))),
+                all_within(&back, AT_MOST_SECONDS),
+            ),
+            figure(&format!("at most {} huge, at any time", self.limit), &format!("at most {}", Bytes(most)), within),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn round(back: Option<f64>, huge: u64) -> Round {
+        Round {
+            default_throughput: 100.0,
+            default_again_throughput: 101.0,
+            settled_throughput: 130.0,
+            speeds: Vec::new(),
+            huge_bytes: vec![0, huge, 0],
+            back_after_seconds: back,
+        }
+    }
+
+    fn text(rounds: &[Round]) -> String {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            pilot: PilotArguments,
+        }
+        Moved::new(&Line::parse_from(["pilot", "--quick"]).pilot).text(rounds)
+    }
+
+    #[test]
+    fn every_round_must_be_in_time_and_every_sample_within_the_limit() {
+        let limit = 256 << 20;
+        let verdicts = |rounds: &[Round]| {
+            let text = text(rounds);
+            text.lines().rev().take(2).map(|line| line.contains("NOT MET")).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(&[round(Some(4.0), limit), round(Some(9.0), limit)]), [false, false]);
+        assert_eq!(verdicts(&[round(Some(4.0), limit), round(None, limit)]), [false, true]);
+        assert_eq!(verdicts(&[round(Some(4.0), limit), round(Some(9.0), limit + 1)]), [true, false]);
+    }
+}

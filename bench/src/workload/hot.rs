@@ -1,0 +1,270 @@
+//! The hot workload: dependent random reads that favour some regions of the memory, known to the harness.
+//!
+//! Owns: which regions, the harness's side and the child's. Never touches: how the figures are judged.
+//!
+//! Zipfian: the region of rank `i` is read in proportion to `i` to the power of -0.99, and which region has which rank is shuffled
+//! by the seed. Quarter: only a quarter of the memory is read, and SIGUSR1 moves that on to the next quarter.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use hugepilot::stop::Stop;
+use hugepilot::units::{Address, Bytes, HUGE_PAGE};
+use hugepilot_os::PidFd;
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use rustix::process::Signal;
+
+use super::chase::{place, step};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
+use super::pages::{UsedPages, populate};
+use super::{Progress, Running, Workload};
+
+/// How finely progress is reported: several times in a sample of a quarter of a second.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Reads between two looks at the clock.
+const READS_PER_LOOK: u64 = 1 << 14;
+const CONSTANT: f64 = 0.99;
+/// Draws are read off a table of so many, chosen by the top 16 bits of a random number.
+const DRAWS: usize = 1 << 16;
+const WORDS_PER_REGION: usize = HUGE_PAGE as usize / 8;
+const QUARTERS: usize = 4;
+
+/// Which regions are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HotPattern {
+    /// All, by a zipfian distribution.
+    Zipfian,
+    /// A quarter, each page as often.
+    Quarter,
+}
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct Hot {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Memory mapped.
+    pub size: Bytes,
+    /// Which regions are read.
+    pub pattern: HotPattern,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+/// The child's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HotChild {
+    /// Memory to map.
+    #[arg(long)]
+    pub size: Bytes,
+    /// Which regions are read.
+    #[arg(long)]
+    pub pattern: HotPattern,
+    /// Where the random numbers start.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Ask for huge pages once the memory is populated, so that only khugepaged can give them.
+    #[arg(long)]
+    pub advise_huge: bool,
+}
+
+struct RunningHot {
+    process: OwnProcess,
+    /// Regions from the start of the memory, those read most first; None where they move.
+    ranking: Option<Vec<u32>>,
+}
+
+impl fmt::Display for HotPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            HotPattern::Zipfian => "zipfian",
+            HotPattern::Quarter => "quarter",
+        })
+    }
+}
+
+impl Workload for Hot {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn description(&self) -> String {
+        let regions = match self.pattern {
+            HotPattern::Zipfian => "its regions by a zipfian distribution (0.99), shuffled",
+            HotPattern::Quarter => "a quarter of it",
+        };
+        format!("dependent random reads of 8 bytes over {}, {regions}", self.size)
+    }
+
+    fn unit(&self) -> &'static str {
+        "reads"
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.size.0
+    }
+
+    fn start_seconds(&self) -> f64 {
+        0.5 + 0.7e-9 * self.size.0 as f64
+    }
+
+    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
+        let words = words_for("workload-hot", self.size, self.pattern, self.seed, own_switch);
+        let ranking = (self.pattern == HotPattern::Zipfian).then(|| ranking(regions(self.size), self.seed));
+        Ok(Box::new(RunningHot { process: OwnProcess::start(words, stop)?, ranking }))
+    }
+}
+
+impl Running for RunningHot {
+    fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    fn progress(&self) -> &Progress {
+        self.process.progress()
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.process.check()
+    }
+
+    fn hottest_regions(&self, memory: Bytes) -> Option<Vec<Address>> {
+        let start = self.process.ready().address;
+        let hottest = self.ranking.as_ref()?.iter().take((memory.0 / HUGE_PAGE) as usize);
+        Some(hottest.map(|&region| Address(start + u64::from(region) * HUGE_PAGE)).collect())
+    }
+}
+
+/// Tells a program with the pattern `quarter` to read the next quarter from now on.
+pub fn move_on(pid: u32) -> Result<()> {
+    let target = PidFd::open(pid).with_context(|| format!("cannot open process {pid}"))?;
+    target.signal(Signal::USR1).with_context(|| format!("cannot signal process {pid}"))
+}
+
+impl HotChild {
+    /// The child's whole life.
+    pub fn run(&self) -> Result<()> {
+        ensure!(regions(self.size) <= DRAWS / 16, "--size {} is too large", self.size);
+        let moves = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(Signal::USR1.as_raw(), moves.clone())?;
+        let mut mapping = populate(self.size, &UsedPages::all(self.size), false)?;
+        if self.advise_huge {
+            mapping.advise(0, self.size.0 as usize, OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
+        }
+        print_line(&ReadyLine::of(&mapping, self.size, &self.pattern.to_string(), self.seed))?;
+        match self.pattern {
+            HotPattern::Zipfian => self.read_by_rank(&mut mapping),
+            HotPattern::Quarter => self.read_a_quarter(&mut mapping, &moves),
+        }
+    }
+
+    fn read_by_rank(&self, mapping: &mut Mapping) -> Result<()> {
+        let (words, draws, mut state) =
+            (&*mapping.words_mut(), draws(&ranking(regions(self.size), self.seed)), self.seed);
+        report_forever(|| {
+            for_one_interval(|| {
+                for _ in 0..READS_PER_LOOK {
+                    state = step(state).wrapping_add(words[place_by_rank(state, &draws)]);
+                }
+            })
+        })
+    }
+
+    fn read_a_quarter(&self, mapping: &mut Mapping, moves: &AtomicBool) -> Result<()> {
+        let (words, mut quarter, mut state) = (&*mapping.words_mut(), 0, self.seed);
+        let length = words.len() / QUARTERS;
+        report_forever(|| {
+            for_one_interval(|| {
+                quarter = (quarter + usize::from(moves.swap(false, Ordering::Relaxed))) % QUARTERS;
+                for _ in 0..READS_PER_LOOK {
+                    let at = quarter * length + place(state, length);
+                    // The words read are zero, which the processor cannot know before it has them.
+                    state = step(state).wrapping_add(words[at]);
+                }
+            })
+        })
+    }
+}
+
+/// Repeats `read` until an interval has passed; the number of reads.
+fn for_one_interval(mut read: impl FnMut()) -> u64 {
+    let (start, mut reads) = (Instant::now(), 0);
+    while start.elapsed() < INTERVAL {
+        read();
+        reads += READS_PER_LOOK;
+    }
+    reads
+}
+
+fn regions(size: Bytes) -> usize {
+    (size.0 / HUGE_PAGE) as usize
+}
+
+/// Regions by how often they are read, most often first.
+fn ranking(regions: usize, seed: u64) -> Vec<u32> {
+    let mut ranking: Vec<u32> = (0..regions as u32).collect();
+    ranking.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+    ranking
+}
+
+/// Each region as often as its rank says.
+fn draws(ranking: &[u32]) -> Vec<u32> {
+    let weight = |rank: usize| ((rank + 1) as f64).powf(-CONSTANT);
+    let whole: f64 = (0..ranking.len()).map(weight).sum();
+    let (mut draws, mut sum) = (Vec::with_capacity(DRAWS), 0.0);
+    for (rank, &region) in ranking.iter().enumerate() {
+        sum += weight(rank);
+        draws.resize((sum / whole * DRAWS as f64).round() as usize, region);
+    }
+    draws
+}
+
+/// The first word of a cache line: the top 16 bits choose the region, those below the line in it.
+fn place_by_rank(state: u64, draws: &[u32]) -> usize {
+    let region = draws[(state >> 48) as usize] as usize;
+    region * WORDS_PER_REGION + place(state << 16, WORDS_PER_REGION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn regions_are_drawn_as_often_as_their_rank_says() {
+        let ranking = ranking(2048, 1);
+        let draws = draws(&ranking);
+        assert_eq!(draws.len(), DRAWS);
+        let count = |rank: usize| draws.iter().filter(|&&region| region == ranking[rank]).count() as f64;
+        assert!((count(0) / count(99) / 100f64.powf(CONSTANT) - 1.0).abs() < 0.02);
+        assert!(count(2047) >= 1.0, "nobody is left out");
+        let quarter = ranking[..512].iter().copied().collect::<std::collections::HashSet<_>>();
+        let share = draws.iter().filter(|region| quarter.contains(region)).count() as f64 / DRAWS as f64;
+        assert!((share - 0.83).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    fn the_seed_says_which_region_has_which_rank() {
+        assert_eq!(ranking(512, 3), ranking(512, 3));
+        assert_ne!(ranking(512, 3), ranking(512, 4));
+        let mut sorted = ranking(512, 3);
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..512));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_stay_in_the_region_drawn(state: u64) {
+            let draws = draws(&ranking(64, 1));
+            let at = place_by_rank(state, &draws);
+            prop_assert_eq!(at / WORDS_PER_REGION, draws[(state >> 48) as usize] as usize);
+        }
+    }
+}
