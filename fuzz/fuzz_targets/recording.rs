@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use flate2::{Compression, write::GzEncoder};
-use hugepilot::decide::{Allowance, Spent, decide};
+use hugepilot::decide::{Allowance, Past, Spent, decide};
 use hugepilot::recording::Recording;
 
 libfuzzer_sys::fuzz_target!(|lines: &str| {
@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|lines: &str| {
     let recording = Recording::parse(Path::new("fuzz"), &bytes[..]).expect("the header is right");
     for moment in recording.flatten() {
         let heat = moment.heat;
-        let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()));
+        let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());
         assert_eq!(plan.decisions.len(), heat.regions.len());
     }
 });

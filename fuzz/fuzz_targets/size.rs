@@ -7,7 +7,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(size) = text.parse::<Bytes>() {
         assert!(size.to_string().contains(' '));
     }
-    if let Ok(SizeOrShare::Share(share)) = text.parse::<SizeOrShare>() {
+    if let Ok(SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share)) = text.parse::<SizeOrShare>() {
         assert!(share.is_finite() && share >= 0.0);
     }
 });
