@@ -171,7 +171,8 @@ fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
     let mut program = Program::start("map=4G nohugepage fill ready read=scattered");
     let heat = observe(&program, false);
     assert_eq!(heat.meaning, Meaning::Accessed);
-    assert!(heat.cost.longest_stall <= Nanos(50_000_000), "{:?}", heat.cost);
+    // There are 64 slices; how long one takes is the machine's affair, some 1 ms where it is at rest.
+    assert!(heat.cost.longest_stall.0 * 2 <= heat.cost.clear.0, "{:?}", heat.cost);
     // 1.4 GiB take more than the 100 ms to read once, but what was accessed is what the program reads.
     assert_only_named(&heat, &program, Rule::Scattered);
     let json = hugepilot(&format!("heat {} --window 200ms --json --allow-stall", program.pid)).json();
