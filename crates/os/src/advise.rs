@@ -1,4 +1,4 @@
-//! Advice on another process's memory, `process_madvise(2)`.
+//! Advice on memory by its address: another process's, `process_madvise(2)`, or this one's.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -53,5 +53,15 @@ pub fn advise(target: &PidFd, start: u64, len: u64, advice: Advice) -> io::Resul
         done if done as u64 == len => Ok(()),
         // A short count without an error: the rest of the range was not handled.
         _ => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+    }
+}
+
+/// Puts this process's own memory on huge pages now: `len` bytes from `start`, both multiples of 2 MiB, whoever they belong to. Its
+/// contents stay as they are. Errors: as [`advise`].
+pub fn collapse_own(start: u64, len: u64) -> io::Result<()> {
+    // SAFETY: the kernel checks that the range is mapped; where it is, its contents and their addresses stay what they are.
+    match unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_COLLAPSE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -25,6 +25,21 @@ pub enum OwnAdvice {
     Free,
     /// Pages with equal contents may be merged (`MADV_MERGEABLE`, KSM).
     Mergeable,
+    /// Back every page with memory now, or fail (`MADV_POPULATE_WRITE`, Linux 5.14).
+    Populate,
+    /// Children do not get it (`MADV_DONTFORK`).
+    NotForChildren,
+}
+
+/// From now on what a process of this program frees goes back to the system, if it was allocated in a piece of 128 KiB or more, and such
+/// a piece grows without being copied. Left to itself glibc's malloc keeps ever larger pieces for itself (mallopt(3),
+/// `M_MMAP_THRESHOLD`); other C libraries have no such habit that could be broken.
+pub fn return_what_is_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: any values may be passed; the call sets a number in the allocator, which takes its own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+    }
 }
 
 /// Anonymous memory of this process, zeroed, aligned to 2 MiB, given back on drop.
@@ -39,7 +54,8 @@ pub struct Mapping {
 impl Mapping {
     /// Maps `len` bytes, rounded up to base pages. Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn anonymous(len: usize) -> io::Result<Self> {
-        Self::of_kind(len, MapFlags::PRIVATE)
+        // Much of it may never be touched, and the kernel need not put aside memory for that.
+        Self::of_kind(len, MapFlags::PRIVATE | MapFlags::NORESERVE)
     }
 
     /// The same, of the kind that a process shares with its children (shmem). Children must leave it alone: the borrows that
@@ -48,7 +64,7 @@ impl Mapping {
         Self::of_kind(len, MapFlags::SHARED)
     }
 
-    /// The same, on huge pages that are reserved in the machine's pool; it takes one more of them than `len` needs.
+    /// The same, on huge pages that are reserved in the machine's pool; `len` is rounded up to 2 MiB.
     ///
     /// Errors: `ENOMEM` where the pool has too few.
     pub fn pooled(len: usize) -> io::Result<Self> {
@@ -115,7 +131,11 @@ impl Mapping {
         if len == 0 {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let whole_len = len.checked_add(HUGE_PAGE).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let pooled = kind.contains(MapFlags::HUGETLB);
+        // The kernel itself aligns what comes from a pool, and would take a huge page more for room to align.
+        let len = if pooled { len.next_multiple_of(HUGE_PAGE) } else { len };
+        let room = if pooled { 0 } else { HUGE_PAGE };
+        let whole_len = len.checked_add(room).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let whole = unsafe { mmap_anonymous(ptr::null_mut(), whole_len, ProtFlags::READ | ProtFlags::WRITE, kind)? };
         let start = (whole as usize).next_multiple_of(HUGE_PAGE);
@@ -134,6 +154,12 @@ impl Mapping {
     /// The address of the first byte, a multiple of 2 MiB.
     pub fn address(&self) -> u64 {
         self.start.as_ptr() as u64
+    }
+
+    /// Its length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// The contents.
@@ -172,10 +198,24 @@ impl Mapping {
             OwnAdvice::DontNeed => Advice::LinuxDontNeed,
             OwnAdvice::Free => Advice::LinuxFree,
             OwnAdvice::Mergeable => Advice::LinuxMergeable,
+            OwnAdvice::Populate => Advice::LinuxPopulateWrite,
+            OwnAdvice::NotForChildren => Advice::LinuxDontFork,
         };
         // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
         // zero, a valid value for bytes.
         unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice) }?;
+        Ok(())
+    }
+}
+
+impl Mapping {
+    /// Makes the next access to each page a page walk: pages that lose a right for a moment are flushed from the TLB.
+    pub fn flush_translations(&mut self) -> io::Result<()> {
+        let start = self.start.as_ptr().cast();
+        for flags in [MprotectFlags::READ, MprotectFlags::READ | MprotectFlags::WRITE] {
+            // SAFETY: the range is this mapping's own and exclusively borrowed, so that nobody writes while it is read-only.
+            unsafe { mprotect(start, self.len, flags) }?;
+        }
         Ok(())
     }
 }

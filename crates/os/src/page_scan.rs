@@ -72,6 +72,7 @@ const SCAN_PROTECT_MATCHING: u64 = 1;
 const SCAN_CHECK_PROTECTED: u64 = 2;
 const UFFDIO_API: libc::Ioctl = 0xC018_AA3F_u32 as libc::Ioctl;
 const UFFDIO_REGISTER: libc::Ioctl = 0xC020_AA00_u32 as libc::Ioctl;
+const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_AA01_u32 as libc::Ioctl;
 const UFFD_API: u64 = 0xAA;
 const UFFD_USER_MODE_ONLY: i32 = 1;
 const REGISTER_MODE_WP: u64 = 1 << 1;
@@ -145,6 +146,16 @@ impl WriteWatch {
             return Err(io::Error::last_os_error());
         }
         self.take_written(start, len, |_| ())
+    }
+
+    /// Watches this part no more, which the kernel then may put on huge pages. Errors: `EINVAL` it is not watched whole.
+    pub fn remove(&self, start: u64, len: u64) -> io::Result<()> {
+        let range = [start, len];
+        // SAFETY: the kernel reads two numbers (`struct uffdio_range`), which live through the call; contents stay as they are.
+        if unsafe { libc::ioctl(self.faults.as_raw_fd(), UFFDIO_UNREGISTER, &raw const range) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Hands over the runs of pages written since they were last taken, ascending, and watches them anew.

@@ -42,16 +42,6 @@ impl PidFd {
     }
 }
 
-/// Whether this process ignores a signal; a program that it starts then ignores it too, unless that one decides otherwise.
-pub fn is_ignored(signal: Signal) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action changes nothing, and the old one is written to memory of its type.
-    let told = unsafe { libc::sigaction(signal.as_raw(), std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all fields of a `sigaction` are integers, pointers and an optional function, for which zero is a value.
-    let action = unsafe { action.assume_init() };
-    told == 0 && action.sa_sigaction == libc::SIG_IGN
-}
-
 /// While it lives, the calling thread runs as soon as it wakes, before all ordinary threads (`SCHED_FIFO`), and threads that it
 /// starts do not. Without the right to (CAP_SYS_NICE) nothing changes. For work that is short, or that others wait for.
 #[derive(Debug)]

@@ -62,6 +62,11 @@ impl Zone {
         (0..self.free_blocks.len()).filter(|&order| block(order) >= size).map(|order| self.free_in(order)).sum()
     }
 
+    /// The largest block that is free; `None` where none is.
+    pub fn largest_free(&self) -> Option<Bytes> {
+        self.free_blocks.iter().rposition(|&blocks| blocks > 0).map(block)
+    }
+
     fn free_in_largest_blocks(&self) -> Bytes {
         self.free_blocks.len().checked_sub(1).map_or(Bytes(0), |order| self.free_in(order))
     }
@@ -79,7 +84,8 @@ fn block(order: usize) -> Bytes {
 /// Orders that a line may have: more than any kernel has, few enough that a block's size cannot overflow.
 const ORDERS: std::ops::RangeInclusive<usize> = 1..=32;
 
-fn parse_zone(line: &str) -> Option<Zone> {
+/// Understands one line, of which `pagetypeinfo` has some as well.
+pub(super) fn parse_zone(line: &str) -> Option<Zone> {
     let (node, rest) = line.strip_prefix("Node ")?.split_once(", zone ")?;
     let mut words = rest.split_ascii_whitespace();
     let name = words.next()?.to_owned();
@@ -103,6 +109,10 @@ mod tests {
         assert_eq!(buddy.zones[0].free_from(Bytes(0)), Bytes((1 << 20) + (2 << 20) + 3 * (4 << 20)));
         assert_eq!(buddy.free_huge(), Bytes((1 + 144) * (2 << 20) + (3 + 669) * (4 << 20)));
         assert_eq!(buddy.free_giant_estimate(), Bytes(2 << 30), "669 blocks of 4 MiB hold two whole GiB");
+        assert_eq!(buddy.zones[0].largest_free(), Some(Bytes(4 << 20)));
+        let [full, little] =
+            ["0 0 0", "9 1 0"].map(|blocks| parse_zone(&format!("Node 0, zone DMA {blocks}")).unwrap());
+        assert_eq!((full.largest_free(), little.largest_free()), (None, Some(Bytes(8 << 10))));
     }
 
     #[test]

@@ -12,12 +12,12 @@ use crate::units::Bytes;
 #[non_exhaustive]
 pub enum KernelError {
     /// The kernel refused to open or read it.
-    #[error("cannot read {}: {source}{}", path.display(), next_step(path, source))]
+    #[error("cannot read {}: {cause}{}", path.display(), next_step(path, cause))]
     Read {
         /// The file.
         path: PathBuf,
         /// What the kernel answered.
-        source: io::Error,
+        cause: io::Error,
     },
     /// It is longer than anything the kernel is known to print there.
     #[error("{} is longer than {limit}; reading stopped there", path.display())]
@@ -28,12 +28,12 @@ pub enum KernelError {
         limit: Bytes,
     },
     /// It was read, but is not shaped as the kernel prints it.
-    #[error("{}, {source}; please report this with the output of 'uname -r'", path.display())]
+    #[error("{}, {cause}; please report this with the output of 'uname -r'", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// Where in it, and how.
-        source: Malformed,
+        cause: Malformed,
     },
 }
 
@@ -73,7 +73,7 @@ impl KernelError {
     /// The kernel's answer, where there was one.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Read { source, .. } => source.raw_os_error(),
+            Self::Read { cause, .. } => cause.raw_os_error(),
             _ => None,
         }
     }
@@ -94,8 +94,8 @@ impl KernelError {
     }
 }
 
-fn next_step(path: &Path, source: &io::Error) -> &'static str {
-    match (source.raw_os_error(), concerns_a_process(path)) {
+fn next_step(path: &Path, cause: &io::Error) -> &'static str {
+    match (cause.raw_os_error(), concerns_a_process(path)) {
         (Some(libc::ENOENT | libc::ESRCH), true) => {
             "; the process has ended, or runs where this one cannot see it (another container's pid namespace)"
         }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn read(path: &str, errno: i32) -> KernelError {
-        KernelError::Read { path: path.into(), source: io::Error::from_raw_os_error(errno) }
+        KernelError::Read { path: path.into(), cause: io::Error::from_raw_os_error(errno) }
     }
 
     #[test]

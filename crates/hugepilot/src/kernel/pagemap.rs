@@ -64,7 +64,7 @@ impl Pagemap {
         let path = root.path(&format!("proc/{pid}/pagemap"));
         match File::open(&path) {
             Ok(file) => Ok(Self { file, path }),
-            Err(source) => Err(KernelError::Read { path, source }),
+            Err(cause) => Err(KernelError::Read { path, cause }),
         }
     }
 
@@ -77,7 +77,7 @@ impl Pagemap {
             match self.file.read_at(&mut bytes[filled..], first + filled as u64) {
                 Ok(0) => break,
                 Ok(more) => filled += more,
-                Err(source) => return Err(KernelError::Read { path: self.path.clone(), source }),
+                Err(cause) => return Err(KernelError::Read { path: self.path.clone(), cause }),
             }
         }
         for (entry, word) in into.iter_mut().zip(bytes.chunks_exact(8)) {

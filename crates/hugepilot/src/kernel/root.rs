@@ -59,7 +59,7 @@ impl Root {
                 Ok(String::from_utf8(bytes)
                     .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
             }
-            Err(source) => Err(KernelError::Read { path, source }),
+            Err(cause) => Err(KernelError::Read { path, cause }),
         }
     }
 
@@ -71,7 +71,7 @@ impl Root {
         parse: impl FnOnce(&str) -> Result<T, Malformed>,
     ) -> Result<T, KernelError> {
         let text = self.text_within(name, limit)?;
-        parse(&text).map_err(|source| KernelError::Malformed { path: self.path(name), source })
+        parse(&text).map_err(|cause| KernelError::Malformed { path: self.path(name), cause })
     }
 
     /// A file that holds one number.
@@ -86,7 +86,7 @@ impl Root {
         let path = self.path(name);
         match File::open(&path) {
             Ok(file) => Ok(BufReader::with_capacity(64 << 10, file.take(limit.0))),
-            Err(source) => Err(KernelError::Read { path, source }),
+            Err(cause) => Err(KernelError::Read { path, cause }),
         }
     }
 
@@ -111,20 +111,20 @@ impl Root {
                 names.sort_unstable();
                 Ok(names)
             }
-            Err(source) => Err(KernelError::Read { path, source }),
+            Err(cause) => Err(KernelError::Read { path, cause }),
         }
     }
 
     /// What a symbolic link says.
     pub fn link(&self, name: &str) -> Result<PathBuf, KernelError> {
         let path = self.path(name);
-        fs::read_link(&path).map_err(|source| KernelError::Read { path, source })
+        fs::read_link(&path).map_err(|cause| KernelError::Read { path, cause })
     }
 
     /// Whether a file is there; an error other than its absence is passed on.
     pub fn exists(&self, name: &str) -> Result<bool, KernelError> {
         let path = self.path(name);
-        path.try_exists().map_err(|source| KernelError::Read { path, source })
+        path.try_exists().map_err(|cause| KernelError::Read { path, cause })
     }
 }
 

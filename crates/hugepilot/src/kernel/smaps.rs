@@ -21,6 +21,12 @@ pub struct Mapping {
     pub lazily_freed: Bytes,
     /// Memory mapped by entries of 2 MiB or more, hugetlb pages included.
     pub huge: Bytes,
+    /// Bytes in each page that the kernel maps it with.
+    pub page_size: Bytes,
+    /// Pages of a hugetlb pool in it that no other mapping has.
+    pub hugetlb_private: Bytes,
+    /// Pages of a hugetlb pool in it that others have, too.
+    pub hugetlb_shared: Bytes,
     /// Bits of [`vm_flags`].
     pub flags: u64,
 }
@@ -38,8 +44,7 @@ pub fn parse(text: &str) -> Result<Vec<Mapping>, Malformed> {
     for (index, line) in text.lines().enumerate() {
         let malformed = || Malformed::new(index + 1, "a mapping or a field of one, such as 'Rss: 8 kB'", line);
         if let Some(line) = maps::parse_line(line) {
-            let nothing = Bytes(0);
-            mappings.push(Mapping { line, resident: nothing, lazily_freed: nothing, huge: nothing, flags: 0 });
+            mappings.push(Mapping::empty(line));
             continue;
         }
         let (name, value) = line.split_once(':').ok_or_else(malformed)?;
@@ -49,13 +54,39 @@ pub fn parse(text: &str) -> Result<Vec<Mapping>, Malformed> {
 }
 
 impl Mapping {
+    fn empty(line: maps::Line) -> Self {
+        let nothing = Bytes(0);
+        Self {
+            line,
+            resident: nothing,
+            lazily_freed: nothing,
+            huge: nothing,
+            page_size: nothing,
+            hugetlb_private: nothing,
+            hugetlb_shared: nothing,
+            flags: 0,
+        }
+    }
+
+    /// Memory in it that is a hugetlb pool's.
+    pub fn hugetlb(&self) -> Bytes {
+        self.hugetlb_private + self.hugetlb_shared
+    }
+
     /// Takes one field; fields that are not wanted are passed over.
     fn take(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
             "Rss" => self.resident = kilobytes(value)?,
             "LazyFree" => self.lazily_freed = kilobytes(value)?,
-            "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" | "Shared_Hugetlb" | "Private_Hugetlb" => {
-                self.huge += kilobytes(value)?;
+            "KernelPageSize" => self.page_size = kilobytes(value)?,
+            "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => self.huge += kilobytes(value)?,
+            "Private_Hugetlb" => {
+                self.hugetlb_private = kilobytes(value)?;
+                self.huge += self.hugetlb_private;
+            }
+            "Shared_Hugetlb" => {
+                self.hugetlb_shared = kilobytes(value)?;
+                self.huge += self.hugetlb_shared;
             }
             "VmFlags" => self.flags = vm_flags::from_letters(value),
             _ => {}
@@ -73,6 +104,7 @@ mod tests {
     const TEXT: &str = "\
 555d5b10b000-555d5b12c000 rw-p 00000000 00:00 0                          [heap]
 Size:                132 kB
+KernelPageSize:        4 kB
 Rss:                  20 kB
 LazyFree:              8 kB
 AnonHugePages:      2048 kB
@@ -91,13 +123,14 @@ VmFlags: rd wr sh mr mw me ms sd
         let heap = &mappings[0];
         assert_eq!(heap.line.range, AddressRange { start: Address(0x555d5b10b000), end: Address(0x555d5b12c000) });
         assert_eq!((heap.resident, heap.lazily_freed, heap.huge), (Bytes(20 << 10), Bytes(8 << 10), Bytes(6 << 20)));
+        assert_eq!((heap.page_size, heap.hugetlb()), (Bytes(4 << 10), Bytes(4 << 20)));
         assert_eq!((heap.flags, mappings[1].flags), (vm_flags::NOHUGEPAGE, vm_flags::SHARED));
         assert_eq!(mappings[1].line.name, "/memfd:Size: (deleted)");
     }
 
     #[test]
     fn a_malformed_line_is_named() {
-        for (line, text) in [(1, "Rss: 8 kB\n"), (12, &format!("{TEXT}Rss: 8 MB\n")), (12, &format!("{TEXT}nothing\n"))]
+        for (line, text) in [(1, "Rss: 8 kB\n"), (13, &format!("{TEXT}Rss: 8 MB\n")), (13, &format!("{TEXT}nothing\n"))]
         {
             assert_eq!(parse(text).unwrap_err().line, line, "{text}");
         }

@@ -4,7 +4,7 @@
 
 use super::root::optional;
 use super::{KernelError, Malformed, Root, hugetlb};
-use crate::units::{Bytes, Nanos, Pages};
+use crate::units::{Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// Where the settings are.
 pub const DIRECTORY: &str = "sys/kernel/mm/transparent_hugepage";
@@ -72,6 +72,16 @@ impl Thp {
             khugepaged: Khugepaged::read(root)?,
             sizes: sizes(root)?,
         }))
+    }
+
+    /// What holds for pages of 2 MiB, and the file that says so: since 6.8 each size has a setting of its own, which may defer to the
+    /// general one.
+    pub fn of_huge_pages(&self) -> (&str, String) {
+        let own = self.sizes.iter().find(|setting| setting.size == Bytes(HUGE_PAGE) && !setting.enabled.is("inherit"));
+        match own {
+            Some(setting) => (&setting.enabled.chosen, format!("{DIRECTORY}/hugepages-{}kB/enabled", HUGE_PAGE >> 10)),
+            None => (&self.enabled.chosen, format!("{DIRECTORY}/enabled")),
+        }
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Status {
     pub thp_enabled: Option<bool>,
     /// Effective capabilities.
     pub cap_eff: Capabilities,
+    /// Signals that it handles, signal 1 in the lowest bit.
+    pub handled_signals: u64,
     /// 0 off, 1 strict, 2 filters; `None` where the kernel does not say.
     pub seccomp: Option<u8>,
 }
@@ -60,6 +62,11 @@ impl Status {
     /// Whether it has ended and only waits for its parent.
     pub fn is_zombie(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Whether a function of its own is called on that signal.
+    pub fn handles(&self, signal: i32) -> bool {
+        (1..=64).contains(&signal) && self.handled_signals >> (signal - 1) & 1 == 1
     }
 
     /// Understands the text of a `status` file.
@@ -109,6 +116,7 @@ impl Status {
             "VmSwap" => self.vm_swap = kilobytes(value)?,
             "THP_enabled" => self.thp_enabled = Some(flag(value)?),
             "CapEff" => self.cap_eff = Capabilities(u64::from_str_radix(value, 16).ok()?),
+            "SigCgt" => self.handled_signals = u64::from_str_radix(value, 16).ok()?,
             "Seccomp" => self.seccomp = Some(value.parse().ok()?),
             _ => {}
         }

@@ -1,0 +1,162 @@
+//! What control groups may have of the pools of reserved huge pages.
+//!
+//! Owns: the hugetlb controller's files, in both versions (Documentation/admin-guide/cgroup-v2.rst, "HugeTLB";
+//! cgroup-v1/hugetlb.rst). Never touches: the limits.
+
+use super::cgroup::{self, Version};
+use super::mounts::{self, Mount};
+use super::root::optional;
+use super::{KernelError, Root};
+use crate::units::Bytes;
+
+/// One limit that is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The group, named from its hierarchy's top.
+    pub cgroup: String,
+    /// Bytes in each page.
+    pub page_size: Bytes,
+    /// Whether it holds when memory is promised (mmap and shmget then fail), or when it is touched (which ends the program: SIGBUS).
+    pub of_reservations: bool,
+    /// The most that the group may have.
+    pub limit: Bytes,
+    /// What it has.
+    pub usage: Bytes,
+    /// How often it was refused more; `None` where the kernel does not count that.
+    pub refused: Option<u64>,
+}
+
+/// All limits that are set, by group; none where no hugetlb controller is mounted.
+pub fn read(root: &Root) -> Result<Vec<Limit>, KernelError> {
+    let mut limits = Vec::new();
+    for mount in optional(mounts::read(root))?.unwrap_or_default() {
+        if let Some(version) = [Version::One, Version::Two].into_iter().find(|version| version.has(&mount, "hugetlb")) {
+            cgroup::for_each_below(root, mount.point.clone(), |directory, names| {
+                for name in names {
+                    limits.extend(read_limit(root, version, &mount, directory, name)?);
+                }
+                Ok(())
+            })?;
+        }
+    }
+    limits
+        .sort_by(|a, b| (&a.cgroup, a.page_size, a.of_reservations).cmp(&(&b.cgroup, b.page_size, b.of_reservations)));
+    // One hierarchy may be mounted in several places.
+    limits.dedup();
+    Ok(limits)
+}
+
+/// The limit in one file; `None` if the file holds none, or the group went away.
+fn read_limit(
+    root: &Root,
+    version: Version,
+    mount: &Mount,
+    directory: &str,
+    name: &str,
+) -> Result<Option<Limit>, KernelError> {
+    let Some((page_size, of_reservations)) = limit_file(version, name) else { return Ok(None) };
+    let Some(text) = optional(root.text(&format!("{directory}/{name}")))? else { return Ok(None) };
+    let Some(limit) = cgroup::parse_limit(&text) else { return Ok(None) };
+    let (end, usage) = match version {
+        Version::One => ("limit_in_bytes", "usage_in_bytes"),
+        Version::Two => ("max", "current"),
+    };
+    let stem = format!("{directory}/{}", name.strip_suffix(end).unwrap_or(name));
+    let Some(usage) = optional(root.number(&format!("{stem}{usage}")))? else { return Ok(None) };
+    let refused = match version {
+        Version::One => optional(root.number(&format!("{stem}failcnt")))?,
+        Version::Two => optional(root.text(&format!("{stem}events")))?.as_deref().and_then(refusals),
+    };
+    let below = mount.below_its_point(directory).unwrap_or_default();
+    let cgroup = format!("{}{below}", mount.top.trim_end_matches('/'));
+    let cgroup = if cgroup.is_empty() { "/".to_owned() } else { cgroup };
+    Ok(Some(Limit { cgroup, page_size, of_reservations, limit, usage: Bytes(usage), refused }))
+}
+
+/// The page size in `hugetlb.2MB.max` or `hugetlb.2MB.limit_in_bytes`, and whether it is of reservations (`hugetlb.2MB.rsvd.max`).
+fn limit_file(version: Version, name: &str) -> Option<(Bytes, bool)> {
+    let end = match version {
+        Version::One => ".limit_in_bytes",
+        Version::Two => ".max",
+    };
+    let size = name.strip_prefix("hugetlb.")?.strip_suffix(end)?;
+    let (size, of_reservations) = size.strip_suffix(".rsvd").map_or((size, false), |size| (size, true));
+    Some((size.parse().ok()?, of_reservations))
+}
+
+fn refusals(events: &str) -> Option<u64> {
+    events.lines().find_map(|line| line.strip_prefix("max ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = tree.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        tree
+    }
+
+    #[test]
+    fn limits_of_version_two_are_read() {
+        let tree = tree(&[
+            ("proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("sys/fs/cgroup/db/hugetlb.2MB.max", "4194304\n"),
+            ("sys/fs/cgroup/db/hugetlb.2MB.current", "2097152\n"),
+            ("sys/fs/cgroup/db/hugetlb.2MB.events", "max 3\n"),
+            ("sys/fs/cgroup/db/hugetlb.2MB.rsvd.max", "8388608\n"),
+            ("sys/fs/cgroup/db/hugetlb.2MB.rsvd.current", "8388608\n"),
+            ("sys/fs/cgroup/db/hugetlb.1GB.max", "max\n"),
+            ("sys/fs/cgroup/db/hugetlb.1GB.current", "0\n"),
+        ]);
+        let expected = Limit {
+            cgroup: "/db".into(),
+            page_size: Bytes(2 << 20),
+            of_reservations: false,
+            limit: Bytes(4 << 20),
+            usage: Bytes(2 << 20),
+            refused: Some(3),
+        };
+        let reserved = Limit {
+            of_reservations: true,
+            limit: Bytes(8 << 20),
+            usage: Bytes(8 << 20),
+            refused: None,
+            ..expected.clone()
+        };
+        assert_eq!(read(&Root::at(tree.path())).unwrap(), [expected, reserved]);
+    }
+
+    #[test]
+    fn limits_of_version_one_are_read() {
+        let tree = tree(&[
+            (
+                "proc/self/mountinfo",
+                "35 31 0:32 /docker /c rw - cgroup cgroup rw,hugetlb\n36 31 0:33 / /m rw - cgroup c rw,memory\n",
+            ),
+            ("c/hugetlb.1GB.limit_in_bytes", "9223372036854771712\n"),
+            ("c/hugetlb.1GB.usage_in_bytes", "0\n"),
+            ("c/job/hugetlb.1GB.rsvd.limit_in_bytes", "1073741824\n"),
+            ("c/job/hugetlb.1GB.rsvd.usage_in_bytes", "0\n"),
+            ("c/job/hugetlb.1GB.rsvd.max_usage_in_bytes", "7\n"),
+            ("c/job/hugetlb.1GB.rsvd.failcnt", "2\n"),
+            ("m/hugetlb.2MB.limit_in_bytes", "1\n"),
+        ]);
+        let limits = read(&Root::at(tree.path())).unwrap();
+        let told: Vec<_> = limits.iter().map(|limit| (limit.cgroup.as_str(), limit.limit, limit.refused)).collect();
+        assert_eq!(told, [("/docker/job", Bytes(1 << 30), Some(2))]);
+        assert!(limits[0].of_reservations);
+    }
+
+    #[test]
+    fn this_machine_is_read() {
+        read(&Root::host()).unwrap();
+        assert_eq!(read(&Root::at(tree(&[]).path())).unwrap(), []);
+    }
+}

@@ -1,0 +1,236 @@
+//! What the preload library has done with a program's memory, in counters that its processes share with the launcher.
+//!
+//! Owns: the layout of the counters, the file that holds them. Never touches: what they are counted for.
+//!
+//! The launcher makes the file ([`CountsFile::create`]) and names it in `HUGEPILOT_COUNTS`; each process that loads the library maps it
+//! ([`Counts::attach`]) and adds to it. Counters only rise, so that what a process counted stays when it has ended.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// The first eight bytes of the file.
+const MAGIC: [u8; 8] = *b"hugecnts";
+/// Rises with each change of the layout.
+const VERSION: u32 = 1;
+
+macro_rules! counters {
+    ($($(#[$says:meta])* $name:ident,)*) => {
+        /// The file's contents: a head, and a counter of 8 bytes for each name, in the processor's byte order.
+        #[derive(Debug)]
+        #[repr(C)]
+        pub struct Counts {
+            magic: [u8; 8],
+            version: u32,
+            /// Of the whole, in bytes.
+            size: u32,
+            $($(#[$says])* pub $name: AtomicU64,)*
+        }
+
+        /// What the counters said at one time.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Tally {
+            $($(#[$says])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// What they say now.
+            pub fn tally(&self) -> Tally {
+                Tally { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl Tally {
+            /// Each counter with its name, in the order of the file.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Processes that loaded the library, children that were forked without exec not among them.
+    processes,
+    /// Calls of mmap for 2 MiB and more of private memory, which the library could place.
+    mmap_eligible_calls,
+    /// What these asked for. It is the sum of the three that follow.
+    mmap_eligible_bytes,
+    /// On reserved huge pages.
+    mmap_hugetlb_bytes,
+    /// On memory for which transparent huge pages were asked; whether they came, smaps tells.
+    mmap_thp_bytes,
+    /// Left as the program asked for it.
+    mmap_ordinary_bytes,
+    /// Why not from the pool: it had too few pages to give out, or a group's limit was reached.
+    pool_empty_bytes,
+    /// Why not from the pool: too small, or the part that is no whole huge page.
+    pool_too_small_bytes,
+    /// Why not at all: no room in the address space (RLIMIT_AS, strict overcommit, too many mappings).
+    address_space_limit_bytes,
+    /// Why not from the pool, or not at all: the kernel refuses (seccomp, no huge pages in this kernel, no such page size).
+    refused_bytes,
+    /// Why not at all: a small piece for a thread other than the first, which most likely uses little of it.
+    thread_small_bytes,
+    /// Copied for children that were forked, because memory from the pool cannot be shared with them safely.
+    fork_copied_bytes,
+    /// Not copied for children, for lack of memory: they share it with their parent, and need the pool to write to it.
+    fork_shared_bytes,
+    /// Taken from the pool and made ordinary memory later, because the program did with it what huge pages cannot.
+    made_ordinary_bytes,
+    /// Unmapped by the program, and kept because the rest of the same huge page is in use.
+    kept_bytes,
+    /// Memory that keeps rights which the program took from it, because the rest of the same huge page has them.
+    widened_bytes,
+    /// Segments of System V shared memory of 2 MiB and more that were created.
+    shm_eligible_bytes,
+    /// Of these, on reserved huge pages.
+    shm_hugetlb_bytes,
+    /// Of these, with transparent huge pages asked for when they were attached.
+    shm_thp_bytes,
+    /// Program text in whole, aligned 2 MiB.
+    text_eligible_bytes,
+    /// Of that, put on huge pages where it is: it stays the file's.
+    text_collapsed_bytes,
+    /// Of that, replaced by a copy on huge pages.
+    text_copied_bytes,
+}
+
+impl Counts {
+    /// Maps a file of counters, for as long as this process lives. None where there is no such file, it cannot be had, or it is of
+    /// another version. Allocates nothing.
+    pub fn attach(path: &CStr) -> Option<&'static Self> {
+        // Not to wait for whoever opens the other end, if it is a pipe.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = open(path, flags, Mode::empty()).ok()?;
+        let about = fstat(&file).ok()?;
+        let whole = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile
+            && u64::try_from(about.st_size).ok()? == size_of::<Self>() as u64;
+        let mapped = whole.then(|| map(&file).ok())??;
+        // SAFETY: it is mapped to the end of the process; all its fields are integers, for which any bytes are a value, and those that
+        // others change are atomic.
+        let counts = unsafe { mapped.as_ref() };
+        let known = counts.magic == MAGIC && counts.version == VERSION && counts.size as usize == size_of::<Self>();
+        if !known {
+            // SAFETY: the mapping was made above, and nobody will refer to it any more.
+            let _ = unsafe { munmap(mapped.as_ptr().cast(), size_of::<Self>()) };
+        }
+        known.then_some(counts)
+    }
+}
+
+/// A file of counters, in memory, as the launcher has it. It goes with this value, and for processes that have mapped it with them.
+#[derive(Debug)]
+pub struct CountsFile {
+    file: OwnedFd,
+    counts: NonNull<Counts>,
+}
+
+impl CountsFile {
+    /// A new one, all at zero. It can never be cut short, which would end whoever has it mapped (SIGBUS).
+    ///
+    /// Errors: no descriptors or no memory are left.
+    pub fn create() -> io::Result<Self> {
+        let file = memfd_create("hugepilot-counts", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let mut contents = [0; size_of::<Counts>()];
+        contents[..8].copy_from_slice(&MAGIC);
+        contents[8..12].copy_from_slice(&VERSION.to_ne_bytes());
+        contents[12..16].copy_from_slice(&(size_of::<Counts>() as u32).to_ne_bytes());
+        File::from(file.try_clone()?).write_all(&contents)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let counts = map(&file)?;
+        Ok(Self { file, counts })
+    }
+
+    /// Where this user's processes find it for as long as this one lives, for `HUGEPILOT_COUNTS`.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+
+    /// What was counted up to now.
+    pub fn tally(&self) -> Tally {
+        // SAFETY: mapped until drop; as in `Counts::attach`.
+        unsafe { self.counts.as_ref() }.tally()
+    }
+}
+
+impl Drop for CountsFile {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
+        let _ = unsafe { munmap(self.counts.as_ptr().cast(), size_of::<Counts>()) };
+    }
+}
+
+// SAFETY: the mapping belongs to this value alone and is tied to no thread.
+unsafe impl Send for CountsFile {}
+// SAFETY: what others change in it is atomic.
+unsafe impl Sync for CountsFile {}
+
+/// The file must be as long as [`Counts`].
+fn map(file: impl AsFd) -> io::Result<NonNull<Counts>> {
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    let start: *mut c_void = unsafe { mmap(ptr::null_mut(), size_of::<Counts>(), rights, MapFlags::SHARED, file, 0)? };
+    NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    fn attach(path: &std::path::Path) -> Option<&'static Counts> {
+        Counts::attach(&CString::new(path.as_os_str().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn what_is_counted_there_shows_here() {
+        let file = CountsFile::create().unwrap();
+        assert_eq!(file.tally(), Tally::default());
+        let counts = attach(&file.path()).unwrap();
+        counts.mmap_thp_bytes.fetch_add(5, Ordering::Relaxed);
+        attach(&file.path()).unwrap().mmap_thp_bytes.fetch_add(6, Ordering::Relaxed);
+        counts.text_copied_bytes.fetch_add(1, Ordering::Relaxed);
+        let tally = file.tally();
+        assert_eq!((tally.mmap_thp_bytes, tally.text_copied_bytes, tally.pool_empty_bytes), (11, 1, 0));
+        let named: Vec<_> = tally.named().filter(|(_, value)| *value > 0).collect();
+        assert_eq!(named, [("mmap_thp_bytes", 11), ("text_copied_bytes", 1)]);
+        assert_eq!(size_of::<Counts>(), 16 + 8 * tally.named().count());
+    }
+
+    #[test]
+    fn nobody_can_cut_it_short() {
+        let file = CountsFile::create().unwrap();
+        let opened = File::options().write(true).open(file.path()).unwrap();
+        assert!(opened.set_len(0).is_err());
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_left_alone() {
+        let folder = std::env::temp_dir().join(format!("hugepilot-counts-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("counts");
+        assert!(attach(&path).is_none() && attach(&folder).is_none());
+        let right = std::fs::read(CountsFile::create().unwrap().path()).unwrap();
+        let mut other_version = right.clone();
+        other_version[8] += 1;
+        let other_version = &other_version[..];
+        for (contents, known) in
+            [(&right[..], true), (&right[1..], false), (other_version, false), (&right[..0], false)]
+        {
+            std::fs::write(&path, contents).unwrap();
+            assert_eq!(attach(&path).is_some(), known, "{} bytes", contents.len());
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
