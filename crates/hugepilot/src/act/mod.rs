@@ -6,8 +6,10 @@ mod give_back;
 mod outcome;
 mod promote;
 mod record;
+mod trial;
 
-pub use give_back::{frees_empty_pages, give_back};
+pub use give_back::give_back;
 pub use outcome::{Outcome, Refusal, RefusalReason};
 pub use promote::{Pace, Pacer, promote};
-pub use record::{Record, RecordError};
+pub use record::{Promoted, Record, RecordError};
+pub use trial::{collapse_time, frees_empty_pages};

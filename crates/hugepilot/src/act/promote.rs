@@ -20,19 +20,26 @@ use crate::units::{Address, HUGE_PAGE, Nanos};
 pub enum Pace {
     /// One region after the other, as fast as the kernel does it.
     Fast,
-    /// Summed collapse time at most 0.5 % of wall time.
+    /// Summed collapse time at most 0.05 % of the time of all processors together, and 0.1 to 0.5 % of wall time.
     Gentle,
 }
 
 impl Pace {
-    /// Wall time that must pass for each unit of collapse time.
-    const GENTLE_SHARE: u32 = 200;
+    /// Wall time that must pass for each unit of collapse time at the gentle pace. Whoever waits for the processor of a collapse waits
+    /// for its end, so the fewer there are, the more waits.
+    fn gentle_share() -> u32 {
+        Self::gentle_share_of(std::thread::available_parallelism().map_or(1, |processors| processors.get() as u32))
+    }
+
+    fn gentle_share_of(processors: u32) -> u32 {
+        (2000 / processors).clamp(200, 1000)
+    }
 
     /// How long to rest after a collapse that took this long.
     fn rest(self, took: Duration) -> Duration {
         match self {
             Pace::Fast => Duration::ZERO,
-            Pace::Gentle => took * (Self::GENTLE_SHARE - 1),
+            Pace::Gentle => took * (Self::gentle_share() - 1),
         }
     }
 
@@ -40,7 +47,7 @@ impl Pace {
     pub fn elapsed(self, busy: Nanos) -> Nanos {
         match self {
             Pace::Fast => busy,
-            Pace::Gentle => Nanos(busy.0.saturating_mul(u64::from(Self::GENTLE_SHARE))),
+            Pace::Gentle => Nanos(busy.0.saturating_mul(u64::from(Self::gentle_share()))),
         }
     }
 }
@@ -53,13 +60,6 @@ pub struct Pacer {
     /// None for whoever waits for one program only, and rather has it over with.
     back_off: Option<BackOff>,
     began: Instant,
-}
-
-/// What a step does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    Collapse,
-    Split,
 }
 
 impl Pacer {
@@ -88,9 +88,9 @@ impl Pacer {
         self.next_step.max(Instant::now())
     }
 
-    fn stepped(&mut self, step: Step, took: Duration, result: &io::Result<()>) {
+    fn stepped(&mut self, took: Duration, result: &io::Result<()>) {
         self.next_step = Instant::now() + self.pace.rest(took);
-        if let Some(back_off) = self.back_off.as_mut().filter(|_| step == Step::Collapse) {
+        if let Some(back_off) = &mut self.back_off {
             let collapse = match result.as_ref().map_err(RefusalReason::of) {
                 Ok(()) => Collapse::Done(Nanos::from_duration(took)),
                 Err(RefusalReason::NoContiguousMemory) => Collapse::NoContiguousMemory,
@@ -104,7 +104,6 @@ impl Pacer {
 
 /// When steps are taken, and when no more.
 pub(super) struct Schedule<'a> {
-    pub(super) step: Step,
     pub(super) pacer: &'a mut Pacer,
     /// No step is begun after this.
     pub(super) until: Option<Instant>,
@@ -125,14 +124,14 @@ pub fn promote(
     outcome: &mut Outcome,
     mut progress: impl FnMut(&Outcome),
 ) {
-    let schedule = Schedule { step: Step::Collapse, pacer, until: Some(until), stop };
+    let schedule = Schedule { pacer, until: Some(until), stop };
     step_through(regions, schedule, outcome, &mut progress, |region| collapse(target, region, stop));
 }
 
 /// Takes one step a region and keeps the account.
 pub(super) fn step_through(
     regions: &[Address],
-    Schedule { step, pacer, until, stop }: Schedule<'_>,
+    Schedule { pacer, until, stop }: Schedule<'_>,
     outcome: &mut Outcome,
     progress: &mut dyn FnMut(&Outcome),
     mut take: impl FnMut(Address) -> io::Result<()>,
@@ -145,7 +144,7 @@ pub(super) fn step_through(
         let before = Instant::now();
         let result = take(region);
         let took = before.elapsed();
-        pacer.stepped(step, took, &result);
+        pacer.stepped(took, &result);
         outcome.add(region, result.as_ref().err(), Nanos::from_duration(took));
         outcome.not_reached -= 1;
         outcome.elapsed = elapsed + Nanos::from_duration(started.elapsed());
@@ -235,7 +234,7 @@ mod tests {
 
     fn stepped(count: u64, stop: &Stop, step: impl FnMut(Address) -> io::Result<()>) -> Outcome {
         let (mut pacer, mut outcome) = (Pacer::new(Pace::Fast), Outcome::default());
-        let schedule = Schedule { step: Step::Collapse, pacer: &mut pacer, until: None, stop };
+        let schedule = Schedule { pacer: &mut pacer, until: None, stop };
         step_through(&regions(count), schedule, &mut outcome, &mut |_| (), step);
         outcome
     }
@@ -275,6 +274,7 @@ mod tests {
         assert!(took.as_secs_f64() / wall.as_secs_f64() <= 0.005);
         assert_eq!(Pace::Gentle.elapsed(Nanos(2_000_000)), Nanos::from_duration(wall));
         assert_eq!(Pace::Fast.rest(took), Duration::ZERO);
+        assert_eq!([1, 2, 4, 10, 128].map(Pace::gentle_share_of), [1000, 1000, 500, 200, 200]);
     }
 
     #[test]
@@ -286,9 +286,13 @@ mod tests {
         };
         for not_reached in [2, 3] {
             let until = Some(Instant::now() + Duration::from_millis(50));
-            let schedule = Schedule { step: Step::Collapse, pacer: &mut pacer, until, stop: &stop };
+            let schedule = Schedule { pacer: &mut pacer, until, stop: &stop };
             step_through(&regions(3), schedule, &mut outcome, &mut |_| (), step);
-            assert_eq!((outcome.tried, outcome.not_reached), (1, not_reached), "one step of 1 ms, then 199 ms of rest");
+            assert_eq!(
+                (outcome.tried, outcome.not_reached),
+                (1, not_reached),
+                "one step of 1 ms, then 199 ms of rest or more"
+            );
         }
         assert!(pacer.next_step() > Instant::now());
     }
@@ -296,13 +300,12 @@ mod tests {
     #[test]
     fn steps_rest_while_there_is_no_contiguous_memory() {
         let mut pacer = Pacer::backing_off(Pace::Fast);
-        pacer.stepped(Step::Split, Duration::ZERO, &Err(Errno::NOMEM.into()));
-        assert_eq!(pacer.held_back(), None, "a split needs no memory");
-        pacer.stepped(Step::Collapse, Duration::ZERO, &Err(Errno::NOMEM.into()));
+        assert_eq!(pacer.held_back(), None);
+        pacer.stepped(Duration::ZERO, &Err(Errno::NOMEM.into()));
         assert_eq!(pacer.held_back(), Some(HeldBack::NoContiguousMemory));
         assert!(pacer.next_step() > Instant::now() + Duration::from_millis(900));
         let mut impatient = Pacer::new(Pace::Fast);
-        impatient.stepped(Step::Collapse, Duration::ZERO, &Err(Errno::NOMEM.into()));
+        impatient.stepped(Duration::ZERO, &Err(Errno::NOMEM.into()));
         assert_eq!(impatient.held_back(), None);
     }
 

@@ -1,9 +1,10 @@
-//! The record of what was promoted in a process, so that `give-back` can undo just that.
+//! The record of what was promoted in a process, so that `give-back` can undo just that, and that a pilot that was started anew
+//! goes on from there.
 //!
 //! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime, and which only its writer can read,
 //! for it holds addresses. Never touches: memory.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,51 +13,74 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::{Root, process};
+use crate::run_directory::{self, RUN_DIRECTORY};
 use crate::target::Target;
-use crate::units::Address;
+use crate::units::{Address, Bytes};
 
-const DIRECTORY: &str = "/run/hugepilot";
-/// A record of a million regions, 2 TiB, has about 16 MiB; anything larger was not written by hugepilot.
+const VERSION: u32 = 1;
+/// A record of half a million regions, 1 TiB, has about 40 MiB; anything larger was not written by hugepilot.
 const LARGEST_FILE: u64 = 64 << 20;
 
 /// The regions of one process that hugepilot promoted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     version: u32,
-    /// Where each region starts.
-    pub regions: BTreeSet<Address>,
+    /// Where it is: after exec these addresses mean nothing. None where that cannot be told.
+    address_space: Option<u64>,
+    /// By where each region starts.
+    pub regions: BTreeMap<Address, Promoted>,
+}
+
+/// What a region was promoted for, and what that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promoted {
+    /// Page walks a second that it had; 0 if it was only mapped huge like the same memory in another process.
+    pub walks_per_second: f64,
+    /// Memory growth that it took.
+    pub growth_bytes: Bytes,
 }
 
 /// Why the record could not be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("{doing} the record of promotions {path}: {source}{step}", path = path.display())]
+#[error("{doing} the record of promotions {path}: {cause}{step}", path = path.display())]
 pub struct RecordError {
     doing: &'static str,
     path: PathBuf,
-    source: io::Error,
+    cause: io::Error,
     step: &'static str,
 }
 
 impl Record {
-    /// The record of a process; empty if nothing was promoted in it.
-    pub fn read(target: &Target) -> Result<Self, RecordError> {
+    /// The record of a process; empty if nothing was promoted in it, if that was in another program, before exec, or if another version of
+    /// hugepilot wrote it.
+    pub fn of(target: &Target) -> Result<Self, RecordError> {
         let path = path(target);
-        read(&path).map_err(|source| unreadable(path, source))
+        let record = read(&path).map_err(|cause| unreadable(path, cause))?;
+        // Where the process has gone, so has its memory.
+        let address_space = process::address_space(&Root::host(), target.pid()).unwrap_or_default();
+        let is_known = record.version == VERSION;
+        let is_same = is_known && record.address_space.zip(address_space).is_none_or(|(then, now)| then == now);
+        Ok(if is_same { Self { address_space, ..record } } else { Self { address_space, ..Self::default() } })
     }
 
     /// Changes the record of a process, whole or not at all, while no other hugepilot does; removes it when nothing is left in
     /// it. Records of ended processes go as well.
-    pub fn update<T>(target: &Target, change: impl FnOnce(&mut BTreeSet<Address>) -> T) -> Result<T, RecordError> {
+    pub fn update<T>(
+        target: &Target,
+        change: impl FnOnce(&mut BTreeMap<Address, Promoted>) -> T,
+    ) -> Result<T, RecordError> {
         let path = path(target);
-        let unwritable = |source| RecordError {
+        let unwritable = |cause| RecordError {
             doing: "cannot write",
             path: path.clone(),
-            source,
+            cause,
             step: "; `give-back --all` still works",
         };
         let _lock = lock().map_err(unwritable)?;
-        let mut record = read(&path).map_err(|source| unreadable(path.clone(), source))?;
+        let mut record = Self::of(target)?;
         let changed = change(&mut record.regions);
         remove_ended().and_then(|()| record.write(&path)).map_err(unwritable)?;
         Ok(changed)
@@ -66,7 +90,7 @@ impl Record {
         if self.regions.is_empty() {
             return absent_is_well(fs::remove_file(path));
         }
-        self.version = 1;
+        self.version = VERSION;
         let unfinished = path.with_extension("new");
         own_file().truncate(true).open(&unfinished)?.write_all(&serde_json::to_vec(&self)?)?;
         fs::rename(unfinished, path)
@@ -82,14 +106,14 @@ fn read(path: &Path) -> io::Result<Record> {
     }
 }
 
-fn unreadable(path: PathBuf, source: io::Error) -> RecordError {
-    RecordError { doing: "cannot read", path, source, step: "; delete it, and use `give-back --all`" }
+fn unreadable(path: PathBuf, cause: io::Error) -> RecordError {
+    RecordError { doing: "cannot read", path, cause, step: "; delete it, and use `give-back --all`" }
 }
 
 /// Held by whoever changes a record, and only as long as that takes. Nobody else can open it, and so hold it.
 fn lock() -> io::Result<File> {
-    fs::create_dir_all(DIRECTORY)?;
-    let lock = own_file().open(Path::new(DIRECTORY).join("records.lock"))?;
+    run_directory::ensure(Path::new(RUN_DIRECTORY))?;
+    let lock = own_file().open(Path::new(RUN_DIRECTORY).join("records.lock"))?;
     flock(&lock, FlockOperation::LockExclusive)?;
     Ok(lock)
 }
@@ -111,15 +135,15 @@ fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
 
 /// Pid and start time together name a process for good.
 fn path(target: &Target) -> PathBuf {
-    format!("{DIRECTORY}/promoted-{}-{}.json", target.pid(), target.start_time).into()
+    format!("{RUN_DIRECTORY}/promoted-{}-{}.json", target.pid(), target.start_time).into()
 }
 
 fn remove_ended() -> io::Result<()> {
-    for entry in fs::read_dir(DIRECTORY)? {
+    for entry in fs::read_dir(RUN_DIRECTORY)? {
         let name = entry?.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix("promoted-")?.split('-').next()?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
-            absent_is_well(fs::remove_file(PathBuf::from(DIRECTORY).join(name)))?;
+            absent_is_well(fs::remove_file(Path::new(RUN_DIRECTORY).join(name)))?;
         }
     }
     Ok(())

@@ -1,7 +1,8 @@
-//! What a request is answered, and whether whoever asks may ask for it.
+//! What a request is answered, and whether whoever asks may ask for it. Anybody may be tracked, for it tells a process of itself only.
 //!
 //! Owns: the rights of users. Never touches: sockets; those who ask are known by their user id.
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 
 use hugepilot_os::PidFd;
@@ -10,12 +11,15 @@ use super::protocol::{Reply, Request};
 use crate::kernel::Root;
 use crate::kernel::process::Status;
 use crate::pilot::board::{Board, State, TargetState};
+use crate::pilot::clients::Place;
 use crate::target::Process;
 
 /// The user at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) uid: u32,
+    /// The process that connected.
+    pub(super) pid: u32,
 }
 
 /// What comes of a request.
@@ -25,6 +29,11 @@ pub(super) enum Answer {
     Later {
         pid: u32,
         given_back: Receiver<Result<u64, String>>,
+    },
+    /// The connection stays, and this descriptor goes with the reply.
+    Tracked {
+        place: Place,
+        list: OwnedFd,
     },
 }
 
@@ -66,6 +75,10 @@ pub(super) fn answer(request: Request, peer: Peer, board: &Board) -> Result<Answ
             Some(given_back) => Ok(Answer::Later { pid, given_back }),
             None => Err("too many others wait for memory to be given back; try again in a few seconds".to_owned()),
         },
+        Request::Track(track) => match board.clients().enter(peer.pid, peer.uid, track) {
+            Ok((place, list)) => Ok(Answer::Tracked { place, list }),
+            Err(error) => Err(error.to_string()),
+        },
     }
 }
 
@@ -96,6 +109,7 @@ fn target(pid: u32, peer: Peer, board: &Board) -> Result<Process, String> {
 fn visible(mut state: State, peer: Peer) -> State {
     if !peer.is_root() {
         state.targets.retain(|target| peer.commands(target.process()));
+        state.clients.retain(|client| client.uid == peer.uid);
     }
     state
 }
@@ -107,7 +121,7 @@ mod tests {
     #[test]
     fn a_process_is_owned_by_whoever_has_all_its_ids() {
         let status = |uid, effective_uid, saved_uid| Status { uid, effective_uid, saved_uid, ..Status::default() };
-        let peer = Peer { uid: 7 };
+        let peer = Peer { uid: 7, pid: 1 };
         assert!(peer.owns(&status(7, 7, 7)));
         for other in [status(0, 7, 7), status(7, 0, 7), status(7, 7, 0), status(8, 8, 8)] {
             assert!(!peer.owns(&other), "{other:?}");

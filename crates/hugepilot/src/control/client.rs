@@ -7,15 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use hugepilot_os::socket::connect;
 
 use super::ControlError;
 use super::protocol::{LONGEST_REPLY, Reply, Request};
 use crate::pilot::board::State;
 
 /// For a daemon to accept, and to take a request.
-const CONNECTING: Duration = Duration::from_secs(2);
+pub(super) const CONNECTING: Duration = Duration::from_secs(2);
 /// For an answer that the daemon has at hand.
 const SOON: Duration = Duration::from_secs(10);
 /// For memory to be given back; the daemon itself answers within a minute, done or not.
@@ -67,13 +66,13 @@ impl Client {
 
     fn ask(&self, request: Request) -> Result<Reply, ControlError> {
         let path = || self.path.clone();
-        let mut stream = connect(&self.path).map_err(|source| match source.kind() {
+        let mut stream = connect(&self.path, CONNECTING).map_err(|cause| match cause.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => ControlError::NoDaemon { path: path() },
-            _ => ControlError::Ask { path: path(), source },
+            _ => ControlError::Ask { path: path(), cause },
         })?;
         let patience = if matches!(request, Request::GiveBack(_)) { LATER } else { SOON };
         let line =
-            exchange(&mut stream, request, patience).map_err(|source| ControlError::Ask { path: path(), source })?;
+            exchange(&mut stream, request, patience).map_err(|cause| ControlError::Ask { path: path(), cause })?;
         Reply::parse(&line).map_err(|why| ControlError::Reply { path: path(), why })
     }
 
@@ -83,14 +82,6 @@ impl Client {
             _ => ControlError::Reply { path: self.path.clone(), why: "it answers another question".to_owned() },
         }
     }
-}
-
-/// Connects, or errors in time where a daemon lives but does not accept.
-pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(CONNECTING))?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(UnixStream::from(socket))
 }
 
 fn exchange(stream: &mut UnixStream, request: Request, patience: Duration) -> io::Result<Vec<u8>> {

@@ -3,17 +3,25 @@
 //! Owns: a connection, and what it holds in memory. Never touches: other connections, or waiting; it goes on as far as it can.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
+use hps::wire::Notice;
+use hugepilot_os::socket::send_with;
 use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_peercred;
 
 use super::answer::{Answer, Peer, answer};
 use super::protocol::{LONGEST_REPLY, LONGEST_REQUEST, Reply, Request, RequestError};
 use crate::pilot::board::Board;
+use crate::pilot::clients::Place;
+
+/// What a tracked client may say within a second; lists come ten times a second at most.
+const MOST_NOTICES: u32 = 64;
+/// How long a tracked client may stay: a hundred years.
+const A_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How long a client may take, and the loop, and what is kept for clients meanwhile.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +46,26 @@ pub(super) struct Connection {
 
 enum Stage {
     Asked(Vec<u8>),
-    Waiting { pid: u32, given_back: Receiver<Result<u64, String>> },
-    Replying { reply: Vec<u8>, written: usize },
+    Waiting {
+        pid: u32,
+        given_back: Receiver<Result<u64, String>>,
+    },
+    Replying {
+        reply: Vec<u8>,
+        written: usize,
+    },
+    /// Until the client goes away.
+    Tracked(Tracked),
+}
+
+/// A tracked client, and what it says.
+struct Tracked {
+    place: Place,
+    /// The beginning of a line.
+    said: Vec<u8>,
+    /// Since when notices are counted, and how many came.
+    counted_since: Instant,
+    notices: u32,
 }
 
 /// Whether a connection is over.
@@ -64,7 +90,8 @@ impl Connection {
     /// Someone who has just connected.
     pub(super) fn new(stream: UnixStream, bounds: &Bounds) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let peer = Peer { uid: socket_peercred(&stream)?.uid.as_raw() };
+        let credentials = socket_peercred(&stream)?;
+        let peer = Peer { uid: credentials.uid.as_raw(), pid: credentials.pid.as_raw_nonzero().get() as u32 };
         Ok(Self { stream, peer, stage: Stage::Asked(Vec::new()), deadline: Instant::now() + bounds.request })
     }
 
@@ -78,7 +105,7 @@ impl Connection {
     /// that nobody can ask for more than there are places.
     pub(super) fn awaits(&self) -> Option<PollFlags> {
         match self.stage {
-            Stage::Asked(_) => Some(PollFlags::IN),
+            Stage::Asked(_) | Stage::Tracked(_) => Some(PollFlags::IN),
             Stage::Waiting { .. } => None,
             Stage::Replying { .. } => Some(PollFlags::OUT),
         }
@@ -88,7 +115,7 @@ impl Connection {
     pub(super) fn unread(&self) -> usize {
         match &self.stage {
             Stage::Replying { reply, .. } => reply.len(),
-            Stage::Asked(_) | Stage::Waiting { .. } => 0,
+            Stage::Asked(_) | Stage::Waiting { .. } | Stage::Tracked(_) => 0,
         }
     }
 
@@ -100,6 +127,7 @@ impl Connection {
                 Some(reply) => self.reply(reply, bounds, room),
                 None => Going::On,
             },
+            Stage::Tracked(tracked) => tracked.heed(&mut self.stream),
             _ if late => Going::Over,
             Stage::Asked(text) => match read_line(&mut self.stream, text) {
                 Line::Unfinished => Going::On,
@@ -115,12 +143,32 @@ impl Connection {
         match answered {
             Ok(Answer::Now(reply)) => self.reply(reply, bounds, room),
             Err(why) => self.reply(Reply::Error(why), bounds, room),
+            Ok(Answer::Tracked { place, list }) => self.track(place, &list),
             Ok(Answer::Later { pid, given_back }) => {
                 self.stage = Stage::Waiting { pid, given_back };
                 self.deadline = Instant::now() + bounds.answer;
                 Going::On
             }
         }
+    }
+
+    /// Replies with the descriptor, in one attempt: nothing was written to this client before, so that there is room.
+    fn track(&mut self, place: Place, list: &OwnedFd) -> Going {
+        let reply = Reply::Tracked {}.line();
+        match send_with(&self.stream, &reply, list.as_fd()) {
+            Ok(count) if count == reply.len() => {
+                self.stage =
+                    Stage::Tracked(Tracked { place, said: Vec::new(), counted_since: Instant::now(), notices: 0 });
+                self.deadline = Instant::now() + A_LIFE;
+                Going::On
+            }
+            _ => Going::Over,
+        }
+    }
+
+    /// Whether a client is tracked on it.
+    pub(super) fn is_tracked(&self) -> bool {
+        matches!(self.stage, Stage::Tracked(_))
     }
 
     fn reply(&mut self, reply: Reply, bounds: &Bounds, room: usize) -> Going {
@@ -176,6 +224,36 @@ fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> Line {
         Some(end) => Line::Whole(Request::parse(&text[..end])),
         None if ended || text.len() > LONGEST_REQUEST => Line::Whole(Request::parse(text)),
         None => Line::Unfinished,
+    }
+}
+
+impl Tracked {
+    /// Reads once what a client says. What is no notice ends its tracking, and so do too many.
+    fn heed(&mut self, stream: &mut UnixStream) -> Going {
+        let mut piece = [0; LONGEST_REQUEST];
+        match stream.read(&mut piece) {
+            Ok(0) => return Going::Over,
+            Ok(count) => self.said.extend_from_slice(&piece[..count]),
+            Err(error) if is_transient(&error) => return Going::On,
+            Err(_) => return Going::Over,
+        }
+        while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.said.drain(..=end).collect();
+            let Ok(notice) = Notice::parse(&line[..end]) else { return Going::Over };
+            if !self.may_say_more() {
+                return Going::Over;
+            }
+            self.place.heed(notice);
+        }
+        if self.said.len() > LONGEST_REQUEST { Going::Over } else { Going::On }
+    }
+
+    fn may_say_more(&mut self) -> bool {
+        if self.counted_since.elapsed() >= Duration::from_secs(1) {
+            (self.counted_since, self.notices) = (Instant::now(), 0);
+        }
+        self.notices += 1;
+        self.notices <= MOST_NOTICES
     }
 }
 

@@ -18,7 +18,7 @@ pub use error::ControlError;
 pub use server::Server;
 
 /// Where the daemon listens.
-pub const SOCKET: &str = "/run/hugepilot/control.sock";
+pub use hps::wire::SOCKET;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What is said over the control socket: a line of JSON each way, then the connection ends.
+//! What is said over the control socket: a line of JSON each way, then the connection ends. After `track` alone it stays ([`hps::wire`]).
 //!
 //! Owns: the form of requests and replies, and how long they may be. Never touches: sockets, or whether a request is granted.
 //!
@@ -7,6 +7,7 @@
 //! {"version":1,"given_back":{"pid":4242,"regions":512}}
 //! ```
 
+use hps::wire::{Track, WireError};
 use serde::{Deserialize, Serialize};
 
 use crate::pilot::board::State;
@@ -19,7 +20,7 @@ pub const LONGEST_REQUEST: usize = 4 << 10;
 pub const LONGEST_REPLY: usize = 64 << 20;
 
 /// What a client wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The state of the pilot.
     Status,
@@ -29,6 +30,8 @@ pub enum Request {
     Resume(Option<u32>),
     /// To give back what was promoted in this process, and leave it alone from then on.
     GiveBack(u32),
+    /// To be told which pages of its own memory are active, for as long as the connection lasts.
+    Track(Track),
 }
 
 /// What a client is told.
@@ -56,6 +59,8 @@ pub enum Reply {
         /// How many regions were split.
         regions: u64,
     },
+    /// The asking process is tracked from now on; the descriptor of its list comes with this line.
+    Tracked {},
     /// Nothing was done, for this reason.
     Error(String),
 }
@@ -74,6 +79,12 @@ pub enum RequestError {
     WithoutPid,
     #[error("'status' takes no pid; it tells of all targets")]
     WithPid,
+    #[error("'track' takes a field of that name and no pid; a process is tracked only for itself")]
+    WithoutTrack,
+    #[error("only 'track' takes a field of that name")]
+    WithTrack,
+    #[error(transparent)]
+    Track(#[from] WireError),
 }
 
 /// Read before all else, because another version may have other fields.
@@ -89,15 +100,18 @@ struct RequestLine {
     command: Command,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    track: Option<Track>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Command {
     Status,
     Pause,
     Resume,
     GiveBack,
+    Track,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -118,8 +132,21 @@ impl Request {
         if version != u64::from(VERSION) {
             return Err(RequestError::Version(version));
         }
-        let RequestLine { command, pid, .. } = serde_json::from_slice(line)?;
+        let RequestLine { command, pid, track, .. } = serde_json::from_slice(line)?;
+        match (command, pid, track) {
+            (Command::Track, None, Some(track)) => {
+                track.check()?;
+                Ok(Request::Track(track))
+            }
+            (Command::Track, ..) => Err(RequestError::WithoutTrack),
+            (_, _, Some(_)) => Err(RequestError::WithTrack),
+            (command, pid, None) => Self::of(command, pid),
+        }
+    }
+
+    fn of(command: Command, pid: Option<u32>) -> Result<Self, RequestError> {
         match (command, pid) {
+            (Command::Track, _) => Err(RequestError::WithoutTrack),
             (Command::Status, None) => Ok(Request::Status),
             (Command::Status, Some(_)) => Err(RequestError::WithPid),
             (Command::Pause, pid) => Ok(Request::Pause(pid)),
@@ -136,8 +163,9 @@ impl Request {
             Request::Pause(pid) => (Command::Pause, pid),
             Request::Resume(pid) => (Command::Resume, pid),
             Request::GiveBack(pid) => (Command::GiveBack, Some(pid)),
+            Request::Track(ref track) => return track.line(),
         };
-        line(&RequestLine { version: VERSION, command, pid })
+        line(&RequestLine { version: VERSION, command, pid, track: None })
     }
 }
 
@@ -176,6 +204,9 @@ mod tests {
     use crate::units::{Address, Bytes, Nanos};
     use proptest::prelude::*;
 
+    const TRACK: &str =
+        r#"{"version":1,"command":"track","track":{"signal":38,"threshold_pages":512,"interval_ms":1000}}"#;
+
     fn refusal(line: &str) -> String {
         Request::parse(line.as_bytes()).unwrap_err().to_string()
     }
@@ -188,6 +219,7 @@ mod tests {
             (r#"{"version":1,"command":"pause","pid":7}"#, Request::Pause(Some(7))),
             (r#"{"version":1,"command":"resume","pid":7}"#, Request::Resume(Some(7))),
             (r#"{"version":1,"command":"give-back","pid":7}"#, Request::GiveBack(7)),
+            (TRACK, Request::Track(track())),
         ] {
             assert_eq!(Request::parse(line.as_bytes()).unwrap(), request);
             assert_eq!(String::from_utf8(request.line()).unwrap(), format!("{line}\n"));
@@ -209,15 +241,19 @@ mod tests {
                 r#"{"version":2,"command":"melt","weight":1}"#,
                 "version 2 of the protocol is not known here; expected is version 1",
             ),
-            (r#"{"version":1,"command":"melt"}"#, "expected one of `status`, `pause`, `resume`, `give-back`"),
+            (r#"{"version":1,"command":"melt"}"#, "expected one of `status`, `pause`, `resume`, `give-back`, `track`"),
             (
                 r#"{"version":1,"command":"pause","pib":1}"#,
-                "unknown field `pib`, expected one of `version`, `command`, `pid`",
+                "unknown field `pib`, expected one of `version`, `command`, `pid`, `track`",
             ),
             (r#"{"version":1,"command":"pause","pid":-1}"#, "expected u32"),
             (r#"{"version":1,"command":"pause","pid":1,"pid":2}"#, "duplicate field `pid`"),
             (r#"{"version":1,"command":"status","pid":1}"#, "'status' takes no pid"),
             (r#"{"version":1,"command":"give-back"}"#, "'give-back' needs the pid"),
+            (r#"{"version":1,"command":"track"}"#, "'track' takes a field of that name and no pid"),
+            (&TRACK.replace("\"command\"", "\"pid\":1,\"command\""), "a process is tracked only for itself"),
+            (&TRACK.replace("\"track\",", "\"status\","), "only 'track' takes a field"),
+            (&TRACK.replace("512", "0"), "a threshold of 0 pages"),
         ] {
             assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
         }
@@ -234,12 +270,30 @@ mod tests {
         assert!(Reply::parse(b"").unwrap_err().contains("EOF"));
     }
 
+    fn track() -> Track {
+        Track { signal: 38, thread: None, threshold_pages: 512, interval_ms: 1000, ranges: Vec::new() }
+    }
+
+    prop_compose! {
+        fn any_track()(
+            signal in libc::SIGRTMIN()..libc::SIGRTMAX(),
+            thread: Option<u32>,
+            threshold_pages in 1..u64::MAX,
+            interval_ms in 100..3_600_000u32,
+            ranges in proptest::collection::vec(0..u64::MAX, 0..9),
+        ) -> Track {
+            let ranges = ranges.into_iter().map(|start| hps::wire::Range { start, end: u64::MAX }).collect();
+            Track { signal, thread, threshold_pages, interval_ms, ranges }
+        }
+    }
+
     fn any_request() -> impl Strategy<Value = Request> {
         prop_oneof![
             Just(Request::Status),
             any::<Option<u32>>().prop_map(Request::Pause),
             any::<Option<u32>>().prop_map(Request::Resume),
             any::<u32>().prop_map(Request::GiveBack),
+            any_track().prop_map(Request::Track),
         ]
     }
 
@@ -280,6 +334,7 @@ mod tests {
             state,
             any::<Option<u32>>().prop_map(|pid| Reply::Paused { pid }),
             any::<(Option<u32>, bool)>().prop_map(|(pid, all_paused)| Reply::Resumed { pid, all_paused }),
+            Just(Reply::Tracked {}),
             any::<(u32, u64)>().prop_map(|(pid, regions)| Reply::GivenBack { pid, regions }),
             ".{0,60}".prop_map(Reply::Error),
         ]

@@ -5,20 +5,22 @@
 //! Anybody may connect, so everything is bounded: connections, connections of a user, the memory of replies, and the time that each
 //! step may take. Root always has places left.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use hugepilot_os::socket::connect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::ControlError;
-use super::client::connect;
+use super::client::CONNECTING;
 use super::connection::{Bounds, Connection, Going};
 use crate::pilot::board::Board;
+use crate::run_directory;
 
 /// Connections at once.
 pub(super) const MOST_CONNECTIONS: usize = 64;
@@ -59,14 +61,14 @@ impl Server {
 
     pub(super) fn start_with(board: Board, path: &Path, bounds: Bounds) -> Result<Self, ControlError> {
         ensure_free(path)?;
-        let unusable = |source| ControlError::Listen { path: path.to_owned(), source };
+        let unusable = |cause| ControlError::Listen { path: path.to_owned(), cause };
         let (listener, inode) = listen(path).map_err(unusable)?;
         let (alive, end) = UnixStream::pair().map_err(unusable)?;
         let mut server = Self { path: path.to_owned(), inode, alive: Some(alive), thread: None };
         let mut desk = Desk { listener, end, board, bounds, connections: Vec::new() };
         let thread = std::thread::Builder::new().name("control".to_owned());
         let started = thread.spawn(move || desk.serve());
-        server.thread = Some(started.map_err(|source| ControlError::Thread { source })?);
+        server.thread = Some(started.map_err(|cause| ControlError::Thread { cause })?);
         Ok(server)
     }
 }
@@ -89,28 +91,24 @@ impl Drop for Server {
 fn ensure_free(path: &Path) -> Result<(), ControlError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(ControlError::Listen { path: path.to_owned(), source }),
+        Err(cause) => return Err(ControlError::Listen { path: path.to_owned(), cause }),
         Ok(file) if !file.file_type().is_socket() => return Err(ControlError::NotASocket { path: path.to_owned() }),
         Ok(_) => {}
     }
-    match connect(path) {
+    match connect(path, CONNECTING) {
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
         // One that does not accept in time lives as well.
         Ok(_) => Err(ControlError::Taken { path: path.to_owned() }),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => {
             Err(ControlError::Taken { path: path.to_owned() })
         }
-        Err(source) => Err(ControlError::Listen { path: path.to_owned(), source }),
+        Err(cause) => Err(ControlError::Listen { path: path.to_owned(), cause }),
     }
 }
 
 /// Binds beside the path and moves there, so that at no time is the socket there with other rights, or none for a stale one.
 fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
-    if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
-        DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-        // Whatever the umask says: clients of every user must get through.
-        fs::set_permissions(directory, Permissions::from_mode(0o755))?;
-    }
+    path.parent().map_or(Ok(()), run_directory::ensure)?;
     let unfinished = path.with_extension(format!("new-{}", std::process::id()));
     let bound = bind(&unfinished).and_then(|bound| fs::rename(&unfinished, path).map(|()| bound));
     if bound.is_err() {
@@ -217,9 +215,10 @@ impl Desk {
     }
 
     fn has_place(&self, newcomer: &Connection) -> bool {
-        let others = self.connections.iter().filter(|each| !each.peer.is_root()).count();
-        let own = self.connections.iter().filter(|each| each.peer == newcomer.peer).count();
-        self.connections.len() < MOST_CONNECTIONS
-            && (newcomer.peer.is_root() || others < MOST_OF_OTHERS && own < MOST_OF_ONE)
+        // Those who are tracked stay, and have places of their own.
+        let asking = || self.connections.iter().filter(|each| !each.is_tracked());
+        let others = asking().filter(|each| !each.peer.is_root()).count();
+        let own = asking().filter(|each| each.peer.uid == newcomer.peer.uid).count();
+        asking().count() < MOST_CONNECTIONS && (newcomer.peer.is_root() || others < MOST_OF_OTHERS && own < MOST_OF_ONE)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -17,6 +18,9 @@ use rustix::process::{Uid, geteuid};
 use tempfile::TempDir;
 
 use super::connection::Bounds;
+use hps::wire::{Notice, Track};
+use hugepilot_os::socket::receive_with;
+
 use super::protocol::{LONGEST_REQUEST, Reply};
 use super::server::{MOST_CONNECTIONS, MOST_OF_ONE, MOST_OF_OTHERS};
 use super::{Client, ControlError, Server};
@@ -465,4 +469,77 @@ fn where_no_socket_can_be_made_the_error_says_the_next_step() {
     let long = directory.path().join("x".repeat(120));
     let error = Server::start(Board::default(), &long).unwrap_err();
     assert!(matches!(error, ControlError::Listen { .. }), "{error}");
+}
+
+fn track_line() -> Vec<u8> {
+    let (signal, interval_ms) = (hps::wire::usual_signal(), 1000);
+    Track { signal, thread: None, threshold_pages: 1, interval_ms, ranges: Vec::new() }.line()
+}
+
+/// The connection of a client that is tracked, after the reply, with the descriptor that came along.
+fn tracked(service: &Service) -> (UnixStream, OwnedFd) {
+    let mut stream = service.connect();
+    stream.write_all(&track_line()).unwrap();
+    let mut reply = [0; 4096];
+    let (count, list) = receive_with(&stream, &mut reply).unwrap();
+    assert!(matches!(Reply::parse(&reply[..count]), Ok(Reply::Tracked {})));
+    (stream, list.expect("the list comes along"))
+}
+
+fn wait_for(holds: impl Fn() -> bool) {
+    let late = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < late);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn who_is_tracked_stays_until_it_goes_and_is_heard_meanwhile() {
+    let service = Service::start(SHORT);
+    let clients = service.board.clients();
+    let (mut stream, _list) = tracked(&service);
+    // Longer than anybody else may take.
+    thread::sleep(SHORT.reply + SHORT.request);
+    let line = [Notice::Taken(3).line(), Notice::Rest.line()].concat();
+    let (one, other) = line.split_at(line.len() / 2);
+    stream.write_all(one).unwrap();
+    thread::sleep(Duration::from_millis(20));
+    assert!(!clients.all()[0].1.resting);
+    stream.write_all(other).unwrap();
+    wait_for(|| clients.all()[0].1.resting);
+    assert_eq!(clients.all()[0].1.process.pid, std::process::id());
+    assert!(refusal_of_track(&service).contains("is tracked already"));
+    drop(stream);
+    wait_for(|| clients.all().is_empty());
+    let (mut stream, _list) = tracked(&service);
+    stream.write_all(b"{\"version\":1,\"notice\":\"melt\"}\n").unwrap();
+    assert!(read_all(stream).is_empty(), "what is no notice ends it");
+    wait_for(|| clients.all().is_empty());
+    let (mut stream, _list) = tracked(&service);
+    let _ = stream.write_all(&[b' '; 3 * LONGEST_REQUEST]);
+    wait_for(|| clients.all().is_empty());
+    let (mut stream, _list) = tracked(&service);
+    stream.write_all(&Notice::Rest.line().repeat(60)).unwrap();
+    wait_for(|| clients.all()[0].1.resting);
+    let _ = stream.write_all(&Notice::Watch.line().repeat(60));
+    wait_for(|| clients.all().is_empty());
+}
+
+fn refusal_of_track(service: &Service) -> String {
+    let mut stream = service.connect();
+    stream.write_all(&track_line()).unwrap();
+    error_of(&read_all(stream))
+}
+
+#[test]
+fn those_who_are_tracked_take_no_places_from_those_who_ask() {
+    let Some(()) = as_user(NOBODY, || ()) else { return };
+    let service = Service::start(Bounds { request: Duration::from_secs(60), ..Bounds::default() });
+    let _tracked = tracked(&service);
+    let held = as_user(NOBODY, || (0..MOST_OF_ONE).map(|_| service.connect()).collect::<Vec<_>>());
+    assert_eq!(held.expect("root").len(), MOST_OF_ONE);
+    service.client().status().unwrap();
+    let shown = as_user(NOBODY - 1, || service.client().status().unwrap().clients).expect("root");
+    assert!(shown.is_empty(), "another user's clients are not shown");
 }

@@ -32,6 +32,7 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     for region in best_first(candidates, &budget) {
         let mut taken = budget.take(region);
         if taken == Err(Reason::HugeLimit)
+            && !budget.is_exceeded()
             && let Some(outdone) = held.outdone_by(region.walks_per_second)
         {
             given_back.push((outdone, Reason::Outdone));
@@ -68,7 +69,8 @@ fn in_order(given_back: Vec<(Held, Reason)>, promoted: Vec<Decision>, mut kept: 
         walks_per_second: held.worth,
         growth: Bytes(0),
     };
-    given_back.into_iter().map(give_back).chain(promoted).chain(kept).collect()
+    kept.splice(0..0, given_back.into_iter().map(give_back).chain(promoted));
+    kept
 }
 
 /// The regions that are on huge pages by us, those worth the least last.
@@ -215,6 +217,11 @@ impl Budget {
     /// None for no limit.
     fn huge_pages_left(&self) -> Option<u64> {
         self.most_huge_pages.map(|most| most.saturating_sub(self.huge_pages))
+    }
+
+    /// Whether there are more huge pages than may be: one that is given back makes no room for another then.
+    fn is_exceeded(&self) -> bool {
+        self.most_huge_pages.is_some_and(|most| self.huge_pages > most)
     }
 
     /// One was given back.
@@ -414,6 +421,14 @@ mod tests {
     }
 
     #[test]
+    fn nothing_gives_way_where_that_makes_no_room() {
+        let limits = Limits { max_huge: Some(Bytes(2 * HUGE_PAGE)), ..generous() };
+        let heat = heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), region(3, 1e6, 0)]);
+        let plan = super::decide(&heat, &limits, &promoted_at(&[(0, 5000.0)]));
+        assert_eq!((plan.give_backs().count(), reason(&plan, 3)), (0, Reason::HugeLimit));
+    }
+
+    #[test]
     fn what_is_beyond_the_programs_part_is_given_back_coldest_first() {
         let limits = Limits { part: Some(Bytes(2 * HUGE_PAGE)), ..generous() };
         let heat = heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), huge(3, 0.0), region(4, 1e6, 0)]);
@@ -458,7 +473,7 @@ mod tests {
         let mut past = promoted_at(&[(0, 900.0), (1, 800.0)]);
         let heat = heat_of(vec![
             Region { at_most_accesses_per_second: Some(0.0), ..huge(0, 0.0) },
-            Region { at_most_accesses_per_second: Some(f64::INFINITY), ..huge(1, 0.0) },
+            Region { at_most_accesses_per_second: Some(f32::INFINITY), ..huge(1, 0.0) },
             region(2, 700.0, 0),
             region(3, 1.0, 0),
         ]);

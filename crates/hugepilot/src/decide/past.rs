@@ -37,13 +37,13 @@ struct Known {
     /// Page walks a second when it was promoted.
     walks_per_second: f64,
     /// At most so many accesses a second, by each of the last looks that could tell, the latest first.
-    at_most: [Option<f64>; COLD_AFTER],
+    at_most: [Option<f32>; COLD_AFTER],
     /// Looks one after the other that saw no access.
-    unused: usize,
+    unused: u8,
     /// Its base pages that hold nothing but zeros, once that was looked into.
     empty: Option<u16>,
     /// How often it was promoted in vain.
-    setbacks: u32,
+    setbacks: u8,
     rests_until: Nanos,
 }
 
@@ -67,14 +67,14 @@ impl Known {
 
     /// What it was worth at first, or less if so many looks agree.
     fn bounded_by(&self, looks: usize) -> f64 {
-        let bounds: Option<Vec<f64>> = self.at_most[..looks].iter().copied().collect();
+        let bounds: Option<Vec<f64>> = self.at_most[..looks].iter().map(|bound| bound.map(f64::from)).collect();
         let bound = bounds.map_or(f64::INFINITY, |bounds| bounds.into_iter().fold(0.0, f64::max));
         self.walks_per_second.min(bound)
     }
 
     fn set_back(&mut self, now: Nanos) {
         let rest = FIRST_REST.0.saturating_mul(1 << self.setbacks.min(7));
-        self.setbacks += 1;
+        self.setbacks = self.setbacks.saturating_add(1);
         self.rests_until = now + Nanos(rest.min(LONGEST_REST.0));
         self.promoted = false;
     }
@@ -133,12 +133,12 @@ impl Past {
 
     /// Whether some region was unused of late, and the next looks tell whether it is cold.
     pub fn is_in_doubt(&self) -> bool {
-        self.regions.values().any(|known| known.promoted && (1..COLD_AFTER).contains(&known.unused))
+        self.regions.values().any(|known| known.promoted && (1..COLD_AFTER as u8).contains(&known.unused))
     }
 
     /// Cold regions, of which it must be known what they hold before they may be given back.
     pub fn cold(&self) -> impl Iterator<Item = Address> {
-        let cold = self.regions.iter().filter(|(_, known)| known.promoted && known.unused >= COLD_AFTER);
+        let cold = self.regions.iter().filter(|(_, known)| known.promoted && known.unused >= COLD_AFTER as u8);
         cold.map(|(&start, _)| start)
     }
 
@@ -153,7 +153,7 @@ impl Past {
     pub fn held(&self) -> impl Iterator<Item = Held> {
         self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, known)| {
             let is_empty = known.empty.is_some_and(|empty| empty >= MOSTLY_EMPTY);
-            let is_waste = known.unused >= COLD_AFTER && is_empty;
+            let is_waste = known.unused >= COLD_AFTER as u8 && is_empty;
             Held { start, worth: known.worth(), claim: known.bounded_by(COLD_AFTER), is_waste }
         })
     }
@@ -164,7 +164,7 @@ impl Known {
         let Some(at_most) = region.at_most_accesses_per_second else { return };
         self.at_most.rotate_right(1);
         self.at_most[0] = Some(at_most);
-        self.unused = if at_most > 0.0 { 0 } else { self.unused + 1 };
+        self.unused = if at_most > 0.0 { 0 } else { self.unused.saturating_add(1) };
         // What it holds may have changed with every access.
         self.empty = self.empty.filter(|_| self.unused > 0);
     }
@@ -177,7 +177,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn seen(number: u64, at_most: Option<f64>) -> Region {
+    fn seen(number: u64, at_most: Option<f32>) -> Region {
         Region { at_most_accesses_per_second: at_most, ..huge(number, 0.0) }
     }
 
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(worth(&past), [900.0], "one look may have come at a quiet moment");
         past.notice(&heat_of(vec![seen(0, Some(30.0))]), Nanos(3));
         assert_eq!(worth(&past), [30.0]);
-        past.notice(&heat_of(vec![seen(0, Some(f64::INFINITY))]), Nanos(4));
+        past.notice(&heat_of(vec![seen(0, Some(f32::INFINITY))]), Nanos(4));
         assert_eq!(worth(&past), [900.0], "used again");
         past.notice(&heat_of(vec![seen(0, Some(0.0))]), Nanos(5));
         assert_eq!(worth(&past), [0.0]);

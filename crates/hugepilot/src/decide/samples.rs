@@ -15,15 +15,15 @@ pub(crate) fn at(number: u64) -> Address {
 pub(crate) fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Region {
     let mut present = PageSet::NONE;
     (usize::from(unpopulated)..512).for_each(|page| present.insert(page));
-    let walked = if walks_per_second > 0.0 { present } else { PageSet::NONE };
+    let walked = if walks_per_second > 0.0 { present.clone() } else { PageSet::NONE };
     Region {
         start: at(number),
         mapping: Some(0),
         obstacle: None,
         huge: false,
         present,
-        walked,
         walked_in_window: walked.len() as u16,
+        walked,
         unobserved: 0,
         walks_per_second,
         growth: Growth { unpopulated, ..Growth::default() },

@@ -13,26 +13,26 @@ use crate::units::Bytes;
 #[expect(missing_docs, reason = "each message says it")]
 pub enum ObserveError {
     #[error(
-        "the kernel refused the eBPF program that reads page tables: {source}. It needs CAP_BPF and CAP_PERFMON (run as \
+        "the kernel refused the eBPF program that reads page tables: {cause}. It needs CAP_BPF and CAP_PERFMON (run as \
          root), BTF in /sys/kernel/btf/vmlinux, and a kernel not locked down for confidentiality; `hugepilot doctor` \
          shows which is missing"
     )]
-    BpfRefused { source: libbpf_rs::Error },
+    BpfRefused { cause: libbpf_rs::Error },
     #[error(
-        "cannot attach the eBPF page-table reader to process {pid}: {source}. It needs Linux 6.1 or later and a kernel \
+        "cannot attach the eBPF page-table reader to process {pid}: {cause}. It needs Linux 6.1 or later and a kernel \
          not locked down for confidentiality; `hugepilot doctor` shows what is missing"
     )]
-    Attach { pid: u32, source: io::Error },
+    Attach { pid: u32, cause: io::Error },
     #[error(
-        "reading the page tables of process {pid} failed: {source}; try again, and run `hugepilot doctor` if it stays"
+        "reading the page tables of process {pid} failed: {cause}; try again, and run `hugepilot doctor` if it stays"
     )]
-    Read { pid: u32, source: io::Error },
+    Read { pid: u32, cause: io::Error },
     #[error("process {pid} exited while it was observed; nothing was changed")]
     Exited { pid: u32 },
     #[error("process {pid} replaced its program (exec) while it was observed; run the command again")]
     Exec { pid: u32 },
-    #[error("cannot read /proc/self/pagemap, which proves where the kernel maps physical memory: {source}")]
-    Pagemap { source: io::Error },
+    #[error("cannot read /proc/self/pagemap, which proves where the kernel maps physical memory: {cause}")]
+    Pagemap { cause: io::Error },
     #[error("page frame numbers are hidden from this process: CAP_SYS_ADMIN is missing; run as root")]
     HiddenFrames,
     #[error(
@@ -41,32 +41,32 @@ pub enum ObserveError {
     )]
     NoDirectMap,
     #[error(
-        "cannot clear accessed bits through {path} of process {pid}: {source}. It needs the same user or \
+        "cannot clear accessed bits through {path} of process {pid}: {cause}. It needs the same user or \
          CAP_DAC_OVERRIDE, and a kernel with CONFIG_PROC_PAGE_MONITOR", path = path.display()
     )]
-    Clear { pid: u32, path: PathBuf, source: io::Error },
+    Clear { pid: u32, path: PathBuf, cause: io::Error },
     #[error(
-        "cannot advise memory of process {pid}: {source}. It needs CAP_SYS_NICE, and CAP_SYS_PTRACE for another user's process"
+        "cannot advise memory of process {pid}: {cause}. It needs CAP_SYS_NICE, and CAP_SYS_PTRACE for another user's process"
     )]
-    Advise { pid: u32, source: io::Error },
-    #[error("cannot read {path}: {source}. It needs CAP_DAC_OVERRIDE and CAP_SYS_ADMIN; run as root", path = path.display())]
-    FrameTable { path: PathBuf, source: io::Error },
+    Advise { pid: u32, cause: io::Error },
+    #[error("cannot read {path}: {cause}. It needs CAP_DAC_OVERRIDE and CAP_SYS_ADMIN; run as root", path = path.display())]
+    FrameTable { path: PathBuf, cause: io::Error },
     #[error(
         "this kernel marks no idle pages (CONFIG_IDLE_PAGE_TRACKING, {path}); choose another tracker, such as page-walk",
         path = path.display()
     )]
     NoIdlePages { path: PathBuf },
-    #[error("cannot {doing} {path}: {source}. It needs CAP_DAC_OVERRIDE; run as root", path = path.display())]
-    IdlePages { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {doing} {path}: {cause}. It needs CAP_DAC_OVERRIDE; run as root", path = path.display())]
+    IdlePages { doing: &'static str, path: PathBuf, cause: io::Error },
     #[error(
         "process {pid} has memory scattered over {addresses} of addresses, more than the {most} that can be looked through \
          without eBPF; use --tracker page-walk"
     )]
     TooSparse { pid: u32, addresses: Bytes, most: Bytes },
     #[error(
-        "this process's own writes cannot be watched: {source}. It needs Linux 6.7 or later, and userfaultfd not forbidden"
+        "this process's own writes cannot be watched: {cause}. It needs Linux 6.7 or later, and userfaultfd not forbidden"
     )]
-    WriteScan { source: io::Error },
+    WriteScan { cause: io::Error },
     #[error("{tracker} sees only the process that asks for it; it is there for programs that manage their own memory")]
     OnlyItself { tracker: TrackerKind },
     #[error(transparent)]

@@ -105,7 +105,7 @@ impl FrameTables {
     pub(super) fn open(root: &Root) -> Result<Self, ObserveError> {
         let open = |name: &str| {
             let path = root.path(&format!("proc/{name}"));
-            File::open(&path).map_err(|source| ObserveError::FrameTable { path, source })
+            File::open(&path).map_err(|cause| ObserveError::FrameTable { path, cause })
         };
         Ok(Self { flags: open("kpageflags")?, counts: open("kpagecount")? })
     }
@@ -158,7 +158,7 @@ impl FrameTables {
 }
 
 /// What the kernel says of the frames of one region.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Finding {
     pub(super) growth: Growth,
     pub(super) mapped_often: PageSet,
@@ -244,7 +244,7 @@ fn read(file: &File, name: &str, first: u64, count: u64) -> Result<Vec<u64>, Obs
     let mut filled = 0;
     while filled < bytes.len() {
         let read = file.read_at(&mut bytes[filled..], first * 8 + filled as u64);
-        match read.map_err(|source| ObserveError::FrameTable { path: format!("/proc/{name}").into(), source })? {
+        match read.map_err(|cause| ObserveError::FrameTable { path: format!("/proc/{name}").into(), cause })? {
             0 => break,
             more => filled += more,
         }

@@ -41,7 +41,7 @@ pub struct SharedObject {
 }
 
 /// Aligned 2 MiB of an object, whoever maps them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Piece {
     /// Base pages present in the page tables of any process.
     pub present: PageSet,

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
+pub use super::page_set::PageSet;
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, Pages};
 
 /// What a tracker saw of one process.
 #[derive(Clone, Debug)]
@@ -207,21 +208,22 @@ pub enum Obstacle {
     Split,
 }
 
-/// One aligned 2 MiB of virtual memory.
+/// One aligned 2 MiB of virtual memory. Small, because there are half a million of them in a tebibyte.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// Where it starts; a multiple of 2 MiB.
     pub start: Address,
     /// The mapping that holds its first present page, as an index into [`Heat::mappings`]. None if the mapping went away
     /// while the tracker looked.
-    pub mapping: Option<usize>,
+    pub mapping: Option<u32>,
     /// Why it is never promoted; None if promoting is possible.
     pub obstacle: Option<Obstacle>,
     /// Whether a huge page maps it already (of 2 MiB or 1 GiB).
     pub huge: bool,
     /// Base pages present: those mapped, the zero page included; 512 where it is huge.
     pub present: PageSet,
-    /// Base pages whose bit was set at the read 100 ms after clearing; 512 or none where it is huge.
+    /// Base pages whose bit was set at the read 100 ms after clearing; 512 or none where it is huge. If nobody asked which they are
+    /// ([`super::Options::which_pages`]), the first so many stand for them.
     pub walked: PageSet,
     /// Base pages whose bit was set at the end of the window; at least those of `walked`.
     pub walked_in_window: u16,
@@ -232,7 +234,7 @@ pub struct Region {
     /// The memory that promoting would take.
     pub growth: Growth,
     /// Of a huge page, at most so many accesses a second, 0 if nothing used it; None if the tracker could not or was not to find out.
-    pub at_most_accesses_per_second: Option<f64>,
+    pub at_most_accesses_per_second: Option<f32>,
 }
 
 /// Where the growth of a promotion comes from, in base pages of one region.
@@ -264,69 +266,6 @@ impl Growth {
     }
 }
 
-/// A set of base pages of one region, by their number 0 to 511.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PageSet([u64; PAGES_PER_REGION / 64]);
-
-impl PageSet {
-    /// All 512 pages.
-    pub const ALL: PageSet = PageSet([u64::MAX; PAGES_PER_REGION / 64]);
-    /// No page.
-    pub const NONE: PageSet = PageSet([0; PAGES_PER_REGION / 64]);
-
-    /// The first pages, as many as that; all if there are fewer.
-    pub fn first(count: usize) -> PageSet {
-        let mut set = PageSet::NONE;
-        (0..count.min(PAGES_PER_REGION)).for_each(|page| set.insert(page));
-        set
-    }
-
-    /// From eight words, page 0 in the lowest bit of the first.
-    pub fn from_words(words: [u64; PAGES_PER_REGION / 64]) -> PageSet {
-        PageSet(words)
-    }
-
-    /// The pages that are in either set.
-    pub fn or(&self, other: &PageSet) -> PageSet {
-        PageSet(std::array::from_fn(|word| self.0[word] | other.0[word]))
-    }
-
-    /// The pages that are in this set and not in the other.
-    pub fn without(&self, other: &PageSet) -> PageSet {
-        PageSet(std::array::from_fn(|word| self.0[word] & !other.0[word]))
-    }
-
-    /// Adds a page. Panics if `page` is above 511.
-    pub fn insert(&mut self, page: usize) {
-        self.0[page / 64] |= 1 << (page % 64);
-    }
-
-    /// Whether the page is in the set. Panics if `page` is above 511.
-    pub fn contains(&self, page: usize) -> bool {
-        self.0[page / 64] & (1 << (page % 64)) != 0
-    }
-
-    /// How many pages are in the set.
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// How many cache lines of the page table, of eight entries each, tell of a page in the set.
-    pub fn page_table_lines(&self) -> usize {
-        self.0.iter().flat_map(|word| word.to_le_bytes()).filter(|&line| line != 0).count()
-    }
-
-    /// Whether no page is in the set.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::NONE
-    }
-
-    /// The pages in the set, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..PAGES_PER_REGION).filter(|&page| self.contains(page))
-    }
-}
-
 impl Object {
     /// The device as `/proc/PID/maps` writes it: `00:01`.
     pub fn device_name(&self) -> String {
@@ -335,6 +274,11 @@ impl Object {
 }
 
 impl Region {
+    /// Its mapping's place in [`Heat::mappings`].
+    pub fn mapping_index(&self) -> Option<usize> {
+        self.mapping.map(|index| index as usize)
+    }
+
     /// The addresses it covers.
     pub fn range(&self) -> AddressRange {
         AddressRange::new(self.start, Bytes(HUGE_PAGE))
@@ -427,20 +371,6 @@ impl Heat {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_set_holds_what_was_put_in() {
-        let mut set = PageSet::NONE;
-        assert!(set.is_empty());
-        for page in [0, 63, 64, 511] {
-            set.insert(page);
-        }
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 64, 511]);
-        assert_eq!((set.len(), PageSet::ALL.len()), (4, 512));
-        assert_eq!((set.page_table_lines(), PageSet::ALL.page_table_lines()), (4, 64));
-        set.insert(65);
-        assert_eq!(set.page_table_lines(), 4, "in one line with page 64");
-    }
 
     #[test]
     fn costly_looks_are_rare_looks() {

@@ -27,7 +27,7 @@ use std::time::Instant;
 use super::first_walk;
 use super::frames::{Frame, FrameFlags, FrameTables};
 use super::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
-use super::rate::{self, DELAYS, Sightings};
+use super::rate::{self, DELAYS, Sighting, Sightings};
 use super::survey::Survey;
 use super::{ObserveError, Options, Tracker, wait_until};
 use crate::kernel::pagemap::Entry;
@@ -166,7 +166,7 @@ impl Bitmap {
         match File::options().read(true).write(true).open(&path) {
             Ok(file) => Ok(Self { file, path }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ObserveError::NoIdlePages { path }),
-            Err(source) => Err(ObserveError::IdlePages { doing: "open", path, source }),
+            Err(cause) => Err(ObserveError::IdlePages { doing: "open", path, cause }),
         }
     }
 
@@ -175,7 +175,7 @@ impl Bitmap {
     fn keep_readable(&self, frames: &mut Vec<Frame>) -> Result<(), ObserveError> {
         while let Some(last) = frames.last() {
             let read = self.file.read_at(&mut [0; 8], last.number / WORD * 8);
-            match read.map_err(|source| self.failed("read", source))? {
+            match read.map_err(|cause| self.failed("read", cause))? {
                 0 => frames.pop(),
                 _ => break,
             };
@@ -183,22 +183,22 @@ impl Bitmap {
         Ok(())
     }
 
-    fn failed(&self, doing: &'static str, source: io::Error) -> ObserveError {
-        ObserveError::IdlePages { doing, path: self.path.clone(), source }
+    fn failed(&self, doing: &'static str, cause: io::Error) -> ObserveError {
+        ObserveError::IdlePages { doing, path: self.path.clone(), cause }
     }
 
     /// Marks frames: those whose bit is set, of words from `first`.
     fn set(&self, first: u64, words: &[u64]) -> Result<(), ObserveError> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let written = self.file.write_all_at(&bytes, first * 8);
-        written.map_err(|source| self.failed("write", source))
+        written.map_err(|cause| self.failed("write", cause))
     }
 
     /// The words from `first`: a bit that is set is a mark that is still there.
     fn read(&self, first: u64, words: usize) -> Result<Vec<u64>, ObserveError> {
         let mut bytes = vec![0; words * 8];
         let read = self.file.read_exact_at(&mut bytes, first * 8);
-        read.map_err(|source| self.failed("read", source))?;
+        read.map_err(|cause| self.failed("read", cause))?;
         Ok(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect())
     }
 }
@@ -332,7 +332,7 @@ impl<'a> Marks<'a> {
             }
         });
         for (sightings, (count, delays)) in sightings.iter_mut().zip(sums) {
-            sightings[number].delay = Nanos(delays.0 / count.max(1));
+            sightings[number] = Sighting::new(Nanos(delays.0 / count.max(1)), sightings[number].walked);
         }
     }
 
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(look(&mut marks, 1), (vec![2, 3], 0, 2));
         take_marks(&bitmap, &[10, 5120]);
         assert_eq!(look(&mut marks, 2), (vec![0, 2, 3], 512, 3));
-        assert!(sightings.iter().all(|each| each[2].delay > Nanos(0) && each[2].delay >= each[1].delay));
+        assert!(sightings.iter().all(|each| each[2].delay() > Nanos(0) && each[2].delay() >= each[1].delay()));
         marks.count_in_window(&mut regions);
         assert_eq!((regions[0].walked_in_window, regions[1].walked_in_window), (3, 512));
     }

@@ -108,7 +108,7 @@ impl<'a> RegionCollector<'a> {
         };
         Region {
             start,
-            mapping,
+            mapping: mapping.map(|index| index as u32),
             obstacle,
             huge,
             present,

@@ -13,6 +13,7 @@ pub mod group;
 pub mod heat;
 mod idle_page;
 mod mapped;
+mod page_set;
 pub mod page_walk;
 mod parts;
 pub mod perf_mem;
@@ -24,10 +25,10 @@ pub mod write_scan;
 
 use std::time::{Duration, Instant};
 
-use self::heat::TrackerKind;
+use self::heat::{PageSet, TrackerKind};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Nanos, Pages, TimeError};
+use crate::units::{Address, Nanos, Pages, TimeError};
 
 pub use choice::{Choice, open};
 pub use contents::Contents;
@@ -65,6 +66,8 @@ pub struct Options {
     /// Find out which huge pages are used, too. It flushes the TLB of the target once, without which a huge page that stays in it
     /// looks idle.
     pub tell_use_of_huge: bool,
+    /// Find out which base pages are walked; else only how many of each region, which takes less memory.
+    pub which_pages: bool,
 }
 
 impl Options {
@@ -81,7 +84,7 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { window: Nanos(1_000_000_000), allow_stall: false, tell_use_of_huge: false }
+        Self { window: Nanos(1_000_000_000), allow_stall: false, tell_use_of_huge: false, which_pages: true }
     }
 }
 
@@ -100,6 +103,13 @@ pub trait Tracker {
     fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
         let _ = target;
         Ok(None)
+    }
+
+    /// Hands over, region by region, which base pages were walked since they were last cleared, at next to no cost. Answers false, and
+    /// hands over none, where the tracker cannot tell.
+    fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
+        let _ = (target, each);
+        Ok(false)
     }
 }
 

@@ -66,7 +66,7 @@ pub fn by_mapping(heat: &Heat) -> impl Iterator<Item = MappingPart> + '_ {
     heat.regions.iter().enumerate().flat_map(|(number, region)| {
         let part = move |mapping, amount| MappingPart { region: number, mapping, amount };
         if lies_in_one(region, &heat.mappings) {
-            return vec![part(region.mapping, region.amount())];
+            return vec![part(region.mapping_index(), region.amount())];
         }
         let parts = cut(region, |page| mapping_of(page, region, &heat.mappings));
         parts.into_iter().map(|each| part(each.owner, each.amount())).collect()
@@ -74,7 +74,7 @@ pub fn by_mapping(heat: &Heat) -> impl Iterator<Item = MappingPart> + '_ {
 }
 
 fn lies_in_one(region: &Region, mappings: &[Mapping]) -> bool {
-    let (range, holder) = (region.range(), region.mapping.and_then(|mapping| mappings.get(mapping)));
+    let (range, holder) = (region.range(), region.mapping_index().and_then(|mapping| mappings.get(mapping)));
     holder.is_none_or(|holder| holder.range.start <= range.start && range.end <= holder.range.end)
 }
 
@@ -83,7 +83,7 @@ fn mapping_of(page: usize, region: &Region, mappings: &[Mapping]) -> Option<usiz
     let found = mappings.partition_point(|mapping| mapping.range.end <= address);
     let holds = mappings.get(found).is_some_and(|mapping| mapping.range.contains(address));
     // A recording keeps how many pages there were, and not which.
-    if holds { Some(found) } else { region.mapping }
+    if holds { Some(found) } else { region.mapping_index() }
 }
 
 #[cfg(test)]

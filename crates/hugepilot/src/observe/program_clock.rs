@@ -16,6 +16,9 @@ const TASK_CLOCK: Event = Event { kind: 1, config: 1, config1: 0, config2: 0 };
 /// Reading asks each processor on which a thread runs, some 2 us; a program of more threads is hardly held up as a whole.
 const MOST_THREADS: usize = 32;
 
+/// In less time it is chance who has a processor.
+const SHORTEST: Nanos = Nanos(10_000_000);
+
 /// CPU time of a program at some moments, ascending.
 pub(super) struct ProgramClock {
     /// Of each thread; none where they cannot be had.
@@ -65,9 +68,10 @@ impl ProgramClock {
         had.0 as f64 + share.clamp(0.0, 1.0) * (will_have.0 - had.0) as f64
     }
 
-    /// How many CPUs it kept busy from a moment until the clock was last read; None where that was not counted, or it did not run.
+    /// How many CPUs it kept busy from a moment until the clock was last read; None where that was not counted or too short a time, or
+    /// it did not run.
     pub(super) fn busy_cpus_since(&self, from: Nanos) -> Option<f64> {
-        let &(to, _) = self.moments.last().filter(|&&(to, _)| to > from)?;
+        let &(to, _) = self.moments.last().filter(|&&(to, _)| to >= from + SHORTEST)?;
         let busy = (self.moments.len() >= 2).then(|| self.had(from, to) / (to.0 - from.0) as f64);
         busy.filter(|&cpus| cpus > 0.0)
     }

@@ -30,13 +30,24 @@ const ENOUGH: u32 = 16;
 /// Were nearly all pages walked, the count says only "at least": it is read as at most this share, three walks a page.
 const SATURATED: f64 = 0.95;
 
-/// One read of a group of pages.
+/// One read of a group of pages. Small, for of each 2 MiB that are watched there are six.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sighting {
-    /// Time since the pages' bits were cleared.
-    pub(super) delay: Nanos,
+    delay_us: u32,
     /// Pages whose bit was set by then.
     pub(super) walked: u32,
+}
+
+impl Sighting {
+    /// `delay`: time since the pages' bits were cleared; more than an hour counts as one.
+    pub(super) fn new(delay: Nanos, walked: u32) -> Self {
+        Self { delay_us: u32::try_from(delay.0.div_ceil(1000)).unwrap_or(u32::MAX), walked }
+    }
+
+    /// Time since the pages' bits were cleared; 0 if nothing was read.
+    pub(super) fn delay(&self) -> Nanos {
+        Nanos(u64::from(self.delay_us) * 1000)
+    }
 }
 
 /// Rates each region by what was seen of it.
@@ -44,9 +55,8 @@ pub(super) fn rate(regions: &mut [Region], sightings: &[Sightings]) {
     for (region, sightings) in regions.iter_mut().zip(sightings).filter(|(region, _)| !region.huge) {
         region.walks_per_second = walks_per_second(observed(region), sightings);
     }
-    agree_in_sum(&mut regions.iter_mut().zip(sightings).filter(|(region, _)| !region.huge).collect::<Vec<_>>());
-    let both = regions.iter_mut().zip(sightings.iter().map(|each| &each[..]));
-    share_among_huge(&mut both.filter(|(region, _)| region.huge).collect::<Vec<_>>());
+    agree_in_sum(regions, sightings);
+    share_among_huge(regions, sightings);
 }
 
 /// Pages whose bits tell something.
@@ -62,17 +72,19 @@ const ENOUGH_TOGETHER: u64 = 1024;
 ///
 /// Each region's rate rests on the read that first saw enough of it, and a read that saw enough rather saw too much; a late read
 /// in turn counts a page once that was walked often.
-fn agree_in_sum(regions: &mut [(&mut Region, &Sightings)]) {
-    let seen_by = |read: usize| regions.iter().map(|(_, sightings)| u64::from(sightings[read].walked)).sum::<u64>();
+fn agree_in_sum(regions: &mut [Region], sightings: &[Sightings]) {
+    let base = || regions.iter().zip(sightings).filter(|(region, _)| !region.huge);
+    let seen_by = |read: usize| base().map(|(_, sightings)| u64::from(sightings[read].walked)).sum::<u64>();
     let reads = 0..1 + DELAYS.len();
     let Some(read) = reads.clone().find(|&read| seen_by(read) >= ENOUGH_TOGETHER) else { return };
     let (mut alone, mut together) = (0.0, 0.0);
-    for (region, sightings) in regions.iter().filter(|(_, sightings)| sightings[read].delay > Nanos(0)) {
+    for (region, sightings) in base().filter(|(_, sightings)| sightings[read].delay() > Nanos(0)) {
         alone += region.walks_per_second;
-        together += walks_by(observed(region), sightings[read].walked) / sightings[read].delay.seconds();
+        together += walks_by(observed(region), sightings[read].walked) / sightings[read].delay().seconds();
     }
     if alone > 0.0 && together > 0.0 {
-        regions.iter_mut().for_each(|(region, _)| region.walks_per_second *= together / alone);
+        let base = regions.iter_mut().filter(|region| !region.huge);
+        base.for_each(|region| region.walks_per_second *= together / alone);
     }
 }
 
@@ -102,13 +114,13 @@ pub(super) fn undo_slowdown(regions: &mut [Region], busy_cpus: f64) {
 fn walks_per_second(pages: u32, sightings: &[Sighting]) -> f64 {
     telling_read(sightings)
         .map(|read| &sightings[read])
-        .map_or(0.0, |sighting| walks_by(pages, sighting.walked) / sighting.delay.seconds())
+        .map_or(0.0, |sighting| walks_by(pages, sighting.walked) / sighting.delay().seconds())
 }
 
 /// The earliest read that saw enough pages; where there are few, most of those that were seen at all, so that the one hot
 /// page of a region counts by how soon it was walked. (A lone page is rated up to three times too high by that.)
 fn telling_read(sightings: &[Sighting]) -> Option<usize> {
-    let usable = |sighting: &Sighting| sighting.delay.0 > 0;
+    let usable = |sighting: &Sighting| sighting.delay().0 > 0;
     let last = sightings.iter().rposition(usable)?;
     let most = (sightings[last].walked * 3).div_ceil(5);
     let enough = sightings.iter().position(|sighting| usable(sighting) && sighting.walked >= ENOUGH.min(most));
@@ -119,13 +131,13 @@ fn telling_read(sightings: &[Sighting]) -> Option<usize> {
 ///
 /// One bit says little: a huge page is walked or not. All of the process's huge pages are therefore counted as one group, and
 /// those that were walked by the read that counts share the group's walks evenly.
-fn share_among_huge(huge: &mut [(&mut Region, &[Sighting])]) {
-    let reads = huge.iter().map(|(_, sightings)| sightings.len()).max().unwrap_or(0);
-    let pooled: Vec<Sighting> =
-        (0..reads).map(|read| pool(huge.iter().filter_map(|(_, each)| each.get(read)))).collect();
+fn share_among_huge(regions: &mut [Region], sightings: &[Sightings]) {
+    let huge = || regions.iter().zip(sightings).filter(|(region, _)| region.huge).map(|(_, sightings)| sightings);
+    let pooled: Sightings = std::array::from_fn(|read| pool(huge().map(|sightings| &sightings[read])));
     let Some(read) = telling_read(&pooled) else { return };
-    let walks = walks_by(huge.len() as u32, pooled[read].walked) / pooled[read].delay.seconds();
-    for (region, sightings) in huge.iter_mut().filter(|(_, sightings)| sightings[read].walked > 0) {
+    let walks = walks_by(huge().count() as u32, pooled[read].walked) / pooled[read].delay().seconds();
+    let huge = regions.iter_mut().zip(sightings).filter(|(region, _)| region.huge);
+    for (region, sightings) in huge.filter(|(_, sightings)| sightings[read].walked > 0) {
         region.walks_per_second = walks * f64::from(sightings[read].walked) / f64::from(pooled[read].walked);
     }
 }
@@ -133,12 +145,12 @@ fn share_among_huge(huge: &mut [(&mut Region, &[Sighting])]) {
 /// What a group of pages, each with its own delay, saw in one read.
 fn pool<'a>(sightings: impl Iterator<Item = &'a Sighting>) -> Sighting {
     let (mut count, mut delays, mut walked) = (0u64, 0u128, 0u32);
-    for sighting in sightings.filter(|sighting| sighting.delay.0 > 0) {
+    for sighting in sightings.filter(|sighting| sighting.delay().0 > 0) {
         count += 1;
-        delays += u128::from(sighting.delay.0);
+        delays += u128::from(sighting.delay().0);
         walked += sighting.walked;
     }
-    Sighting { delay: Nanos((delays / u128::from(count.max(1))) as u64), walked }
+    Sighting::new(Nanos((delays / u128::from(count.max(1))) as u64), walked)
 }
 
 /// Expected walks when `walked` of `pages` pages were walked at least once, each page equally often on average.
@@ -161,7 +173,7 @@ mod tests {
     /// What reads see on average when `pages` pages are each walked `rate` times a second at random.
     fn expected(pages: u32, rate: f64) -> Vec<Sighting> {
         let seen = |ms: u64| (f64::from(pages) * (1.0 - (-rate * ms as f64 / 1e3).exp())).round() as u32;
-        DELAYS_MS.iter().map(|&ms| Sighting { delay: Nanos(ms * 1_000_000), walked: seen(ms) }).collect()
+        DELAYS_MS.iter().map(|&ms| Sighting::new(Nanos(ms * 1_000_000), seen(ms))).collect()
     }
 
     #[test]
@@ -177,17 +189,15 @@ mod tests {
         let hot = expected(20, 5000.0);
         let cold = expected(492, 1.0);
         let both: Vec<Sighting> =
-            hot.iter().zip(&cold).map(|(h, c)| Sighting { delay: h.delay, walked: h.walked + c.walked }).collect();
+            hot.iter().zip(&cold).map(|(h, c)| Sighting::new(h.delay(), h.walked + c.walked)).collect();
         assert!(walks_per_second(512, &both) > 15_000.0);
     }
 
     #[test]
     fn one_hot_page_in_a_cold_region_is_hot() {
-        let seen_at_once: Vec<Sighting> =
-            DELAYS_MS.iter().map(|&ms| Sighting { delay: Nanos(ms * 1_000_000), walked: 1 }).collect();
+        let seen_at_once: Vec<Sighting> = DELAYS_MS.iter().map(|&ms| Sighting::new(Nanos(ms * 1_000_000), 1)).collect();
         assert!(walks_per_second(512, &seen_at_once) >= 1000.0);
-        let seen_late =
-            [Sighting { delay: Nanos(1_000_000), walked: 0 }, Sighting { delay: Nanos(100_000_000), walked: 1 }];
+        let seen_late = [Sighting::new(Nanos(1_000_000), 0), Sighting::new(Nanos(100_000_000), 1)];
         assert!(walks_per_second(512, &seen_late) < 11.0);
     }
 
@@ -211,7 +221,7 @@ mod tests {
         let seen = |counts: [u32; 3]| {
             let mut sightings = Sightings::default();
             for ((sighting, ms), walked) in sightings.iter_mut().skip(1).zip([1, 10, 100]).zip(counts) {
-                *sighting = Sighting { delay: Nanos(ms * 1_000_000), walked };
+                *sighting = Sighting::new(Nanos(ms * 1_000_000), walked);
             }
             sightings
         };
@@ -246,7 +256,7 @@ mod tests {
             counts in prop::collection::vec((0..u64::MAX, 0..4096u32), 0..8),
         ) {
             let sightings: Vec<_> =
-                counts.iter().map(|&(delay, walked)| Sighting { delay: Nanos(delay), walked }).collect();
+                counts.iter().map(|&(delay, walked)| Sighting::new(Nanos(delay), walked)).collect();
             let rate = walks_per_second(pages, &sightings);
             prop_assert!(rate.is_finite() && rate >= 0.0);
         }

@@ -29,7 +29,7 @@ pub struct WriteScan {
 impl WriteScan {
     /// Watches from now on. Errors: the kernel is older than 6.7, or forbids it, or nothing is mapped there.
     pub fn of(range: AddressRange) -> Result<Self, ObserveError> {
-        let refused = |source| ObserveError::WriteScan { source };
+        let refused = |cause| ObserveError::WriteScan { cause };
         let watch = WriteWatch::new().map_err(refused)?;
         watch.add(range.start.0, range.len().0).map_err(refused)?;
         Ok(Self { watch, range })
@@ -37,7 +37,7 @@ impl WriteScan {
 
     /// What is written during one window, which begins now.
     pub fn observe(&self, window: Nanos, stop: &Stop) -> Result<Heat, ObserveError> {
-        let refused = |source| ObserveError::WriteScan { source };
+        let refused = |cause| ObserveError::WriteScan { cause };
         let mut cost = Cost::default();
         let clearing = Instant::now();
         self.take_written(|_| ()).map_err(refused)?;

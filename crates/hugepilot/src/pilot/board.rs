@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::clients::Clients;
+use crate::stop::Stop;
 use crate::target::Process;
 use crate::units::{Address, Bytes, Nanos};
 
@@ -52,6 +54,26 @@ pub struct State {
     pub counts: Counts,
     /// The targets that live.
     pub targets: Vec<TargetState>,
+    /// Programs that see to their huge pages themselves, and are told which of their memory is active.
+    #[serde(default)]
+    pub clients: Vec<ClientState>,
+}
+
+/// One program that sees to its huge pages itself (libhps).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientState {
+    /// Its process.
+    pub pid: u32,
+    /// Clock ticks after boot at which it started.
+    pub start_ticks: u64,
+    /// Whose process it is.
+    pub uid: u32,
+    /// Whether it rests until its walks rise.
+    pub resting: bool,
+    /// Base pages that were active at the last look.
+    pub active_pages: u64,
+    /// Lists of active pages that it was given.
+    pub lists: u64,
 }
 
 /// What may be spent, and what is.
@@ -67,7 +89,7 @@ pub struct BudgetState {
     pub max_cpu: f64,
     /// CPU time of the pilot, collapsing included.
     pub cpu_ns: Nanos,
-    /// Time spent in collapsing and splitting.
+    /// Time spent in collapsing.
     pub busy_ns: Nanos,
 }
 
@@ -162,7 +184,12 @@ pub struct Wish {
 
 /// Shared by the loop and its edges.
 #[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Mutex<Pinned>>);
+pub struct Board {
+    pinned: Arc<Mutex<Pinned>>,
+    /// Asks the loop to leave off what it does: someone wants something else.
+    call: Stop,
+    clients: Clients,
+}
 
 #[derive(Debug, Default)]
 struct Pinned {
@@ -170,6 +197,8 @@ struct Pinned {
     paused: bool,
     paused_processes: BTreeSet<Process>,
     wishes: Vec<Wish>,
+    /// Whom the loop works on.
+    at_work: Option<Process>,
 }
 
 impl Board {
@@ -188,6 +217,13 @@ impl Board {
         state
     }
 
+    /// The loop begins to work on a process, or ends that; nothing calls it off yet.
+    pub fn work_on(&self, process: Option<Process>) {
+        let mut pinned = self.pinned();
+        pinned.at_work = process;
+        self.call.withdraw();
+    }
+
     /// Leaves one process, or all, alone until [`Board::resume`].
     pub fn pause(&self, process: Option<Process>) {
         let mut pinned = self.pinned();
@@ -196,6 +232,9 @@ impl Board {
                 pinned.paused_processes.insert(process);
             }
             None => pinned.paused = true,
+        }
+        if process.is_none() || pinned.at_work == process {
+            self.call.request();
         }
     }
 
@@ -226,12 +265,26 @@ impl Board {
         let (answer, receiver) = sync_channel(1);
         pinned.paused_processes.insert(process);
         pinned.wishes.push(Wish { give_back: process, answer });
+        if pinned.at_work == Some(process) {
+            self.call.request();
+        }
         Some(receiver)
     }
 
     /// The wishes that came since the last time; the loop answers each.
     pub fn take_wishes(&self) -> Vec<Wish> {
         std::mem::take(&mut self.pinned().wishes)
+    }
+
+    /// Requested when the process that the loop works on is paused or to be given back, or all are paused: whatever takes long ends early
+    /// then. What users ask of their own processes ends nobody else's turn.
+    pub fn call(&self) -> &Stop {
+        &self.call
+    }
+
+    /// Programs that want to be told which of their memory is active.
+    pub fn clients(&self) -> &Clients {
+        &self.clients
     }
 
     /// Forgets the pauses of processes that have ended.
@@ -241,7 +294,7 @@ impl Board {
 
     fn pinned(&self) -> MutexGuard<'_, Pinned> {
         // Whoever panicked while holding it left every field whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,6 +327,21 @@ mod tests {
         board.pause(Some(OTHER));
         board.resume(Some(OTHER));
         assert!(!board.is_paused(OTHER));
+    }
+
+    #[test]
+    fn only_what_concerns_it_ends_a_turn() {
+        let board = Board::default();
+        let called = |act: &dyn Fn()| {
+            board.work_on(Some(ONE));
+            act();
+            board.call().requested()
+        };
+        assert!(!called(&|| board.pause(Some(OTHER))) && !called(&|| drop(board.wish_to_give_back(OTHER))));
+        assert!(called(&|| board.pause(Some(ONE))) && called(&|| drop(board.wish_to_give_back(ONE))));
+        assert!(called(&|| board.pause(None)));
+        board.work_on(None);
+        assert!(!board.call().requested());
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //!
 //! Owns: the account of our CPU time, and when the next look can be afforded. Never touches: what the time is spent on.
 //!
+//! A pilot has little to do most of the time, and much at once when a program changes. So what it did not spend is saved up, for half a
+//! minute at most.
+//!
 //! All CPU time of this process counts, as the kernel accounts for it: what a look forgets to count is counted here. Collapsing alone
 //! is passed over, since it has a pace of its own.
 
@@ -11,21 +14,34 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::units::{CpuShare, Nanos};
 
+/// The longest time whose share can be saved up: 0.3 s of CPU time at 1 %.
+const SAVED_UP: Duration = Duration::from_secs(30);
+
 /// An account of CPU time.
 #[derive(Debug)]
 pub struct Budget {
     share: CpuShare,
+    /// How long a time's share may be saved up.
+    saves: Duration,
     /// Our CPU time up to the last entry, and when that was made.
     seen: Nanos,
     seen_at: Instant,
-    free_at: Instant,
+    /// Up to then the share has been spent; in the past where some is saved up.
+    spent_until: Instant,
 }
 
 impl Budget {
-    /// An account that begins now.
+    /// An account that begins now, and saves nothing up.
     pub fn new(share: CpuShare) -> Self {
         let now = Instant::now();
-        Self { share, seen: own_cpu_time(), seen_at: now, free_at: now }
+        Self { share, saves: Duration::ZERO, seen: own_cpu_time(), seen_at: now, spent_until: now }
+    }
+
+    /// An account that saves up what is not spent for a while, and begins with as much as that: a pilot has most to do at first.
+    pub fn saving(share: CpuShare) -> Self {
+        let account = Self::new(share);
+        let spent_until = account.seen_at.checked_sub(SAVED_UP).unwrap_or(account.seen_at);
+        Self { saves: SAVED_UP, spent_until, ..account }
     }
 
     /// The share.
@@ -40,8 +56,9 @@ impl Budget {
 
     fn enter(&mut self, own: Nanos, kernel: Nanos, now: Instant) {
         let spent = Nanos(own.0.saturating_sub(self.seen.0)) + kernel;
-        // What was not spent before the last entry is not saved up.
-        self.free_at = self.free_at.max(self.seen_at) + self.share.rest_after(spent);
+        // What was not spent long before the last entry is lost.
+        let saved_from = self.seen_at.checked_sub(self.saves).unwrap_or(self.spent_until);
+        self.spent_until = self.spent_until.max(saved_from) + self.share.rest_after(spent);
         (self.seen, self.seen_at) = (own, now);
     }
 
@@ -52,7 +69,7 @@ impl Budget {
 
     /// When the next look can be afforded.
     pub fn free_at(&self) -> Instant {
-        self.free_at
+        self.spent_until
     }
 
     /// From the begin of one look to the next, so that a program loses no larger share of a CPU by them either.
@@ -86,6 +103,20 @@ mod tests {
         budget.enter(own(30), Nanos(0), start + 101 * SECOND);
         assert_eq!(budget.free_at(), start + 101 * SECOND);
         assert_eq!(budget.rest_for(Nanos(10_000_000)), SECOND);
+    }
+
+    #[test]
+    fn a_quiet_time_pays_for_a_busy_one() {
+        let mut budget = Budget::saving(CpuShare(0.01));
+        let (start, before) = (budget.seen_at, budget.seen);
+        let own = |ms: u64| before + Nanos(ms * 1_000_000);
+        budget.enter(own(400), Nanos(0), start);
+        assert_eq!(budget.free_at(), start + 10 * SECOND, "40 s are paid for, from 30 s before on");
+        budget.enter(own(400), Nanos(0), start + 100 * SECOND);
+        budget.enter(own(600), Nanos(0), start + 101 * SECOND);
+        assert_eq!(budget.free_at(), start + 90 * SECOND);
+        budget.enter(own(800), Nanos(0), start + 102 * SECOND);
+        assert_eq!(budget.free_at(), start + 110 * SECOND);
     }
 
     #[test]

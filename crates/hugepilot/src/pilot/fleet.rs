@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::Pilot;
 use super::board::{Board, Wish};
 use super::flight::Flight;
 use super::member::Member;
 use super::shared::huge_in_any;
-use super::{Enrolled, Scope, own_cpu_time};
+use super::watching::Watching;
+use super::{Enrolled, Pilot, Scope, Turn, own_cpu_time};
 use crate::act::{self, Record};
-use crate::decide::{Claim, Fairness, HeldBack, Limits, MemoryState, Spent, claim, decide, divide};
+use crate::decide::{Allowance, Claim, Fairness, HeldBack, Limits, MemoryState, Spent, claim, decide, divide};
 use crate::kernel::Root;
 use crate::kernel::memory::Memory;
 use crate::kernel::pressure::Pressure;
@@ -28,17 +28,25 @@ use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, SizeOrShare};
 const GLANCE: Duration = Duration::from_millis(250);
 /// How often new processes are searched for; a small file of every process of the machine is read.
 const CENSUS: Duration = Duration::from_secs(1);
-/// The census and the glance at all take a five-hundredth of a CPU each at most; where there are many processes they come more rarely.
+/// A newcomer is noticed within this time, however many processes there are.
+const LATEST_CENSUS: Duration = Duration::from_secs(10);
+/// After the census, and the glance at all, so many times what it took passes before the next: each takes a five-hundredth of a CPU at
+/// most, but for a census that comes because it is the latest time for one.
 const REST_AFTER: u32 = 500;
 /// How often the board is renewed while nothing is done.
 const SHOWING: Duration = Duration::from_secs(1);
 /// The shortest window where many wait for their turn: rates rest on the first 100 ms.
 const SHORTEST_WINDOW: Nanos = Nanos(150_000_000);
 
+/// Clients that are looked at in a step.
+const LOOKS_OF_A_STEP: u32 = 4;
 /// The longest that a step goes on from one process to the next; newcomers and wishes wait meanwhile.
 const STEP: Duration = Duration::from_secs(2);
 /// How often memory is given back while it is short.
 const RELIEF: Duration = Duration::from_secs(5);
+
+/// A limit of which less than one part in so many is left is used up: the next look tells what may give way.
+const USED_UP: u64 = 16;
 
 /// What holds for all programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,7 +69,7 @@ impl Default for Rules {
 pub struct Fleet {
     scope: Scope,
     pub(super) rules: Rules,
-    board: Board,
+    pub(super) board: Board,
     /// Who lived at the last census, large or small.
     pub(super) alive: Vec<Enrolled>,
     next_census: Instant,
@@ -70,6 +78,8 @@ pub struct Fleet {
     next_showing: Instant,
     /// Those that live and were ever large enough.
     pub(super) members: BTreeMap<Process, Member>,
+    /// Programs that manage their own memory, by their places.
+    pub(super) watching: BTreeMap<u64, Watching>,
     /// What was done, and the members that have ended.
     pub(super) flight: Flight,
     /// The most memory that any process was seen with.
@@ -82,6 +92,8 @@ pub struct Fleet {
     /// Who watches, once somebody was looked at.
     pub(super) tracker: Option<TrackerKind>,
     pub(super) began: Instant,
+    /// When piloting ends, whatever goes on; None if that is not known.
+    ends: Option<Instant>,
 }
 
 impl Fleet {
@@ -98,25 +110,28 @@ impl Fleet {
             next_relief: now,
             next_showing: now,
             members: BTreeMap::new(),
+            watching: BTreeMap::new(),
             flight: Flight::default(),
             largest: Bytes(0),
             shortage: None,
             frees_empty_pages: act::frees_empty_pages().ok(),
             tracker: None,
             began: now,
+            ends: None,
         }
     }
 
     /// Goes on with another scope and other rules; what is remembered of programs stays.
     pub fn change(&mut self, scope: Scope, rules: Rules) {
-        let now = Instant::now();
+        let (now, scope) = (Instant::now(), scope.with_ids_of(&self.scope));
         (self.scope, self.rules, self.next_census, self.next_glance) = (scope, rules, now, now);
         // Who has too much by the new rules, or too little, shows in a look only.
         self.members.values_mut().for_each(Member::look_soon);
     }
 
     /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
-    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Flight)) -> Flight {
+    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Self)) -> Flight {
+        self.ends = until;
         loop {
             self.step(pilot, &mut progress);
             let now = Instant::now();
@@ -129,13 +144,14 @@ impl Fleet {
     }
 
     /// Looks after everyone once, as far as that is due and can be afforded.
-    pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Flight)) {
+    pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Self)) {
         self.take_census();
         self.heed_wishes(pilot);
         self.glance(pilot);
         self.relieve(pilot);
+        self.serve_clients(pilot);
         let begin = Instant::now();
-        let due = self.due();
+        let due = self.due(pilot);
         let waiting = due.len() as u64;
         if waiting > 0 || self.next_showing <= begin {
             // Rounds take long, and whoever is to be paused or given back must be known before.
@@ -151,10 +167,12 @@ impl Fleet {
             }
             let window = pilot.watch.window;
             pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
+            self.board.work_on(Some(process));
             let looked = self.round(process, pilot);
+            self.board.work_on(None);
             pilot.watch.window = window;
             self.note(process, looked, pilot.stop.requested());
-            progress(&self.summary());
+            progress(self);
             self.show(pilot);
         }
     }
@@ -185,10 +203,10 @@ impl Fleet {
 
     /// Who is there. Members that have ended are summed up and forgotten.
     fn take_census(&mut self) {
-        let begin = Instant::now();
-        if self.next_census > begin {
+        if self.next_census > Instant::now() {
             return;
         }
+        let cpu_before = own_cpu_time();
         self.alive = self.scope.census(&Root::host());
         let lives = |process: &Process| self.alive.iter().any(|enrolled| enrolled.process == *process);
         let ended: Vec<Process> = self.members.keys().filter(|process| !lives(process)).copied().collect();
@@ -196,7 +214,9 @@ impl Fleet {
         for member in ended.iter().filter_map(|process| self.members.remove(process)) {
             self.flight.add(&member);
         }
-        self.next_census = Instant::now() + CENSUS.max(begin.elapsed() * REST_AFTER);
+        // Not by the clock on the wall: on a busy machine, where a census waits for its turn, newcomers would wait for minutes.
+        let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
+        self.next_census = Instant::now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
     }
 
     /// Notices who has grown, who walks other memory than before, and whether memory is short.
@@ -206,6 +226,7 @@ impl Fleet {
             return;
         }
         let cpu_before = own_cpu_time();
+        let somebody_waits = !self.due(pilot).is_empty();
         self.shortage = memory_state(&root).and_then(|state| state.shortage());
         for &Enrolled { process, weight } in &self.alive {
             let Ok(status) = Status::read(&root, process.pid) else { continue };
@@ -213,13 +234,19 @@ impl Fleet {
             if status.vm_rss < self.rules.min_size {
                 continue;
             }
-            let member = self.members.entry(process).or_insert_with(|| Member::new(now, weight));
+            let member = self.members.entry(process).or_insert_with(|| {
+                let splits_free = self.frees_empty_pages != Some(false);
+                let mut member = Member::new(now, weight, splits_free);
+                // What others may have depends on what this one has, also before its first look.
+                open(process).into_iter().for_each(|target| member.take_up(&target, pilot));
+                member
+            });
             (member.weight, member.uid) = (weight, status.uid);
             member.name.clone_from(&status.name);
             member.notice_growth(status.vm_rss);
             if self.board.is_paused(process) {
                 member.want_nothing();
-            } else if pilot.budget.free_at() <= Instant::now() {
+            } else if !somebody_waits && pilot.budget.free_at() <= Instant::now() {
                 member.glance(|| open(process).ok(), pilot);
             }
         }
@@ -240,11 +267,37 @@ impl Fleet {
         self.next_relief = Instant::now() + RELIEF;
     }
 
-    /// Members whose look is due, those that have waited longest first. Newcomers are due at once. Nobody is while memory is short.
-    fn due(&self) -> Vec<Process> {
+    /// Tells programs that manage their own memory which of it is active.
+    fn serve_clients(&mut self, pilot: &mut Pilot<'_>) {
+        let mut clients = self.board.clients().all();
+        // Who has waited longest comes first, and newcomers before all.
+        clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
+        self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
+        let mut looks = 0;
+        for (id, client) in clients.iter().filter(|(_, client)| !self.board.is_paused(client.process)) {
+            let watching = self.watching.entry(*id).or_insert_with(Watching::new);
+            // Each look waits for a while, and there may be many who want one.
+            looks += u32::from(watching.wants_a_look());
+            if pilot.stop.requested() || watching.wants_a_look() && looks > LOOKS_OF_A_STEP {
+                continue;
+            }
+            match watching.go_on(client, pilot) {
+                Ok(false) => {}
+                Ok(true) => self.board.clients().wake(*id),
+                Err(_) if !client.is_there() => self.board.clients().forget(*id),
+                Err(error) => tracing::debug!(pid = client.process.pid, "client left alone for a while: {error:#}"),
+            }
+        }
+    }
+
+    /// Members whose look is due, those that have waited longest first. Newcomers are due at once. Nobody is while nothing is promoted,
+    /// because memory is short or collapses go badly.
+    fn due(&self, pilot: &Pilot<'_>) -> Vec<Process> {
         let now = Instant::now();
+        let may_act = self.shortage.is_none() && pilot.pacer.held_back().is_none();
         let is_due = |(process, member): &(&Process, &Member)| {
-            member.next_look <= now && self.shortage.is_none() && !self.board.is_paused(**process)
+            let is_left_alone = self.board.is_paused(**process) || self.board.clients().hold(**process);
+            member.next_look <= now && may_act && !is_left_alone
         };
         let mut due: Vec<Process> = self.members.iter().filter(is_due).map(|(process, _)| *process).collect();
         due.sort_by_key(|process| self.members[process].next_look);
@@ -255,18 +308,23 @@ impl Fleet {
     fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         let target = open(process)?;
         target.ensure_huge_pages_enabled()?;
-        let contended = self.members.values().any(Member::lacks_huge_pages);
         let (spent, gives_back) = (self.spent(process), self.gives_back());
+        let contended = self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance);
         let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
         let member = self.members.get_mut(&process).expect("due means known");
+        let stop = pilot.stop.or(self.board.call());
+        let ends = self.ends;
+        let turn = || {
+            let turn = Turn::from_now(&stop);
+            Turn { until: ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
+        };
         let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
         let mut heat = member.look(&target, pilot, tell_use_of_huge)?;
         if self.board.is_paused(process) {
             return Ok(());
         }
-        member.join(&target, &mut heat, &huge_elsewhere, pilot);
+        member.join(&target, &mut heat, &huge_elsewhere, &turn(), pilot);
         self.tracker = Some(heat.tracker);
-        self.flight.rounds += 1;
         self.flight.counts.looks += 1;
         let spent = Spent { growth: member.growth(), ..spent };
         let limits = Limits { give_back: gives_back, ..pilot.allowance.limits(heat.rss, &spent) };
@@ -275,7 +333,7 @@ impl Fleet {
         let member = self.members.get_mut(&process).expect("still known");
         let plan = decide(&heat, &member.limits(limits), &member.past);
         let shared_before = member.view.bytes();
-        member.carry_out(&target, &plan, pilot, &mut self.flight);
+        member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.flight);
         // The next look tells what may give way, or whether what was unused stays so.
         if member.lacks_huge_pages() && !tell_use_of_huge || tell_use_of_huge && member.past.is_in_doubt() {
             member.look_soon();
@@ -323,6 +381,12 @@ impl Fleet {
         }
     }
 
+    /// Whether hardly anything is left of a limit that holds for all: if anything else is to be huge, something has to go.
+    fn is_used_up(&self, allowance: &Allowance) -> bool {
+        let Some(SizeOrShare::Size(all)) = allowance.max_huge else { return false };
+        all - huge_once(self.members.values()) < Bytes(all.0 / USED_UP)
+    }
+
     /// What the allowance has already given to the others.
     fn spent(&self, process: Process) -> Spent {
         let own = self.members.get(&process).map_or(Bytes(0), Member::huge);
@@ -363,14 +427,17 @@ impl Fleet {
 
     fn give_all_back(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<u64> {
         let target = open(process)?;
-        let record = Record::read(&target)?;
+        let record = Record::of(&target)?;
+        if record.regions.is_empty() {
+            return Ok(0);
+        }
         let heat = pilot.tracker.survey(&target)?;
         let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
-        let regions: Vec<Address> = huge.filter(|start| record.regions.contains(start)).collect();
+        let regions: Vec<Address> = huge.filter(|start| record.regions.contains_key(start)).collect();
         let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
-        let given_back = member.give_back(&target, &regions, pilot, &mut self.flight);
+        let outcome = member.give_back(&target, &regions, &pilot.stop.clone(), pilot, &mut self.flight);
         member.survey(&target, pilot);
-        Ok(given_back)
+        Ok(outcome.applied)
     }
 }
 
@@ -406,7 +473,7 @@ mod tests {
 
     /// A member with `held` regions on huge pages by us, worth 1000 walks each, and more that are wanted.
     fn member(held: u64, foreign: u64, wanted: usize) -> Member {
-        let mut member = Member::new(Instant::now(), 1.0);
+        let mut member = Member::new(Instant::now(), 1.0, true);
         let regions = (0..held).map(|number| huge(number, 0.0)).collect();
         (0..held).for_each(|number| member.past.promoted(at(number), 1000.0));
         member.past.notice(&heat_of(regions), Nanos(0));
@@ -489,13 +556,24 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_used_up_when_next_to_nothing_is_left() {
+        let is_used_up = |held, foreign, max_huge| {
+            let allowance = Allowance { max_huge, ..Allowance::default() };
+            fleet(Fairness::Benefit, vec![member(held, foreign, 0)]).is_used_up(&allowance)
+        };
+        let all = Some(SizeOrShare::Size(Bytes(160 * HUGE_PAGE)));
+        assert!(!is_used_up(140, 10, all) && is_used_up(140, 11, all) && is_used_up(160, 40, all));
+        assert!(!is_used_up(160, 0, None));
+    }
+
+    #[test]
     fn programs_that_stayed_small_say_how_small() {
         let small = |members, began| Fleet { largest: Bytes(5), began, ..fleet(Fairness::Benefit, members) };
         let long_ago = Instant::now().checked_sub(CENSUS * 2).expect("the machine runs longer");
         assert_eq!(small(Vec::new(), long_ago).land().too_small, Some(Bytes(5)));
         assert_eq!(small(Vec::new(), Instant::now()).land().too_small, None, "it hardly lived");
         let mut seen = member(0, 0, 0);
-        seen.first = Some(Snapshot::default());
+        seen.looked_at = Some(Instant::now());
         assert_eq!(small(vec![seen], long_ago).land().too_small, None);
     }
 }

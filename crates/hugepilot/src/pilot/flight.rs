@@ -17,14 +17,10 @@ const MOST_REASONS: usize = 16;
 /// What came of piloting.
 #[derive(Clone, Debug, Default)]
 pub struct Flight {
-    /// How often a process was observed.
-    pub rounds: u32,
     /// How many processes were observed.
     pub processes: usize,
     /// All promotions together.
     pub outcome: Outcome,
-    /// Regions given back.
-    pub given_back: u64,
     /// Memory growth that promotions took and that was not given back, in processes that live and in those that have ended.
     pub growth: Bytes,
     /// Why processes were not observed, each reason once.
@@ -67,7 +63,7 @@ impl Flight {
 
     /// Adds a member, as it is at the end.
     pub(super) fn add(&mut self, member: &Member) {
-        self.processes += usize::from(member.first.is_some());
+        self.processes += usize::from(member.looked_at.is_some());
         self.growth += member.growth();
         if let Some(reason) = member.left_alone.as_ref().filter(|_| self.left_alone.len() < MOST_REASONS) {
             self.left_alone.insert(reason.clone());

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::flight::Flight;
 use super::shared::{Piece, SharedView, mapped_small};
-use super::{Pilot, page_tables};
-use crate::act::{Outcome, Pace};
+use super::{Pilot, Turn, own_cpu_time, page_tables, promotions};
+use crate::act::{Outcome, Pace, Promoted, Record, RefusalReason};
 use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend, Verdict};
 use crate::kernel::Root;
-use crate::observe::{Contents, Heat, ObserveError};
+use crate::observe::{Contents, Heat, ObserveError, Options};
 use crate::report::Snapshot;
+use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
 
@@ -33,6 +34,10 @@ const WORTH_A_LOOK: f64 = 0.01;
 const MOST_DONE: usize = 16;
 /// Regions whose contents are read in one look: 2 MiB each, some 10 ms in all.
 const MOST_LOOKED_INTO: usize = 32;
+/// Regions that take another's place in one turn, at the gentle pace: a few to twenty seconds.
+const PLACES_OF_A_TURN: usize = 8;
+/// Counting newly walked pages may take one part in so many of what looking may.
+const PART_OF_GLANCES: u32 = 4;
 /// With so many empty base pages a region is split when memory is short: an eighth of it.
 const WORTH_RELIEF: u16 = 64;
 
@@ -49,8 +54,9 @@ pub(super) struct Member {
     trend: Trend,
     pub(super) looked_at: Option<Instant>,
     rss: Bytes,
-    /// What each region grew by that is on a huge page by us.
+    /// What each region grew by that is there still and was on a huge page by us: a split frees that, or does not.
     growth: HashMap<Address, Bytes>,
+    splits_free: bool,
     address_space: Option<u64>,
     /// Before anything was promoted; a program that had only begun then says nothing.
     pub(super) first: Option<Snapshot>,
@@ -83,12 +89,13 @@ pub(super) struct Done {
 pub(super) enum Deed {
     Promoted,
     GivenBack,
-    /// The kernel refused it.
-    Refused,
+    /// The kernel refused it, for this reason.
+    Refused(RefusalReason),
 }
 
 impl Member {
-    pub(super) fn new(now: Instant, weight: f64) -> Self {
+    /// `splits_free`: whether a split frees empty pages on this kernel.
+    pub(super) fn new(now: Instant, weight: f64, splits_free: bool) -> Self {
         Self {
             name: String::new(),
             uid: 0,
@@ -101,6 +108,7 @@ impl Member {
             looked_at: None,
             rss: Bytes(0),
             growth: HashMap::new(),
+            splits_free,
             address_space: None,
             first: None,
             acted: false,
@@ -155,8 +163,10 @@ impl Member {
         if self.looked_at.is_none() || now < self.next_glance || self.next_look < now + GLANCE {
             return;
         }
-        self.next_glance = now + GLANCE;
+        let before = own_cpu_time();
         let walked = target().and_then(|target| pilot.tracker.walked_pages(&target).ok().flatten());
+        let cost = Nanos(own_cpu_time().0 - before.0);
+        self.next_glance = now + GLANCE.max(pilot.budget.rest_for(cost) * PART_OF_GLANCES);
         pilot.budget.charge(Nanos(0));
         if walked.is_some_and(|walked| self.trend.rises(pilot.clock(), walked)) {
             self.look_soon();
@@ -185,7 +195,7 @@ impl Member {
         pilot: &mut Pilot<'_>,
         tell_use_of_huge: bool,
     ) -> Result<Heat, ObserveError> {
-        let options = crate::observe::Options { tell_use_of_huge, ..pilot.watch };
+        let options = Options { tell_use_of_huge, which_pages: false, ..pilot.watch };
         let heat = pilot.tracker.observe(target, &options, &pilot.stop)?;
         if self.address_space != heat.address_space {
             self.past.forget();
@@ -195,8 +205,7 @@ impl Member {
         if tell_use_of_huge {
             self.look_into_cold_regions(target);
         }
-        let held: HashSet<Address> = self.past.held().map(|held| held.start).collect();
-        self.growth.retain(|start, _| held.contains(start));
+        self.growth.retain(|start, _| heat.regions.binary_search_by_key(start, |region| region.start).is_ok());
         self.looked_at = Some(Instant::now());
         self.next_glance = Instant::now() + GLANCE;
         self.trend = trend_after(&heat, pilot.clock());
@@ -204,21 +213,50 @@ impl Member {
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
         let before = Snapshot::of(&heat, page_tables(target));
-        self.first.get_or_insert(before);
+        self.first = self.first.or((!self.acted).then_some(before));
         self.last = Some(before);
         self.affordable = pilot.budget.rest_for(heat.cost.program);
         pilot.budget.charge(heat.cost.kernel);
         Ok(heat)
     }
 
+    /// Goes on from where a pilot left off that was stopped, or killed: what it promoted is ours.
+    pub(super) fn take_up(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
+        let record = Record::of(target).unwrap_or_default();
+        if record.regions.is_empty() {
+            return;
+        }
+        let Ok(heat) = pilot.tracker.survey(target) else { return };
+        for region in heat.regions.iter().filter(|region| region.huge) {
+            let promoted = record.regions.get(&region.start).filter(|promoted| promoted.walks_per_second > 0.0);
+            if let Some(Promoted { walks_per_second, growth_bytes }) = promoted {
+                self.past.promoted(region.start, *walks_per_second);
+                self.growth.insert(region.start, *growth_bytes);
+            }
+        }
+        (self.address_space, self.rss, self.view) = (heat.address_space, heat.rss, SharedView::of(&heat));
+        self.last = Some(Snapshot { walks_per_second: None, ..Snapshot::of(&heat, page_tables(target)) });
+        // Nobody knows how it was before.
+        self.acted = true;
+        pilot.budget.charge(Nanos(0));
+    }
+
     /// Maps huge what is on huge pages in others already; that moves nothing, and takes no memory.
-    pub(super) fn join(&mut self, target: &Target, heat: &mut Heat, huge: &BTreeSet<Piece>, pilot: &mut Pilot<'_>) {
+    pub(super) fn join(
+        &mut self,
+        target: &Target,
+        heat: &mut Heat,
+        huge: &BTreeSet<Piece>,
+        turn: &Turn,
+        pilot: &mut Pilot<'_>,
+    ) {
         let small = mapped_small(heat, huge);
         if small.is_empty() {
             return;
         }
         let mut outcome = Outcome::default();
-        pilot.act_while_fresh(target, &small, &mut outcome, |_| ());
+        let small_now: Vec<_> = small.iter().map(|&start| (start, Promoted::default())).collect();
+        pilot.act_while_fresh(target, heat, &small_now, turn, &mut outcome, |_| ());
         let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
         for start in small.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
             if let Ok(index) = heat.regions.binary_search_by_key(start, |region| region.start) {
@@ -230,17 +268,15 @@ impl Member {
 
     /// Whether the next look should tell which huge pages are used: some of ours may be waste.
     pub(super) fn may_hold_waste(&self) -> bool {
-        self.growth.values().any(|&growth| growth >= Bytes(HUGE_PAGE / 2))
+        let grown = |start: &Address| self.growth.get(start).is_some_and(|&growth| growth >= Bytes(HUGE_PAGE / 2));
+        self.past.held().any(|held| grown(&held.start))
     }
 
+    /// Finds out what cold regions hold.
     fn look_into_cold_regions(&mut self, target: &Target) {
-        let cold: Vec<Address> = self.past.cold().take(MOST_LOOKED_INTO).collect();
-        self.look_into(target, &cold);
-    }
-
-    fn look_into(&mut self, target: &Target, regions: &[Address]) {
         let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
-        for &start in regions {
+        let cold: Vec<Address> = self.past.cold().take(MOST_LOOKED_INTO).collect();
+        for start in cold {
             if let Ok(empty) = contents.empty_pages(start) {
                 self.past.looked_into(start, empty);
             }
@@ -248,22 +284,38 @@ impl Member {
     }
 
     /// Gives back and promotes what the plan says, and says when to look again.
-    pub(super) fn carry_out(&mut self, target: &Target, plan: &Plan, pilot: &mut Pilot<'_>, flight: &mut Flight) {
+    pub(super) fn carry_out(
+        &mut self,
+        target: &Target,
+        heat: &Heat,
+        plan: &Plan,
+        turn: &Turn,
+        pilot: &mut Pilot<'_>,
+        flight: &mut Flight,
+    ) {
         self.reasons = plan.counts();
         let gains = self.gains(plan);
-        let given_back: Vec<Address> = plan.give_backs().map(|decision| decision.start).collect();
-        self.give_back(target, &given_back, pilot, flight);
-        let promotions: Vec<Address> = plan.promotions().map(|decision| decision.start).collect();
+        let of_turn = give_backs_of_a_turn(plan, pilot.pacer.pace());
+        let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();
+        let given_back = self.give_back(target, &starts, &turn.stop, pilot, flight);
+        self.note(of_turn.iter().copied(), &given_back);
         let before = self.last;
-        let outcome = self.promote(target, &promotions, pilot, flight);
-        if outcome.applied > 0 && !std::mem::replace(&mut self.acted, true) {
+        // What was not given back leaves no room.
+        let missing = plan.give_backs().count() - given_back.applied as usize;
+        let mut regions = promotions(plan);
+        regions.truncate(regions.len().saturating_sub(missing));
+        let promoted = promote(target, heat, &regions, turn, pilot, flight);
+        self.remember(plan.promotions(), &promoted);
+        self.note(plan.promotions(), &promoted);
+        if promoted.applied > 0 && !std::mem::replace(&mut self.acted, true) {
             self.first = before;
         }
-        self.note(plan, &outcome);
-        if outcome.applied > 0 || !given_back.is_empty() {
+        if promoted.applied > 0 || given_back.tried > 0 {
             self.survey(target, pilot);
         }
-        if outcome.not_reached > 0 || outcome.applied > 0 && gains {
+        let postponed = plan.give_backs().count() - of_turn.len();
+        let is_unfinished = promoted.not_reached + given_back.not_reached + postponed as u64 > 0;
+        if is_unfinished || promoted.applied > 0 && gains {
             self.interval = SOONEST;
             // Whoever wants it fast is looked at again at once while it pays; what that costs the program is soon over.
             let rest = if pilot.pacer.pace() == Pace::Fast { SOONEST } else { self.rest() };
@@ -271,7 +323,7 @@ impl Member {
         } else {
             self.wait_longer();
         }
-        flight.promoted(outcome);
+        flight.promoted(promoted);
     }
 
     /// Whether the plan saves enough of all walks that the next one may, too. Where a limit binds, regions of much the same worth
@@ -284,39 +336,33 @@ impl Member {
         gained >= all * WORTH_A_LOOK
     }
 
-    fn promote(&mut self, target: &Target, regions: &[Address], pilot: &mut Pilot<'_>, flight: &mut Flight) -> Outcome {
-        let mut outcome = Outcome::default();
-        if regions.is_empty() {
-            return outcome;
-        }
-        let mut busy = Nanos(0);
-        pilot.act_while_fresh(target, regions, &mut outcome, |outcome| {
-            flight.collapsed(Nanos(outcome.busy.0 - busy.0));
-            busy = outcome.busy;
-        });
-        outcome
-    }
-
-    /// Splits these regions; answers with how many were.
+    /// Splits these regions.
     pub(super) fn give_back(
         &mut self,
         target: &Target,
         regions: &[Address],
+        stop: &Stop,
         pilot: &mut Pilot<'_>,
         flight: &mut Flight,
-    ) -> u64 {
+    ) -> Outcome {
         if regions.is_empty() {
-            return 0;
+            return Outcome::default();
         }
-        let outcome = pilot.give_back(target, regions);
+        let outcome = pilot.give_back(target, regions, stop);
+        self.remember_given_back(regions, &outcome);
+        flight.counts.given_back += outcome.applied;
+        outcome
+    }
+
+    /// Growth that a split does not free stays on the account.
+    fn remember_given_back(&mut self, regions: &[Address], outcome: &Outcome) {
         let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
         for start in regions.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
             self.past.given_back(*start);
-            self.growth.remove(start);
+            if self.splits_free {
+                self.growth.remove(start);
+            }
         }
-        flight.given_back += outcome.applied;
-        flight.counts.given_back += outcome.applied;
-        outcome.applied
     }
 
     /// When memory is short: splits what holds empty pages, that which is worth the least first.
@@ -333,32 +379,36 @@ impl Member {
         let holds_empty_pages = |start: &Address| contents.empty_pages(*start).is_ok_and(|empty| empty >= WORTH_RELIEF);
         let coldest = grown.iter().take(MOST_LOOKED_INTO).map(|held| held.start);
         let regions: Vec<Address> = coldest.filter(holds_empty_pages).collect();
-        if self.give_back(target, &regions, pilot, flight) > 0 {
+        if self.give_back(target, &regions, &pilot.stop.clone(), pilot, flight).applied > 0 {
             self.survey(target, pilot);
         }
         pilot.budget.charge(Nanos(0));
     }
 
-    /// Remembers what was promoted and what was refused, and keeps the last of it to be shown.
-    fn note(&mut self, plan: &Plan, outcome: &Outcome) {
+    /// Remembers what was promoted and what was refused.
+    fn remember<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>, outcome: &Outcome) {
         let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
-        for decision in plan.promotions().take(outcome.tried as usize) {
+        for decision in decisions.take(outcome.tried as usize) {
             if refused.contains(&decision.start) {
                 self.past.refused(decision.start);
             } else {
                 self.past.promoted(decision.start, decision.walks_per_second);
-                self.growth.insert(decision.start, decision.growth);
+                *self.growth.entry(decision.start).or_default() += decision.growth;
             }
         }
-        // Whatever was answered, this is what came of it.
-        let held: HashSet<Address> = self.past.held().map(|held| held.start).collect();
+    }
+
+    /// Keeps the last of what was done, to be shown.
+    fn note<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>, outcome: &Outcome) {
+        let refused: HashMap<Address, RefusalReason> =
+            outcome.refused.iter().map(|refusal| (refusal.start, refusal.reason)).collect();
         let at = Instant::now();
-        let done = plan.give_backs().chain(plan.promotions().take(outcome.tried as usize)).map(|decision| Done {
+        let done = decisions.take(outcome.tried as usize).map(|decision| Done {
             at,
-            deed: match (decision.verdict, held.contains(&decision.start)) {
-                (Verdict::Promote, true) => Deed::Promoted,
-                (Verdict::GiveBack, false) => Deed::GivenBack,
-                _ => Deed::Refused,
+            deed: match (refused.get(&decision.start), decision.verdict) {
+                (Some(&reason), _) => Deed::Refused(reason),
+                (None, Verdict::GiveBack) => Deed::GivenBack,
+                (None, _) => Deed::Promoted,
             },
             start: decision.start,
             reason: decision.reason,
@@ -386,11 +436,84 @@ impl Member {
     }
 }
 
+/// What the plan gives back, but of the places that other regions take no more than gently promoted ones fill in a turn: what is split
+/// saves nothing meanwhile.
+fn give_backs_of_a_turn(plan: &Plan, pace: Pace) -> Vec<&Decision> {
+    let mut places = if pace == Pace::Gentle { PLACES_OF_A_TURN } else { usize::MAX };
+    let mut has_its_turn = |decision: &&Decision| {
+        let waits = decision.reason == Reason::Outdone && places == 0;
+        places -= usize::from(decision.reason == Reason::Outdone && !waits);
+        !waits
+    };
+    plan.give_backs().filter(|decision| has_its_turn(decision)).collect()
+}
+
+/// Promotes these regions, until the turn ends.
+fn promote(
+    target: &Target,
+    heat: &Heat,
+    regions: &[(Address, Promoted)],
+    turn: &Turn,
+    pilot: &mut Pilot<'_>,
+    flight: &mut Flight,
+) -> Outcome {
+    let (mut outcome, mut busy) = (Outcome::default(), Nanos(0));
+    if !regions.is_empty() {
+        pilot.act_while_fresh(target, heat, regions, turn, &mut outcome, |outcome| {
+            flight.collapsed(Nanos(outcome.busy.0 - busy.0));
+            busy = outcome.busy;
+        });
+    }
+    outcome
+}
+
 /// Newly walked pages after a look: as many as between its read at 100 ms and its end.
 fn trend_after(heat: &Heat, now: Nanos) -> Trend {
     let base = || heat.regions.iter().filter(|region| !region.huge);
     let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
     let early: u64 = base().map(|region| region.walked.len() as u64).sum();
+    // Their bits may have been set all along, and are not new when a glance counts them.
+    let unobserved: u64 = base().map(|region| u64::from(region.unobserved)).sum();
     let between = (heat.window.seconds() - 0.1).max(0.1);
-    Trend::after_look(now, Pages(by_end), by_end.saturating_sub(early) as f64 / between)
+    Trend::after_look(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::Refusal;
+    use crate::decide::samples::at;
+    use crate::observe::heat::Meaning;
+
+    #[test]
+    fn growth_leaves_the_account_only_where_a_split_frees_it() {
+        let held_after_giving_back = |splits_free| {
+            let mut member = Member::new(Instant::now(), 1.0, splits_free);
+            (0..3).for_each(|number| member.past.promoted(at(number), 1.0));
+            member.growth = (0..3).map(|number| (at(number), Bytes(100))).collect();
+            let refused = vec![Refusal { start: at(1), errno: 11, reason: RefusalReason::Busy }];
+            // The third was not reached.
+            let outcome = Outcome { tried: 2, refused, ..Outcome::default() };
+            member.remember_given_back(&[at(0), at(1), at(2)], &outcome);
+            (member.past.held().map(|held| held.start).collect::<Vec<_>>(), member.growth())
+        };
+        assert_eq!(held_after_giving_back(true), (vec![at(1), at(2)], Bytes(200)));
+        assert_eq!(held_after_giving_back(false), (vec![at(1), at(2)], Bytes(300)));
+    }
+
+    #[test]
+    fn gently_no_more_places_change_hands_than_are_filled_in_a_turn() {
+        let give_back = |number, reason| Decision {
+            start: at(number),
+            verdict: Verdict::GiveBack,
+            reason,
+            walks_per_second: 1.0,
+            growth: Bytes(0),
+        };
+        let places = (0..40).map(|number| give_back(number, Reason::Outdone));
+        let decisions = places.chain((40..43).map(|number| give_back(number, Reason::BeyondPart))).collect();
+        let plan = Plan { pid: 1, meaning: Meaning::Walked, decisions, walk_share: None };
+        assert_eq!(give_backs_of_a_turn(&plan, Pace::Gentle).len(), PLACES_OF_A_TURN + 3);
+        assert_eq!(give_backs_of_a_turn(&plan, Pace::Fast).len(), 43);
+    }
 }

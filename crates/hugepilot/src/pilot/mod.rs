@@ -3,8 +3,10 @@
 //! Owns: the order of the three, how long a plan holds, and what the target looked like before. Never touches: how each is
 //! done.
 
+mod activity;
 pub mod board;
 mod budget;
+pub mod clients;
 mod fleet;
 mod flight;
 mod group;
@@ -13,12 +15,13 @@ pub mod scope;
 mod series;
 mod shared;
 mod state;
+mod watching;
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::act::{self, Outcome, Pacer, Record, RecordError, promote};
-use crate::decide::{Allowance, Past, Plan, Spent, decide};
+use crate::act::{self, Outcome, Pacer, Promoted, Record, RecordError, promote};
+use crate::decide::{Allowance, Decision, Past, Plan, Spent, decide};
 use crate::kernel::memory::Memory;
 use crate::kernel::process::Status;
 use crate::kernel::{KernelError, Root};
@@ -54,6 +57,14 @@ pub struct Pilot<'a> {
     pub stop: Stop,
     /// When it began.
     pub began: Instant,
+}
+
+/// What bounds a turn of acting.
+pub struct Turn {
+    /// No step is begun later: the plan is too old then.
+    pub until: Instant,
+    /// Ends it early.
+    pub stop: Stop,
 }
 
 /// What a target looked like, and what is to be done.
@@ -96,50 +107,62 @@ impl Pilot<'_> {
         mut progress: impl FnMut(&Outcome),
     ) -> Result<Outcome, ObserveError> {
         let mut outcome = Outcome::default();
-        let mut regions: Vec<Address> = round.plan.promotions().map(|decision| decision.start).collect();
+        let mut regions = promotions(&round.plan);
+        let mut seen = None;
         loop {
-            self.act_while_fresh(target, &regions, &mut outcome, &mut progress);
+            let turn = Turn::from_now(&self.stop);
+            let heat = seen.as_ref().unwrap_or(&round.heat);
+            self.act_while_fresh(target, heat, &regions, &turn, &mut outcome, &mut progress);
             regions.drain(..regions.len() - outcome.not_reached as usize);
             let done = regions.is_empty() || target.handle().has_exited();
             if done || self.stop.sleep_until(self.pacer.next_step()).is_err() {
                 return Ok(outcome);
             }
-            let now = self.tracker.survey(target)?;
+            let now = match self.tracker.survey(target) {
+                // It ended during the rest before this.
+                Err(_) if target.handle().has_exited() => return Ok(outcome),
+                surveyed => surveyed?,
+            };
             ensure_same_program(&round.heat, &now)?;
             let changed = changed(&round.heat, &now, &regions);
             changed.iter().for_each(|&start| outcome.leave_changed(start));
-            regions.retain(|region| !changed.contains(region));
+            regions.retain(|(start, _)| !changed.contains(start));
+            seen = Some(now);
         }
     }
 
-    /// Promotes these regions, which a fresh plan named, for as long as it is fresh; regions left over are `not_reached`. Adds to
-    /// the account.
+    /// Promotes these regions, which a plan for this heat named, until the turn ends; regions left over are `not_reached`. Adds to the
+    /// account.
     pub fn act_while_fresh(
         &mut self,
         target: &Target,
-        regions: &[Address],
+        heat: &Heat,
+        regions: &[(Address, Promoted)],
+        turn: &Turn,
         outcome: &mut Outcome,
         progress: impl FnMut(&Outcome),
     ) {
-        let until = self.pacer.next_step() + FRESH;
         let refused_before = outcome.refused.len();
-        let added = warned(remember(target, regions));
-        promote(target.handle(), regions, &mut self.pacer, until, &self.stop, outcome, progress);
-        let refused = outcome.refused[refused_before..].iter().map(|refusal| refusal.start);
-        let reached = regions.len() - outcome.not_reached as usize;
-        let in_vain = refused.chain(regions[reached..].iter().copied()).collect();
-        warned(forget(target, &added, &in_vain));
+        let added = warned(remember(target, heat, regions));
+        let starts: Vec<Address> = regions.iter().map(|(start, _)| *start).collect();
+        self.budget.charge(Nanos(0));
+        promote(target.handle(), &starts, &mut self.pacer, turn.until, &turn.stop, outcome, progress);
         self.budget.pass_over();
+        let refused = outcome.refused[refused_before..].iter().map(|refusal| refusal.start);
+        let reached = starts.len() - outcome.not_reached as usize;
+        let in_vain = refused.chain(starts[reached..].iter().copied()).collect();
+        warned(forget(target, &added, &in_vain));
     }
 
     /// Splits these regions, and takes them off the record.
-    pub fn give_back(&mut self, target: &Target, regions: &[Address]) -> Outcome {
-        let outcome = act::give_back(target.handle(), regions, &mut self.pacer, &self.stop, |_| ());
+    pub fn give_back(&mut self, target: &Target, regions: &[Address], stop: &Stop) -> Outcome {
+        self.budget.charge(Nanos(0));
+        let outcome = act::give_back(target.handle(), regions, stop, |_| ());
+        self.budget.pass_over();
         let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
         let tried = &regions[..outcome.tried as usize];
         let split: Vec<Address> = tried.iter().copied().filter(|start| !refused.contains(start)).collect();
         warned(forget(target, &split, &split.iter().copied().collect()));
-        self.budget.pass_over();
         outcome
     }
 
@@ -148,6 +171,13 @@ impl Pilot<'_> {
         let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
         ensure_same_program(&round.heat, &heat)?;
         Ok(Snapshot::of(&heat, page_tables(target)))
+    }
+}
+
+impl Turn {
+    /// As long as a plan that is made now holds.
+    pub fn from_now(stop: &Stop) -> Self {
+        Self { until: Instant::now() + FRESH, stop: stop.clone() }
     }
 }
 
@@ -160,20 +190,37 @@ fn ensure_same_program(before: &Heat, now: &Heat) -> Result<(), ObserveError> {
 
 /// Which of these regions are not any more what they were: unmapped, given back in part, on a huge page already, or in another
 /// kind of mapping.
-fn changed(before: &Heat, now: &Heat, regions: &[Address]) -> HashSet<Address> {
+fn changed(before: &Heat, now: &Heat, regions: &[(Address, Promoted)]) -> HashSet<Address> {
     let find = |heat: &Heat, start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
     let as_it_was = |start: Address| {
         let (before, now) = (&before.regions[find(before, start)?], &now.regions[find(now, start)?]);
         let lost = before.present.without(&now.present);
         (now.obstacle.is_none() && !now.huge && lost.is_empty()).then_some(())
     };
-    regions.iter().copied().filter(|&start| as_it_was(start).is_none()).collect()
+    regions.iter().map(|(start, _)| *start).filter(|&start| as_it_was(start).is_none()).collect()
 }
 
-/// Puts regions on record before they are promoted, so that `give-back` finds them even if hugepilot is killed meanwhile.
-/// Answers with those that were not on record.
-fn remember(target: &Target, regions: &[Address]) -> Result<Vec<Address>, RecordError> {
-    Record::update(target, |record| regions.iter().copied().filter(|&region| record.insert(region)).collect())
+/// What the plan promotes, in its order, as it goes on record.
+fn promotions(plan: &Plan) -> Vec<(Address, Promoted)> {
+    let on_record = |decision: &Decision| {
+        let &Decision { start, walks_per_second, growth, .. } = decision;
+        (start, Promoted { walks_per_second, growth_bytes: growth })
+    };
+    plan.promotions().map(on_record).collect()
+}
+
+/// Puts regions on record before they are promoted, so that `give-back` finds them even if hugepilot is killed meanwhile; what is not huge
+/// any more goes. Answers with those that were not on record.
+fn remember(target: &Target, heat: &Heat, regions: &[(Address, Promoted)]) -> Result<Vec<Address>, RecordError> {
+    let is_huge = |start: &Address| {
+        let found = heat.regions.binary_search_by_key(start, |region| region.start);
+        found.is_ok_and(|index| heat.regions[index].huge)
+    };
+    Record::update(target, |record| {
+        record.retain(|start, _| is_huge(start));
+        let is_new = |&&(start, promoted): &&(Address, Promoted)| record.insert(start, promoted).is_none();
+        regions.iter().filter(is_new).map(|(start, _)| *start).collect()
+    })
 }
 
 /// Takes off the record what was added to it in vain.
@@ -209,7 +256,7 @@ mod tests {
         let before = heat_of((0..6).map(|number| region(number, 1e3, 100)).collect());
         let stack = Region { obstacle: Some(Obstacle::Stack), ..region(2, 0.0, 100) };
         let now = heat_of(vec![region(0, 0.0, 100), huge(1, 0.0), stack, region(3, 0.0, 101), region(4, 0.0, 99)]);
-        let regions: Vec<Address> = (0..6).map(at).collect();
+        let regions: Vec<(Address, Promoted)> = (0..6).map(|number| (at(number), Promoted::default())).collect();
         let mut changed: Vec<Address> = changed(&before, &now, &regions).into_iter().collect();
         changed.sort_unstable();
         assert_eq!(changed, [at(1), at(2), at(3), at(5)]);

@@ -56,7 +56,7 @@ pub(super) fn mapped_small(heat: &Heat, huge: &BTreeSet<Piece>) -> Vec<Address> 
 
 /// The piece that a region shows whole; None for private memory, or where the two are not aligned alike.
 fn piece(region: &Region, mappings: &[Mapping]) -> Option<Piece> {
-    let mapping = &mappings[region.mapping?];
+    let mapping = &mappings[region.mapping_index()?];
     let shared = mapping.shared?;
     let of_object = shared.offset.checked_add(region.start.0.checked_sub(mapping.range.start.0)?)?;
     of_object.is_multiple_of(HUGE_PAGE).then_some((shared.object, of_object / HUGE_PAGE))

@@ -4,9 +4,11 @@
 
 use std::time::Instant;
 
-use super::board::{BudgetState, DecisionState, State, TargetState};
+use super::board::{BudgetState, ClientState, DecisionState, State, TargetState};
+use super::clients::Client;
 use super::fleet::huge_once;
 use super::member::{Deed, Done, Member};
+use super::watching::Watching;
 use super::{Fleet, Pilot, own_cpu_time};
 use crate::act::Pace;
 use crate::decide::{Fairness, HeldBack};
@@ -42,7 +44,23 @@ impl Fleet {
             },
             counts: self.flight.counts.clone(),
             targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
+            clients: self.clients(),
         }
+    }
+
+    fn clients(&self) -> Vec<ClientState> {
+        let state = |(id, client): (u64, Client)| {
+            let watching = self.watching.get(&id);
+            ClientState {
+                pid: client.process.pid,
+                start_ticks: client.process.start_ticks,
+                uid: client.uid,
+                resting: client.resting,
+                active_pages: watching.map_or(0, |watching| watching.active),
+                lists: watching.map_or(0, Watching::lists),
+            }
+        };
+        self.board.clients().all().into_iter().map(state).collect()
     }
 }
 
@@ -82,10 +100,14 @@ fn decision_state(done: &Done, now: Instant) -> DecisionState {
         done: match done.deed {
             Deed::Promoted => "promoted",
             Deed::GivenBack => "given_back",
-            Deed::Refused => "refused",
+            Deed::Refused(_) => "refused",
         }
         .to_owned(),
-        reason: words::reason(done.reason, Meaning::Walked).to_owned(),
+        reason: match done.deed {
+            Deed::Refused(why) => words::refusal(why).0,
+            _ => words::reason(done.reason, Meaning::Walked),
+        }
+        .to_owned(),
         walks_per_second: done.walks_per_second,
     }
 }

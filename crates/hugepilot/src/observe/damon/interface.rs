@@ -19,6 +19,10 @@ use crate::units::{Address, AddressRange, Nanos};
 const MOST_REGIONS: u64 = 1000;
 const FEWEST_REGIONS: u64 = 10;
 
+/// The kernel (6.7 to 6.13) gives up listing regions after two aggregations, without an error, and on a busy machine DAMON's thread may
+/// take longer. An empty list therefore says nothing, least of all that nothing was walked.
+const MOST_READS: u32 = 20;
+
 /// Why DAMON cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
@@ -34,10 +38,15 @@ pub enum DamonError {
         "this kernel's DAMON has no operations for {operations} addresses; choose another tracker, such as page-walk"
     )]
     NoOperations { operations: &'static str },
-    #[error("cannot {doing} {path}: {source}. DAMON needs root", path = path.display())]
-    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {doing} {path}: {cause}. DAMON needs root", path = path.display())]
+    File { doing: &'static str, path: PathBuf, cause: io::Error },
     #[error("DAMON answered '{found}' in {path}, where a number was expected", path = path.display())]
     Malformed { path: PathBuf, found: String },
+    #[error(
+        "DAMON was asked {reads} times what it has seen and said nothing: its thread gets no processor in time. Try again when \
+         the machine is less busy, or choose another tracker, such as page-walk"
+    )]
+    Silent { reads: u32 },
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
@@ -117,7 +126,7 @@ impl Session {
         let session = Self { root: root.clone() };
         session.set_up(watched, intervals)?;
         match session.write("0/state", "on") {
-            Err(DamonError::File { source, .. }) if source.raw_os_error() == Some(libc::EBUSY) => {
+            Err(DamonError::File { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {
                 // DAMON_RECLAIM and DAMON_LRU_SORT show in no file here.
                 Err(DamonError::InUse { threads: 1 })
             }
@@ -155,14 +164,25 @@ impl Session {
         Ok(())
     }
 
-    /// What DAMON has seen in its last aggregation, ascending.
+    /// What DAMON has seen in its last aggregation, ascending. Errors: it is refused, or DAMON says of no region at all.
     pub(super) fn read(&self) -> Result<Vec<Seen>, DamonError> {
+        for _ in 0..MOST_READS {
+            let seen = self.read_once()?;
+            if !seen.is_empty() {
+                return Ok(seen);
+            }
+        }
+        Err(DamonError::Silent { reads: MOST_READS })
+    }
+
+    /// Empty if DAMON's thread did not come round in time.
+    fn read_once(&self) -> Result<Vec<Seen>, DamonError> {
         self.write("0/state", "update_schemes_tried_regions")?;
         let directory = self.root.path(&format!("{DIRECTORY}/0/contexts/0/schemes/0/tried_regions"));
-        let entries = fs::read_dir(&directory).map_err(|source| DamonError::File {
+        let entries = fs::read_dir(&directory).map_err(|cause| DamonError::File {
             doing: "list",
             path: directory.clone(),
-            source,
+            cause,
         })?;
         let mut seen = Vec::new();
         for entry in entries.flatten() {
@@ -235,7 +255,7 @@ fn leave_note(root: &Root) -> Result<(), DamonError> {
         fs::create_dir_all(path.parent().expect("it is in a directory"))?;
         fs::write(&path, serde_json::to_vec(&Note { pid, start_ticks })?)
     };
-    write().map_err(|source| DamonError::File { doing: "write", path: path.clone(), source })
+    write().map_err(|cause| DamonError::File { doing: "write", path: path.clone(), cause })
 }
 
 /// Switches DAMON off and removes what was set up; without it again is well.
@@ -248,12 +268,12 @@ fn put_back(root: &Root) -> Result<(), DamonError> {
 
 fn forget(root: &Root) -> Result<(), DamonError> {
     let path = root.path(NOTE);
-    fs::remove_file(&path).map_err(|source| DamonError::File { doing: "remove", path, source })
+    fs::remove_file(&path).map_err(|cause| DamonError::File { doing: "remove", path, cause })
 }
 
 fn write(root: &Root, name: &str, value: &str) -> Result<(), DamonError> {
     let path = root.path(&format!("{DIRECTORY}/{name}"));
-    fs::write(&path, value).map_err(|source| DamonError::File { doing: "write", path, source })
+    fs::write(&path, value).map_err(|cause| DamonError::File { doing: "write", path, cause })
 }
 
 fn microseconds(time: Nanos) -> String {
@@ -262,7 +282,7 @@ fn microseconds(time: Nanos) -> String {
 
 fn number(path: &Path) -> Result<u64, DamonError> {
     let text =
-        fs::read_to_string(path).map_err(|source| DamonError::File { doing: "read", path: path.to_owned(), source })?;
+        fs::read_to_string(path).map_err(|cause| DamonError::File { doing: "read", path: path.to_owned(), cause })?;
     let found = text.trim();
     found.parse().map_err(|_| DamonError::Malformed { path: path.to_owned(), found: found.chars().take(80).collect() })
 }
@@ -322,6 +342,13 @@ mod tests {
         drop(session);
         assert_eq!((text(&root, "0/state").as_str(), text(&root, "nr_kdamonds").as_str()), ("off", "0"));
         assert!(!root.path(NOTE).exists());
+    }
+
+    #[test]
+    fn an_empty_list_is_not_taken_for_quiet_memory() {
+        let (_folder, root) = tree(0);
+        let session = Session::start(&root, Watched::Process(42), INTERVALS).unwrap();
+        assert!(matches!(session.read(), Err(DamonError::Silent { .. })));
     }
 
     #[test]

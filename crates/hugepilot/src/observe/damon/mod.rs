@@ -24,13 +24,16 @@ use crate::kernel::pagemap::Entry;
 use crate::kernel::{Root, iomem, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, BASE_PAGE, Nanos};
+use crate::units::{Address, AddressRange, BASE_PAGE, Nanos};
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Samples in an aggregation.
 const SAMPLES: f64 = 20.0;
 /// DAMON needs some aggregations to find out where to draw borders: below this it has seen next to nothing.
 const SHORTEST: Nanos = Nanos(1_000_000_000);
+/// One aggregation alone may have met the program asleep, and borders lie differently in each: so many, over the second half of the
+/// window, when borders have been found.
+const LOOKS: u32 = 5;
 
 /// `damon-vaddr` or `damon-paddr`.
 pub struct Damon {
@@ -83,16 +86,20 @@ impl Tracker for Damon {
             Space::Physical => Watched::Physical(&self.memory),
         };
         let session = Session::start(&self.root, watched, INTERVALS)?;
-        let end = started + options.window.max(SHORTEST).duration();
-        wait_until(end, target, stop)?;
-        let seen = session.read()?;
+        let window = options.window.max(SHORTEST).duration();
+        let mut looks = Vec::new();
+        for look in 1..=LOOKS {
+            wait_until(started + window / 2 + window * look / (2 * LOOKS), target, stop)?;
+            looks.push(session.read()?);
+        }
+        let stretches = over_all(&looks);
         let kernel = session.cpu_time();
         drop(session);
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
         let space = self.space;
         let heat = self.survey.look(target, |region, entries| {
-            warm(region, entries, space, &seen);
+            warm(region, entries, space, &stretches);
             !region.walked.is_empty()
         })?;
         Ok(Heat {
@@ -114,21 +121,49 @@ fn whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.into_iter().map(whole).filter(|range| !range.is_empty()).collect()
 }
 
-/// Gives each page of a region the walks of DAMON's region that holds it; a huge page those of its base pages on average.
-fn warm(region: &mut Region, entries: &[Entry], space: Space, seen: &[Seen]) {
+/// Addresses that DAMON took for alike in each of its looks.
+struct Stretch {
+    range: AddressRange,
+    /// Of all samples in all looks, those in which the page looked at had been accessed: 0 to 1.
+    accessed: f64,
+}
+
+/// What all looks say together, ascending: cut wherever one of them has a border. A look that leaves addresses out saw nothing there.
+fn over_all(looks: &[Vec<Seen>]) -> Vec<Stretch> {
+    let mut borders: Vec<Address> =
+        looks.iter().flatten().flat_map(|seen| [seen.range.start, seen.range.end]).collect();
+    borders.sort_unstable();
+    borders.dedup();
+    let samples = SAMPLES * looks.len() as f64;
+    let stretch = |start: Address, end: Address| {
+        let accesses: u64 = looks.iter().filter_map(|look| find(look, start)).map(|seen| seen.accesses).sum();
+        Stretch { range: AddressRange { start, end }, accessed: accesses as f64 / samples }
+    };
+    borders.windows(2).map(|ends| stretch(ends[0], ends[1])).collect()
+}
+
+fn find(seen: &[Seen], address: Address) -> Option<&Seen> {
+    let at = seen.partition_point(|seen| seen.range.end <= address);
+    seen.get(at).filter(|seen| seen.range.contains(address))
+}
+
+/// Gives each page of a region the walks of the stretch that holds it; a huge page those of its base pages on average.
+fn warm(region: &mut Region, entries: &[Entry], space: Space, stretches: &[Stretch]) {
     let address = |page: usize| match space {
         Space::Virtual => Some(region.page(page)),
         Space::Physical => entries[page].frame().map(|frame| Address(frame * BASE_PAGE)),
     };
     let (mut walked, mut walks) = (PageSet::NONE, 0.0);
-    let mut holder: Option<(&Seen, f64)> = None;
+    let mut holder: Option<(&Stretch, f64)> = None;
     for page in region.present.iter() {
         let Some(address) = address(page) else { continue };
         // Neighbours mostly have the same, and a logarithm for each page would take longer than reading its entry.
-        holder = holder
-            .filter(|(seen, _)| seen.range.contains(address))
-            .or_else(|| find(seen, address).map(|seen| (seen, walks_per_second(seen.accesses))));
-        if let Some((_, rate)) = holder.filter(|(seen, _)| seen.accesses > 0) {
+        holder = holder.filter(|(stretch, _)| stretch.range.contains(address)).or_else(|| {
+            let at = stretches.partition_point(|stretch| stretch.range.end <= address);
+            let holding = stretches.get(at).filter(|stretch| stretch.range.contains(address));
+            holding.map(|stretch| (stretch, walks_per_second(stretch.accessed)))
+        });
+        if let Some((_, rate)) = holder.filter(|&(_, rate)| rate > 0.0) {
             walked.insert(page);
             walks += rate;
         }
@@ -141,23 +176,17 @@ fn warm(region: &mut Region, entries: &[Entry], space: Space, seen: &[Seen]) {
     region.walked = walked;
 }
 
-fn find(seen: &[Seen], address: Address) -> Option<&Seen> {
-    let at = seen.partition_point(|seen| seen.range.end <= address);
-    seen.get(at).filter(|seen| seen.range.contains(address))
-}
-
-/// Page walks a second of each page, from the samples in which the one looked at had been accessed. As if walks came at random
+/// Page walks a second of each page, from the share of samples in which the one looked at had been accessed. As if walks came at random
 /// (Poisson): in a sample nothing is seen with the chance e^-rt. When all samples saw an access, half of one may have missed it.
-fn walks_per_second(accesses: u64) -> f64 {
-    let share = (accesses as f64 / SAMPLES).min(1.0 - 0.5 / SAMPLES);
-    -(1.0 - share).ln() / INTERVALS.sample.seconds()
+fn walks_per_second(accessed: f64) -> f64 {
+    -(1.0 - accessed.min(1.0 - 0.5 / SAMPLES)).ln() / INTERVALS.sample.seconds()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decide::samples::{at, huge, region};
-    use crate::units::{AddressRange, HUGE_PAGE};
+    use crate::units::HUGE_PAGE;
 
     const PRESENT: u64 = 1 << 63;
 
@@ -166,15 +195,25 @@ mod tests {
     }
 
     fn warmed(mut region: Region, seen: &[Seen]) -> (f64, usize) {
-        warm(&mut region, &[], Space::Virtual, seen);
-        ((region.walks_per_second / walks_per_second(10) * 1e6).round() / 1e6, region.walked.len())
+        warm(&mut region, &[], Space::Virtual, &over_all(&[seen.to_vec()]));
+        ((region.walks_per_second / walks_per_second(0.5) * 1e6).round() / 1e6, region.walked.len())
     }
 
     #[test]
     fn rates_follow_from_the_share_of_samples() {
-        assert_eq!(walks_per_second(0), 0.0);
-        assert!((walks_per_second(10) - 2.0f64.ln() / 0.005).abs() < 1e-9);
-        assert!(walks_per_second(20) > walks_per_second(19) && walks_per_second(99) == walks_per_second(20));
+        assert_eq!(walks_per_second(0.0), 0.0);
+        assert!((walks_per_second(0.5) - 2.0f64.ln() / 0.005).abs() < 1e-9);
+        assert!(walks_per_second(1.0) > walks_per_second(0.95) && walks_per_second(5.0) == walks_per_second(1.0));
+    }
+
+    #[test]
+    fn looks_are_taken_together_whatever_their_borders() {
+        let first = vec![seen(at(0), at(2), 20), seen(at(2), at(4), 0)];
+        let second = vec![seen(at(1), at(2), 10)];
+        let together: Vec<_> =
+            over_all(&[first, second]).iter().map(|each| (each.range.start, each.accessed)).collect();
+        assert_eq!(together, [(at(0), 0.5), (at(1), 0.75), (at(2), 0.0)]);
+        assert!(over_all(&[]).is_empty());
     }
 
     #[test]
@@ -204,9 +243,9 @@ mod tests {
             entries[page] = Entry(PRESENT | number);
         }
         let mut region = region(0, 0.0, 0);
-        warm(&mut region, &entries, Space::Physical, &seen);
+        warm(&mut region, &entries, Space::Physical, &over_all(&[seen.to_vec()]));
         assert_eq!(region.walked.iter().collect::<Vec<_>>(), [3, 4, 6]);
-        assert_eq!(region.walks_per_second, walks_per_second(20) + 2.0 * walks_per_second(10));
+        assert_eq!(region.walks_per_second, walks_per_second(1.0) + 2.0 * walks_per_second(0.5));
     }
 
     #[test]

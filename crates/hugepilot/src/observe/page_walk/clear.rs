@@ -85,6 +85,11 @@ impl Cleared {
         Self { parts: knots.windows(2).flat_map(between).collect(), ..self }
     }
 
+    /// When all of it was cleared; None if there was nothing.
+    pub(super) fn end(&self) -> Option<Nanos> {
+        self.parts.last().map(|(_, _, after)| *after)
+    }
+
     /// When the accessed bits of the region that starts here were cleared; None if they were not.
     ///
     /// Within a part the kernel goes upwards at an even pace, so the time is interpolated over the regions of the part.
@@ -152,14 +157,14 @@ pub(super) fn clear(
 
 fn clear_refs(root: &Root, pid: u32) -> Result<(), ObserveError> {
     let path = root.path(&format!("proc/{pid}/clear_refs"));
-    let mut file = File::options().write(true).open(&path).map_err(|source| ObserveError::Clear {
+    let mut file = File::options().write(true).open(&path).map_err(|cause| ObserveError::Clear {
         pid,
         path: path.clone(),
-        source,
+        cause,
     })?;
     // Whoever is interrupted while clearing holds the lock that the target's page faults wait for.
     let _punctual = Punctual::begin(CLEARING);
-    file.write_all(b"1").map_err(|source| ObserveError::Clear { pid, path, source })
+    file.write_all(b"1").map_err(|cause| ObserveError::Clear { pid, path, cause })
 }
 
 /// What lies of ascending spans between two addresses.
@@ -193,7 +198,7 @@ fn cold(target: &PidFd, slice: AddressRange) -> Result<Option<(AddressRange, Nan
         Ok(()) => Ok(Some((slice, before, now()))),
         Err(error) => match rustix::io::Errno::from_io_error(&error) {
             Some(rustix::io::Errno::SRCH) => Err(ObserveError::Exited { pid: target.pid() }),
-            Some(rustix::io::Errno::PERM) => Err(ObserveError::Advise { pid: target.pid(), source: error }),
+            Some(rustix::io::Errno::PERM) => Err(ObserveError::Advise { pid: target.pid(), cause: error }),
             _ => Ok(None),
         },
     }

@@ -73,7 +73,7 @@ impl Evidence {
     const PAGES: usize = 64;
 
     fn make() -> Result<Self, ObserveError> {
-        let error = |source| ObserveError::Pagemap { source };
+        let error = |cause| ObserveError::Pagemap { cause };
         let mut mapping = Mapping::anonymous(HUGE_PAGE as usize).map_err(error)?;
         mapping.advise(0, HUGE_PAGE as usize, OwnAdvice::NoHugePage).map_err(error)?;
         for page in 0..Self::PAGES {

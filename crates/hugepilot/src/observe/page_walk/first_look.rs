@@ -45,7 +45,11 @@ impl FirstLook {
                 return;
             }
             for number in 0..table.pages.regions() {
-                collector.add(Address(table.start.0 + number as u64 * HUGE_PAGE), present, table.pages.is_huge());
+                collector.add(
+                    Address(table.start.0 + number as u64 * HUGE_PAGE),
+                    present.clone(),
+                    table.pages.is_huge(),
+                );
                 accessed_pages.push(accessed.len() as u32);
                 let region = collector.regions.last_mut().expect("just added");
                 each(region, &mappings, &table.pages, number);
@@ -79,7 +83,7 @@ fn stack_pointers(root: &Root, reader: &mut PageTableReader, pid: u32) -> Result
             Ok(pointer) => pointers.push(pointer),
             // A thread that has ended meanwhile has no stack any more.
             Err(ObserveError::Exited { .. }) => {}
-            Err(ObserveError::Attach { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(ObserveError::Attach { cause, .. }) if cause.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => return Err(error),
         }
     }

@@ -23,17 +23,28 @@ const AHEAD: usize = 160;
 /// One region, as far as glimpses go.
 #[derive(Clone, Copy, Debug, Default)]
 struct Glimpse {
-    /// Pages with a bit set before clearing.
-    before: u32,
-    /// When the front was seen to have passed.
-    passed_at: Option<Nanos>,
+    /// When the front was seen to have passed; 0 before that.
+    passed_at: Nanos,
     /// The last read within [`AGE`].
     read_at: Nanos,
     walked: u32,
 }
 
+/// What a glimpse found of one region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Its number in the batch.
+    pub(super) index: usize,
+    /// When it was read.
+    pub(super) at: Nanos,
+    /// Its accessed pages.
+    pub(super) walked: u32,
+}
+
 /// The glimpses of one clearing.
-pub(super) struct Glimpses {
+pub(super) struct Glimpses<'a> {
+    /// Pages of each region with a bit set before clearing.
+    before: &'a [u32],
     regions: Vec<Glimpse>,
     /// The first region that may still have to be read.
     trail: usize,
@@ -43,11 +54,10 @@ pub(super) struct Glimpses {
     fronts: Vec<(usize, Nanos)>,
 }
 
-impl Glimpses {
+impl<'a> Glimpses<'a> {
     /// Before anything is cleared: how many pages of each region have their bit set.
-    pub(super) fn new(before: impl Iterator<Item = u32>) -> Self {
-        let regions = before.map(|before| Glimpse { before, ..Glimpse::default() }).collect();
-        Self { regions, trail: 0, front: 0, fronts: Vec::new() }
+    pub(super) fn new(before: &'a [u32]) -> Self {
+        Self { before, regions: vec![Glimpse::default(); before.len()], trail: 0, front: 0, fronts: Vec::new() }
     }
 
     /// The regions worth reading now; empty when all have been passed and read.
@@ -55,17 +65,19 @@ impl Glimpses {
         self.trail..(self.front + AHEAD).min(self.regions.len())
     }
 
-    /// Takes note of what one read of a window found: of each region, ascending, its accessed pages and when it was read.
-    pub(super) fn note(&mut self, found: &[(usize, Sighting)]) {
-        let dropped = |&&(index, seen): &&(usize, Sighting)| seen.walked * 4 < self.regions[index].before * 3;
-        if let Some(&(index, seen)) = found.iter().rev().find(dropped).filter(|(index, _)| *index >= self.front) {
-            self.front = index + 1;
-            self.fronts.push((index, seen.delay));
+    /// Takes note of what one read of a window found, ascending.
+    pub(super) fn note(&mut self, found: &[Seen]) {
+        let dropped = |seen: &&Seen| seen.walked * 4 < self.before[seen.index] * 3;
+        if let Some(seen) = found.iter().rev().find(dropped).filter(|seen| seen.index >= self.front) {
+            self.front = seen.index + 1;
+            self.fronts.push((seen.index, seen.at));
         }
-        for &(index, Sighting { delay: read_at, walked }) in found.iter().filter(|(index, _)| *index < self.front) {
+        for &Seen { index, at: read_at, walked } in found.iter().filter(|seen| seen.index < self.front) {
             let region = &mut self.regions[index];
-            let passed_at = *region.passed_at.get_or_insert(read_at);
-            if read_at.0 - passed_at.0 <= AGE.0 {
+            if region.passed_at == Nanos(0) {
+                region.passed_at = read_at;
+            }
+            if read_at.0 - region.passed_at.0 <= AGE.0 {
                 (region.read_at, region.walked) = (read_at, walked);
             } else {
                 self.trail = self.trail.max(index + 1);
@@ -82,7 +94,7 @@ impl Glimpses {
     pub(super) fn sighting(&self, index: usize, cleared_at: Nanos) -> Sighting {
         let Glimpse { read_at, walked, .. } = self.regions[index];
         match read_at.0.checked_sub(cleared_at.0) {
-            Some(delay) if delay >= TOO_SOON.0 => Sighting { delay: Nanos(delay), walked },
+            Some(delay) if delay >= TOO_SOON.0 => Sighting::new(Nanos(delay), walked),
             _ => Sighting::default(),
         }
     }
@@ -95,15 +107,15 @@ mod tests {
     const US: u64 = 1000;
 
     /// A program all of whose pages are walked within `rewalk`, cleared from 1 ms on, a region in 20 us, read every 200 us.
-    fn watched(regions: usize, rewalk: u64) -> Glimpses {
-        let mut glimpses = Glimpses::new(std::iter::repeat_n(512, regions));
+    fn watched(regions: usize, rewalk: u64) -> Glimpses<'static> {
+        let mut glimpses = Glimpses::new(&[512; 2000][..regions]);
         for now in (1000 * US..1000 * US + regions as u64 * 20 * US).step_by(200_000) {
             let walked = |index: usize| match now.checked_sub(cleared_at(index).0) {
                 Some(since) => (512 * since / rewalk).min(512) as u32,
                 None => 512,
             };
             let found: Vec<_> =
-                glimpses.window().map(|index| (index, Sighting { delay: Nanos(now), walked: walked(index) })).collect();
+                glimpses.window().map(|index| Seen { index, at: Nanos(now), walked: walked(index) }).collect();
             glimpses.note(&found);
         }
         glimpses
@@ -118,8 +130,8 @@ mod tests {
         let glimpses = watched(2000, 7_000_000);
         for index in 0..1900 {
             let seen = glimpses.sighting(index, cleared_at(index));
-            assert!((1_200_000..2_000_000).contains(&seen.delay.0), "{index}: {seen:?}");
-            let rate = f64::from(seen.walked) / seen.delay.seconds();
+            assert!((1_200_000..2_000_000).contains(&seen.delay().0), "{index}: {seen:?}");
+            let rate = f64::from(seen.walked) / seen.delay().seconds();
             assert!((rate / (512.0 / 0.007) - 1.0).abs() < 0.05, "{index}: {rate}");
         }
     }
@@ -130,22 +142,22 @@ mod tests {
         assert!(glimpses.window().len() < 400, "{:?}", glimpses.window());
         assert!(glimpses.fronts.is_sorted(), "{:?}", glimpses.fronts);
         let end = glimpses.window().end;
-        glimpses.note(&[(end - 1, Sighting { delay: Nanos(1 << 40), walked: 0 })]);
+        glimpses.note(&[Seen { index: end - 1, at: Nanos(1 << 40), walked: 0 }]);
         assert_eq!(glimpses.front, end);
     }
 
     #[test]
     fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_sighting() {
-        let mut glimpses = Glimpses::new([512, 0, 512].into_iter());
-        let seen = |index, walked| (index, Sighting { delay: Nanos(10_000_000), walked });
+        let mut glimpses = Glimpses::new(&[512, 0, 512]);
+        let seen = |index, walked| Seen { index, at: Nanos(10_000_000), walked };
         glimpses.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);
         assert_eq!((glimpses.front, glimpses.sighting(0, Nanos(1))), (0, Sighting::default()));
         glimpses.note(&[seen(0, 3), seen(1, 0), seen(2, 512)]);
         assert_eq!((glimpses.front, glimpses.window()), (1, 0..3));
         glimpses.note(&[seen(0, 9), seen(1, 0), seen(2, 2)]);
         let cleared_at = Nanos(10_000_000 - TOO_SOON.0);
-        assert_eq!(glimpses.sighting(0, cleared_at), Sighting { delay: TOO_SOON, walked: 9 });
-        assert_eq!(glimpses.sighting(1, cleared_at), Sighting { delay: TOO_SOON, walked: 0 });
+        assert_eq!(glimpses.sighting(0, cleared_at), Sighting::new(TOO_SOON, 9));
+        assert_eq!(glimpses.sighting(1, cleared_at), Sighting::new(TOO_SOON, 0));
         assert_eq!(glimpses.sighting(1, Nanos(cleared_at.0 + 1)), Sighting::default());
     }
 }

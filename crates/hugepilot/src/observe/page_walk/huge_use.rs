@@ -8,47 +8,53 @@
 //! nothing is flushed; but a program that had no CPU time used nothing. *Cost*: one walk for each page that the program uses, and the
 //! advised pages move to the inactive list.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::{Cursor, ObserveError, Watch, timed_read};
-use crate::observe::heat::Region;
+use crate::kernel::Root;
+use crate::kernel::pagemap::{Entry, Pagemap};
+use crate::observe::heat::{Mapping, Region};
 use crate::observe::program_clock::now;
 use crate::observe::wait_until;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
 
 /// Delays after the flush at which bits are read.
 const DELAYS: [Duration; 4] =
     [Duration::from_millis(1), Duration::from_millis(3), Duration::from_millis(10), Duration::from_millis(30)];
 /// A flush of more pages than this flushes everything (`tlb_single_page_flush_ceiling`, 33 unless someone changed it).
-const FLUSHES_ALL: usize = 64;
+const FLUSHES_ALL: u64 = 64;
 /// How much one call covers: huge pages take next to no time.
 const SLICE: Bytes = Bytes(1 << 30);
-/// Regions tried for the flush: one of them may be locked, or shared.
+/// Huge pages, and then pieces, tried for the flush: one of them may be shared, or locked.
 const TRIES: usize = 8;
+/// Pieces looked at in search of some that nobody shares.
+const MOST_PIECES: usize = 4096;
+/// The shortest time for which a huge page counts as unused.
+pub(super) const LEAST: Duration = Duration::from_millis(500);
 
 impl Watch<'_> {
     /// Finds out how soon each huge page is used, and by the end of the window whether at all.
     pub(super) fn tell_use_of_huge(&mut self, target: &Target, end: Instant, stop: &Stop) -> Result<(), ObserveError> {
         let spans = spans_of_huge(&self.regions);
         let (Some(first), Some(last)) = (spans.first().copied(), spans.last().copied()) else { return Ok(()) };
-        let any_huge_walked = self.regions.iter().any(|region| region.huge && !region.walked.is_empty());
-        for &span in &spans {
-            // Where it is refused the bit stays, and the page counts as used.
-            let _refused = advise(target.handle(), span.start.0, span.len().0, Advice::Cold);
-        }
+        // Where it is refused the bits stay, and the pages count as used.
+        let is_cleared =
+            |span: &AddressRange| advise(target.handle(), span.start.0, span.len().0, Advice::Cold).is_ok();
+        let cleared: Vec<AddressRange> = spans.into_iter().filter(is_cleared).collect();
         let range = AddressRange { start: first.start, end: last.end };
-        if !any_huge_walked && !flush(target.handle(), &self.regions) {
+        if !self.flush(target.handle(), &cleared) {
             return self.see_whether_it_rests(range, target, end, stop);
         }
         self.clock.tick();
         let (flushed, mut reads, mut first_seen) = (Instant::now(), vec![now()], vec![None; self.regions.len()]);
         for at in DELAYS.into_iter().map(|delay| flushed + delay).chain([end]) {
             wait_until(at, target, stop)?;
-            self.see_use(range, reads.len(), &mut first_seen)?;
+            self.see_use(range, reads.len() as u8, &mut first_seen)?;
             self.clock.tick();
             reads.push(now());
         }
@@ -56,17 +62,29 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// Keeps some pieces of base pages in these regions for the flush.
+    pub(super) fn keep_pieces(&mut self, regions: Range<usize>, mappings: &[Mapping], target: &PidFd) {
+        let Ok(pagemap) = Pagemap::open(&Root::host(), target.pid()) else { return };
+        let pieces = walked_pieces(mappings, &self.regions[regions]).take(MOST_PIECES);
+        let own = pieces.filter(|piece| is_own(&pagemap, piece.start) && is_own(&pagemap, last_page(piece)));
+        self.pieces.extend(own.take(TRIES - self.pieces.len()));
+    }
+
+    /// Flushes the TLB for the process; whether that was done, by clearing a huge page that was walked or else by a piece of base pages.
+    fn flush(&self, target: &PidFd, cleared: &[AddressRange]) -> bool {
+        let Ok(pagemap) = Pagemap::open(&Root::host(), target.pid()) else { return false };
+        let was_cleared = |region: &&Region| cleared.iter().any(|span| span.contains(region.start));
+        let huge = self.regions.iter().filter(|region| region.huge && !region.walked.is_empty()).filter(was_cleared);
+        let flush = |piece: &AddressRange| advise(target, piece.start.0, piece.len().0, Advice::Cold).is_ok();
+        huge.take(TRIES).any(|region| is_own(&pagemap, region.start)) || self.pieces.iter().any(flush)
+    }
+
     /// Notes which pages this read is the first to see used.
-    fn see_use(
-        &mut self,
-        range: AddressRange,
-        read: usize,
-        first_seen: &mut [Option<usize>],
-    ) -> Result<(), ObserveError> {
+    fn see_use(&mut self, range: AddressRange, read: u8, first_seen: &mut [Option<u8>]) -> Result<(), ObserveError> {
         let mut at = Cursor::new(&mut self.regions);
         timed_read(&mut self.reader, &mut self.cost, range, |table| {
             let Some((index, region)) = at.find(table.start) else { return };
-            if region.huge && table.pages.is_huge() && !table.pages.present_and_accessed().1.is_empty() {
+            if region.huge && table.pages.is_huge() && table.pages.accessed() > 0 {
                 first_seen[index].get_or_insert(read);
             }
         })
@@ -75,14 +93,18 @@ impl Watch<'_> {
     /// Bounds the accesses of each page by how long the program ran without using it: at random (Poisson), a page with two accesses in
     /// a time stays unused that long with the chance e^-2. What is never seen used is not; a program that hardly ran may have been
     /// kept from running, which is why several looks must agree.
-    fn bound_use(&mut self, range: AddressRange, reads: &[Nanos], first_seen: &[Option<usize>]) {
+    fn bound_use(&mut self, range: AddressRange, reads: &[Nanos], first_seen: &[Option<u8>]) {
         let flushed = reads[0];
-        let ran = |until: Nanos| self.clock.ran(flushed, until).unwrap_or(Nanos(until.0 - flushed.0));
+        let ran = |until: Nanos| {
+            let passed = Nanos(until.0 - flushed.0);
+            // Many threads have more time together than passes, but their accesses are counted by the time that passes.
+            self.clock.ran(flushed, until).map_or(passed, |ran| ran.min(passed))
+        };
         let ran: Vec<Nanos> = reads.iter().map(|&read| ran(read)).collect();
         for (region, first_seen) in self.regions.iter_mut().zip(first_seen) {
             if region.huge && range.contains(region.start) {
-                let at_most = first_seen.map_or(0.0, |read| 2.0 / ran[read - 1].seconds());
-                region.at_most_accesses_per_second = Some(at_most);
+                let at_most = first_seen.map_or(0.0, |read| 2.0 / ran[usize::from(read) - 1].seconds());
+                region.at_most_accesses_per_second = Some(at_most as f32);
             }
         }
     }
@@ -119,20 +141,41 @@ fn spans_of_huge(regions: &[Region]) -> Vec<AddressRange> {
     spans
 }
 
-/// Flushes the TLB for the process; whether that could be done.
-fn flush(target: &PidFd, regions: &[Region]) -> bool {
-    let pieces = regions.iter().filter_map(walked_piece).take(TRIES);
-    pieces.into_iter().any(|piece| advise(target, piece.start.0, piece.len().0, Advice::Cold).is_ok())
+/// Whether no other process maps this page: bits of those that another one maps are left alone, so that nothing is flushed.
+fn is_own(pagemap: &Pagemap, page: Address) -> bool {
+    let mut entry = [Entry::default()];
+    pagemap.read(page, &mut entry).is_ok() && entry[0].is_exclusive()
 }
 
-/// A piece of base pages of which some far enough apart were walked, and which cuts no huge page.
-fn walked_piece(region: &Region) -> Option<AddressRange> {
-    if region.huge || region.obstacle.is_some() || region.unobserved > 0 {
-        return None;
-    }
-    let (first, last) = (region.walked.iter().next()?, region.walked.iter().last()?);
-    let piece = AddressRange { start: region.page(first), end: Address(region.page(last).0 + BASE_PAGE) };
-    (last - first >= FLUSHES_ALL && piece.len() <= Bytes(HUGE_PAGE)).then_some(piece)
+fn last_page(piece: &AddressRange) -> Address {
+    Address(piece.end.0 - BASE_PAGE)
+}
+
+/// Pieces from one walked base page to another far enough away. Each is of one mapping, for each mapping is flushed on its own, and
+/// cuts no huge page, for that would be split.
+fn walked_pieces(mappings: &[Mapping], regions: &[Region]) -> impl Iterator<Item = AddressRange> {
+    let may_be_flushed = |region: &&Region| !region.huge && region.obstacle.is_none() && region.unobserved == 0;
+    let mut begun: Option<(Address, AddressRange)> = None;
+    let walked = regions.iter().filter(may_be_flushed).flat_map(|region| {
+        let mapping = region.mapping_index().map(|index| mappings[index].range);
+        region.walked.iter().filter_map(move |page| Some((region.page(page), mapping?)))
+    });
+    walked.filter(|(page, mapping)| mapping.contains(*page)).filter_map(move |(page, mapping)| {
+        let piece = begun
+            .filter(|(_, of)| *of == mapping)
+            .map(|(start, _)| AddressRange { start, end: Address(page.0 + BASE_PAGE) });
+        match piece {
+            Some(piece) if piece.len().0 <= FLUSHES_ALL * BASE_PAGE => None,
+            Some(piece) if piece.len() <= SLICE => {
+                begun = None;
+                Some(piece)
+            }
+            _ => {
+                begun = Some((page, mapping));
+                None
+            }
+        }
+    })
 }
 
 #[cfg(test)]
@@ -140,22 +183,50 @@ mod tests {
     use super::*;
     use crate::decide::samples::{at, huge, region};
     use crate::observe::heat::{Obstacle, PageSet};
+    use crate::units::HUGE_PAGE;
 
-    fn walked(pages: &[usize]) -> Region {
+    fn mapping(range: AddressRange) -> Mapping {
+        Mapping { range, name: String::new(), obstacle: None, shared: None, asked_for: false }
+    }
+
+    fn walked(number: u64, pages: &[usize]) -> Region {
         let mut walked = PageSet::NONE;
         pages.iter().for_each(|&page| walked.insert(page));
-        Region { walked, ..region(0, 1.0, 0) }
+        Region { walked, mapping: Some(0), ..region(number, 1.0, 0) }
+    }
+
+    /// In a mapping of 4,000 regions: where each piece starts and how long it is, in base pages.
+    fn pieces(regions: &[Region]) -> Vec<(u64, u64)> {
+        let mappings = [mapping(AddressRange { start: at(0), end: at(4000) })];
+        let in_pages = |piece: AddressRange| ((piece.start.0 - at(0).0) / BASE_PAGE, piece.len().0 / BASE_PAGE);
+        walked_pieces(&mappings, regions).map(in_pages).collect()
     }
 
     #[test]
     fn a_piece_whose_flush_flushes_all_is_found() {
-        let piece = walked_piece(&walked(&[3, 70, 100])).expect("far enough apart");
-        assert_eq!((piece.start, piece.len()), (Address(at(0).0 + 3 * BASE_PAGE), Bytes(98 * BASE_PAGE)));
-        assert_eq!(walked_piece(&walked(&[3, 66])), None, "few pages are flushed one by one");
-        assert_eq!(walked_piece(&walked(&[])), None);
-        assert_eq!(walked_piece(&Region { huge: true, ..walked(&[0, 511]) }), None, "it would be split");
-        assert_eq!(walked_piece(&Region { obstacle: Some(Obstacle::Stack), ..walked(&[0, 511]) }), None);
-        assert_eq!(walked_piece(&Region { unobserved: 1, ..walked(&[0, 511]) }), None);
+        assert_eq!(pieces(&[walked(0, &[3, 9, 70, 100])]), [(3, 68)]);
+        assert_eq!(pieces(&[walked(0, &[3, 66])]), [], "few pages are flushed one by one");
+        assert_eq!(pieces(&[walked(0, &[])]), []);
+        assert_eq!(
+            pieces(&[walked(0, &[7]), huge(1, 0.0), walked(2, &[1])]),
+            [(7, 1019)],
+            "huge pages between are whole"
+        );
+        assert_eq!(pieces(&[walked(0, &[7]), walked(3000, &[1, 90])]), [(3000 * 512 + 1, 90)], "not too long");
+        assert_eq!(pieces(&[Region { huge: true, ..walked(0, &[0, 511]) }]), [], "it would be split");
+        assert_eq!(pieces(&[Region { obstacle: Some(Obstacle::Stack), ..walked(0, &[0, 511]) }]), []);
+        assert_eq!(pieces(&[Region { unobserved: 1, ..walked(0, &[0, 511]) }]), []);
+    }
+
+    #[test]
+    fn a_piece_is_of_one_mapping() {
+        let middle = Address(at(0).0 + 200 * BASE_PAGE);
+        let mappings =
+            [AddressRange { start: at(0), end: middle }, AddressRange { start: middle, end: at(2) }].map(mapping);
+        let in_second = Region { mapping: Some(1), ..walked(1, &[0, 100]) };
+        let found: Vec<u64> =
+            walked_pieces(&mappings, &[walked(0, &[150, 300]), in_second]).map(|piece| piece.start.0).collect();
+        assert_eq!(found, [at(1).0]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod first_look;
 mod glimpse;
 mod huge_use;
 mod reader;
+mod settle;
 
 use std::ops::Range;
 use std::thread;
@@ -23,20 +24,21 @@ use hugepilot_os::process::Punctual;
 
 use self::clear::{Cleared, Method};
 use self::first_look::FirstLook;
-use self::glimpse::Glimpses;
-use self::reader::{AttachedReader, Entries, Entry, PageTable, PageTableReader};
+use self::glimpse::{Glimpses, Seen};
+use self::reader::{AttachedReader, PageTable, PageTableReader};
+use self::settle::{Asked, inquire};
 pub use super::ObserveError;
 use super::first_walk;
-use super::frames::{Finding, Frame, FrameTables, Inquiry};
-use super::heat::{Cost, Heat, Mapping, Obstacle, PageSet, Region, TrackerKind};
+use super::frames::{FrameTables, Inquiry};
+use super::heat::{Cost, Heat, PageSet, Region, TrackerKind};
 use super::mapped;
-use super::program_clock::ProgramClock;
+use super::program_clock::{ProgramClock, now};
 use super::rate::{self, DELAYS, Sighting, Sightings};
 use super::{Options, Tracker, wait_until};
 use crate::kernel::{Root, pagemap, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION, Pages};
+use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// From one glimpse to the next.
 const BETWEEN_GLIMPSES: Duration = Duration::from_micros(200);
@@ -134,24 +136,32 @@ impl Tracker for PageWalk {
             layout: self.reader.layout,
             reader: self.reader.attach(pid, thread)?.expecting(address_space),
             sightings: vec![Sightings::default(); regions.len()],
-            cleared_at: vec![None; regions.len()],
+            cleared: Vec::new(),
+            settled: 0,
+            settled_at: Nanos(0),
+            options: *options,
+            pieces: Vec::new(),
             regions,
             clock: ProgramClock::start(&self.root, pid),
             cost,
         };
         let batches = clear::batches(method, &mapped::spans(&watch.regions, &mappings));
-        for batch in &batches {
-            let cleared = watch.clear(&self.root, target, batch, &accessed)?;
-            watch.follow(batch, &cleared, target, stop)?;
+        for (number, batch) in batches.iter().enumerate() {
+            watch.clear(&self.root, target, batch, &accessed)?;
+            watch.follow(batch, target, stop)?;
+            // A region may lie in two batches; it is settled with the second.
+            let next = batches.get(number + 1).map_or(watch.regions.len(), |next| watch.indices(next).start);
+            watch.settle(next, target, &self.frames, &mappings)?;
         }
-        let end = started + options.window.duration();
+        watch.clock.tick();
+        watch.settled_at = now();
+        let mut end = started + options.window.duration();
         if options.tell_use_of_huge {
+            end = end.max(Instant::now() + huge_use::LEAST);
             watch.tell_use_of_huge(target, end, stop)?;
         }
         wait_until(end, target, stop)?;
         watch.read_end_of_window()?;
-        watch.pass_over_pools();
-        watch.inspect_frames(&self.frames, &mappings)?;
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
         let busy_cpus = watch.keep_pace().unwrap_or(Nanos(busy).seconds() / elapsed.as_secs_f64());
@@ -188,10 +198,20 @@ impl Tracker for PageWalk {
         let mut walked = 0;
         self.reader.attach(target.pid(), target.living_thread()?)?.read(range, |table| {
             if !table.pages.is_huge() {
-                walked += table.pages.present_and_accessed().1.len() as u64;
+                walked += table.pages.accessed() as u64;
             }
         })?;
         Ok(Some(Pages(walked)))
+    }
+
+    fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
+        let range = self.reader.layout.user_space();
+        self.reader.attach(target.pid(), target.living_thread()?)?.read(range, |table| {
+            if !table.pages.is_huge() {
+                each(table.start, &table.pages.present_and_accessed().1);
+            }
+        })?;
+        Ok(true)
     }
 }
 
@@ -223,8 +243,15 @@ struct Watch<'a> {
     regions: Vec<Region>,
     /// For each region, what was seen at each delay.
     sightings: Vec<Sightings>,
-    /// For each region, when it was cleared; None if it was not.
-    cleared_at: Vec<Option<Nanos>>,
+    /// When what was cleared, a batch after the other, with the regions of the batch.
+    cleared: Vec<(Range<usize>, Cleared)>,
+    /// How many of the regions are settled.
+    settled: usize,
+    /// When all were.
+    settled_at: Nanos,
+    options: Options,
+    /// Pieces of base pages by which the TLB may be flushed.
+    pieces: Vec<AddressRange>,
     clock: ProgramClock,
     cost: Cost,
 }
@@ -244,12 +271,12 @@ impl Watch<'_> {
         target: &Target,
         batch: &[AddressRange],
         accessed: &[u32],
-    ) -> Result<Cleared, ObserveError> {
+    ) -> Result<(), ObserveError> {
         let of_batch = self.indices(batch);
         if of_batch.is_empty() {
-            return Ok(Cleared::default());
+            return Ok(());
         }
-        let mut glimpses = Glimpses::new(accessed[of_batch.clone()].iter().copied());
+        let mut glimpses = Glimpses::new(&accessed[of_batch.clone()]);
         let method = self.method;
         self.clock.tick();
         let cleared = thread::scope(|scope| {
@@ -268,18 +295,19 @@ impl Watch<'_> {
             Method::Cold => cleared,
         };
         for (index, region) in regions.iter().enumerate() {
-            let at = cleared.at(first_byte(region));
-            self.cleared_at[of_batch.start + index] = at;
-            if let Some(at) = at.filter(|_| !region.huge) {
+            if let Some(at) = cleared.at(first_byte(region)).filter(|_| !region.huge) {
                 self.sightings[of_batch.start + index][0] = glimpses.sighting(index, at);
             }
         }
+        self.cost.clear = self.cost.clear + cleared.took;
+        self.cost.longest_stall = self.cost.longest_stall.max(cleared.longest_stall);
+        self.cleared.push((of_batch, cleared));
         self.clock.tick();
-        Ok(cleared)
+        Ok(())
     }
 
     /// Reads the regions around the front; `offset` is the batch's first region.
-    fn glimpse(&mut self, offset: usize, glimpses: &mut Glimpses) -> Result<(), ObserveError> {
+    fn glimpse(&mut self, offset: usize, glimpses: &mut Glimpses<'_>) -> Result<(), ObserveError> {
         let started = Instant::now();
         let window = glimpses.window();
         let (first, last) = (offset + window.start, offset + window.end - 1);
@@ -289,8 +317,7 @@ impl Watch<'_> {
         self.reader.read(range, |table| {
             let Some((index, region)) = at.find(table.start) else { return };
             if !region.huge {
-                let walked = table.pages.present_and_accessed().1.len() as u32;
-                found.push((index - offset, Sighting { delay: table.read_at, walked }));
+                found.push(Seen { index: index - offset, at: table.read_at, walked: table.pages.accessed() as u32 });
             }
         })?;
         glimpses.note(&found);
@@ -299,19 +326,12 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Reads one batch at growing delays after it was cleared.
-    fn follow(
-        &mut self,
-        batch: &[AddressRange],
-        cleared: &Cleared,
-        target: &Target,
-        stop: &Stop,
-    ) -> Result<(), ObserveError> {
-        self.cost.clear = self.cost.clear + cleared.took;
-        self.cost.longest_stall = self.cost.longest_stall.max(cleared.longest_stall);
+    /// Reads the batch that was cleared last at growing delays.
+    fn follow(&mut self, batch: &[AddressRange], target: &Target, stop: &Stop) -> Result<(), ObserveError> {
+        let Some((_, cleared)) = self.cleared.last() else { return Ok(()) };
         let Some((first, last)) = batch.first().zip(batch.last()) else { return Ok(()) };
         let range = AddressRange { start: first.start.region(), end: last.end.region_up() };
-        let since = Instant::now();
+        let (since, which_pages) = (Instant::now(), self.options.which_pages);
         for (number, delay) in DELAYS.into_iter().enumerate() {
             wait_until(since + delay, target, stop)?;
             let is_last = number + 1 == DELAYS.len();
@@ -319,18 +339,19 @@ impl Watch<'_> {
             let mut at = Cursor::new(&mut self.regions);
             timed_read(&mut self.reader, &mut self.cost, range, |table| {
                 let Some((index, region)) = at.find(table.start) else { return };
-                let Some(cleared_at) = self.cleared_at[index] else { return };
-                let (present, accessed) = table.pages.present_and_accessed();
-                let walked = if region.huge { u32::from(!accessed.is_empty()) } else { accessed.len() as u32 };
+                let Some(cleared_at) = cleared.at(first_byte(region)) else { return };
+                let accessed = table.pages.accessed() as u32;
                 let delay = Nanos(table.read_at.0.saturating_sub(cleared_at.0));
-                sightings[index][1 + number] = Sighting { delay, walked };
+                let walked = if region.huge { accessed.min(1) } else { accessed };
+                sightings[index][1 + number] = Sighting::new(delay, walked);
                 if is_last {
-                    region.present = present;
-                    region.walked = accessed;
+                    let (present, walked) = table.pages.present_and_accessed();
+                    let walked = if which_pages { walked } else { PageSet::first(walked.len()) };
+                    (region.present, region.walked) = (present, walked.clone());
                     // A giant page has one bit for 512 regions; the first one carries its walks.
                     let end = Address(table.start.0 + table.pages.regions() as u64 * HUGE_PAGE);
                     while let Some(region) = at.next_before(end) {
-                        region.walked = accessed;
+                        region.walked = walked.clone();
                     }
                 }
             })?;
@@ -342,13 +363,19 @@ impl Watch<'_> {
     /// Turns delays into what they would have been, had the program had the processors all along that it has when nobody is clearing:
     /// how many, if that could be counted.
     fn keep_pace(&mut self) -> Option<f64> {
-        let undisturbed = *self.cleared_at.iter().flatten().max()?;
-        let busy_cpus = self.clock.busy_cpus_since(undisturbed)?;
+        let cleared = self.cleared.iter().rev().find_map(|(_, cleared)| cleared.end())?;
+        // Asking about frames takes processors from the program, too, but little may be left of the window after it.
+        let since = |from: Nanos| Some((from, self.clock.busy_cpus_since(from)?));
+        let (undisturbed, busy_cpus) = since(self.settled_at).or_else(|| since(cleared))?;
         self.cost.program = self.clock.lost_before(undisturbed, busy_cpus);
-        for (sightings, cleared_at) in self.sightings.iter_mut().zip(&self.cleared_at) {
-            let Some(cleared_at) = *cleared_at else { continue };
-            for sighting in sightings.iter_mut().filter(|sighting| sighting.delay > Nanos(0)) {
-                sighting.delay = self.clock.at_pace(cleared_at, cleared_at + sighting.delay, busy_cpus);
+        for (of_batch, cleared) in &self.cleared {
+            let both = self.regions[of_batch.clone()].iter().zip(&mut self.sightings[of_batch.clone()]);
+            for (region, sightings) in both {
+                let Some(cleared_at) = cleared.at(first_byte(region)) else { continue };
+                for sighting in sightings.iter_mut().filter(|sighting| sighting.delay() > Nanos(0)) {
+                    let delay = self.clock.at_pace(cleared_at, cleared_at + sighting.delay(), busy_cpus);
+                    *sighting = Sighting::new(delay, sighting.walked);
+                }
             }
         }
         Some(busy_cpus)
@@ -360,20 +387,9 @@ impl Watch<'_> {
         self.clock.tick();
         timed_read(&mut self.reader, &mut self.cost, self.layout.user_space(), |table| {
             if let Some((_, region)) = at.find(table.start) {
-                region.walked_in_window = table.pages.present_and_accessed().1.len() as u16;
+                region.walked_in_window = (table.pages.accessed() as u16).saturating_sub(region.unobserved);
             }
         })
-    }
-
-    /// The bits of a pool's pages tell nothing: neither `clear_refs` nor `MADV_COLD` reaches them, so once set they stay.
-    fn pass_over_pools(&mut self) {
-        for (region, sightings) in
-            self.regions.iter_mut().zip(&mut self.sightings).filter(|(region, _)| is_of_pool(region))
-        {
-            *sightings = Sightings::default();
-            (region.walked, region.walked_in_window) = (PageSet::NONE, 0);
-            region.unobserved = region.present.len() as u16;
-        }
     }
 
     /// Estimates what the program loses by setting again, in walking, the bits that were cleared.
@@ -381,105 +397,6 @@ impl Watch<'_> {
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
         let set_again: u64 = self.regions.iter().map(bits).sum();
         self.cost.program = self.cost.program + Nanos(set_again * price.0);
-    }
-
-    /// Finds out what promoting each walked region would take, and which bits tell nothing.
-    fn inspect_frames(&mut self, tables: &FrameTables, mappings: &[Mapping]) -> Result<(), ObserveError> {
-        let started = Instant::now();
-        let mut inquiry = Inquiry::new(tables);
-        let mut failed = None;
-        let mut at = Cursor::new(&mut self.regions);
-        let layout = self.layout;
-        let asked = match self.method {
-            Method::ClearRefs => Asked::Growth,
-            // It passes over pages that are mapped more than once.
-            Method::Cold => Asked::GrowthAndMappings,
-        };
-        self.reader.read(layout.user_space(), |table| {
-            let Some((index, region)) = at.find(table.start) else { return };
-            // What can never be promoted need not be asked about for its growth.
-            let settled = region.obstacle.is_some() && asked == Asked::Growth;
-            if failed.is_some() || region.huge || settled || region.walked.is_empty() {
-                return;
-            }
-            failed = inquire(&mut inquiry, index, region, mappings, &table.pages, layout, asked).err();
-        })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let findings = inquiry.finish(self.regions.len())?;
-        self.take(&findings);
-        self.cost.inspect = self.cost.inspect + Nanos::from_duration(started.elapsed());
-        Ok(())
-    }
-
-    /// Writes down what was found out about each region.
-    fn take(&mut self, findings: &[Finding]) {
-        for ((region, finding), sightings) in self.regions.iter_mut().zip(findings).zip(&mut self.sightings) {
-            if region.obstacle.is_none() {
-                region.growth = finding.growth;
-            }
-            if self.method == Method::Cold && !region.huge {
-                let cleared = sightings.iter().any(|sighting| sighting.delay > Nanos(0));
-                blind(region, sightings, cleared, &finding.mapped_often);
-            }
-        }
-    }
-}
-
-/// What is to be known of page frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Growth,
-    /// Also which are mapped more than once, in memory of any kind.
-    GrowthAndMappings,
-}
-
-/// Notes what the entries tell of a region's growth, and gathers the frames about which they leave a doubt.
-///
-/// Most need no question to the kernel, which takes 0.4 us for one: a page of private memory that the program can write to without
-/// a fault is mapped by nobody else, and one that it wrote to is not lazily freed; and shared memory is copied for nobody.
-fn inquire(
-    inquiry: &mut Inquiry<'_>,
-    index: usize,
-    region: &Region,
-    mappings: &[Mapping],
-    pages: &Entries<'_>,
-    layout: Layout,
-    asked: Asked,
-) -> Result<(), ObserveError> {
-    let (present, _) = pages.present_and_accessed();
-    let zero = pages.special();
-    let growth = &mut inquiry.finding(index).growth;
-    growth.unpopulated = (PAGES_PER_REGION - present.len()) as u16;
-    growth.zero = zero.len() as u16;
-    let private = region.obstacle.is_none() && region.mapping.is_some_and(|mapping| mappings[mapping].shared.is_none());
-    let plain = |entry: &Entry| if private { entry.writable && entry.dirty } else { asked == Asked::Growth };
-    let unclear = pages.accessible(layout).filter(|entry| !plain(entry) && !zero.contains(entry.page));
-    inquiry.add(unclear.map(|entry| Frame {
-        number: entry.frame,
-        region: index as u32,
-        page: entry.page as u16,
-        dirty: entry.dirty,
-    }))
-}
-
-fn is_of_pool(region: &Region) -> bool {
-    region.obstacle == Some(Obstacle::Hugetlb)
-}
-
-/// Takes out pages whose bits `MADV_COLD` does not clear, so that they would look accessed for ever: those that are mapped more
-/// than once, and all in memory for which the kernel refuses the advice (locked by mlock).
-///
-/// Such a bit may still go out meanwhile, for reclaim and DAMON clear bits too: what early reads saw is held to what remains at last.
-fn blind(region: &mut Region, sightings: &mut Sightings, cleared: bool, mapped_often: &PageSet) {
-    let walked = region.walked.without(mapped_often);
-    let hidden = (region.walked.len() - walked.len()) as u16;
-    region.unobserved = if cleared { hidden } else { region.present.len() as u16 };
-    region.walked_in_window = region.walked_in_window.saturating_sub(hidden);
-    region.walked = walked;
-    for seen in sightings {
-        seen.walked = seen.walked.saturating_sub(region.unobserved.into()).min(walked.len() as u32);
     }
 }
 
@@ -511,29 +428,5 @@ impl<'a> Cursor<'a> {
         let next = self.regions.get(self.next + 1)?;
         self.next += usize::from(next.start < end);
         (next.start < end).then(|| &mut self.regions[self.next])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decide::samples::region;
-
-    #[test]
-    fn what_tells_nothing_counts_for_nothing() {
-        let shared: PageSet = PageSet::first(500);
-        let seen = |walked| Sighting { delay: Nanos(1), walked };
-        let mut quiet = Region { walked: PageSet::first(499), ..region(0, 0.0, 0) };
-        // A bit of a shared page went out after the first reads.
-        let mut sightings = [seen(500), seen(500), seen(499), seen(499), seen(499), seen(499)];
-        blind(&mut quiet, &mut sightings, true, &shared);
-        assert_eq!((quiet.unobserved, quiet.walked), (499, PageSet::NONE));
-        assert!(sightings.iter().all(|seen| seen.walked == 0), "{sightings:?}");
-
-        let mut busy = Region { walked: PageSet::first(510), ..region(0, 0.0, 0) };
-        let mut sightings = [seen(501), seen(505), seen(506), seen(507), seen(508), seen(510)];
-        blind(&mut busy, &mut sightings, true, &shared);
-        assert_eq!((busy.unobserved, busy.walked.len()), (500, 10));
-        assert_eq!(sightings.map(|seen| seen.walked), [1, 5, 6, 7, 8, 10]);
     }
 }

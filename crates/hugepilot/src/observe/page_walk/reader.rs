@@ -119,7 +119,7 @@ impl PageTableReader {
     /// Loads the programs. The layout is not known yet: see [`super::direct_map`].
     pub(super) fn load() -> Result<Self, ObserveError> {
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("libbpf: {}", text.trim()))));
-        let refused = |source| ObserveError::BpfRefused { source };
+        let refused = |cause| ObserveError::BpfRefused { cause };
         let mut builder = ObjectBuilder::default();
         let object = builder.name("hugepilot").and_then(|builder| builder.open_memory(PROGRAM)).map_err(refused)?;
         let object = object.load().map_err(refused)?;
@@ -146,7 +146,7 @@ impl PageTableReader {
         let attach = |name: &str| {
             let program = self.object.progs().find(|program| program.name() == name);
             let program = program.expect("bpf/page_walk.bpf.c defines the program");
-            TaskIterator::attach(program.as_fd(), tid).map_err(|source| ObserveError::Attach { pid, source })
+            TaskIterator::attach(program.as_fd(), tid).map_err(|cause| ObserveError::Attach { pid, cause })
         };
         let (tables, mappings) = (attach("copy_page_tables")?, attach("list_mappings")?);
         Ok(AttachedReader { reader: self, tables, mappings, pid, mm: None })
@@ -230,10 +230,10 @@ impl AttachedReader<'_> {
     }
 
     fn run(&self, program: &TaskIterator, request: &Request) -> Result<Reply, ObserveError> {
-        let error = |source| ObserveError::Read { pid: self.pid, source };
+        let error = |cause| ObserveError::Read { pid: self.pid, cause };
         let zero = 0u32.to_ne_bytes();
         let update = |map: &MapHandle, value: &[u8]| {
-            map.update(&zero, value, MapFlags::ANY).map_err(|source| error(std::io::Error::other(source)))
+            map.update(&zero, value, MapFlags::ANY).map_err(|cause| error(std::io::Error::other(cause)))
         };
         update(&self.reader.requests, &encode(request, &self.reader.layout))?;
         update(&self.reader.replies, &[0; REPLY_BYTES])?;
@@ -272,7 +272,31 @@ impl Entries<'_> {
             Entries::Base(entries) => {
                 let [present, faulting, accessed, special] =
                     matching(entries, [PRESENT, PROT_NONE, PRESENT | ACCESSED, PRESENT | SPECIAL]);
-                (present.or(&faulting), accessed.without(&special))
+                let set = |word: fn([u64; 4]) -> u64| {
+                    PageSet::from_words(std::array::from_fn(|at| {
+                        word([present[at], faulting[at], accessed[at], special[at]])
+                    }))
+                };
+                (
+                    set(|[present, faulting, _, _]| present | faulting),
+                    set(|[_, _, accessed, special]| accessed & !special),
+                )
+            }
+        }
+    }
+
+    /// How many base pages were accessed, as [`Entries::present_and_accessed`] tells them.
+    pub(super) fn accessed(&self) -> usize {
+        match self {
+            Entries::Huge { entry, .. } if entry & (PRESENT | ACCESSED) == PRESENT | ACCESSED => PAGES_PER_REGION,
+            Entries::Huge { .. } => 0,
+            Entries::Base(entries) => {
+                let [accessed, special] = matching(entries, [PRESENT | ACCESSED, PRESENT | SPECIAL]);
+                accessed
+                    .iter()
+                    .zip(special)
+                    .map(|(accessed, special)| (accessed & !special).count_ones() as usize)
+                    .sum()
             }
         }
     }
@@ -313,17 +337,17 @@ impl Entries<'_> {
     /// Base pages whose entries are special: the zero page, or memory that the kernel keeps no count of.
     pub(super) fn special(&self) -> PageSet {
         match self {
-            Entries::Base(entries) => matching(entries, [PRESENT | SPECIAL])[0],
+            Entries::Base(entries) => PageSet::from_words(matching(entries, [PRESENT | SPECIAL])[0]),
             Entries::Huge { .. } => PageSet::NONE,
         }
     }
 }
 
-/// For each of `masks`, the base pages whose entries have all of its bits.
+/// For each of `masks`, the base pages whose entries have all of its bits, page 0 in the lowest bit of the first word.
 ///
 /// Neighbours mostly agree, so what all or none of 64 have is looked at first: the compiler makes that vector code, while
 /// putting the bits together one by one would take longer than copying the table.
-fn matching<const MASKS: usize>(entries: &[u8], masks: [u64; MASKS]) -> [PageSet; MASKS] {
+fn matching<const MASKS: usize>(entries: &[u8], masks: [u64; MASKS]) -> [[u64; PAGES_PER_REGION / 64]; MASKS] {
     let mut sets = [[0u64; PAGES_PER_REGION / 64]; MASKS];
     for (number, entries) in entries.chunks_exact(64 * 8).enumerate() {
         let words = || entries.chunks_exact(8).map(|entry| word(entry, 0));
@@ -336,7 +360,7 @@ fn matching<const MASKS: usize>(entries: &[u8], masks: [u64; MASKS]) -> [PageSet
             };
         }
     }
-    sets.map(PageSet::from_words)
+    sets
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -395,6 +419,7 @@ mod tests {
         entries[..8].copy_from_slice(&entry.to_ne_bytes());
         let (present, accessed) = Entries::Base(&entries).present_and_accessed();
         assert_eq!(present.contains(0), entry & (PRESENT | PROT_NONE) != 0);
+        assert_eq!(Entries::Base(&entries).accessed(), accessed.len());
         accessed.contains(0)
     }
 
@@ -450,7 +475,7 @@ mod tests {
             let entries: Vec<u64> = entries.iter().enumerate().map(|(n, &e)| if n < alike { entries[0] } else { e }).collect();
             let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
             for bits in [PRESENT, PRESENT | ACCESSED, PRESENT | SPECIAL] {
-                let found: Vec<usize> = matching(&bytes, [bits])[0].iter().collect();
+                let found: Vec<usize> = PageSet::from_words(matching(&bytes, [bits])[0]).iter().collect();
                 let expected: Vec<usize> = (0..512).filter(|&page| entries[page] & bits == bits).collect();
                 prop_assert_eq!(found, expected);
             }

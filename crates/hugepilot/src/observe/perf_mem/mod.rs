@@ -43,15 +43,15 @@ pub enum PerfError {
          Intel's `cpu` nor AMD's `ibs_op`, as is usual in virtual machines; choose another tracker, such as page-walk"
     )]
     NoPmu,
-    #[error("the kernel refused to sample memory accesses with the PMU `{device}`: {source}. {}", next_step(source))]
-    Refused { device: &'static str, source: io::Error },
+    #[error("the kernel refused to sample memory accesses with the PMU `{device}`: {cause}. {}", next_step(cause))]
+    Refused { device: &'static str, cause: io::Error },
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
 
 impl PerfError {
     fn is(&self, errno: i32) -> bool {
-        matches!(self, PerfError::Refused { source, .. } if source.raw_os_error() == Some(errno))
+        matches!(self, PerfError::Refused { cause, .. } if cause.raw_os_error() == Some(errno))
     }
 }
 
@@ -161,7 +161,7 @@ fn open(root: &Root, pmu: &MemorySampling, scope: Scope) -> Result<Sampler, Perf
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) && samples_per_second(root)? < samples => {
             open(root, pmu, scope)
         }
-        opened => opened.map_err(|source| PerfError::Refused { device: pmu.device, source }),
+        opened => opened.map_err(|cause| PerfError::Refused { device: pmu.device, cause }),
     }
 }
 
@@ -200,7 +200,7 @@ impl Samplers {
             }
             match open(&self.root, &self.pmu, scope) {
                 Ok(sampler) => {
-                    sampler.enable().map_err(|source| PerfError::Refused { device: self.pmu.device, source })?;
+                    sampler.enable().map_err(|cause| PerfError::Refused { device: self.pmu.device, cause })?;
                     self.open.insert(scope, sampler);
                 }
                 // A thread that has ended meanwhile.
@@ -241,8 +241,8 @@ mod tests {
     /// Whether this process may sample; a failure that is not about rights panics.
     fn permitted(followed: Result<(), PerfError>) -> bool {
         match followed {
-            Err(PerfError::Refused { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
-                eprintln!("skipped: {source}");
+            Err(PerfError::Refused { cause, .. }) if cause.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: {cause}");
                 return false;
             }
             followed => followed.expect("page faults can be sampled"),
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn refusals_say_what_to_do() {
         let refused =
-            |errno| PerfError::Refused { device: "cpu", source: io::Error::from_raw_os_error(errno) }.to_string();
+            |errno| PerfError::Refused { device: "cpu", cause: io::Error::from_raw_os_error(errno) }.to_string();
         assert!(refused(libc::EACCES).contains("CAP_PERFMON") && refused(libc::EACCES).contains("perf_event_paranoid"));
         assert!(refused(libc::EMFILE).contains("ulimit -n"));
         assert!(refused(libc::EOPNOTSUPP).contains("page-walk"));

@@ -69,7 +69,8 @@ impl FileSurvey {
             let Some(index) = self.add(start, &entries, &contents, &mut collector)? else { continue };
             let region = &mut collector.regions[index];
             if each(region, &entries) && region.obstacle.is_none() && !region.huge {
-                let lazily_freed = region.mapping.is_some_and(|mapping| contents[mapping].lazily_freed > Bytes(0));
+                let lazily_freed =
+                    region.mapping_index().is_some_and(|mapping| contents[mapping].lazily_freed > Bytes(0));
                 inquiry.finding(index).growth.unpopulated = (PAGES_PER_REGION - region.present.len()) as u16;
                 inquiry.add(unclear(index, &entries, lazily_freed))?;
             }
@@ -118,8 +119,9 @@ impl FileSurvey {
             }
             _ => false,
         };
+        let is_there = !present.is_empty();
         collector.add(start, present, huge);
-        Ok((!present.is_empty()).then(|| collector.regions.len() - 1))
+        Ok(is_there.then(|| collector.regions.len() - 1))
     }
 
     /// Where the stacks of all threads are, as far as the kernel says.

@@ -90,6 +90,23 @@ impl Scope {
         &self.never
     }
 
+    /// The same, where ids that the earlier scope knows, too, stay with the processes that had them then.
+    pub fn with_ids_of(mut self, earlier: &Scope) -> Self {
+        let matchers = earlier.rules.iter().map(|rule| &rule.whom).chain(&earlier.never);
+        let known: BTreeMap<u32, Process> = matchers
+            .filter_map(|matcher| match matcher.pid? {
+                Pid::Process(process) => Some((process.pid, process)),
+                Pid::Number(_) => None,
+            })
+            .collect();
+        for matcher in self.rules.iter_mut().map(|rule| &mut rule.whom).chain(&mut self.never) {
+            if let Some(Pid::Number(number)) = matcher.pid {
+                matcher.pid = Some(known.get(&number).map_or(Pid::Number(number), |&process| Pid::Process(process)));
+            }
+        }
+        self
+    }
+
     /// Every living process that a rule takes, ascending by id.
     pub fn census(&mut self, root: &Root) -> Vec<Enrolled> {
         self.census_at(root, Instant::now())
@@ -370,6 +387,12 @@ mod tests {
         write(&root, 5, "db", 1, 2);
         write(&root, 6, "db", 1, 2);
         assert_eq!((pids(&known.census(&root)), pids(&unknown.census(&root))), (vec![], vec![]));
+        assert_eq!(
+            pids(&of(5).with_ids_of(&known).census(&root)),
+            NOBODY,
+            "reading the rules anew does not change that"
+        );
+        assert_eq!(pids(&of(5).census(&root)), [5]);
     }
 
     #[test]

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * libhps: an application that manages its own memory is told which pages of it are hot, and sees to it that they lie on huge pages.
+ * Link with -lhps (pkg-config hps); see hps(3).
+ *
+ * Every function may be called from any thread at any time, also from callbacks, but not from a signal handler. A process has one
+ * tracking. A forked child has none of its parent's and may begin its own; exec ends it.
+ */
+
+#ifndef HPS_H
+#define HPS_H
+
+#include <stdint.h>
+
+
+// A thread of the library's fetches lists and calls the functions that were set.
+#define HPS_HANDLE 0
+
+// A thread of the application's does, in `hps_wait_signal`.
+#define HPS_WAIT 1
+
+// Flag: after `hps_disable_track` the process stays registered, and is tracked again when its walks have risen.
+#define HPS_WAKE 1
+
+// Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7).
+#define HPS_OWN_WRITES 2
+
+// Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.
+#define HPS_ARENA_FORK 1
+
+// Verdict: nothing is done with a region.
+#define HPS_KEEP 0
+
+// Verdict: it is put on a huge page where it is.
+#define HPS_CONVERT 1
+
+// Verdict: its hot objects are moved by the `compact` function.
+#define HPS_COMPACT 2
+
+// An arena lies on reserved huge pages.
+#define HPS_POOL 1
+
+// An arena lies on huge pages that the kernel made on request.
+#define HPS_HUGE_PAGES 2
+
+// An arena lies on ordinary pages, at least in part.
+#define HPS_BASE_PAGES 3
+
+// Bytes that it takes.
+#define Head_LEN 32
+
+// Memory on huge pages for hot objects.
+struct hps_arena;
+
+// Addresses from `start` up to but not including `end`.
+struct hps_range {
+  // The first.
+  uint64_t start;
+  // The one after the last.
+  uint64_t end;
+};
+
+// How to be tracked. Set everything to 0, then `size`, then what is to be different.
+struct hps_options {
+  // `sizeof (struct hps_options)`, by which the library knows which fields there are.
+  uint32_t size;
+  // `HPS_HANDLE` or `HPS_WAIT`.
+  uint32_t mode;
+  // The real-time signal by which the daemon tells of a new list; 0: `SIGRTMIN + 4`.
+  int32_t signal;
+  // A page is active that was used within so many milliseconds, and lists come at most so often; 0: 1000.
+  uint32_t interval_ms;
+  // The list comes when at least so many base pages are active; 0: 512.
+  uint64_t threshold_pages;
+  // Where pages count, at most 32 ranges; NULL: everywhere. Copied.
+  const struct hps_range *ranges;
+  // How many ranges there are.
+  uint64_t ranges_count;
+  // Bytes that the library may put on huge pages where they are, over all lists; what is freed later still counts. 0: no limit.
+  uint64_t max_huge_bytes;
+  // `HPS_WAKE`, `HPS_OWN_WRITES`.
+  uint32_t flags;
+  // 0.
+  uint32_t reserved;
+  // Where the daemon listens; NULL: `/run/hugepilot/control.sock`. Copied.
+  const char *socket;
+};
+
+// An active page. A list's file holds them in the machine's own byte order.
+struct hps_page {
+  // Where it starts; a multiple of 4096.
+  uint64_t address;
+  // Page walks a second, about; writes a second where there is no daemon.
+  double walks_per_second;
+};
+
+
+// 2 MiB in which pages are active. It and its pages are the library's, and there until the function that got it returns.
+struct hps_region {
+  // Where it starts; a multiple of 2 MiB.
+  uint64_t start;
+  // Its active pages, ascending.
+  const struct hps_page *pages;
+  // How many there are, 1 to 512.
+  uint64_t pages_count;
+  // Page walks a second in all of them.
+  double walks_per_second;
+};
+
+// What came of one list.
+struct hps_report {
+  // Active pages in it.
+  uint64_t pages;
+  // Regions that hold them.
+  uint64_t regions;
+  // Regions put on huge pages.
+  uint64_t converted;
+  // Regions whose hot objects the application moved.
+  uint64_t compacted;
+  // Bytes that it moved.
+  uint64_t compacted_bytes;
+  // Regions left as they are by the verdict, or because nobody can compact them.
+  uint64_t kept;
+  // Regions left as they are because the limit on huge pages is reached.
+  uint64_t over_limit;
+  // Regions that the kernel or the application refused.
+  uint64_t refused;
+  // The errno of the last refusal; 0 if there was none.
+  int32_t last_error;
+};
+
+// What an application knows of its own memory. Each function may be NULL. They are called one at a time, on the library's thread or on
+// the one in `hps_wait_signal`, with no lock of the library's held.
+struct hps_functions {
+  // `sizeof (struct hps_functions)`.
+  uint32_t size;
+  // 0.
+  uint32_t reserved;
+  // Given to each function. The application's, and must stay until tracking ended or other functions were set.
+  void *context;
+  // Before a list is worked through: all active pages, ascending, the library's and there until this returns.
+  void (*begin)(void *context, const struct hps_page *pages, uint64_t count);
+  // What is to be done with a region: `HPS_KEEP`, `HPS_CONVERT` or `HPS_COMPACT`. Regions come in the order of their walks, most first. NULL:
+  // `hps_judge`.
+  int (*judge)(void *context, const struct hps_region *region);
+  // Moves the hot objects of a region elsewhere, such as into an arena. Returns the bytes moved, or a negative errno. NULL: such regions
+  // are kept.
+  int64_t (*compact)(void *context, const struct hps_region *region);
+  // After a list was worked through; the report is the library's and there until this returns.
+  void (*end)(void *context, const struct hps_report *report);
+};
+
+// What an arena has.
+struct hps_arena_info {
+  // `HPS_POOL`, `HPS_HUGE_PAGES` or `HPS_BASE_PAGES`.
+  int backing;
+  // 0.
+  uint32_t reserved;
+  // Where it lies.
+  uint64_t address;
+  // Bytes that it may come to have.
+  uint64_t bytes;
+  // Bytes that it has taken from the machine so far.
+  uint64_t backed_bytes;
+  // Of these, bytes on huge pages.
+  uint64_t huge_bytes;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Has this process tracked from now on. With `HPS_HANDLE` the functions that were set are called on a thread of the library's; with
+// `HPS_WAIT`, in `hps_wait_signal`. While it rests after `hps_disable_track` (`HPS_WAKE`), it is tracked again as it was, whatever the options.
+//
+// Returns 0, or a negative errno: `-EBUSY` it is tracked already, or the signal has another handler; `-ECONNREFUSED` no daemon
+// listens; `-EPERM` the daemon refuses; `-EPROTO` it is of another release; `-EINVAL` an option is out of range; `-EIO` the
+// daemon does not answer; `-EAGAIN` no thread can be had; with `HPS_OWN_WRITES` also `-ENOSYS`, `-EPERM` this process
+// cannot watch its own writes. `hps_error` says it in words. A daemon that goes away later is waited for.
+//
+// # Safety
+//
+// `options` is NULL, for the defaults, or points to a `struct hps_options` whose pointers are NULL or valid.
+int hps_enable_track(const struct hps_options *options);
+
+// Ends tracking, or with `HPS_WAKE` lets it rest until the walks of this process have risen again, which the daemon tells (without one it
+// rests until `hps_enable_track` is called); called while it rests, it ends tracking. Waits until the library's thread has finished the
+// list that it works through, unless called on that thread. A thread in `hps_wait_signal` returns `-ECANCELED`.
+//
+// Returns 0, or `-ESRCH`: it is not tracked.
+int hps_disable_track(void);
+
+// Sets what the application knows of its own memory; NULL: nothing. May be called before and while it is tracked; a function that runs just
+// now is finished with the old context.
+//
+// Returns 0, or `-EINVAL`: the size is of no known version.
+//
+// # Safety
+//
+// `functions` is NULL or points to a `struct hps_functions`, whose functions may be called with its context, on any thread and one at a
+// time, until tracking ended or others were set.
+int hps_set_functions(const struct hps_functions *functions);
+
+// Waits for a list, works through it on this thread, and writes what came of it to `report`. The signal need be neither blocked nor
+// handled by the application, and none is missed between two calls.
+//
+// `limit_ms`: how long to wait at most, in milliseconds; negative: for as long as it takes.
+//
+// Returns 0, or a negative errno: `-ETIMEDOUT` none came; `-ECANCELED` tracking was ended; `-ESRCH` this process is not tracked; `-EBUSY`
+// another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses.
+//
+// # Safety
+//
+// `report` is NULL or points to a `struct hps_report`.
+int hps_wait_signal(int64_t limit_ms,
+                    struct hps_report *report);
+
+// The rule where the application has none: `HPS_CONVERT` for a region of which at least a quarter is active, `HPS_COMPACT` for any other.
+//
+// # Safety
+//
+// `region` points to a `struct hps_region`, of which the pages are not looked at.
+int hps_judge(const struct hps_region *region);
+
+// The last error of this thread in words, what is wrong and what to do; empty if there was none. The library's, until the next error
+// on this thread.
+const char *hps_error(void);
+
+// Makes an arena of `bytes`, rounded up to 2 MiB: memory for hot objects, on reserved huge pages if the pool has room for all of it now
+// (free less reserved), else on huge pages that the kernel makes on request, else on ordinary pages. Nothing is taken from the machine
+// before it is needed, but for what is reserved in a pool; and no access to it fails later.
+//
+// With reserved huge pages a forked child has no arena: touching it there is an error (SIGSEGV). `HPS_ARENA_FORK` gives it to children.
+//
+// Returns 0 and the arena in `arena`, which is the application's until `hps_arena_destroy`; or `-EINVAL`, `-ENOMEM`.
+//
+// # Safety
+//
+// `arena` points to a pointer.
+int hps_arena_create(uint64_t bytes,
+                     uint32_t flags,
+                     struct hps_arena **arena);
+
+// A piece of so many bytes, aligned to 16, its contents undefined. NULL where the arena has no room, or the machine no memory.
+//
+// # Safety
+//
+// `arena` is one that was made and not destroyed.
+void *hps_arena_alloc(struct hps_arena *arena,
+                      uint64_t bytes);
+
+// Takes a piece back, which nobody uses any more; its memory stays with the arena.
+//
+// Returns 0, or `-EINVAL`: no piece of this arena that is out begins there, and nothing was done.
+//
+// # Safety
+//
+// `arena` is one that was made and not destroyed.
+int hps_arena_free(struct hps_arena *arena, void *piece);
+
+// Writes to `info` what an arena has. Returns 0, or `-EINVAL` for NULL.
+//
+// # Safety
+//
+// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_arena_info`.
+int hps_arena_get_info(const struct hps_arena *arena, struct hps_arena_info *info);
+
+// Gives the memory of an arena back to the machine, with all of its pieces.
+//
+// # Safety
+//
+// `arena` is NULL, or one that was made and not destroyed, and nobody uses a piece of it any more.
+void hps_arena_destroy(struct hps_arena *arena);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* HPS_H */

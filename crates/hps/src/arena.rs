@@ -1,0 +1,168 @@
+//! Hot arenas: memory on huge pages for objects that the application moves together.
+//!
+//! Owns: what stands behind an arena, 2 MiB at a time, and pieces of it. Never touches: the limit on huge pages that tracking has; whoever
+//! wants both makes the arena as large as may be.
+//!
+//! Reserved huge pages are taken only where the whole arena has room, and they are reserved then and there, so that no access to it can fail
+//! later (SIGBUS); children do not get that memory, because a child's copy could. An arena that children are to have takes none.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hugepilot_os::advise::collapse_own;
+use hugepilot_os::heap::Heap;
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+
+use crate::judge::REGION;
+
+/// What stands behind an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Huge pages that were reserved in the machine's pool.
+    Pool,
+    /// Huge pages that the kernel made on request (THP).
+    HugePages,
+    /// Ordinary pages, at least in part: no contiguous memory is left, or huge pages are switched off.
+    BasePages,
+}
+
+/// What an arena has and gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it lies.
+    pub address: u64,
+    /// Bytes that it may come to have.
+    pub bytes: u64,
+    /// Bytes that it has taken from the machine so far.
+    pub backed_bytes: u64,
+    /// Of these, bytes on huge pages.
+    pub huge_bytes: u64,
+}
+
+/// Memory for hot objects.
+pub struct Arena {
+    state: Mutex<State>,
+    pool: bool,
+}
+
+struct State {
+    heap: Heap,
+    huge_bytes: u64,
+}
+
+impl Arena {
+    /// Room for `bytes`, rounded up to 2 MiB. `for_children`: processes that this one forks may use it, too.
+    ///
+    /// Errors: `EINVAL` for 0 bytes, `ENOMEM` no room in the address space.
+    pub fn create(bytes: u64, for_children: bool) -> io::Result<Self> {
+        let bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(REGION as usize));
+        let bytes = bytes.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let pooled = if for_children { None } else { pooled(bytes) };
+        let pool = pooled.is_some();
+        let memory = pooled.map_or_else(|| Mapping::anonymous(bytes), Ok)?;
+        Ok(Self { state: Mutex::new(State { heap: Heap::of(memory), huge_bytes: 0 }), pool })
+    }
+
+    /// A piece of so many bytes, aligned to 16. None if there is no room.
+    pub fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let mut state = self.state();
+        if bytes > state.heap.place().1 {
+            return None;
+        }
+        loop {
+            if let Some(piece) = state.heap.take(bytes) {
+                return Some(piece);
+            }
+            // What a heap is certain to find room in; what is free at the end joins what is added.
+            let wanted = bytes.checked_add(bytes / 16 + 256)?.checked_next_multiple_of(REGION as usize)?;
+            state.grow(wanted, self.pool).ok()?;
+        }
+    }
+
+    /// Takes a piece back, which nobody may use any more. Answers false, and does nothing, if no piece of this arena that is out begins
+    /// there.
+    pub fn give_back(&self, address: usize) -> bool {
+        self.state().heap.give_back(address)
+    }
+
+    /// What stands behind all of it that was taken from the machine so far.
+    pub fn backing(&self) -> Backing {
+        let state = self.state();
+        match self.pool {
+            true => Backing::Pool,
+            false if state.huge_bytes == state.heap.used() as u64 => Backing::HugePages,
+            false => Backing::BasePages,
+        }
+    }
+
+    /// How large it is.
+    pub fn extent(&self) -> Extent {
+        let state = self.state();
+        let (address, bytes) = state.heap.place();
+        Extent { address, bytes: bytes as u64, backed_bytes: state.heap.used() as u64, huge_bytes: state.huge_bytes }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in there panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn grow(&mut self, bytes: usize, pool: bool) -> io::Result<()> {
+        let mut huge = 0;
+        self.heap.grow(bytes, |memory, offset, bytes| {
+            for offset in (offset..offset + bytes).step_by(REGION as usize) {
+                // Here and not at the first access, so that what cannot be had is an error and not the program's end.
+                huge += u64::from(back(memory, offset, pool)?) * REGION;
+            }
+            Ok(())
+        })?;
+        self.huge_bytes += huge;
+        Ok(())
+    }
+}
+
+/// Backs 2 MiB with memory; says whether with a huge page.
+fn back(memory: &mut Mapping, offset: usize, pool: bool) -> io::Result<bool> {
+    if !pool {
+        // Where huge pages are on request this makes one; where they are off, collapsing may do it still.
+        let _ = memory.advise(offset, REGION as usize, OwnAdvice::HugePage);
+    }
+    memory.advise(offset, REGION as usize, OwnAdvice::Populate)?;
+    Ok(pool || collapse_own(memory.address() + offset as u64, REGION).is_ok())
+}
+
+/// The whole of it from the machine's pool, if it has so much to give out.
+fn pooled(bytes: usize) -> Option<Mapping> {
+    let mut memory = Mapping::pooled(bytes).ok()?;
+    // The kernel has reserved the pages; memory that children got, too, could lose them to a child.
+    memory.advise(0, bytes, OwnAdvice::NotForChildren).ok().map(|()| memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_taken_as_it_is_needed_and_says_what_it_is() {
+        let arena = Arena::create(7 << 20, true).unwrap();
+        assert_eq!((arena.extent().bytes, arena.extent().backed_bytes), (8 << 20, 0));
+        let piece = arena.take(1000).unwrap();
+        assert_eq!(piece.as_ptr() as usize % 16, 0);
+        assert_eq!(arena.extent().backed_bytes, 2 << 20);
+        assert_ne!(arena.backing(), Backing::Pool);
+        assert_eq!(arena.backing() == Backing::HugePages, arena.extent().huge_bytes == 2 << 20);
+        assert!(arena.take(9 << 20).is_none() && arena.extent().backed_bytes == 2 << 20, "it can never have so much");
+        let large = arena.take(5 << 20).unwrap();
+        assert_eq!(arena.extent().backed_bytes, 8 << 20);
+        assert!(arena.take(3 << 20).is_none());
+        for piece in [piece, large] {
+            assert!(arena.give_back(piece.as_ptr() as usize));
+        }
+        assert!(arena.take(7 << 20).is_some(), "what came back is whole");
+        assert!(!arena.give_back(64));
+        assert!(Arena::create(0, true).is_err() && Arena::create(u64::MAX, true).is_err());
+    }
+}

@@ -1,0 +1,538 @@
+//! The C interface; `include/hps.h` is made from this file.
+//!
+//! Owns: what crosses into C and back: pointers, errno, structs whose size tells their version. Never touches: anything else; each function
+//! translates, and calls what the other modules offer to Rust.
+//!
+//! Every function may be called from any thread at any time, also from callbacks, but not from a signal handler. A process has one
+//! tracking. A forked child has none of its parent's and may begin its own.
+#![allow(unsafe_code)]
+#![allow(non_camel_case_types, reason = "these are C's names")]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::arena::Arena;
+use crate::judge::{self, Application, Region, Report, Verdict};
+use crate::tracking::{Settings, Tracker, locked};
+use crate::wire::{Page, Range, SOCKET, Track, usual_signal};
+use crate::{Backing, TrackError};
+
+/// A thread of the library's fetches lists and calls the functions that were set.
+pub const HPS_HANDLE: u32 = 0;
+/// A thread of the application's does, in `hps_wait_signal`.
+pub const HPS_WAIT: u32 = 1;
+/// Flag: after `hps_disable_track` the process stays registered, and is tracked again when its walks have risen.
+pub const HPS_WAKE: u32 = 1;
+/// Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7).
+pub const HPS_OWN_WRITES: u32 = 2;
+/// Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.
+pub const HPS_ARENA_FORK: u32 = 1;
+/// Verdict: nothing is done with a region.
+pub const HPS_KEEP: c_int = 0;
+/// Verdict: it is put on a huge page where it is.
+pub const HPS_CONVERT: c_int = 1;
+/// Verdict: its hot objects are moved by the `compact` function.
+pub const HPS_COMPACT: c_int = 2;
+/// An arena lies on reserved huge pages.
+pub const HPS_POOL: c_int = 1;
+/// An arena lies on huge pages that the kernel made on request.
+pub const HPS_HUGE_PAGES: c_int = 2;
+/// An arena lies on ordinary pages, at least in part.
+pub const HPS_BASE_PAGES: c_int = 3;
+
+/// How to be tracked. Set everything to 0, then `size`, then what is to be different.
+#[repr(C)]
+pub struct hps_options {
+    /// `sizeof (struct hps_options)`, by which the library knows which fields there are.
+    pub size: u32,
+    /// `HPS_HANDLE` or `HPS_WAIT`.
+    pub mode: u32,
+    /// The real-time signal by which the daemon tells of a new list; 0: `SIGRTMIN + 4`.
+    pub signal: i32,
+    /// A page is active that was used within so many milliseconds, and lists come at most so often; 0: 1000.
+    pub interval_ms: u32,
+    /// The list comes when at least so many base pages are active; 0: 512.
+    pub threshold_pages: u64,
+    /// Where pages count, at most 32 ranges; NULL: everywhere. Copied.
+    pub ranges: *const Range,
+    /// How many ranges there are.
+    pub ranges_count: u64,
+    /// Bytes that the library may put on huge pages where they are, over all lists; what is freed later still counts. 0: no limit.
+    pub max_huge_bytes: u64,
+    /// `HPS_WAKE`, `HPS_OWN_WRITES`.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Where the daemon listens; NULL: `/run/hugepilot/control.sock`. Copied.
+    pub socket: *const c_char,
+}
+
+/// 2 MiB in which pages are active. It and its pages are the library's, and there until the function that got it returns.
+#[repr(C)]
+pub struct hps_region {
+    /// Where it starts; a multiple of 2 MiB.
+    pub start: u64,
+    /// Its active pages, ascending.
+    pub pages: *const Page,
+    /// How many there are, 1 to 512.
+    pub pages_count: u64,
+    /// Page walks a second in all of them.
+    pub walks_per_second: f64,
+}
+
+/// What an application knows of its own memory. Each function may be NULL. They are called one at a time, on the library's thread or on
+/// the one in `hps_wait_signal`, with no lock of the library's held.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct hps_functions {
+    /// `sizeof (struct hps_functions)`.
+    pub size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Given to each function. The application's, and must stay until tracking ended or other functions were set.
+    pub context: *mut c_void,
+    /// Before a list is worked through: all active pages, ascending, the library's and there until this returns.
+    pub begin: Option<unsafe extern "C" fn(context: *mut c_void, pages: *const Page, count: u64)>,
+    /// What is to be done with a region: `HPS_KEEP`, `HPS_CONVERT` or `HPS_COMPACT`. Regions come in the order of their walks, most first. NULL:
+    /// `hps_judge`.
+    pub judge: Option<unsafe extern "C" fn(context: *mut c_void, region: *const hps_region) -> c_int>,
+    /// Moves the hot objects of a region elsewhere, such as into an arena. Returns the bytes moved, or a negative errno. NULL: such regions
+    /// are kept.
+    pub compact: Option<unsafe extern "C" fn(context: *mut c_void, region: *const hps_region) -> i64>,
+    /// After a list was worked through; the report is the library's and there until this returns.
+    pub end: Option<unsafe extern "C" fn(context: *mut c_void, report: *const Report)>,
+}
+
+/// Memory on huge pages for hot objects.
+pub struct hps_arena(Arena);
+
+/// What an arena has.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct hps_arena_info {
+    /// `HPS_POOL`, `HPS_HUGE_PAGES` or `HPS_BASE_PAGES`.
+    pub backing: c_int,
+    /// 0.
+    pub reserved: u32,
+    /// Where it lies.
+    pub address: u64,
+    /// Bytes that it may come to have.
+    pub bytes: u64,
+    /// Bytes that it has taken from the machine so far.
+    pub backed_bytes: u64,
+    /// Of these, bytes on huge pages.
+    pub huge_bytes: u64,
+}
+
+impl Application for hps_functions {
+    fn begin(&self, pages: &[Page]) {
+        if let Some(begin) = self.begin {
+            // SAFETY: whoever set the function promised that it and its context can be used until other functions are set.
+            unsafe { begin(self.context, pages.as_ptr(), pages.len() as u64) };
+        }
+    }
+
+    fn judge(&self, region: &Region<'_>) -> Verdict {
+        let Some(function) = self.judge else { return judge::judge(region) };
+        // SAFETY: as in `begin`.
+        match with_region(region, |region| unsafe { function(self.context, region) }) {
+            HPS_CONVERT => Verdict::Convert,
+            HPS_COMPACT => Verdict::Compact,
+            _ => Verdict::Keep,
+        }
+    }
+
+    fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+        let compact = self.compact?;
+        // SAFETY: as in `begin`.
+        let moved = with_region(region, |region| unsafe { compact(self.context, region) });
+        Some(u64::try_from(moved).map_err(|_| i32::try_from(moved.unsigned_abs()).unwrap_or(libc::EIO)))
+    }
+
+    fn end(&self, report: &Report) {
+        if let Some(end) = self.end {
+            // SAFETY: as in `begin`.
+            unsafe { end(self.context, report) };
+        }
+    }
+}
+
+// SAFETY: whoever sets functions promises that they may be called on any thread, one at a time.
+unsafe impl Send for hps_functions {}
+// SAFETY: as above.
+unsafe impl Sync for hps_functions {}
+
+const NO_FUNCTIONS: hps_functions = hps_functions {
+    size: size_of::<hps_functions>() as u32,
+    reserved: 0,
+    context: ptr::null_mut(),
+    begin: None,
+    judge: None,
+    compact: None,
+    end: None,
+};
+
+/// The functions that are set now, whichever they are when one is called.
+struct Current;
+
+impl Application for Current {
+    fn begin(&self, pages: &[Page]) {
+        functions().begin(pages);
+    }
+
+    fn judge(&self, region: &Region<'_>) -> Verdict {
+        functions().judge(region)
+    }
+
+    fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+        functions().compact(region)
+    }
+
+    fn end(&self, report: &Report) {
+        functions().end(report);
+    }
+}
+
+/// What a process has of this library.
+struct State {
+    pid: u32,
+    tracking: Mutex<Option<Tracking>>,
+    functions: Mutex<hps_functions>,
+}
+
+#[derive(Clone)]
+struct Tracking {
+    tracker: Arc<Tracker>,
+    wake: bool,
+}
+
+/// Never freed: a forked child leaves its parent's to its parent, whose locks it may have copied while they were held.
+static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+
+fn state() -> &'static State {
+    let pid = std::process::id();
+    loop {
+        let found = STATE.load(Ordering::Acquire);
+        // SAFETY: what is stored there was leaked, and is never changed but through its locks.
+        if let Some(state) = unsafe { found.as_ref() }.filter(|state| state.pid == pid) {
+            return state;
+        }
+        let fresh = State { pid, tracking: Mutex::new(None), functions: Mutex::new(NO_FUNCTIONS) };
+        let fresh = Box::into_raw(Box::new(fresh));
+        if STATE.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: it was made above, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+}
+
+fn functions() -> hps_functions {
+    *locked(&state().functions)
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// 0 or a negative errno, whose words are kept for `hps_error`.
+fn answer(result: Result<(), TrackError>) -> c_int {
+    let Err(error) = result else { return 0 };
+    let words = CString::new(error.to_string().replace('\0', "")).unwrap_or_default();
+    LAST_ERROR.set(words);
+    -error.errno()
+}
+
+fn invalid(doing: &'static str) -> TrackError {
+    TrackError::System { doing, cause: io::Error::from_raw_os_error(libc::EINVAL) }
+}
+
+/// Has this process tracked from now on. With `HPS_HANDLE` the functions that were set are called on a thread of the library's; with
+/// `HPS_WAIT`, in `hps_wait_signal`. While it rests after `hps_disable_track` (`HPS_WAKE`), it is tracked again as it was, whatever the options.
+///
+/// Returns 0, or a negative errno: `-EBUSY` it is tracked already, or the signal has another handler; `-ECONNREFUSED` no daemon
+/// listens; `-EPERM` the daemon refuses; `-EPROTO` it is of another release; `-EINVAL` an option is out of range; `-EIO` the
+/// daemon does not answer; `-EAGAIN` no thread can be had; with `HPS_OWN_WRITES` also `-ENOSYS`, `-EPERM` this process
+/// cannot watch its own writes. `hps_error` says it in words. A daemon that goes away later is waited for.
+///
+/// # Safety
+///
+/// `options` is NULL, for the defaults, or points to a `struct hps_options` whose pointers are NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_enable_track(options: *const hps_options) -> c_int {
+    // SAFETY: the caller says so.
+    let (settings, mode, wake) = match unsafe { settings(options) } {
+        Ok(read) => read,
+        Err(error) => return answer(Err(error)),
+    };
+    let mut tracking = locked(&state().tracking);
+    if let Some(resting) = tracking.as_ref() {
+        let rests = resting.tracker.is_resting();
+        if rests {
+            resting.tracker.watch();
+        }
+        return answer(if rests { Ok(()) } else { Err(TrackError::Busy) });
+    }
+    let made = match mode {
+        HPS_WAIT => Tracker::new(settings),
+        _ => Tracker::with_thread(settings, Arc::new(Current)),
+    };
+    answer(made.map(|tracker| *tracking = Some(Tracking { tracker: Arc::new(tracker), wake })))
+}
+
+/// Ends tracking, or with `HPS_WAKE` lets it rest until the walks of this process have risen again, which the daemon tells (without one it
+/// rests until `hps_enable_track` is called); called while it rests, it ends tracking. Waits until the library's thread has finished the
+/// list that it works through, unless called on that thread. A thread in `hps_wait_signal` returns `-ECANCELED`.
+///
+/// Returns 0, or `-ESRCH`: it is not tracked.
+#[unsafe(no_mangle)]
+pub extern "C" fn hps_disable_track() -> c_int {
+    let mut tracking = locked(&state().tracking);
+    match tracking.take() {
+        None => answer(Err(TrackError::NotTracked)),
+        Some(resting) if resting.wake && !resting.tracker.is_resting() => {
+            resting.tracker.rest();
+            *tracking = Some(resting);
+            0
+        }
+        Some(ended) => {
+            // Its thread may want this lock for a last time.
+            drop(tracking);
+            ended.tracker.end();
+            0
+        }
+    }
+}
+
+/// Sets what the application knows of its own memory; NULL: nothing. May be called before and while it is tracked; a function that runs just
+/// now is finished with the old context.
+///
+/// Returns 0, or `-EINVAL`: the size is of no known version.
+///
+/// # Safety
+///
+/// `functions` is NULL or points to a `struct hps_functions`, whose functions may be called with its context, on any thread and one at a
+/// time, until tracking ended or others were set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_set_functions(functions: *const hps_functions) -> c_int {
+    // SAFETY: the caller says so; the size is the first field of every version.
+    let set = match unsafe { functions.as_ref() } {
+        None => NO_FUNCTIONS,
+        Some(set) if set.size as usize == size_of::<hps_functions>() => *set,
+        Some(_) => return answer(Err(invalid("read struct hps_functions: its size is of no known version"))),
+    };
+    *locked(&state().functions) = set;
+    0
+}
+
+/// Waits for a list, works through it on this thread, and writes what came of it to `report`. The signal need be neither blocked nor
+/// handled by the application, and none is missed between two calls.
+///
+/// `limit_ms`: how long to wait at most, in milliseconds; negative: for as long as it takes.
+///
+/// Returns 0, or a negative errno: `-ETIMEDOUT` none came; `-ECANCELED` tracking was ended; `-ESRCH` this process is not tracked; `-EBUSY`
+/// another thread waits, the library's own with `HPS_HANDLE`; `-EPERM`, `-EPROTO` a daemon that has come back refuses.
+///
+/// # Safety
+///
+/// `report` is NULL or points to a `struct hps_report`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_wait_signal(limit_ms: i64, report: *mut Report) -> c_int {
+    let Some(Tracking { tracker, .. }) = locked(&state().tracking).clone() else {
+        return answer(Err(TrackError::NotTracked));
+    };
+    if tracker.has_thread() {
+        return answer(Err(TrackError::Busy));
+    }
+    let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
+    answer(tracker.wait(limit, &Current).map(|told| {
+        // SAFETY: the caller says so.
+        if let Some(report) = unsafe { report.as_mut() } {
+            *report = told;
+        }
+    }))
+}
+
+/// The rule where the application has none: `HPS_CONVERT` for a region of which at least a quarter is active, `HPS_COMPACT` for any other.
+///
+/// # Safety
+///
+/// `region` points to a `struct hps_region`, of which the pages are not looked at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_judge(region: *const hps_region) -> c_int {
+    // SAFETY: the caller says so.
+    let count = unsafe { region.as_ref() }.map_or(0, |region| region.pages_count);
+    match judge::verdict(count) {
+        Verdict::Keep => HPS_KEEP,
+        Verdict::Convert => HPS_CONVERT,
+        Verdict::Compact => HPS_COMPACT,
+    }
+}
+
+/// The last error of this thread in words, what is wrong and what to do; empty if there was none. The library's, until the next error
+/// on this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn hps_error() -> *const c_char {
+    LAST_ERROR.with_borrow(|words| words.as_ptr())
+}
+
+/// Makes an arena of `bytes`, rounded up to 2 MiB: memory for hot objects, on reserved huge pages if the pool has room for all of it now
+/// (free less reserved), else on huge pages that the kernel makes on request, else on ordinary pages. Nothing is taken from the machine
+/// before it is needed, but for what is reserved in a pool; and no access to it fails later.
+///
+/// With reserved huge pages a forked child has no arena: touching it there is an error (SIGSEGV). `HPS_ARENA_FORK` gives it to children.
+///
+/// Returns 0 and the arena in `arena`, which is the application's until `hps_arena_destroy`; or `-EINVAL`, `-ENOMEM`.
+///
+/// # Safety
+///
+/// `arena` points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *mut hps_arena) -> c_int {
+    // SAFETY: the caller says so.
+    let Some(place) = (unsafe { arena.as_mut() }) else {
+        return answer(Err(invalid("make an arena: no place for it")));
+    };
+    match Arena::create(bytes, flags & HPS_ARENA_FORK != 0) {
+        Ok(made) => {
+            *place = Box::into_raw(Box::new(hps_arena(made)));
+            0
+        }
+        Err(cause) => answer(Err(TrackError::System { doing: "make an arena", cause })),
+    }
+}
+
+/// A piece of so many bytes, aligned to 16, its contents undefined. NULL where the arena has no room, or the machine no memory.
+///
+/// # Safety
+///
+/// `arena` is one that was made and not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_arena_alloc(arena: *mut hps_arena, bytes: u64) -> *mut c_void {
+    // SAFETY: the caller says so.
+    let Some(hps_arena(arena)) = (unsafe { arena.as_ref() }) else { return ptr::null_mut() };
+    let piece = usize::try_from(bytes).ok().and_then(|bytes| arena.take(bytes));
+    piece.map_or(ptr::null_mut(), |piece| piece.cast().as_ptr())
+}
+
+/// Takes a piece back, which nobody uses any more; its memory stays with the arena.
+///
+/// Returns 0, or `-EINVAL`: no piece of this arena that is out begins there, and nothing was done.
+///
+/// # Safety
+///
+/// `arena` is one that was made and not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_arena_free(arena: *mut hps_arena, piece: *mut c_void) -> c_int {
+    // SAFETY: the caller says so.
+    let given_back = unsafe { arena.as_ref() }.is_some_and(|hps_arena(arena)| arena.give_back(piece as usize));
+    answer(if given_back { Ok(()) } else { Err(invalid("free what is no piece of this arena")) })
+}
+
+/// Writes to `info` what an arena has. Returns 0, or `-EINVAL` for NULL.
+///
+/// # Safety
+///
+/// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_arena_info`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_arena_get_info(arena: *const hps_arena, info: *mut hps_arena_info) -> c_int {
+    // SAFETY: the caller says so.
+    let (Some(hps_arena(arena)), Some(info)) = (unsafe { (arena.as_ref(), info.as_mut()) }) else {
+        return answer(Err(invalid("look at an arena: NULL was given")));
+    };
+    let extent = arena.extent();
+    *info = hps_arena_info {
+        backing: match arena.backing() {
+            Backing::Pool => HPS_POOL,
+            Backing::HugePages => HPS_HUGE_PAGES,
+            Backing::BasePages => HPS_BASE_PAGES,
+        },
+        reserved: 0,
+        address: extent.address,
+        bytes: extent.bytes,
+        backed_bytes: extent.backed_bytes,
+        huge_bytes: extent.huge_bytes,
+    };
+    0
+}
+
+/// Gives the memory of an arena back to the machine, with all of its pieces.
+///
+/// # Safety
+///
+/// `arena` is NULL, or one that was made and not destroyed, and nobody uses a piece of it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_arena_destroy(arena: *mut hps_arena) {
+    if let Some(arena) = NonNull::new(arena) {
+        // SAFETY: `hps_arena_create` made it, and the caller says that this is the only time that it is destroyed.
+        drop(unsafe { Box::from_raw(arena.as_ptr()) });
+    }
+}
+
+/// # Safety
+///
+/// As `hps_enable_track`.
+unsafe fn settings(options: *const hps_options) -> Result<(Settings, u32, bool), TrackError> {
+    const DEFAULT: hps_options = hps_options {
+        size: size_of::<hps_options>() as u32,
+        mode: HPS_HANDLE,
+        signal: 0,
+        interval_ms: 0,
+        threshold_pages: 0,
+        ranges: ptr::null(),
+        ranges_count: 0,
+        max_huge_bytes: 0,
+        flags: 0,
+        reserved: 0,
+        socket: ptr::null(),
+    };
+    // SAFETY: the caller says so.
+    let options = unsafe { options.as_ref() }.unwrap_or(&DEFAULT);
+    if options.size != DEFAULT.size {
+        return Err(invalid("read struct hps_options: its size is of no known version"));
+    }
+    if options.mode > HPS_WAIT || options.flags & !(HPS_WAKE | HPS_OWN_WRITES) != 0 || options.reserved != 0 {
+        return Err(invalid("read struct hps_options: an unknown mode or flag"));
+    }
+    let or = |value: u64, default: u64| if value == 0 { default } else { value };
+    let ranges = match NonNull::new(options.ranges.cast_mut()) {
+        None => &[],
+        // SAFETY: the caller says that so many are there; more than any process can have would be refused all the same.
+        Some(ranges) => unsafe { std::slice::from_raw_parts(ranges.as_ptr(), options.ranges_count.min(4096) as usize) },
+    };
+    let socket = match NonNull::new(options.socket.cast_mut()) {
+        None => PathBuf::from(SOCKET),
+        // SAFETY: the caller says that it is a string.
+        Some(socket) => PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(socket.as_ptr()) }.to_bytes())),
+    };
+    let track = Track {
+        signal: if options.signal == 0 { usual_signal() } else { options.signal },
+        thread: None,
+        threshold_pages: or(options.threshold_pages, 512),
+        interval_ms: or(options.interval_ms.into(), 1000) as u32,
+        ranges: ranges.to_vec(),
+    };
+    let settings = Settings {
+        track,
+        socket,
+        own_writes: options.flags & HPS_OWN_WRITES != 0,
+        most_huge_bytes: or(options.max_huge_bytes, u64::MAX),
+    };
+    Ok((settings, options.mode, options.flags & HPS_WAKE != 0))
+}
+
+fn with_region<T>(region: &Region<'_>, call: impl FnOnce(*const hps_region) -> T) -> T {
+    let region = hps_region {
+        start: region.start,
+        pages: region.pages.as_ptr(),
+        pages_count: region.pages.len() as u64,
+        walks_per_second: region.walks_per_second,
+    };
+    call(&raw const region)
+}

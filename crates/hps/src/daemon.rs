@@ -1,0 +1,246 @@
+//! The daemon, as a client sees it: a connection, and a file of memory in which lists of active pages appear.
+//!
+//! Owns: one registration. Never touches: signals, or what is made of a list.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hugepilot_os::socket::{connect, receive_with, send_all};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use serde::Deserialize;
+
+use crate::TrackError;
+use crate::list::List;
+use crate::wire::{Head, Notice, Page, Track, VERSION};
+
+/// For the daemon to take a connection, and to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// An answer in bytes at most.
+const LONGEST_ANSWER: usize = 4 << 10;
+
+/// One client's place with the daemon; leaving it ends that.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    path: PathBuf,
+    stream: UnixStream,
+    list: File,
+    /// The sequence number of the list read last.
+    taken: u64,
+    /// Whose it is: a forked child has a copy.
+    pid: u32,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Children that were forked meanwhile hold the connection open.
+        if self.pid == std::process::id() {
+            let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Tracked {},
+    Error(String),
+}
+
+#[derive(Deserialize)]
+struct AnswerLine {
+    version: u32,
+    #[serde(flatten)]
+    answer: Answer,
+}
+
+impl Registration {
+    /// Errors: no daemon listens at `path`, it refuses, or it is of another release.
+    pub(crate) fn open(path: &Path, track: &Track) -> Result<Self, TrackError> {
+        let told = |cause| TrackError::Daemon { path: path.to_owned(), cause };
+        let stream = connect(path, PATIENCE).map_err(|cause| match cause.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => TrackError::NoDaemon { path: path.to_owned() },
+            _ => told(cause),
+        })?;
+        set_socket_timeout(&stream, Timeout::Recv, Some(PATIENCE)).map_err(|error| told(error.into()))?;
+        // Whoever is refused on connecting cannot send any more, and still finds the reason.
+        let sent = send_all(&stream, &track.line());
+        let mut line = Vec::new();
+        let mut list = None;
+        while !line.ends_with(b"\n") && line.len() < LONGEST_ANSWER {
+            let mut piece = [0; LONGEST_ANSWER];
+            let (count, descriptor) = receive_with(&stream, &mut piece).map_err(told)?;
+            line.extend_from_slice(&piece[..count]);
+            list = list.or(descriptor);
+            if count == 0 {
+                return Err(told(sent.err().unwrap_or_else(|| ErrorKind::UnexpectedEof.into())));
+            }
+        }
+        match serde_json::from_slice(&line) {
+            Ok(AnswerLine { version: VERSION, answer: Answer::Tracked {} }) => {
+                let list = list.ok_or_else(|| told(ErrorKind::InvalidData.into()))?;
+                Ok(Self { path: path.to_owned(), stream, list: File::from(list), taken: 0, pid: std::process::id() })
+            }
+            Ok(AnswerLine { version: VERSION, answer: Answer::Error(why) }) => Err(TrackError::Refused { why }),
+            _ => Err(TrackError::Release { path: path.to_owned() }),
+        }
+    }
+
+    /// What to wait for: it becomes readable when the daemon ends the connection.
+    pub(crate) fn connection(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// To say something to the daemon while another thread waits.
+    pub(crate) fn speaker(&self) -> io::Result<UnixStream> {
+        self.stream.try_clone()
+    }
+
+    /// The list that was not read yet, if there is one; the daemon then may write the next. Errors: the daemon is gone, or writes what
+    /// is no list.
+    pub(crate) fn take(&mut self) -> Result<Option<List>, TrackError> {
+        let told = |cause| TrackError::Daemon { path: self.path.clone(), cause };
+        let Some(head) = self.head().map_err(told)?.filter(|head| head.sequence > self.taken) else { return Ok(None) };
+        let pages = self.read(head).map_err(told)?;
+        send_all(&self.stream, &Notice::Taken(head.sequence).line()).map_err(told)?;
+        self.taken = head.sequence;
+        Ok(Some(pages))
+    }
+
+    /// None where nothing was written yet.
+    fn head(&self) -> io::Result<Option<Head>> {
+        let mut bytes = [0; Head::LEN];
+        match self.list.read_exact_at(&mut bytes, 0) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+            // Pages of the first list are there, and the head that follows them is not.
+            Ok(()) if bytes == [0; Head::LEN] => Ok(None),
+            Ok(()) => Head::parse(&bytes).map(Some).map_err(io::Error::other),
+        }
+    }
+
+    /// By reading and not by mapping: memory that is cut off under a reader would end the program (SIGBUS).
+    fn read(&self, head: Head) -> io::Result<List> {
+        let there = self.list.metadata()?.len().saturating_sub(Head::LEN as u64) / Page::LEN as u64;
+        if head.pages > there {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        List::read(head.pages as usize, |bytes| self.list.read_exact_at(bytes, Head::LEN as u64))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use hugepilot_os::socket::send_with;
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::thread::{self, JoinHandle};
+
+    /// A daemon of one client, which answers with this line.
+    pub(crate) struct Stand {
+        pub(crate) path: PathBuf,
+        listener: UnixListener,
+    }
+
+    impl Stand {
+        pub(crate) fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("hps-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_file(&path);
+            Self { listener: UnixListener::bind(&path).unwrap(), path }
+        }
+
+        /// Takes the next client: its connection, what it asked, and the file of its lists.
+        pub(crate) fn serve(&self, answer: &str) -> (BufReader<UnixStream>, String, File) {
+            let (stream, _) = self.listener.accept().unwrap();
+            let list = memfd_create("list", MemfdFlags::CLOEXEC).unwrap();
+            let mut reader = BufReader::new(stream);
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            send_with(reader.get_ref(), format!("{answer}\n").as_bytes(), list.as_fd()).unwrap();
+            (reader, line, File::from(list))
+        }
+    }
+
+    impl Drop for Stand {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    pub(crate) const TRACKED: &str = r#"{"version":1,"tracked":{}}"#;
+
+    pub(crate) fn write_list(file: &File, sequence: u64, pages: &[Page]) {
+        file.write_all_at(bytemuck::cast_slice(pages), Head::LEN as u64).unwrap();
+        file.write_all_at(&Head { sequence, pages: pages.len() as u64 }.bytes(), 0).unwrap();
+    }
+
+    pub(crate) fn track() -> Track {
+        Track { signal: libc::SIGRTMIN() + 4, thread: None, threshold_pages: 1, interval_ms: 100, ranges: Vec::new() }
+    }
+
+    fn open(answer: &'static str, name: &str) -> Result<Registration, TrackError> {
+        let stand = Stand::new(name);
+        let path = stand.path.clone();
+        let served: JoinHandle<_> = thread::spawn(move || stand.serve(answer));
+        let opened = Registration::open(&path, &track());
+        served.join().unwrap();
+        opened
+    }
+
+    #[test]
+    fn lists_are_read_once_and_acknowledged() {
+        let stand = Stand::new("lists");
+        let path = stand.path.clone();
+        let client = thread::spawn(move || Registration::open(&path, &track()).unwrap());
+        let (mut reader, asked, file) = stand.serve(TRACKED);
+        let mut registration = client.join().unwrap();
+        assert!(asked.starts_with(r#"{"version":1,"command":"track","track":{"signal":"#), "{asked}");
+        assert!(registration.take().unwrap().is_none(), "there is none yet");
+        file.write_all_at(&[1], Head::LEN as u64).unwrap();
+        assert!(registration.take().unwrap().is_none(), "its pages are being written");
+        let pages: Vec<Page> =
+            (0..40_000).map(|number| Page { address: number * 4096, walks_per_second: number as f64 }).collect();
+        for sequence in [1, 2, 9] {
+            write_list(&file, sequence, &pages[sequence as usize..]);
+            assert_eq!(*registration.take().unwrap().unwrap(), pages[sequence as usize..]);
+            assert!(registration.take().unwrap().is_none());
+            let mut line = Vec::new();
+            reader.read_until(b'\n', &mut line).unwrap();
+            assert_eq!(Notice::parse(line.strip_suffix(b"\n").unwrap()), Ok(Notice::Taken(sequence)));
+        }
+        file.write_all_at(&Head { sequence: 10, pages: 50_000 }.bytes(), 0).unwrap();
+        assert!(registration.take().is_err(), "it promises more than there is");
+        file.write_all_at(b"x", 0).unwrap();
+        assert!(registration.take().is_err(), "it is no list");
+    }
+
+    #[test]
+    fn ten_million_pages_are_no_trouble() {
+        let stand = Stand::new("many");
+        let path = stand.path.clone();
+        let client = thread::spawn(move || Registration::open(&path, &track()).unwrap());
+        let (_reader, _, file) = stand.serve(TRACKED);
+        let mut registration = client.join().unwrap();
+        let page = |number: u64| Page { address: number << 12, walks_per_second: 1.0 };
+        write_list(&file, 1, &(0..10_000_000).map(page).collect::<Vec<_>>());
+        let pages = registration.take().unwrap().expect("it is there");
+        assert_eq!((pages.len(), pages.last()), (10_000_000, Some(&page(9_999_999))));
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_there_refuses_or_is_another_is_told() {
+        let error = Registration::open(Path::new("/tmp/hps-nobody"), &track()).unwrap_err();
+        assert!(matches!(error, TrackError::NoDaemon { .. }), "{error}");
+        let refused = open(r#"{"version":1,"error":"too many clients"}"#, "refused").unwrap_err();
+        assert!(refused.to_string().contains("too many clients"), "{refused}");
+        let other = open(r#"{"version":2,"tracked":{}}"#, "other").unwrap_err();
+        assert!(matches!(other, TrackError::Release { .. }), "{other}");
+        assert!(matches!(open("nonsense", "nonsense").unwrap_err(), TrackError::Release { .. }));
+    }
+}

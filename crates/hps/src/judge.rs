@@ -1,0 +1,279 @@
+//! What is to be done with each 2 MiB in which pages are active, and doing it.
+//!
+//! Owns: the rule, the limit on huge pages, and the account of what was done. Never touches: where a list comes from; objects are moved
+//! by the application.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hugepilot_os::advise::collapse_own;
+
+use crate::wire::Page;
+
+/// Bytes of a region: an aligned huge page's worth.
+pub(crate) const REGION: u64 = 2 << 20;
+/// Base pages of a region.
+const PAGES: u64 = 512;
+/// Of a region's pages one in so many must be active for it to be converted where it is.
+const ONE_IN: u64 = 4;
+
+/// A region with active pages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Region<'a> {
+    /// Where it starts; a multiple of 2 MiB.
+    pub start: u64,
+    /// Its active pages, ascending.
+    pub pages: &'a [Page],
+    /// Page walks a second in all of them.
+    pub walks_per_second: f64,
+}
+
+/// What is to be done with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing.
+    Keep,
+    /// Put it on a huge page where it is.
+    Convert,
+    /// The application moves its hot objects together.
+    Compact,
+}
+
+/// What an application knows of its own memory. All of it is called on the thread that works through a list, one call at a time.
+pub trait Application: Send + Sync {
+    /// Before a list is worked through: all active pages, ascending.
+    fn begin(&self, pages: &[Page]) {
+        let _ = pages;
+    }
+
+    /// What is to be done with a region; regions come in the order of their walks, those with the most first.
+    fn judge(&self, region: &Region<'_>) -> Verdict {
+        self::judge(region)
+    }
+
+    /// Moves the hot objects of a region elsewhere, such as into an [`crate::Arena`]. Answers with the bytes moved, or an errno. None if
+    /// the application cannot.
+    fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+        let _ = region;
+        None
+    }
+
+    /// After a list was worked through.
+    fn end(&self, report: &Report) {
+        let _ = report;
+    }
+}
+
+/// An application that leaves everything to the library.
+pub struct Judge;
+
+impl Application for Judge {}
+
+/// The rule where the application has none: a region of which at least a quarter is active is converted, any other compacted.
+pub fn judge(region: &Region<'_>) -> Verdict {
+    verdict(region.pages.len() as u64)
+}
+
+/// The same, by the number of active pages.
+pub(crate) fn verdict(active_pages: u64) -> Verdict {
+    if active_pages * ONE_IN >= PAGES { Verdict::Convert } else { Verdict::Compact }
+}
+
+/// What came of one list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Report {
+    /// Active pages in it.
+    pub pages: u64,
+    /// Regions that hold them.
+    pub regions: u64,
+    /// Regions put on huge pages.
+    pub converted: u64,
+    /// Regions whose hot objects the application moved.
+    pub compacted: u64,
+    /// Bytes that it moved.
+    pub compacted_bytes: u64,
+    /// Regions left as they are by the verdict, or because nobody can compact them.
+    pub kept: u64,
+    /// Regions left as they are because the limit on huge pages is reached.
+    pub over_limit: u64,
+    /// Regions that the kernel or the application refused.
+    pub refused: u64,
+    /// The errno of the last refusal; 0 if there was none.
+    pub last_error: i32,
+}
+
+/// Regions of ascending pages, those with the most walks first.
+pub(crate) fn regions(pages: &[Page]) -> Vec<Region<'_>> {
+    let same = |one: &Page, other: &Page| one.address / REGION == other.address / REGION;
+    let mut regions: Vec<Region<'_>> = pages
+        .chunk_by(same)
+        .map(|pages| Region {
+            start: pages[0].address / REGION * REGION,
+            pages,
+            walks_per_second: pages.iter().map(|page| page.walks_per_second).sum(),
+        })
+        .collect();
+    regions.sort_by(|one, other| other.walks_per_second.total_cmp(&one.walks_per_second));
+    regions
+}
+
+/// Memory that may be put on huge pages, of which some is.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    pub(crate) most_bytes: u64,
+    pub(crate) used_bytes: AtomicU64,
+}
+
+impl Allowance {
+    pub(crate) fn of(most_bytes: u64) -> Self {
+        Self { most_bytes, used_bytes: AtomicU64::new(0) }
+    }
+
+    /// Room for so many bytes more, which are used from now on.
+    fn take(&self, bytes: u64) -> bool {
+        let taken = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.most_bytes);
+        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Works through a list; `release` is told of each region before it is converted.
+pub(crate) fn work_through(
+    pages: &[Page],
+    application: &dyn Application,
+    allowance: &Allowance,
+    mut release: impl FnMut(u64),
+) -> Report {
+    application.begin(pages);
+    let regions = regions(pages);
+    let mut report = Report { pages: pages.len() as u64, regions: regions.len() as u64, ..Report::default() };
+    for region in &regions {
+        match application.judge(region) {
+            Verdict::Keep => report.kept += 1,
+            Verdict::Convert if !allowance.take(REGION) => report.over_limit += 1,
+            Verdict::Convert => {
+                release(region.start);
+                convert(region.start, allowance, &mut report);
+            }
+            Verdict::Compact => match application.compact(region) {
+                None => report.kept += 1,
+                Some(Ok(bytes)) => {
+                    report.compacted += 1;
+                    report.compacted_bytes += bytes;
+                }
+                Some(Err(errno)) => report.refuse(errno),
+            },
+        }
+    }
+    application.end(&report);
+    report
+}
+
+fn convert(start: u64, allowance: &Allowance, report: &mut Report) {
+    match collapse_own(start, REGION) {
+        Ok(()) => report.converted += 1,
+        Err(error) => {
+            allowance.give_back(REGION);
+            report.refuse(error.raw_os_error().unwrap_or(libc::EIO));
+        }
+    }
+}
+
+impl Report {
+    fn refuse(&mut self, errno: i32) {
+        self.refused += 1;
+        self.last_error = errno;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugepilot_os::memory::Mapping;
+    use std::sync::Mutex;
+
+    fn page(region: u64, number: u64, walks_per_second: f64) -> Page {
+        Page { address: region * REGION + number * 4096, walks_per_second }
+    }
+
+    #[test]
+    fn a_quarter_of_the_pages_makes_a_region_worth_converting() {
+        let of = |pages: u64| (0..pages).map(|number| page(3, number, 1.0)).collect::<Vec<_>>();
+        let verdict = |pages: &[Page]| judge(&regions(pages)[0]);
+        assert_eq!([verdict(&of(127)), verdict(&of(128))], [Verdict::Compact, Verdict::Convert]);
+    }
+
+    #[test]
+    fn regions_come_by_their_walks() {
+        let pages = [page(1, 0, 1.0), page(1, 511, 1.5), page(2, 7, 9.0), page(5, 0, 0.5)];
+        let found: Vec<_> = regions(&pages).iter().map(|region| (region.start / REGION, region.pages.len())).collect();
+        assert_eq!(found, [(2, 1), (1, 2), (5, 1)]);
+        assert_eq!(regions(&[]), []);
+    }
+
+    /// Judges by the number of pages, and notes what it is to compact.
+    #[derive(Default)]
+    struct Notes {
+        compacted: Mutex<Vec<u64>>,
+        seen: Mutex<Vec<u64>>,
+    }
+
+    impl Application for Notes {
+        fn begin(&self, pages: &[Page]) {
+            self.seen.lock().unwrap().push(pages.len() as u64);
+        }
+
+        fn judge(&self, region: &Region<'_>) -> Verdict {
+            [Verdict::Keep, Verdict::Convert, Verdict::Compact][region.pages.len().min(3) - 1]
+        }
+
+        fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+            self.compacted.lock().unwrap().push(region.start);
+            Some(if region.pages.len() > 3 { Err(libc::ENOSPC) } else { Ok(64) })
+        }
+
+        fn end(&self, report: &Report) {
+            self.seen.lock().unwrap().push(report.regions);
+        }
+    }
+
+    #[test]
+    fn each_region_gets_what_it_is_to_get_within_the_limit() {
+        let memory = Mapping::anonymous(8 << 20).unwrap();
+        let first = memory.address() / REGION;
+        let mut memory = memory;
+        memory.bytes_mut().fill(7);
+        let counts = [1, 2, 2, 3, 4];
+        let pages: Vec<Page> = (0..)
+            .zip(counts)
+            .flat_map(|(region, count)| (0..count).map(move |number| page(first + region, number, 1.0)))
+            .collect();
+        let (notes, allowance) = (Notes::default(), Allowance::of(REGION + 5));
+        let report = work_through(&pages, &notes, &allowance, |_| ());
+        let counted = (report.pages, report.regions, report.kept, report.converted, report.over_limit);
+        assert_eq!(counted, (12, 5, 1, 1, 1));
+        assert_eq!((report.compacted, report.compacted_bytes, report.refused), (1, 64, 1));
+        assert_eq!(report.last_error, libc::ENOSPC);
+        assert_eq!(*notes.compacted.lock().unwrap(), [first + 4, first + 3].map(|region| region * REGION));
+        assert_eq!(*notes.seen.lock().unwrap(), [12, 5]);
+        assert!(memory.bytes().iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_leaves_the_limit_as_it_was() {
+        let allowance = Allowance::of(REGION);
+        let pages: Vec<Page> = (0..128).map(|number| page(1, number, 1.0)).collect();
+        let report = work_through(&pages, &Judge, &allowance, |_| ());
+        assert_eq!(
+            (report.converted, report.refused, report.last_error),
+            (0, 1, libc::ENOMEM),
+            "nothing is mapped there"
+        );
+        assert_eq!(allowance.used_bytes.load(Ordering::Relaxed), 0);
+        let few = work_through(&pages[..5], &Judge, &allowance, |_| ());
+        assert_eq!((few.kept, few.refused), (1, 0), "nobody can compact it");
+    }
+}

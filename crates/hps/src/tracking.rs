@@ -1,0 +1,579 @@
+//! Being tracked: registering, waiting for a list, working through it, and coming back when the daemon does.
+//!
+//! Owns: one process's tracking, by a thread of its own or by a thread of the application's that waits. Never touches: C; see
+//! [`crate::c_api`].
+//!
+//! A signal only says "look": anybody may send one, and none tells more than the list's sequence number does, which is looked at before each
+//! wait. So none is ever missed, and one too many costs a read of 32 bytes.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hugepilot_os::signals::{Disposition, disposition, take_only, wait_open_to};
+use hugepilot_os::socket::send_all;
+use signal_hook::SigId;
+
+use crate::daemon::Registration;
+use crate::error::TrackError;
+use crate::judge::{Allowance, Application, Report, work_through};
+use crate::list::List;
+use crate::own::OwnWatch;
+use crate::wire::{Notice, Page, Track};
+
+/// How long a daemon that is gone is waited for before it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How a process wants to be tracked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What the daemon is asked for.
+    pub track: Track,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// Without a daemon, watch this process's own writes to the ranges of interest.
+    pub own_writes: bool,
+    /// Bytes that may be put on huge pages where they are.
+    pub most_huge_bytes: u64,
+}
+
+/// A process that is tracked, until this is dropped.
+pub struct Tracker {
+    shared: Arc<Shared>,
+    /// Where the library itself waits.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the thread that waits and those that say something have in common.
+struct Shared {
+    settings: Settings,
+    allowance: Allowance,
+    /// Of the one thread that waits.
+    source: Mutex<Source>,
+    /// To say something to the daemon, which is not said twice.
+    speaker: Mutex<Option<UnixStream>>,
+    /// Becomes readable on the signal.
+    rung: UnixStream,
+    handler: SigId,
+    /// Becomes readable when tracking ends.
+    ended: UnixStream,
+    end: UnixStream,
+    resting: AtomicBool,
+    /// Whether a thread waits, or works through a list.
+    busy: AtomicBool,
+    over: AtomicBool,
+}
+
+/// The one thread that waits or works through a list.
+struct Busy<'a>(&'a AtomicBool);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Where lists come from.
+enum Source {
+    Daemon(Registration),
+    /// Until there is a daemon again.
+    OwnWrites {
+        watch: OwnWatch,
+        next_try: Instant,
+    },
+    None {
+        next_try: Instant,
+    },
+}
+
+impl Tracker {
+    /// Tracked from now on; lists are fetched and worked through by [`Tracker::wait`].
+    ///
+    /// Errors: something asked for cannot be had, or there is neither a daemon nor another way; a daemon that goes away later is waited for.
+    pub fn new(settings: Settings) -> Result<Self, TrackError> {
+        Ok(Self { shared: Arc::new(Shared::new(settings)?), thread: Mutex::new(None) })
+    }
+
+    /// The same, but lists are fetched and worked through by a thread of the library's, which alone takes the signal where the kernel can
+    /// do that. Errors: the same, and `EAGAIN` no thread can be had.
+    pub fn with_thread(settings: Settings, application: Arc<dyn Application>) -> Result<Self, TrackError> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let work = move || {
+            let signal = settings.track.signal;
+            take_only(signal);
+            let track =
+                Track { thread: Some(rustix::thread::gettid().as_raw_nonzero().get() as u32), ..settings.track };
+            let made = Shared::new(Settings { track, ..settings }).map(Arc::new);
+            let shared = made.as_ref().ok().cloned();
+            // Whoever waits for this is there until it came.
+            let _ = tell.send(made);
+            while let Some(shared) = &shared {
+                match shared.next(None, &*application) {
+                    Ok(_) => {}
+                    Err(TrackError::Ended) => return,
+                    // What there is to say was said when it was tried for the first time.
+                    Err(_) => _ = shared.pause(Instant::now() + AGAIN),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("hps".to_owned()).spawn(work);
+        let thread = thread.map_err(|cause| TrackError::System { doing: "start a thread", cause })?;
+        let shared = told.recv().expect("the thread answers before all else")?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits for a list and works through it on this thread. None: for as long as it takes.
+    ///
+    /// Errors: `TimedOut`; `Ended` by another thread; `Busy` one waits already; what is wrong with the daemon if it refuses.
+    pub fn wait(&self, limit: Option<Duration>, application: &dyn Application) -> Result<Report, TrackError> {
+        self.shared.next(limit.map(|limit| Instant::now() + limit), application)
+    }
+
+    /// Enough was converted: nothing is observed any more until the walks of this process have risen again, then a list comes.
+    pub fn rest(&self) {
+        self.shared.say(Notice::Rest);
+    }
+
+    /// Ends a rest.
+    pub fn watch(&self) {
+        self.shared.say(Notice::Watch);
+    }
+
+    /// Whether a thread of the library's waits.
+    pub fn has_thread(&self) -> bool {
+        locked(&self.thread).is_some()
+    }
+
+    /// Whether it rests.
+    pub fn is_resting(&self) -> bool {
+        self.shared.resting.load(Ordering::Relaxed)
+    }
+
+    /// Ends tracking. A list that the library's thread works through just now is finished first, unless this is called while doing it.
+    pub fn end(&self) {
+        // Whoever waits finds it, now or later.
+        self.shared.over.store(true, Ordering::Release);
+        let _ = (&self.shared.end).write(&[1]);
+        let thread = locked(&self.thread).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            // It has nothing left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The handler itself stays and does nothing, so that a signal that was under way ends nobody.
+        signal_hook::low_level::unregister(self.handler);
+    }
+}
+
+impl Shared {
+    /// Registers. Errors: as [`Tracker::new`].
+    fn new(settings: Settings) -> Result<Self, TrackError> {
+        settings.track.check()?;
+        let signal = settings.track.signal;
+        let system = |doing| move |cause: io::Error| TrackError::System { doing, cause };
+        if disposition(signal).map_err(system("look at a signal's handler"))? != Disposition::Default
+            && !is_ours(signal)
+        {
+            return Err(TrackError::SignalTaken { signal });
+        }
+        let (rung, ring) = UnixStream::pair().map_err(system("make a pair of sockets"))?;
+        let (ended, end) = UnixStream::pair().map_err(system("make a pair of sockets"))?;
+        rung.set_nonblocking(true).map_err(system("set up a socket"))?;
+        // Before the daemon knows of the signal: without a handler it would end the program.
+        let handler = signal_hook::low_level::pipe::register(signal, ring).map_err(system("handle a signal"))?;
+        remember_ours(signal);
+        let shared = Self {
+            allowance: Allowance::of(settings.most_huge_bytes),
+            source: Mutex::new(Source::None { next_try: Instant::now() }),
+            speaker: Mutex::new(None),
+            settings,
+            rung,
+            handler,
+            ended,
+            end,
+            resting: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        };
+        let source = shared.connect()?;
+        *locked(&shared.source) = source;
+        Ok(shared)
+    }
+
+    /// Waits for the next list and works through it. Errors: as [`Tracker::wait`].
+    fn next(&self, until: Option<Instant>, application: &dyn Application) -> Result<Report, TrackError> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return Err(TrackError::Busy);
+        }
+        let _busy = Busy(&self.busy);
+        let pages = self.wait(until)?;
+        Ok(self.work_through(&pages, application))
+    }
+
+    /// The next list. Errors: as [`Tracker::wait`].
+    fn wait(&self, until: Option<Instant>) -> Result<List, TrackError> {
+        let mut source = locked(&self.source);
+        loop {
+            if self.over.load(Ordering::Acquire) {
+                return Err(TrackError::Ended);
+            }
+            if let Some(pages) = self.look(&mut source)? {
+                // A list that was under way when the rest began ends it on both sides.
+                if self.resting.load(Ordering::Relaxed) {
+                    self.say(Notice::Watch);
+                }
+                return Ok(pages);
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Err(TrackError::TimedOut);
+            }
+            self.pause_with(&mut source, until)?;
+        }
+    }
+
+    /// What there is now, without waiting.
+    fn look(&self, source: &mut Source) -> Result<Option<List>, TrackError> {
+        match source {
+            Source::Daemon(registration) => Ok(registration.take().unwrap_or_else(|_| {
+                self.lose(source);
+                None
+            })),
+            Source::OwnWrites { next_try, .. } | Source::None { next_try } if *next_try <= Instant::now() => {
+                self.try_again(source).map(|()| None)
+            }
+            Source::OwnWrites { watch, .. } if !self.resting.load(Ordering::Relaxed) => watch.take(),
+            Source::OwnWrites { .. } | Source::None { .. } => Ok(None),
+        }
+    }
+
+    /// Registers, or watches what can be seen without a daemon. Errors: as [`Tracker::new`].
+    fn connect(&self) -> Result<Source, TrackError> {
+        match self.register() {
+            Err(TrackError::NoDaemon { .. }) if self.settings.own_writes => {
+                let watch = OwnWatch::of(&self.settings.track)?;
+                Ok(Source::OwnWrites { watch, next_try: Instant::now() + AGAIN })
+            }
+            registered => registered,
+        }
+    }
+
+    fn register(&self) -> Result<Source, TrackError> {
+        let registration = Registration::open(&self.settings.socket, &self.settings.track)?;
+        // Whoever says something meanwhile says it after this.
+        let mut speaker = locked(&self.speaker);
+        *speaker = registration.speaker().ok();
+        if self.resting.load(Ordering::Relaxed) {
+            tell(&speaker, Notice::Rest);
+        }
+        Ok(Source::Daemon(registration))
+    }
+
+    /// Looks whether there is a daemon again. Errors: there is, and it will not have this process.
+    fn try_again(&self, source: &mut Source) -> Result<(), TrackError> {
+        let found = match source {
+            Source::OwnWrites { .. } => self.register(),
+            Source::Daemon(_) | Source::None { .. } => self.connect(),
+        };
+        match (found, &mut *source) {
+            (Ok(found), _) => *source = found,
+            (Err(error), Source::None { next_try }) => {
+                *next_try = Instant::now() + AGAIN;
+                if matches!(error, TrackError::Refused { .. } | TrackError::Release { .. }) {
+                    return Err(error);
+                }
+            }
+            (Err(_), Source::OwnWrites { next_try, .. }) => *next_try = Instant::now() + AGAIN,
+            (Err(_), Source::Daemon(_)) => {}
+        }
+        Ok(())
+    }
+
+    fn lose(&self, source: &mut Source) {
+        *locked(&self.speaker) = None;
+        *source = Source::None { next_try: Instant::now() + AGAIN };
+    }
+
+    fn say(&self, notice: Notice) {
+        // Daemon and client hear of two notices in the same order.
+        let speaker = locked(&self.speaker);
+        self.resting.store(notice == Notice::Rest, Ordering::Relaxed);
+        tell(&speaker, notice);
+    }
+
+    /// Waits for something to happen.
+    fn pause_with(&self, source: &mut Source, until: Option<Instant>) -> Result<(), TrackError> {
+        let own = match source {
+            Source::Daemon(_) => None,
+            Source::OwnWrites { watch, next_try } if !self.resting.load(Ordering::Relaxed) => {
+                Some(watch.next().min(*next_try))
+            }
+            Source::OwnWrites { next_try, .. } | Source::None { next_try } => Some(*next_try),
+        };
+        let next = own.into_iter().chain(until).min();
+        let limit = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let mut waits_for = vec![self.ended.as_fd(), self.rung.as_fd()];
+        if let Source::Daemon(registration) = source {
+            waits_for.push(registration.connection());
+        }
+        let happened = wait_open_to(self.settings.track.signal, &waits_for, limit);
+        let happened = happened.map_err(|cause| TrackError::System { doing: "wait", cause })?;
+        if happened[0] {
+            return Err(TrackError::Ended);
+        }
+        // Rung once or often is the same.
+        while happened[1] && (&self.rung).read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+        if happened.get(2) == Some(&true) {
+            // The daemon says nothing on this connection but its end.
+            self.lose(source);
+        }
+        Ok(())
+    }
+
+    /// Waits, unless tracking ends. Errors: it did.
+    fn pause(&self, until: Instant) -> Result<(), TrackError> {
+        self.pause_with(&mut Source::None { next_try: until }, None)
+    }
+
+    fn work_through(&self, pages: &[Page], application: &dyn Application) -> Report {
+        work_through(pages, application, &self.allowance, |region| {
+            if let Source::OwnWrites { watch, .. } = &mut *locked(&self.source) {
+                watch.let_go(region);
+            }
+        })
+    }
+}
+
+/// Says something to the daemon, if there is one. One that is gone learns it when it is back.
+fn tell(speaker: &Option<UnixStream>, notice: Notice) {
+    if let Some(speaker) = speaker {
+        let _ = send_all(speaker, &notice.line());
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in there is left half-done by a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Signals that this library has handled before, whose handler stays.
+static OURS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+fn is_ours(signal: i32) -> bool {
+    locked(&OURS).contains(&signal)
+}
+
+fn remember_ours(signal: i32) {
+    let mut ours = locked(&OURS);
+    if !ours.contains(&signal) {
+        ours.push(signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::tests::{Stand, TRACKED, track, write_list};
+    use crate::judge::{Judge, Region, Verdict};
+    use crate::wire::Range;
+    use hugepilot_os::PidFd;
+    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::signals::Addressee;
+    use std::io::BufRead;
+    use std::sync::mpsc::{Sender, channel};
+
+    fn settings(stand: &Stand, signal: i32) -> Settings {
+        Settings {
+            track: Track { signal: libc::SIGRTMIN() + signal, ..track() },
+            socket: stand.path.clone(),
+            own_writes: false,
+            most_huge_bytes: u64::MAX,
+        }
+    }
+
+    fn page(number: u64) -> Page {
+        Page { address: number * 4096, walks_per_second: 1.0 }
+    }
+
+    fn ring(signal: i32) {
+        let own = PidFd::open(std::process::id()).unwrap();
+        Addressee::process(&own).unwrap().send(libc::SIGRTMIN() + signal, 1).unwrap();
+    }
+
+    /// Tells of each list.
+    struct Tells(Mutex<Sender<u64>>);
+
+    impl Application for Tells {
+        fn judge(&self, _: &Region<'_>) -> Verdict {
+            Verdict::Keep
+        }
+
+        fn end(&self, report: &Report) {
+            self.0.lock().unwrap().send(report.pages).unwrap();
+        }
+    }
+
+    #[test]
+    fn who_waits_gets_the_list_on_the_signal_in_time_and_once() {
+        let stand = Stand::new("waits");
+        let settings = settings(&stand, 11);
+        let made = thread::spawn(|| Tracker::new(settings).unwrap());
+        let (_reader, _, file) = stand.serve(TRACKED);
+        let tracker = &made.join().unwrap();
+        thread::scope(|scope| {
+            let short = Some(Duration::from_millis(30));
+            assert!(matches!(tracker.wait(short, &Judge), Err(TrackError::TimedOut)));
+            ring(11);
+            assert!(
+                matches!(tracker.wait(short, &Judge), Err(TrackError::TimedOut)),
+                "a signal without a list is none"
+            );
+            let waits = scope.spawn(move || tracker.wait(Some(Duration::from_secs(20)), &Judge));
+            thread::sleep(Duration::from_millis(30));
+            assert!(matches!(tracker.wait(None, &Judge), Err(TrackError::Busy)));
+            write_list(&file, 1, &[page(1), page(2)]);
+            ring(11);
+            assert_eq!(waits.join().unwrap().unwrap().pages, 2);
+            assert!(matches!(tracker.wait(short, &Judge), Err(TrackError::TimedOut)));
+            write_list(&file, 2, &[page(1)]);
+            assert_eq!(tracker.wait(short, &Judge).unwrap().pages, 1, "also if the signal was missed");
+        });
+    }
+
+    #[test]
+    fn the_librarys_own_thread_works_through_lists_and_ends() {
+        let stand = Stand::new("thread");
+        let settings = settings(&stand, 12);
+        let (tell, told) = channel();
+        let made = thread::spawn(move || Tracker::with_thread(settings, Arc::new(Tells(Mutex::new(tell)))).unwrap());
+        let (mut reader, asked, file) = stand.serve(TRACKED);
+        let tracker = made.join().unwrap();
+        assert!(asked.contains("\"thread\":"), "{asked}");
+        for sequence in 1..4 {
+            write_list(&file, sequence, &vec![page(1); sequence as usize]);
+            ring(12);
+            assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), sequence);
+        }
+        tracker.rest();
+        let mut said = String::new();
+        while !said.contains("rest") {
+            assert_ne!(reader.read_line(&mut said).unwrap(), 0, "{said}");
+        }
+        tracker.end();
+        drop(tracker);
+        assert!(told.recv().is_err(), "the thread is gone");
+        said.clear();
+        assert_eq!(reader.read_line(&mut said).unwrap(), 0, "and so is the registration");
+    }
+
+    #[test]
+    fn a_daemon_that_comes_back_finds_the_client_again() {
+        let stand = Stand::new("back");
+        let settings = settings(&stand, 13);
+        thread::scope(|scope| {
+            let made = scope.spawn(|| Tracker::new(settings).unwrap());
+            let (reader, ..) = stand.serve(TRACKED);
+            let tracker = made.join().unwrap();
+            tracker.rest();
+            drop(reader);
+            let waits = scope.spawn(move || tracker.wait(Some(Duration::from_secs(20)), &Judge));
+            let (mut reader, asked, file) = stand.serve(TRACKED);
+            assert!(asked.contains("track"), "{asked}");
+            let mut said = String::new();
+            reader.read_line(&mut said).unwrap();
+            assert!(said.contains("rest"), "{said}");
+            write_list(&file, 1, &[page(5)]);
+            ring(13);
+            assert_eq!(waits.join().unwrap().unwrap().pages, 1);
+        });
+    }
+
+    #[test]
+    fn a_daemon_that_comes_is_preferred_to_own_writes() {
+        let stand = Stand::new("comes");
+        let mut memory = Mapping::anonymous(2 << 20).unwrap();
+        memory.bytes_mut().fill(1);
+        let range = Range { start: memory.address(), end: memory.address() + (2 << 20) };
+        let settings = settings(&stand, 16);
+        let track = Track { ranges: vec![range], ..settings.track.clone() };
+        let (hidden, path) = (stand.path.with_extension("hidden"), stand.path.clone());
+        std::fs::rename(&path, &hidden).unwrap();
+        let tracker = match Tracker::new(Settings { own_writes: true, track, ..settings }) {
+            Err(TrackError::System { cause, .. }) => return eprintln!("skipped: this kernel cannot do it ({cause})"),
+            made => made.unwrap(),
+        };
+        memory.bytes_mut()[0] = 2;
+        assert_eq!(tracker.wait(Some(Duration::from_secs(20)), &Judge).unwrap().pages, 1, "written");
+        std::fs::rename(&hidden, &path).unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| tracker.wait(Some(Duration::from_secs(20)), &Judge));
+            let (_reader, _, file) = stand.serve(TRACKED);
+            write_list(&file, 1, &[page(5), page(6)]);
+            ring(16);
+            assert_eq!(waits.join().unwrap().unwrap().pages, 2, "told by the daemon");
+        });
+    }
+
+    #[test]
+    fn a_daemon_is_waited_for_where_own_writes_cannot_be_watched() {
+        let stand = Stand::new("waited");
+        let settings = Settings { own_writes: true, ..settings(&stand, 17) };
+        thread::scope(|scope| {
+            let made = scope.spawn(|| Tracker::new(settings).unwrap());
+            let (reader, ..) = stand.serve(TRACKED);
+            let tracker = made.join().unwrap();
+            drop((reader, stand));
+            let limit = AGAIN + Duration::from_millis(500);
+            assert!(matches!(tracker.wait(Some(limit), &Judge), Err(TrackError::TimedOut)));
+        });
+    }
+
+    #[test]
+    fn who_waits_learns_of_the_end() {
+        let stand = Stand::new("end");
+        let settings = settings(&stand, 14);
+        thread::scope(|scope| {
+            let made = scope.spawn(|| Tracker::new(settings).unwrap());
+            let (_reader, _, file) = stand.serve(TRACKED);
+            let tracker = made.join().unwrap();
+            let shared = Arc::clone(&tracker.shared);
+            let waits = scope.spawn(move || shared.next(None, &Judge));
+            tracker.end();
+            assert!(matches!(waits.join().unwrap(), Err(TrackError::Ended)));
+            write_list(&file, 1, &[page(1)]);
+            assert!(
+                matches!(tracker.wait(None, &Judge), Err(TrackError::Ended)),
+                "a list that comes late is left alone"
+            );
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told_at_once() {
+        let stand = Stand::new("none");
+        let nobody = Settings { socket: "/tmp/hps-nobody".into(), ..settings(&stand, 15) };
+        assert!(matches!(Tracker::new(nobody.clone()), Err(TrackError::NoDaemon { .. })));
+        let own = Settings { own_writes: true, ..nobody.clone() };
+        assert!(matches!(Tracker::new(own), Err(TrackError::NoRanges)));
+        let track = Track { interval_ms: 0, ..nobody.track.clone() };
+        assert!(matches!(Tracker::new(Settings { track, ..nobody.clone() }), Err(TrackError::Wire(_))));
+        let track = Track { signal: libc::SIGRTMIN() + 18, ..nobody.track.clone() };
+        signal_hook::flag::register(track.signal, Arc::default()).unwrap();
+        let taken = Tracker::new(Settings { track, ..nobody }).err().unwrap();
+        assert!(matches!(taken, TrackError::SignalTaken { .. }), "{taken}");
+    }
+}

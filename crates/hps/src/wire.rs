@@ -1,0 +1,258 @@
+//! What a client and the daemon say to each other: lines of JSON over the control socket, and a file of memory with the list of
+//! active pages.
+//!
+//! Owns: the form of both, and how large they may be. Never touches: sockets, signals, or whether a client is served.
+//!
+//! A client sends `{"version":1,"command":"track","track":{..}}` and is answered with a line and, with it, the descriptor of the list.
+//! The connection stays open for as long as the client is to be tracked: on it the client says what it has read ([`Notice`]), and
+//! nothing comes back. The daemon writes the list whole, then its head with the next sequence number, then signals; it writes the
+//! next list only once this one was taken, so that nobody ever reads half of one.
+
+use bytemuck::{Pod, Zeroable};
+use serde::{Deserialize, Serialize};
+
+/// The version that every line carries.
+pub const VERSION: u32 = 1;
+/// Where the daemon listens.
+pub const SOCKET: &str = "/run/hugepilot/control.sock";
+/// Ranges of interest at most.
+pub const MOST_RANGES: usize = 32;
+/// The shortest time from one list to the next, in milliseconds.
+pub const SHORTEST_INTERVAL_MS: u32 = 100;
+/// The longest.
+pub const LONGEST_INTERVAL_MS: u32 = 3_600_000;
+/// Pages of one list at most: those of a tebibyte.
+pub const MOST_PAGES: u64 = 1 << 28;
+
+/// How a client wants to be tracked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Track {
+    /// The real-time signal by which it is told of a new list.
+    pub signal: i32,
+    /// The thread that is to get it, where the kernel can do that (6.9); None for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<u32>,
+    /// It is told when at least so many base pages are active.
+    pub threshold_pages: u64,
+    /// A page is active that was used within this time, and lists come at most so often.
+    pub interval_ms: u32,
+    /// Where pages count, at most [`MOST_RANGES`] (half-open, in bytes); everywhere if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<Range>,
+}
+
+/// Addresses from `start` up to but not including `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[repr(C)]
+pub struct Range {
+    /// The first.
+    pub start: u64,
+    /// The one after the last.
+    pub end: u64,
+}
+
+/// What a client says later, on the same connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Notice {
+    /// The list with this sequence number was read; the next one may be written.
+    Taken(u64),
+    /// Enough was converted. Wake me when my walks have risen again.
+    Rest,
+    /// Track me again.
+    Watch,
+}
+
+#[derive(Serialize)]
+struct TrackLine<'a> {
+    version: u32,
+    command: &'a str,
+    track: &'a Track,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoticeLine {
+    version: u32,
+    notice: Notice,
+}
+
+/// Why what a client wants cannot be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum WireError {
+    #[error("signal {0} is none of the real-time signals, {1} to {2}")]
+    Signal(i32, i32, i32),
+    #[error("an interval of {0} ms is out of range; expected {SHORTEST_INTERVAL_MS} to {LONGEST_INTERVAL_MS}")]
+    Interval(u32),
+    #[error("{0} ranges are too many; {MOST_RANGES} may be given")]
+    Ranges(usize),
+    #[error("the range {0:#x}-{1:#x} holds nothing; its end must be after its start")]
+    Empty(u64, u64),
+    #[error("a threshold of 0 pages would tell of nothing; expected is 1 or more")]
+    Threshold,
+    #[error("not a notice: {0}")]
+    Notice(String),
+    #[error("the list of pages is not one of version {VERSION}; daemon and library must be of the same release")]
+    List,
+}
+
+/// The signal that a client takes if nobody says otherwise: the system's own programs use the first few of the real-time signals.
+pub fn usual_signal() -> i32 {
+    libc::SIGRTMIN() + 4
+}
+
+impl Track {
+    /// The request, as a line with its line break.
+    pub fn line(&self) -> Vec<u8> {
+        line(&TrackLine { version: VERSION, command: "track", track: self })
+    }
+
+    /// Errors: it asks for what no client may have.
+    pub fn check(&self) -> Result<(), WireError> {
+        let (first, last) = (libc::SIGRTMIN(), libc::SIGRTMAX());
+        if !(first..=last).contains(&self.signal) {
+            return Err(WireError::Signal(self.signal, first, last));
+        }
+        if !(SHORTEST_INTERVAL_MS..=LONGEST_INTERVAL_MS).contains(&self.interval_ms) {
+            return Err(WireError::Interval(self.interval_ms));
+        }
+        if self.ranges.len() > MOST_RANGES {
+            return Err(WireError::Ranges(self.ranges.len()));
+        }
+        if let Some(range) = self.ranges.iter().find(|range| range.start >= range.end) {
+            return Err(WireError::Empty(range.start, range.end));
+        }
+        if self.threshold_pages == 0 { Err(WireError::Threshold) } else { Ok(()) }
+    }
+}
+
+impl Notice {
+    /// As a line, with its line break.
+    pub fn line(self) -> Vec<u8> {
+        line(&NoticeLine { version: VERSION, notice: self })
+    }
+
+    /// Understands a line without its line break.
+    pub fn parse(line: &[u8]) -> Result<Self, WireError> {
+        let read: Result<NoticeLine, _> = serde_json::from_slice(line);
+        match read {
+            Ok(NoticeLine { version: VERSION, notice }) => Ok(notice),
+            Ok(NoticeLine { version, .. }) => Err(WireError::Notice(format!("version {version} is not known here"))),
+            Err(error) => Err(WireError::Notice(error.to_string())),
+        }
+    }
+}
+
+fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).expect("every key is a string");
+    line.push(b'\n');
+    line
+}
+
+/// The head of a list, at the beginning of its file; the pages follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Counts the lists of a client from 1; 0 while there was none.
+    pub sequence: u64,
+    /// Pages in it.
+    pub pages: u64,
+}
+
+/// An active page. A list's file holds them in the machine's own byte order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Page {
+    /// Where it starts; a multiple of 4096.
+    pub address: u64,
+    /// Page walks a second, about; writes a second where there is no daemon.
+    pub walks_per_second: f64,
+}
+
+impl Head {
+    /// Bytes that it takes.
+    pub const LEN: usize = 32;
+    const MAGIC: u64 = u64::from_le_bytes(*b"hpslist1");
+
+    /// As it stands in the file.
+    pub fn bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        for (place, word) in bytes.chunks_exact_mut(8).zip([Self::MAGIC, self.sequence, self.pages]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Errors: it is the head of something else, or promises too much.
+    pub fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, WireError> {
+        let word = |number: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * number + byte]));
+        let head = Self { sequence: word(1), pages: word(2) };
+        if word(0) == Self::MAGIC && head.pages <= MOST_PAGES { Ok(head) } else { Err(WireError::List) }
+    }
+}
+
+impl Page {
+    /// Bytes that it takes.
+    pub const LEN: usize = size_of::<Self>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn track() -> Track {
+        Track { signal: usual_signal(), thread: None, threshold_pages: 512, interval_ms: 1000, ranges: Vec::new() }
+    }
+
+    #[test]
+    fn what_no_client_may_have_is_refused_with_what_it_may() {
+        assert_eq!(track().check(), Ok(()));
+        let refused = |track: Track| track.check().unwrap_err().to_string();
+        assert!(
+            refused(Track { signal: libc::SIGKILL, ..track() }).contains("signal 9 is none of the real-time signals")
+        );
+        assert!(refused(Track { interval_ms: 1, ..track() }).contains("expected 100 to 3600000"));
+        assert!(refused(Track { threshold_pages: 0, ..track() }).contains("1 or more"));
+        let range = |start, end| vec![Range { start, end }];
+        assert!(refused(Track { ranges: range(5, 5), ..track() }).contains("0x5-0x5 holds nothing"));
+        let many = vec![Range { start: 0, end: 1 }; MOST_RANGES + 1];
+        assert!(refused(Track { ranges: many, ..track() }).contains("32 may be given"));
+        assert_eq!(Track { ranges: range(0, u64::MAX), ..track() }.check(), Ok(()));
+    }
+
+    #[test]
+    fn notices_have_the_form_that_is_documented() {
+        let text = |notice: Notice| String::from_utf8(notice.line()).unwrap();
+        assert_eq!(text(Notice::Taken(7)), "{\"version\":1,\"notice\":{\"taken\":7}}\n");
+        assert_eq!(text(Notice::Rest), "{\"version\":1,\"notice\":\"rest\"}\n");
+        assert!(Notice::parse(br#"{"version":2,"notice":"rest"}"#).is_err());
+        assert!(Notice::parse(br#"{"version":1,"notice":"melt"}"#).is_err());
+    }
+
+    #[test]
+    fn a_head_of_something_else_or_of_too_much_is_refused() {
+        let head = Head { sequence: 3, pages: MOST_PAGES };
+        assert_eq!(Head::parse(&head.bytes()), Ok(head));
+        assert_eq!(Head::parse(&[0; Head::LEN]), Err(WireError::List));
+        assert!(Head::parse(&Head { pages: MOST_PAGES + 1, ..head }.bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_understood_or_refused(bytes: Vec<u8>, head: [u8; Head::LEN]) {
+            let _ = Notice::parse(&bytes);
+            let _ = Head::parse(&head);
+        }
+
+        #[test]
+        fn notices_come_back_as_they_were(sequence: u64) {
+            for notice in [Notice::Taken(sequence), Notice::Rest, Notice::Watch] {
+                let line = notice.line();
+                prop_assert_eq!(Notice::parse(line.strip_suffix(b"\n").unwrap()).unwrap(), notice);
+            }
+        }
+    }
+}
