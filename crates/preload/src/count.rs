@@ -1,0 +1,23 @@
+//! Adding to the counters that the launcher reads, if it gave any.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hugepilot_os::placement::Counts;
+
+static COUNTS: OnceLock<&'static Counts> = OnceLock::new();
+
+/// From now on it is counted in that file, if there is such a one.
+pub fn into_file(path: &CStr) {
+    if let Some(counts) = Counts::attach(path) {
+        let _ = COUNTS.set(counts);
+    }
+}
+
+pub fn add(counter: impl Fn(&Counts) -> &AtomicU64, amount: usize) {
+    if let Some(counts) = COUNTS.get() {
+        // Relaxed: nothing else is told by it.
+        counter(counts).fetch_add(amount as u64, Ordering::Relaxed);
+    }
+}

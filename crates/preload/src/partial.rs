@@ -1,0 +1,287 @@
+//! What programs do to parts of their memory, where that lies on huge pages from the pool: the kernel refuses to unmap, protect
+//! or replace a part of such a page.
+//!
+//! Owns: the calls that a program makes for ranges in the pool's zone. Never touches: any other range, nor a call that the
+//! kernel carries out by itself.
+//!
+//! Each call is made as the program made it. Where the kernel refuses because an end of the range falls inside a huge page,
+//! that page becomes ordinary memory and the call is made again. This can be done only while there is no other thread, since
+//! what it wrote meanwhile would be lost; otherwise the call is carried out for whole huge pages, and at its ends so far as it
+//! takes nothing from what lies beside.
+
+use std::ffi::c_int;
+use std::ops::Range;
+
+use crate::count;
+use crate::maps::{self, Mapping};
+use crate::place::{self, has, whole_pages};
+use crate::system::{self, Answer, READ_WRITE, Request};
+use crate::{ordinary, pool, settings};
+
+/// `MADV_DONTNEED_LOCKED` (Linux 5.18).
+const DONTNEED_LOCKED: c_int = 24;
+/// Advice whose being followed nobody can rely on.
+const MERE_ADVICE: [c_int; 8] = [
+    libc::MADV_FREE,
+    libc::MADV_COLD,
+    libc::MADV_PAGEOUT,
+    libc::MADV_HUGEPAGE,
+    libc::MADV_NOHUGEPAGE,
+    libc::MADV_MERGEABLE,
+    libc::MADV_UNMERGEABLE,
+    libc::MADV_DONTDUMP,
+];
+
+/// A huge page inside of which a range ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HugePage {
+    start: usize,
+    rights: c_int,
+}
+
+/// A range that ends inside a huge page from the pool, at one end or at both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    range: (usize, usize),
+    /// Bytes of a huge page.
+    size: usize,
+    first: Option<HugePage>,
+    /// None also if it is the same as the first.
+    last: Option<HugePage>,
+}
+
+impl Cut {
+    /// None where it ends inside of none.
+    fn of(start: usize, length: usize) -> Option<Self> {
+        let size = settings::get()?.pool?.bytes();
+        let end = start.checked_add(whole_pages(length))?;
+        let mut cut = Self { range: (start, end), size, first: None, last: None };
+        if pool::reaches(start, length) {
+            maps::each(|mapping| cut.look_at(mapping))?;
+        }
+        let any = cut.pages().next().is_some();
+        any.then_some(cut)
+    }
+
+    fn look_at(&mut self, mapping: &Mapping) {
+        let inside = |end: usize| {
+            let within =
+                mapping.from_pool && mapping.start < end && end < mapping.end && !end.is_multiple_of(self.size);
+            within.then(|| HugePage { start: end / self.size * self.size, rights: mapping.rights })
+        };
+        self.first = self.first.or(inside(self.range.0));
+        self.last = self.last.or(inside(self.range.1)).filter(|&last| self.first != Some(last));
+    }
+
+    fn pages(&self) -> impl Iterator<Item = HugePage> {
+        [self.first, self.last].into_iter().flatten()
+    }
+
+    /// What is left without these huge pages.
+    fn whole(&self) -> Range<usize> {
+        let start = self.first.map_or(self.range.0, |page| page.start + self.size);
+        let end = match self.last {
+            Some(page) => page.start,
+            // In the first, too, if that reaches beyond it.
+            None => self.range.1,
+        };
+        start..end.max(start)
+    }
+
+    /// Bytes of the range in these huge pages.
+    fn cut_off(&self) -> usize {
+        (self.range.1 - self.range.0).saturating_sub(self.whole().len())
+    }
+
+    /// Whether the kernel can carry out now what it refused.
+    fn mend(&self) -> bool {
+        system::is_only_thread() && self.pages().all(|page| ordinary::make(page.start, self.size, page.rights))
+    }
+
+    /// The huge pages get these rights beside those that they have.
+    fn widen(&self, rights: c_int) -> Answer {
+        self.pages().try_fold(0, |_, page| system::mprotect(page.start, self.size, page.rights | rights))
+    }
+}
+
+/// Makes a call; where the kernel refuses it for such a cut, makes it again when that is mended, or as `rounded` says.
+fn call(start: usize, length: usize, made: impl Fn() -> Answer, rounded: impl Fn(&Cut) -> Answer) -> Answer {
+    match made() {
+        // Before 6.12 mmap says ENOMEM.
+        Err(error @ (libc::EINVAL | libc::ENOMEM)) if pool::reaches(start, length) => match Cut::of(start, length) {
+            None => Err(error),
+            Some(cut) if cut.mend() => made(),
+            Some(cut) => rounded(&cut),
+        },
+        answer => answer,
+    }
+}
+
+/// The munmap of the program.
+pub fn unmap(start: usize, length: usize) -> Answer {
+    call(
+        start,
+        length,
+        || system::munmap(start, length),
+        |cut| {
+            count::add(|counts| &counts.kept_bytes, cut.cut_off());
+            let whole = cut.whole();
+            if whole.is_empty() { Ok(0) } else { system::munmap(whole.start, whole.len()) }
+        },
+    )
+}
+
+/// The mprotect of the program.
+pub fn protect(start: usize, length: usize, rights: c_int) -> Answer {
+    call(
+        start,
+        length,
+        || system::mprotect(start, length, rights),
+        |cut| {
+            if cut.pages().any(|page| page.rights & !rights != 0) {
+                count::add(|counts| &counts.widened_bytes, cut.cut_off());
+            }
+            cut.widen(rights)?;
+            let whole = cut.whole();
+            if whole.is_empty() { Ok(0) } else { system::mprotect(whole.start, whole.len(), rights) }
+        },
+    )
+}
+
+/// The mmap of the program.
+pub fn map(request: &Request) -> Answer {
+    let replaces = has(request.flags, libc::MAP_FIXED);
+    if !replaces || !pool::reaches(request.address, request.length) {
+        return place::map(request);
+    }
+    call(
+        request.address,
+        request.length,
+        || request.make(),
+        |cut| {
+            if !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
+                return Err(libc::EINVAL);
+            }
+            cut.widen(request.rights | READ_WRITE)?;
+            let whole = cut.whole();
+            system::zero(cut.range.0, whole.start.min(cut.range.1) - cut.range.0);
+            system::zero(whole.end.min(cut.range.1), cut.range.1 - whole.end.min(cut.range.1));
+            if !whole.is_empty() {
+                Request { address: whole.start, length: whole.len(), ..*request }.make()?;
+            }
+            Ok(request.address)
+        },
+    )
+}
+
+/// The madvise of the program.
+pub fn advise(start: usize, length: usize, advice: c_int) -> Answer {
+    if !pool::reaches(start, length) {
+        return system::madvise(start, length, advice);
+    }
+    match advice {
+        libc::MADV_DONTNEED | DONTNEED_LOCKED => empty(start, length, advice),
+        _ => match system::madvise(start, length, advice) {
+            Err(libc::EINVAL) if MERE_ADVICE.contains(&advice) && has_pool_memory(start, length) => Ok(0),
+            answer => answer,
+        },
+    }
+}
+
+/// Gives memory back, which reads as zero afterwards. Huge pages stay: the next access would have to find another in the pool.
+fn empty(start: usize, length: usize, advice: c_int) -> Answer {
+    let end = start.saturating_add(whole_pages(length));
+    let (mut any, mut last) = (false, Ok(0));
+    let listed = maps::each(|mapping| {
+        let Some((start, end)) = mapping.part_of(start, end) else { return };
+        any |= mapping.from_pool;
+        if !mapping.from_pool {
+            last = last.and(system::madvise(start, end - start, advice));
+        } else if has(mapping.rights, READ_WRITE) {
+            system::zero(start, end - start);
+        } else if system::mprotect(mapping.start, mapping.end - mapping.start, READ_WRITE).is_ok() {
+            system::zero(start, end - start);
+            let _ = system::mprotect(mapping.start, mapping.end - mapping.start, mapping.rights);
+        }
+    });
+    if any && listed.is_some() { last } else { system::madvise(start, length, advice) }
+}
+
+fn has_pool_memory(start: usize, length: usize) -> bool {
+    let mut any = false;
+    maps::each(|mapping| any |= mapping.from_pool && mapping.part_of(start, start.saturating_add(length)).is_some());
+    any
+}
+
+/// The mremap of the program.
+pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new: usize) -> Answer {
+    if !pool::reaches(old, old_length) || !has_pool_memory(old, old_length) {
+        return system::mremap(old, old_length, new_length, flags, new);
+    }
+    let stays = !has(flags, libc::MREMAP_FIXED);
+    let (had, wanted) = (whole_pages(old_length), whole_pages(new_length));
+    let overlap = !stays && new < old.saturating_add(had) && old < new.saturating_add(wanted);
+    let unknown = flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) != 0;
+    if unknown || overlap || wanted == 0 || !old.is_multiple_of(place::PAGE) {
+        return Err(libc::EINVAL);
+    }
+    if stays && wanted <= had {
+        return if wanted == had { Ok(old) } else { unmap(old + wanted, had - wanted).map(|_| old) };
+    }
+    if !has(flags, libc::MREMAP_MAYMOVE) || !is_readable(old, had) {
+        return Err(libc::ENOMEM);
+    }
+    let request = Request::anonymous(if stays { 0 } else { new }, wanted, if stays { 0 } else { libc::MAP_FIXED });
+    let moved = map(&request)?;
+    system::copy(old, moved, had.min(wanted));
+    unmap(old, had)?;
+    Ok(moved)
+}
+
+/// Whether all of a range can be read.
+fn is_readable(start: usize, length: usize) -> bool {
+    let end = start.saturating_add(length);
+    let mut readable = 0;
+    maps::each(|mapping| {
+        if let Some((start, end)) = mapping.part_of(start, end).filter(|_| has(mapping.rights, libc::PROT_READ)) {
+            readable += end - start;
+        }
+    });
+    readable == length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 2 << 20;
+
+    fn cut(start: usize, end: usize, mappings: &[(usize, usize, bool)]) -> Cut {
+        let mut cut = Cut { range: (start, end), size: SIZE, first: None, last: None };
+        for &(start, end, from_pool) in mappings {
+            cut.look_at(&Mapping { start, end, rights: READ_WRITE, from_pool, of_file: false });
+        }
+        cut
+    }
+
+    #[test]
+    fn a_range_is_cut_where_it_ends_inside_a_huge_page() {
+        let pooled = [(4 * SIZE, 8 * SIZE, true), (8 * SIZE, 9 * SIZE, false)];
+        let page = |number: usize| Some(HugePage { start: number * SIZE, rights: READ_WRITE });
+
+        let aligned = cut(4 * SIZE, 8 * SIZE, &pooled);
+        assert_eq!((aligned.first, aligned.last, aligned.whole()), (None, None, 4 * SIZE..8 * SIZE));
+        let both = cut(4 * SIZE + 4096, 8 * SIZE - 4096, &pooled);
+        assert_eq!((both.first, both.last, both.whole()), (page(4), page(7), 5 * SIZE..7 * SIZE));
+        assert_eq!(both.cut_off(), 2 * SIZE - 8192);
+        let same = cut(5 * SIZE + 4096, 5 * SIZE + 8192, &pooled);
+        assert_eq!((same.first, same.last, same.cut_off()), (page(5), None, 4096));
+        assert!(same.whole().is_empty());
+        let at_its_start = cut(5 * SIZE, 5 * SIZE + 4096, &pooled);
+        assert_eq!((at_its_start.first, at_its_start.last), (None, page(5)));
+        assert!(at_its_start.whole().is_empty() && at_its_start.cut_off() == 4096);
+        let behind = cut(7 * SIZE + 4096, 8 * SIZE + 4096, &pooled);
+        assert_eq!((behind.first, behind.last, behind.whole()), (page(7), None, 8 * SIZE..8 * SIZE + 4096));
+        assert_eq!(cut(8 * SIZE + 4096, 9 * SIZE, &pooled).pages().count(), 0);
+    }
+}

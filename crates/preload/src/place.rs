@@ -1,0 +1,190 @@
+//! Where new private memory comes from: the pool, transparent huge pages, or what the program would have got without this
+//! library.
+//!
+//! Owns: which calls of mmap are served, alignment, advice. Never touches: memory that exists already.
+//!
+//! Whatever fails is undone, and then the call is made as the program made it.
+
+use std::ffi::c_int;
+
+use crate::count;
+use crate::pool::{self, Refusal};
+use crate::settings::{self, Settings};
+use crate::system::{self, Answer, READ_WRITE, Request};
+
+pub const PAGE: usize = 4096;
+/// What one transparent huge page holds.
+pub const REGION: usize = 2 << 20;
+/// From here on the space that alignment leaves unused does not count. Smaller pieces of odd size stay side by side, so that
+/// the kernel keeps them in one mapping, of which there may be only so many (vm.max_map_count).
+const ALIGNED_AT_ANY_LENGTH: usize = 16 * REGION;
+/// Below it a piece for a thread other than the first is most likely its private heap, and a huge page there mostly waste.
+const THREADS_LEAST: usize = 4 * REGION;
+
+/// The mmap of the program.
+pub fn map(request: &Request) -> Answer {
+    match settings::get() {
+        Some(settings) if settings.mmap && is_eligible(request) => {
+            let start = place(request, settings)?;
+            count::add(|counts| &counts.mmap_eligible_calls, 1);
+            count::add(|counts| &counts.mmap_eligible_bytes, request.length);
+            Ok(start)
+        }
+        _ => request.make(),
+    }
+}
+
+/// Private memory to read and write, wherever the kernel likes, and of no special kind. What is mapped without rights is a mere
+/// reservation, and what is longer than the machine's memory can only be sparse.
+fn is_eligible(request: &Request) -> bool {
+    let indifferent = libc::MAP_POPULATE | libc::MAP_NORESERVE;
+    request.length >= REGION
+        && request.address == 0
+        && request.rights == READ_WRITE
+        && request.flags & !indifferent == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
+        && request.length <= system::memory_bytes()
+}
+
+fn place(request: &Request, settings: &Settings) -> Answer {
+    if let Some(size) = settings.pool {
+        // Who asks for memory that nothing is put aside for will not use all of it.
+        let taken = match request.flags & libc::MAP_NORESERVE {
+            0 => pool::map(size, request.length),
+            _ => Err(Refusal::TooSmall),
+        };
+        match taken {
+            Ok(start) => return Ok(start),
+            Err(Refusal::TooSmall) => count::add(|counts| &counts.pool_too_small_bytes, request.length),
+            Err(Refusal::Empty) => count::add(|counts| &counts.pool_empty_bytes, request.length),
+            Err(Refusal::Refused) => count::add(|counts| &counts.refused_bytes, request.length),
+            Err(Refusal::NoSpace) => count::add(|counts| &counts.address_space_limit_bytes, request.length),
+        }
+    }
+    if request.length < THREADS_LEAST && !system::is_first_thread() {
+        count::add(|counts| &counts.thread_small_bytes, request.length);
+    } else {
+        match advised(request) {
+            Ok(start) => {
+                count::add(|counts| &counts.mmap_thp_bytes, request.length);
+                return Ok(start);
+            }
+            Err(libc::ENOMEM) => count::add(|counts| &counts.address_space_limit_bytes, request.length),
+            Err(_) => count::add(|counts| &counts.refused_bytes, request.length),
+        }
+    }
+    let start = request.make()?;
+    count::add(|counts| &counts.mmap_ordinary_bytes, request.length);
+    Ok(start)
+}
+
+/// Memory for which transparent huge pages are asked.
+fn advised(request: &Request) -> Answer {
+    // Pages must not come before the advice.
+    let unpopulated = Request { flags: request.flags & !libc::MAP_POPULATE, ..*request };
+    let start = match request.length {
+        length if length.is_multiple_of(REGION) || length >= ALIGNED_AT_ANY_LENGTH => aligned(&unpopulated)?,
+        _ => unpopulated.make()?,
+    };
+    let populate = request.flags & libc::MAP_POPULATE != 0;
+    match advise(start, request.length, populate) {
+        Ok(_) => Ok(start),
+        Err(error) => {
+            let _ = system::munmap(start, request.length);
+            Err(error)
+        }
+    }
+}
+
+fn advise(start: usize, length: usize, populate: bool) -> Answer {
+    let advised = system::madvise(start, length, libc::MADV_HUGEPAGE)?;
+    if populate { system::madvise(start, whole_pages(length), libc::MADV_POPULATE_WRITE) } else { Ok(advised) }
+}
+
+/// Its first byte at a multiple of 2 MiB.
+fn aligned(request: &Request) -> Answer {
+    // Kernels from 6.7 on align by themselves.
+    let start = request.make()?;
+    if start.is_multiple_of(REGION) {
+        return Ok(start);
+    }
+    system::munmap(start, request.length)?;
+    let length = whole_pages(request.length);
+    let room = length + REGION - PAGE;
+    let first = Request { length: room, ..*request }.make()?;
+    let start = first.next_multiple_of(REGION);
+    unmap_between(first, start);
+    unmap_between(start + length, first + room);
+    Ok(start)
+}
+
+/// New memory for a copy of some that is so long, aligned, with the advice that the kernel heeds.
+pub fn for_copy(length: usize) -> Answer {
+    let start = aligned(&Request::anonymous(0, length, 0))?;
+    let _ = system::madvise(start, length, libc::MADV_HUGEPAGE);
+    Ok(start)
+}
+
+/// Unmaps what lies between, if anything does.
+pub fn unmap_between(start: usize, end: usize) {
+    if start < end {
+        let _ = system::munmap(start, end - start);
+    }
+}
+
+/// As many bytes as the kernel maps for so many. Lengths that it would refuse stay as they are.
+pub fn whole_pages(length: usize) -> usize {
+    length.checked_next_multiple_of(PAGE).unwrap_or(length)
+}
+
+/// Whether a call has these flags, all of them.
+pub fn has(flags: c_int, wanted: c_int) -> bool {
+    flags & wanted == wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unmap(start: usize, length: usize) {
+        system::munmap(start, length).unwrap();
+    }
+
+    #[test]
+    fn only_large_plain_memory_is_eligible() {
+        let plain = Request::anonymous(0, REGION, 0);
+        assert!(is_eligible(&plain));
+        assert!(is_eligible(&Request { flags: plain.flags | libc::MAP_POPULATE | libc::MAP_NORESERVE, ..plain }));
+        let others = [
+            Request { address: REGION, ..plain },
+            Request { length: REGION - 1, ..plain },
+            Request { length: usize::MAX, ..plain },
+            Request { rights: libc::PROT_NONE, ..plain },
+            Request { rights: READ_WRITE | libc::PROT_EXEC, ..plain },
+            Request { flags: libc::MAP_SHARED | libc::MAP_ANONYMOUS, ..plain },
+            Request { flags: libc::MAP_PRIVATE, fd: 3, ..plain },
+        ];
+        let special = [libc::MAP_STACK, libc::MAP_FIXED, libc::MAP_HUGETLB, libc::MAP_GROWSDOWN, libc::MAP_LOCKED];
+        let special = special.map(|flag| Request { flags: plain.flags | flag, ..plain });
+        assert!(others.iter().chain(&special).all(|request| !is_eligible(request)));
+    }
+
+    #[test]
+    fn memory_is_aligned_and_all_of_it_there() {
+        for length in [REGION, 3 * REGION, 40 * REGION + 4096, 40 * REGION + 1] {
+            let start = aligned(&Request::anonymous(0, length, 0)).unwrap();
+            assert!(start.is_multiple_of(REGION));
+            system::zero(start, length);
+            unmap(start, length);
+        }
+        let start = for_copy(2 * REGION).unwrap();
+        system::zero(start, 2 * REGION);
+        unmap(start, 2 * REGION);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_an_error_and_nothing_is_left() {
+        assert_eq!(aligned(&Request::anonymous(0, 1 << 50, 0)), Err(libc::ENOMEM));
+        assert_eq!(whole_pages(usize::MAX), usize::MAX);
+        assert_eq!((whole_pages(1), whole_pages(4096)), (4096, 4096));
+    }
+}

@@ -1,0 +1,165 @@
+//! Private memory on huge pages that are reserved in the machine's pool.
+//!
+//! Owns: when it is taken, and where it lies: in a part of the address space that nothing else is mapped to, so that any other
+//! address is told from it by one comparison. Never touches: that memory afterwards (`partial` does).
+//!
+//! All pages are taken at once. A reservation alone is no promise: a group's limit, a cpuset or a memory policy may still
+//! refuse the page when it is touched, and that ends the program (SIGBUS).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::place::{REGION, whole_pages};
+use crate::settings::PoolPage;
+use crate::system::{self, Request};
+
+/// Smaller pieces are mostly those that allocators give back, protect and pass on in parts, which huge pages from a pool cannot
+/// do.
+const LEAST: usize = 32 << 20;
+/// The kernel maps from the top of the address space downwards and programs from the bottom up; this lies between.
+const ZONE: std::ops::Range<usize> = 0x2000_0000_0000..0x5000_0000_0000;
+/// Of the zone, what is left out at its start at random, in GiB, so that addresses cannot be guessed.
+const SCATTER: usize = 1 << 13;
+/// Another library may have mapped something there.
+const ATTEMPTS: usize = 8;
+
+/// The next address; 0 while nothing was ever mapped.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Why memory does not come from the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Not enough for a pool.
+    TooSmall,
+    /// The pool has too few pages, or a limit on them was reached.
+    Empty,
+    /// The kernel does not offer it, or not to this process.
+    Refused,
+    /// No room in the address space.
+    NoSpace,
+}
+
+/// Whole huge pages from the pool, and what is left of the length on ordinary memory behind them; so no part of a huge page is
+/// wasted, and all of it is unmapped as any other memory is.
+pub fn map(size: PoolPage, length: usize) -> Result<usize, Refusal> {
+    if length < LEAST.max(size.bytes()) {
+        return Err(Refusal::TooSmall);
+    }
+    let pooled = length / size.bytes() * size.bytes();
+    let rest = whole_pages(length) - pooled;
+    let start = at_a_free_place(size, pooled)?;
+    if rest > 0 {
+        if let Err(refusal) = map_at(start + pooled, rest, 0) {
+            let _ = system::munmap(start, pooled);
+            return Err(refusal.unwrap_or(Refusal::NoSpace));
+        }
+        if rest >= REGION {
+            let _ = system::madvise(start + pooled, rest, libc::MADV_HUGEPAGE);
+        }
+    }
+    count(pooled, length);
+    Ok(start)
+}
+
+fn count(pooled: usize, length: usize) {
+    let rest = length.saturating_sub(pooled);
+    crate::count::add(|counts| &counts.mmap_hugetlb_bytes, pooled);
+    if rest >= REGION {
+        crate::count::add(|counts| &counts.mmap_thp_bytes, rest);
+    } else {
+        crate::count::add(|counts| &counts.mmap_ordinary_bytes, rest);
+    }
+    crate::count::add(|counts| &counts.pool_too_small_bytes, rest);
+}
+
+fn at_a_free_place(size: PoolPage, pooled: usize) -> Result<usize, Refusal> {
+    for _ in 0..ATTEMPTS {
+        // Room for the rest behind it.
+        let start = claim(pooled + size.bytes(), size).ok_or(Refusal::NoSpace)?;
+        match map_at(start, pooled, libc::MAP_HUGETLB | size.flag()) {
+            Ok(()) => return populated(start, pooled),
+            Err(Some(refusal)) => return Err(refusal),
+            Err(None) => {}
+        }
+    }
+    Err(Refusal::NoSpace)
+}
+
+/// All its pages there, or nothing is.
+fn populated(start: usize, pooled: usize) -> Result<usize, Refusal> {
+    let refusal = match system::madvise(start, pooled, libc::MADV_POPULATE_WRITE) {
+        Ok(_) => return Ok(start),
+        Err(libc::EINVAL | libc::EPERM | libc::EACCES | libc::ENOSYS) => Refusal::Refused,
+        Err(_) => Refusal::Empty,
+    };
+    let _ = system::munmap(start, pooled);
+    Err(refusal)
+}
+
+/// `Err(None)`: something else is mapped there.
+fn map_at(start: usize, length: usize, flags: i32) -> Result<(), Option<Refusal>> {
+    let from_pool = flags & libc::MAP_HUGETLB != 0;
+    match Request::anonymous(start, length, flags | libc::MAP_FIXED_NOREPLACE).make() {
+        Ok(there) if there == start => Ok(()),
+        // Kernels before 4.17 take the address for a mere wish.
+        Ok(elsewhere) => {
+            let _ = system::munmap(elsewhere, length);
+            Err(None)
+        }
+        Err(libc::EEXIST) => Err(None),
+        // The kernel says the same of a pool with too few pages and of an address space that is full.
+        Err(libc::ENOMEM) if from_pool => Err(Some(Refusal::Empty)),
+        Err(libc::ENOMEM) => Err(Some(Refusal::NoSpace)),
+        Err(_) => Err(Some(Refusal::Refused)),
+    }
+}
+
+/// An address that was given to nobody yet, or long ago, a multiple of the page's size.
+fn claim(length: usize, size: PoolPage) -> Option<usize> {
+    let length = length.checked_next_multiple_of(size.bytes())?;
+    let mut next = NEXT.load(Ordering::Relaxed);
+    loop {
+        let mut start = if next == 0 { first() } else { next.next_multiple_of(size.bytes()) };
+        if start.checked_add(length)? > ZONE.end {
+            start = ZONE.start;
+        }
+        let end = start.checked_add(length).filter(|&end| end <= ZONE.end)?;
+        // Relaxed: the address alone counts, and the kernel has the last word.
+        match NEXT.compare_exchange(next, end, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return Some(start),
+            Err(now) => next = now,
+        }
+    }
+}
+
+fn first() -> usize {
+    // Bits that the kernel chose at random, without those that are the same for all objects on a stack.
+    ZONE.start + (((system::stack_address() >> 4) % SCATTER) << 30)
+}
+
+/// Whether a range may have memory from the pool.
+pub fn reaches(start: usize, length: usize) -> bool {
+    NEXT.load(Ordering::Relaxed) != 0 && start < ZONE.end && start.saturating_add(length) > ZONE.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn places_are_aligned_apart_and_in_the_zone() {
+        let variable = |name: &str| (name == "HUGEPILOT_PAGES").then_some(&b"1G"[..]);
+        let size = Settings::read(variable).unwrap().pool.unwrap();
+        let mut end = 0;
+        for length in [1, 1 << 30, (5 << 30) + 1, 3 << 30] {
+            let start = claim(length, size).unwrap();
+            assert!(start.is_multiple_of(1 << 30) && start >= end && ZONE.contains(&start));
+            end = start + length;
+            assert!(reaches(start, length) && reaches(0, usize::MAX) && !reaches(0, 4096));
+        }
+        assert_eq!(claim(ZONE.end, size), None);
+        let long = ZONE.end - ZONE.start - (1 << 30);
+        assert_eq!(claim(long, size), Some(ZONE.start), "at its end it begins anew");
+        assert_eq!(map(size, 1 << 29), Err(Refusal::TooSmall));
+    }
+}

@@ -1,0 +1,105 @@
+//! What the launcher asks for, from the environment as it was when the library was loaded.
+//!
+//! Owns: the meaning of `HUGEPILOT_PAGES`, `_MMAP`, `_SHM` and `_TEXT`. Never touches: the environment afterwards, or anything
+//! else that is in it. An unknown value counts as none.
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+/// A size of pages in the machine's pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolPage {
+    shift: u32,
+}
+
+impl PoolPage {
+    const TWO_MEBIBYTES: Self = Self { shift: 21 };
+    const ONE_GIBIBYTE: Self = Self { shift: 30 };
+
+    pub fn bytes(self) -> usize {
+        1 << self.shift
+    }
+
+    /// As mmap and shmget want it said, beside `MAP_HUGETLB` and `SHM_HUGETLB`.
+    pub fn flag(self) -> c_int {
+        (self.shift as c_int) << libc::MAP_HUGE_SHIFT
+    }
+}
+
+/// How program text comes to lie on huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// It does not.
+    Left,
+    /// Where the kernel can do it with the file's own pages.
+    Collapsed,
+    /// Where it cannot, by a copy.
+    Copied,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// None: transparent huge pages.
+    pub pool: Option<PoolPage>,
+    pub mmap: bool,
+    pub shm: bool,
+    pub text: Text,
+}
+
+impl Settings {
+    /// None where the library is to do nothing.
+    pub fn read<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Self> {
+        let pool = match variable("HUGEPILOT_PAGES")? {
+            b"thp" => None,
+            b"2M" => Some(PoolPage::TWO_MEBIBYTES),
+            b"1G" => Some(PoolPage::ONE_GIBIBYTE),
+            _ => return None,
+        };
+        let text = match variable("HUGEPILOT_TEXT") {
+            Some(b"1") => Text::Collapsed,
+            Some(b"copy") => Text::Copied,
+            _ => Text::Left,
+        };
+        let asked = |name| variable(name) == Some(b"1");
+        Some(Self { pool, mmap: asked("HUGEPILOT_MMAP"), shm: asked("HUGEPILOT_SHM"), text })
+    }
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// Once, before the program starts.
+pub fn set(settings: Settings) {
+    let _ = SETTINGS.set(settings);
+}
+
+/// None where the library is to do nothing, or not yet.
+pub fn get() -> Option<&'static Settings> {
+    SETTINGS.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(environment: &[(&str, &str)]) -> Option<Settings> {
+        Settings::read(|name| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_bytes()))
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_off() {
+        let off = Settings { pool: None, mmap: false, shm: false, text: Text::Left };
+        assert_eq!(read(&[("HUGEPILOT_MMAP", "1")]), None);
+        assert_eq!(read(&[("HUGEPILOT_PAGES", "4K"), ("HUGEPILOT_MMAP", "1")]), None);
+        assert_eq!(read(&[("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_SHM", "0"), ("HUGEPILOT_TEXT", "")]), Some(off));
+        let all =
+            [("HUGEPILOT_PAGES", "1G"), ("HUGEPILOT_MMAP", "1"), ("HUGEPILOT_SHM", "1"), ("HUGEPILOT_TEXT", "copy")];
+        let pool = Some(PoolPage::ONE_GIBIBYTE);
+        assert_eq!(read(&all), Some(Settings { pool, mmap: true, shm: true, text: Text::Copied }));
+    }
+
+    #[test]
+    fn sizes_are_told_as_the_kernel_wants_them() {
+        assert_eq!((PoolPage::TWO_MEBIBYTES.bytes(), PoolPage::TWO_MEBIBYTES.flag()), (2 << 20, libc::MAP_HUGE_2MB));
+        assert_eq!((PoolPage::ONE_GIBIBYTE.bytes(), PoolPage::ONE_GIBIBYTE.flag()), (1 << 30, libc::MAP_HUGE_1GB));
+    }
+}

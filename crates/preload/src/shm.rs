@@ -1,0 +1,117 @@
+//! Segments of System V shared memory: from the pool, or with transparent huge pages.
+//!
+//! Owns: the shmget and shmat of the program. Never touches: segments that it did not ask for.
+//!
+//! Such memory is shared, not copied, by fork, so that a page of it is never needed twice. The kernel rounds up the memory of a
+//! segment on huge pages, but keeps the size that was asked for, which is what shmctl tells.
+
+use std::ffi::c_int;
+
+use crate::count;
+use crate::place::{PAGE, REGION, has, unmap_between, whole_pages};
+use crate::settings::{self, PoolPage};
+use crate::system::{self, Answer, Request};
+
+/// Of a segment's size, what rounding up may waste at most: an eighth.
+const WASTE: usize = 8;
+
+/// The shmget of the program.
+pub fn get(key: c_int, size: usize, flags: c_int) -> Answer {
+    let may_create = key == libc::IPC_PRIVATE || has(flags, libc::IPC_CREAT);
+    let settings = settings::get().filter(|settings| settings.shm && may_create);
+    let Some(settings) = settings.filter(|_| size >= REGION && !has(flags, libc::SHM_HUGETLB)) else {
+        return system::shmget(key, size, flags);
+    };
+    // So that what comes is new, and nobody has attached it yet.
+    let only_new = flags | libc::IPC_EXCL;
+    let pooled = settings.pool.and_then(|page| from_pool(page, key, size, only_new));
+    match pooled.map_or_else(|| system::shmget(key, size, only_new), Ok) {
+        Ok(id) => {
+            count::add(|counts| &counts.shm_eligible_bytes, size);
+            Ok(id)
+        }
+        Err(_) => system::shmget(key, size, flags),
+    }
+}
+
+/// A new segment, with all its pages taken from the pool. None: there is none.
+fn from_pool(page: PoolPage, key: c_int, size: usize, flags: c_int) -> Option<usize> {
+    let rounded = size.checked_next_multiple_of(page.bytes())?;
+    if rounded - size > size / WASTE {
+        count::add(|counts| &counts.pool_too_small_bytes, size);
+        return None;
+    }
+    let made = system::shmget(key, size, flags | libc::SHM_HUGETLB | page.flag()).and_then(|id| {
+        let populated = populate(id as c_int, rounded);
+        if populated.is_err() {
+            system::remove_segment(id as c_int);
+        }
+        populated.map(|()| id)
+    });
+    match made {
+        Ok(_) => count::add(|counts| &counts.shm_hugetlb_bytes, size),
+        Err(libc::ENOMEM | libc::ENOSPC | libc::EFAULT) => count::add(|counts| &counts.pool_empty_bytes, size),
+        // What any shmget may say; without huge pages it will say it again.
+        Err(libc::EEXIST) => {}
+        Err(_) => count::add(|counts| &counts.refused_bytes, size),
+    }
+    made.ok()
+}
+
+/// Takes all pages now, for later a limit could refuse them, which ends who touches them (SIGBUS).
+fn populate(id: c_int, length: usize) -> Result<(), c_int> {
+    let at = match system::shmat(id, 0, 0) {
+        // Its owner may not write to it; nor may anybody else, before that is changed. The pages stay reserved.
+        Err(libc::EACCES) => return Ok(()),
+        at => at?,
+    };
+    let populated = system::madvise(at, length, libc::MADV_POPULATE_WRITE);
+    let _ = system::shmdt(at);
+    populated.map(|_| ())
+}
+
+/// The shmat of the program.
+pub fn attach(id: c_int, address: usize, flags: c_int) -> Answer {
+    let plain = address == 0 && flags == 0 && settings::get().is_some_and(|settings| settings.shm);
+    let before = if plain { system::segment(id) } else { None };
+    let at = system::shmat(id, address, flags)?;
+    match before {
+        Some(before) if before.shm_segsz >= REGION && !is_from_pool(at) => Ok(advised(id, at, &before)),
+        _ => Ok(at),
+    }
+}
+
+/// Whether it is on huge pages from a pool, which are never aged.
+fn is_from_pool(at: usize) -> bool {
+    system::madvise(at, PAGE, libc::MADV_COLD) == Err(libc::EINVAL)
+}
+
+/// Where it is attached afterwards.
+fn advised(id: c_int, at: usize, before: &libc::shmid_ds) -> usize {
+    let size = before.shm_segsz;
+    let at = if at.is_multiple_of(REGION) { at } else { aligned(id, at, size).unwrap_or(at) };
+    let advised = system::madvise(at, whole_pages(size), libc::MADV_HUGEPAGE).is_ok();
+    // Once for each segment, when it is attached for the first time.
+    if advised && before.shm_atime == 0 && before.shm_cpid == system::process() {
+        count::add(|counts| &counts.shm_thp_bytes, size);
+    }
+    at
+}
+
+/// Attaches it anew at a multiple of 2 MiB, without which shared memory is never mapped huge.
+fn aligned(id: c_int, at: usize, size: usize) -> Option<usize> {
+    let length = whole_pages(size);
+    let room = length.checked_add(REGION)?;
+    let placeholder = Request { rights: libc::PROT_NONE, ..Request::anonymous(0, room, libc::MAP_NORESERVE) };
+    let first = placeholder.make().ok()?;
+    let start = first.next_multiple_of(REGION);
+    // Over the placeholder, so that no other thread maps anything there.
+    if system::shmat(id, start, libc::SHM_REMAP).is_err() {
+        unmap_between(first, first + room);
+        return None;
+    }
+    unmap_between(first, start);
+    unmap_between(start + length, first + room);
+    let _ = system::shmdt(at);
+    Some(start)
+}

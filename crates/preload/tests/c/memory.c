@@ -1,0 +1,332 @@
+/* Private memory, and all that programs do with it. Each case is named by the first argument. */
+#include "common.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#define LENGTH (32 * MIB)
+
+static atomic_int stop;
+
+/* Writes to one page again and again, and counts; the counter must never go back. */
+static void *keep_writing(void *page) {
+    volatile long *counter = page;
+    for (long count = 1; !stop; count++) {
+        CHECK(*counter == count - 1);
+        *counter = count;
+    }
+    return NULL;
+}
+
+static pthread_t start_writing(char *page) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, keep_writing, page) == 0);
+    return thread;
+}
+
+static void stop_writing(pthread_t thread) {
+    stop = 1;
+    pthread_join(thread, NULL);
+    stop = 0;
+}
+
+/* Says where the memory lies. */
+static void one(long length) {
+    errno = 77;
+    char *memory = map(length);
+    CHECK(errno == 77);
+    CHECK(is_zero(memory, 0, length));
+    fill(memory, 0, length, 1);
+    CHECK(holds(memory, 0, length, 1));
+    memory[length - 1] = 1;
+    printf("aligned=%d pooled=%d advised=%d tail=%d\n", (long)memory % (2 * MIB) == 0, is_pooled(memory),
+           smaps(memory, "AnonHugePages:") > 0, is_pooled(memory + length - 1));
+    CHECK(munmap(memory, length) == 0);
+    unsigned char present;
+    CHECK(mincore(memory, PAGE, &present) == -1 && errno == ENOMEM);
+    CHECK(mincore(memory + (length - 1) / PAGE * PAGE, PAGE, &present) == -1 && errno == ENOMEM);
+}
+
+/* With other threads, what is taken from a part of a huge page may stay. */
+static void unmap_parts(int threads) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 2);
+    CHECK(munmap(memory, 5 * PAGE) == 0);
+    CHECK(munmap(memory + 3 * MIB, 3 * MIB) == 0);
+    CHECK(munmap(memory + 8 * MIB + PAGE, PAGE) == 0);
+    CHECK(munmap(memory + LENGTH - PAGE, PAGE) == 0);
+    CHECK(holds(memory, 5 * PAGE, 3 * MIB, 2) && holds(memory, 6 * MIB, 8 * MIB + PAGE, 2));
+    CHECK(holds(memory, 8 * MIB + 2 * PAGE, LENGTH - PAGE, 2));
+    unsigned char present;
+    CHECK(mincore(memory + 4 * MIB, PAGE, &present) == -1 && errno == ENOMEM);
+    CHECK(threads || (write_fault(memory) == SIGSEGV && write_fault(memory + 8 * MIB + PAGE) == SIGSEGV));
+    CHECK(munmap(memory, LENGTH) == 0);
+    CHECK(munmap(memory + 1, LENGTH) == -1 && errno == EINVAL);
+}
+
+static void protect_parts(int threads) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 3);
+    CHECK(mprotect(memory, PAGE, PROT_NONE) == 0);
+    CHECK(mprotect(memory + 5 * MIB + PAGE, 4 * MIB, PROT_READ) == 0);
+    CHECK(mprotect(memory + 12 * MIB, PAGE, PROT_READ | PROT_EXEC) == 0);
+    CHECK(holds(memory, PAGE, LENGTH, 3));
+    CHECK(write_fault(memory + PAGE) == 0 && write_fault(memory + 5 * MIB) == 0 && write_fault(memory + 9 * MIB + PAGE) == 0);
+    CHECK(write_fault(memory + 7 * MIB) == SIGSEGV);
+    if (!threads)
+        CHECK(write_fault(memory) == SIGSEGV && write_fault(memory + 5 * MIB + PAGE) == SIGSEGV);
+    CHECK(mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0);
+    CHECK(holds(memory, 0, LENGTH, 3) && write_fault(memory) == 0);
+    CHECK(mprotect(memory, LENGTH, PROT_NONE) == 0 && mprotect(memory + PAGE, PAGE, PROT_READ | PROT_WRITE) == 0);
+    CHECK(holds(memory, PAGE, 2 * PAGE, 3) && write_fault(memory + PAGE) == 0 && write_fault(memory + 2 * MIB) == SIGSEGV);
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
+static void empty_parts(void) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 4);
+    CHECK(madvise(memory + PAGE, 5 * MIB, MADV_DONTNEED) == 0);
+    CHECK(is_zero(memory, PAGE, PAGE + 5 * MIB));
+    CHECK(holds(memory, 0, PAGE, 4) && holds(memory, PAGE + 5 * MIB, LENGTH, 4));
+    CHECK(madvise(memory + 8 * MIB, 3 * PAGE, MADV_FREE) == 0 && madvise(memory, PAGE, MADV_NOHUGEPAGE) == 0);
+    fill(memory, 0, LENGTH, 5);
+    CHECK(holds(memory, 0, LENGTH, 5));
+    CHECK(madvise(memory, LENGTH, MADV_DONTNEED) == 0 && is_zero(memory, 0, LENGTH));
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
+static void move_parts(void) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 6);
+    memory = mremap(memory, LENGTH, LENGTH + 3 * PAGE, MREMAP_MAYMOVE);
+    CHECK(memory != MAP_FAILED && holds(memory, 0, LENGTH, 6) && is_zero(memory, LENGTH, LENGTH + 3 * PAGE));
+    memory = mremap(memory, LENGTH + 3 * PAGE, 2 * LENGTH, MREMAP_MAYMOVE);
+    CHECK(memory != MAP_FAILED && holds(memory, 0, LENGTH, 6) && is_zero(memory, LENGTH, 2 * LENGTH));
+    CHECK(mremap(memory, 2 * LENGTH, LENGTH - PAGE, 0) == memory && holds(memory, 0, LENGTH - PAGE, 6));
+    char *place = map(4 * MIB);
+    CHECK(mremap(memory + 3 * PAGE, 2 * MIB, 2 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);
+    CHECK(memcmp(place + PAGE, &(long){word(4 * PAGE, 6)}, sizeof(long)) == 0);
+    CHECK(munmap(memory, LENGTH) == 0 && munmap(place, 4 * MIB) == 0);
+}
+
+static void replace_parts(void) {
+    char *memory = map(LENGTH);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    fill(memory, 0, LENGTH, 7);
+    CHECK(mmap(memory + PAGE, 5 * MIB, PROT_READ | PROT_WRITE, flags, -1, 0) == memory + PAGE);
+    CHECK(is_zero(memory, PAGE, PAGE + 5 * MIB) && holds(memory, PAGE + 5 * MIB, LENGTH, 7));
+    CHECK(mmap(memory + 9 * MIB, PAGE, PROT_NONE, flags | MAP_NORESERVE, -1, 0) == memory + 9 * MIB);
+    CHECK(holds(memory, 9 * MIB + PAGE, LENGTH, 7) && holds(memory, 8 * MIB, 9 * MIB, 7));
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
+static void parts(int threads) {
+    unmap_parts(threads);
+    protect_parts(threads);
+    empty_parts();
+    move_parts();
+    replace_parts();
+}
+
+/* Other threads use the rest of the huge pages meanwhile. */
+static void parts_among_threads(void) {
+    char *memory = map(LENGTH);
+    printf("pooled=%d\n", is_pooled(memory));
+    pthread_t thread = start_writing(memory + 2 * MIB + 3 * PAGE);
+    for (int round = 0; round < 20; round++) {
+        CHECK(mprotect(memory + 2 * MIB, PAGE, round % 2 ? PROT_READ : PROT_READ | PROT_WRITE) == 0);
+        CHECK(madvise(memory + 2 * MIB + PAGE, PAGE, MADV_DONTNEED) == 0);
+    }
+    CHECK(munmap(memory, 2 * MIB + PAGE) == 0 && munmap(memory + 2 * MIB + 4 * PAGE, MIB) == 0);
+    parts(1);
+    stop_writing(thread);
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
+/* The parent's memory, the child's and what each writes are as they always are, though the pool is empty. */
+static void forking(char *memory, long length) {
+    for (int round = 0; round < 3; round++) {
+        fill(memory, 0, length, round);
+        int gate[2];
+        char byte;
+        CHECK(pipe(gate) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            close(gate[1]);
+            /* When the parent has written everything. */
+            CHECK(read(gate[0], &byte, 1) == 0);
+            CHECK(holds(memory, 0, length, round));
+            fill(memory, 0, length, 100);
+            CHECK(holds(memory, 0, length, 100));
+            pid_t grandchild = fork();
+            if (grandchild == 0) {
+                fill(memory, 0, length, 101);
+                _exit(!holds(memory, 0, length, 101));
+            }
+            ended_well(grandchild);
+            _exit(!holds(memory, 0, length, 100));
+        }
+        fill(memory, 0, length, 50);
+        close(gate[0]);
+        close(gate[1]);
+        ended_well(child);
+        CHECK(holds(memory, 0, length, 50));
+    }
+}
+
+static void fork_alone(void) {
+    char *memory = map(LENGTH);
+    forking(memory, LENGTH);
+    printf("pooled=%d\n", is_pooled(memory));
+    CHECK(mprotect(memory, LENGTH, PROT_READ) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(!(write_fault(memory) == SIGSEGV && holds(memory, 0, LENGTH, 50) &&
+                mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0 && write_fault(memory) == 0));
+    ended_well(child);
+    CHECK(mprotect(memory, LENGTH, PROT_NONE) == 0);
+    child = fork();
+    if (child == 0)
+        _exit(!(write_fault(memory) == SIGSEGV && mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0 &&
+                holds(memory, 0, LENGTH, 50)));
+    ended_well(child);
+    CHECK(write_fault(memory) == SIGSEGV && munmap(memory, LENGTH) == 0);
+}
+
+static void fork_among_threads(void) {
+    char *memory = map(LENGTH);
+    pthread_t thread = start_writing(memory + LENGTH - 2 * MIB);
+    forking(memory, LENGTH - 2 * MIB);
+    printf("pooled=%d\n", is_pooled(memory));
+    stop_writing(thread);
+}
+
+/* Whoever runs this takes all pages from the pool that are free, then answers. */
+static void have_the_pool_emptied(const char *memory) {
+    printf("pooled=%d\n", is_pooled(memory));
+    fflush(stdout);
+    CHECK(getchar() == '\n');
+}
+
+/* malloc's memory, which does not pass through the library, when GLIBC_TUNABLES takes it from the pool. */
+static void fork_heap(void) {
+    char *memory = malloc(LENGTH - 2 * MIB);
+    CHECK(memory != NULL);
+    have_the_pool_emptied(memory);
+    forking(memory, LENGTH - 2 * MIB);
+    free(memory);
+}
+
+static void shrunk(void) {
+    char *memory = map(LENGTH);
+    have_the_pool_emptied(memory);
+    fill(memory, 0, LENGTH, 8);
+    CHECK(holds(memory, 0, LENGTH, 8) && madvise(memory, LENGTH, MADV_DONTNEED) == 0 && is_zero(memory, 0, LENGTH));
+}
+
+/* There is room for what the program asks for, and for nothing else. */
+static void limited(void) {
+    struct rlimit limit;
+    long pages;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%ld", &pages) == 1 && fclose(file) == 0);
+    limit.rlim_cur = limit.rlim_max = pages * PAGE + LENGTH + 64 * 1024;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 9);
+    CHECK(holds(memory, 0, LENGTH, 9));
+    errno = 0;
+    CHECK(mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == ENOMEM);
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
+/* From now on madvise and what has to do with huge pages is refused. */
+static void refuse(int error) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_HUGETLB | MAP_FIXED_NOREPLACE, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (error & SECCOMP_RET_DATA)),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void refused(int error) {
+    refuse(error);
+    errno = 77;
+    char *memory = map(LENGTH), *populated = map_more(LENGTH, MAP_POPULATE);
+    CHECK(errno == 77);
+    fill(memory, 0, LENGTH, 10);
+    fill(populated, 0, LENGTH, 11);
+    CHECK(holds(memory, 0, LENGTH, 10) && holds(populated, 0, LENGTH, 11));
+    CHECK(munmap(memory + PAGE, PAGE) == 0 && munmap(memory, LENGTH) == 0);
+    CHECK(madvise(populated, PAGE, MADV_DONTNEED) == -1 && errno == error);
+}
+
+#define THREADS 64
+static pthread_barrier_t barrier;
+
+/* As an allocator with a heap for each thread does it. */
+static void *allocate_little(void *unused) {
+    char *chunk = map(2 * MIB), *small = malloc(1000);
+    fill(chunk, 0, 2 * PAGE, 12);
+    memset(small, 1, 1000);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    CHECK(holds(chunk, 0, 2 * PAGE, 12) && small[999] == 1);
+    return unused;
+}
+
+static void threads(void) {
+    pthread_t all[THREADS];
+    long size, resident;
+    CHECK(pthread_barrier_init(&barrier, NULL, THREADS + 1) == 0);
+    for (int number = 0; number < THREADS; number++)
+        CHECK(pthread_create(&all[number], NULL, allocate_little, NULL) == 0);
+    pthread_barrier_wait(&barrier);
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%ld %ld", &size, &resident) == 2 && fclose(file) == 0);
+    printf("resident=%ld\n", resident * PAGE);
+    pthread_barrier_wait(&barrier);
+    for (int number = 0; number < THREADS; number++)
+        pthread_join(all[number], NULL);
+}
+
+int main(int count, char **arguments) {
+    const char *name = count > 1 ? arguments[1] : "";
+    long number = count > 2 ? atol(arguments[2]) : 0;
+    if (strcmp(name, "one") == 0)
+        one(number);
+    else if (strcmp(name, "parts") == 0)
+        parts(0);
+    else if (strcmp(name, "parts-among-threads") == 0)
+        parts_among_threads();
+    else if (strcmp(name, "fork") == 0)
+        fork_alone();
+    else if (strcmp(name, "fork-among-threads") == 0)
+        fork_among_threads();
+    else if (strcmp(name, "fork-heap") == 0)
+        fork_heap();
+    else if (strcmp(name, "shrunk") == 0)
+        shrunk();
+    else if (strcmp(name, "limited") == 0)
+        limited();
+    else if (strcmp(name, "refused") == 0)
+        refused(number);
+    else if (strcmp(name, "threads") == 0)
+        threads();
+    else
+        return 2;
+    puts("fine");
+    return 0;
+}
