@@ -1,0 +1,89 @@
+//! What `run --pages` adds to `run`: the program is looked at before it starts, started with what suits it, and called to account.
+//!
+//! Owns: the file that the preload library counts in. Never touches: what suits whom; that is `launch`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::{Command, ExitCode};
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use hugepilot_os::placement::CountsFile;
+
+use super::args::{PrintFormat, RunArgs};
+use super::terminal;
+use crate::kernel::Root;
+use crate::launch::counts::Placed;
+use crate::launch::verify::Account;
+use crate::launch::watch::{Seen, watch};
+use crate::launch::{COUNTS_VARIABLE, Prepared, prepare};
+use crate::pilot::Flight;
+use crate::report::text;
+use crate::stop::Stop;
+use crate::units::{Bytes, HUGE_PAGE};
+
+/// The exit status if less than what was asked for was on huge pages.
+const NOT_MET: u8 = 3;
+
+/// A program that is started on huge pages.
+pub(super) struct Launch {
+    /// How.
+    pub(super) prepared: Prepared,
+    counts: Option<CountsFile>,
+    required: Option<f64>,
+}
+
+/// Finds out how to start the program; None without `--pages`.
+pub(super) fn prepare_for(args: &RunArgs) -> anyhow::Result<Option<Prepared>> {
+    let prepare = |wish| prepare(&Root::host(), &args.command, wish, std::env::vars_os());
+    Ok(args.launch.wish().map(prepare).transpose()?)
+}
+
+/// Prints what the program would be started with.
+pub(super) fn print(args: &RunArgs, prepared: &Prepared, format: PrintFormat) -> anyhow::Result<ExitCode> {
+    let command: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    terminal::print(&match format {
+        PrintFormat::Shell => text::shell_environment(prepared, &command),
+        PrintFormat::Systemd => text::unit_environment(prepared, &command),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Launch {
+    /// Says what the program is started with.
+    pub(super) fn begin(prepared: Prepared, args: &RunArgs) -> anyhow::Result<Self> {
+        let counts = prepared.counts.then(CountsFile::create).transpose();
+        let counts = counts.context(
+            "cannot make memory for the preload library to count in; raise the limit on open files (ulimit -n)",
+        )?;
+        // Standard error may be closed; nothing depends on this.
+        let _ = io::stderr().write_all(text::recipe(&prepared).as_bytes());
+        Ok(Self { prepared, counts, required: args.launch.require })
+    }
+
+    /// Gives the program what it is to be started with, besides the user's arguments.
+    pub(super) fn equip(&self, command: &mut Command, arguments: &[OsString]) {
+        command.args(self.prepared.recipe.arguments_around(arguments.iter().cloned()));
+        command.envs(self.prepared.recipe.variables.iter().map(|variable| (variable.name, &variable.value)));
+        command.envs(self.counts.iter().map(|counts| (COUNTS_VARIABLE, counts.path())));
+    }
+
+    /// Looks at the program until stopping is requested.
+    pub(super) fn watch(&self, pid: u32, stop: Stop) -> JoinHandle<Seen> {
+        watch(pid, self.prepared.wish.pages, stop)
+    }
+
+    /// What became of it.
+    pub(super) fn account(&self, seen: Seen, flight: &Flight) -> Account {
+        let placed = self.counts.as_ref().map(|counts| Placed::of(&counts.tally()));
+        let given_back = Bytes(flight.counts.given_back.saturating_mul(HUGE_PAGE));
+        let Prepared { wish, recipe, machine, .. } = &self.prepared;
+        let promoted = flight.outcome.applied_bytes() - given_back;
+        Account::of(seen, (wish, recipe, machine), placed.as_ref(), promoted, self.required)
+    }
+}
+
+/// The program's own status wins if it failed.
+pub(super) fn status(own: ExitCode, succeeded: bool, account: Option<&Account>) -> ExitCode {
+    if succeeded && account.is_some_and(|account| !account.is_met()) { ExitCode::from(NOT_MET) } else { own }
+}

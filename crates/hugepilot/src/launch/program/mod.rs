@@ -1,0 +1,391 @@
+//! What a program is: how it is linked, who hands out its memory, and which of the known servers it is.
+//!
+//! Owns: reading a program's file and the names of its libraries. Never touches: what follows for huge pages. Files are read with bounds,
+//! and nothing is run but the program's own loader, which is asked which settings it knows.
+
+mod elf;
+mod find;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use elf::Elf;
+use rustix::fs::getxattr;
+use rustix::io::Errno;
+use rustix::process::{getgid, getuid};
+
+/// Libraries of a program that are looked at, those of libraries included.
+const MOST_LIBRARIES: usize = 64;
+/// Where libraries lie besides where a program says (ld.so(8)), on the common distributions.
+const LIBRARY_DIRECTORIES: [&str; 7] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/lib",
+    "/lib",
+];
+/// The most that a loader says of its settings.
+const MOST_TUNABLES: u64 = 1 << 20;
+
+/// The setting of glibc that puts what malloc hands out on huge pages.
+pub const TUNABLE: &str = "glibc.malloc.hugetlb";
+/// jemalloc's options, as it was built, with each of the usual prefixes.
+pub const JEMALLOC_OPTIONS: [&str; 3] = ["MALLOC_CONF", "JE_MALLOC_CONF", "_RJEM_MALLOC_CONF"];
+/// An option of mimalloc's.
+pub const MIMALLOC_OPTION: &str = "allow_large_os_pages";
+/// The directory in which tcmalloc (gperftools) maps its memory.
+pub const TCMALLOC_OPTION: &str = "TCMALLOC_MEMFS_MALLOC_PATH";
+/// Redis keeps huge pages if this is off.
+pub const REDIS_OPTION: &str = "disable-thp";
+/// Which of a pool's pages PostgreSQL takes.
+pub const POSTGRES_OPTION: &str = "huge_page_size";
+/// MySQL takes a pool's pages for its buffers.
+pub const MYSQL_OPTION: &str = "large-pages";
+
+/// Everything that a program can be asked whether it mentions it.
+pub const OPTIONS: [&str; 9] = [
+    TUNABLE,
+    JEMALLOC_OPTIONS[0],
+    JEMALLOC_OPTIONS[1],
+    JEMALLOC_OPTIONS[2],
+    MIMALLOC_OPTION,
+    TCMALLOC_OPTION,
+    REDIS_OPTION,
+    POSTGRES_OPTION,
+    MYSQL_OPTION,
+];
+
+/// How a program gets its libraries, which says what can be done from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Linking {
+    /// By glibc's loader, which heeds LD_PRELOAD and GLIBC_TUNABLES.
+    Glibc,
+    /// By musl's loader, whose malloc has no huge pages.
+    Musl,
+    /// None: there is no loader.
+    Static,
+    /// As it may, but it maps its memory by system calls of its own.
+    Go,
+    /// For processors with 32 bits.
+    ThirtyTwoBit,
+    /// By another loader.
+    Other(PathBuf),
+    /// The file could not be read, or is no ELF file.
+    Unknown,
+}
+
+/// Programs that have a switch of their own, or need care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// A JVM.
+    Java,
+    /// A PostgreSQL server.
+    Postgres,
+    /// Redis, or Valkey.
+    Redis,
+    /// memcached.
+    Memcached,
+    /// Node.js.
+    Node,
+    /// MySQL, or MariaDB.
+    Mysql,
+    /// Python.
+    Python,
+    /// A shell, which starts other programs.
+    Shell,
+    /// Starts the program with an environment of its own, or elsewhere.
+    Elsewhere,
+    /// Any other.
+    Other,
+}
+
+/// An allocator that stands in for the C library's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Allocator {
+    /// jemalloc.
+    Jemalloc,
+    /// mimalloc.
+    Mimalloc,
+    /// tcmalloc, of gperftools.
+    Tcmalloc,
+}
+
+/// What is known of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its file; a script's is its interpreter.
+    pub path: PathBuf,
+    /// Whether it was named by a script.
+    pub is_script: bool,
+    /// Which of the known ones it is.
+    pub family: Family,
+    /// How it gets its libraries.
+    pub linking: Linking,
+    /// Allocators among its libraries, and those that are preloaded anyway.
+    pub allocators: BTreeSet<Allocator>,
+    /// Which of [`OPTIONS`] stand in its file.
+    pub mentions: BTreeSet<&'static str>,
+    /// Whether it gets rights that whoever starts it lacks, so that its loader ignores most of the environment.
+    pub gains_rights: bool,
+    /// Whether its C library has [`TUNABLE`] (glibc 2.35); None if it could not be asked.
+    pub has_tunable: Option<bool>,
+}
+
+/// Why a program cannot be started, or not be looked at.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum ProgramError {
+    #[error("cannot run '{command}': no such program; give its path, or check PATH")]
+    NotFound { command: String },
+    #[error("cannot run '{command}': it is not executable; `chmod +x` makes it so, or start its interpreter")]
+    NotExecutable { command: String },
+    #[error("cannot read {}: {cause}", path.display())]
+    Read { path: PathBuf, cause: io::Error },
+    #[error("the first line of {} names its interpreter wrongly: {cause}", script.display())]
+    Interpreter { script: PathBuf, cause: Box<ProgramError> },
+    #[error("{} is a script that is run by scripts without end; correct its first line", program.display())]
+    Loop { program: PathBuf },
+}
+
+impl Program {
+    /// The program behind a command. `path` is where commands are searched, `preload` and `library_path` are LD_PRELOAD and
+    /// LD_LIBRARY_PATH, as it will find them.
+    pub fn find(
+        command: &OsStr,
+        path: Option<&OsStr>,
+        preload: &str,
+        library_path: &str,
+    ) -> Result<Self, ProgramError> {
+        let found = find::find(command, path)?;
+        let path = found.program;
+        let elf = elf::read(&path).unwrap_or_else(|error| {
+            tracing::debug!("{} may be run but not read: {error}", path.display());
+            None
+        });
+        let linking = elf.as_ref().map_or(Linking::Unknown, linking);
+        let elf = elf.unwrap_or_default();
+        let preloaded = preload.split([':', ' ']).filter(|name| !name.is_empty()).map(str::to_owned);
+        let libraries = libraries(&path, &elf, preloaded, library_path);
+        let has_tunable = match (&linking, &elf.loader) {
+            (Linking::Glibc, Some(loader)) => tunables(loader).map(|text| has_tunable(&text)),
+            _ => Some(elf.mentions.contains(TUNABLE)),
+        };
+        Ok(Self {
+            is_script: found.is_script,
+            family: family(&path),
+            linking,
+            allocators: libraries.iter().filter_map(|name| allocator(name)).collect(),
+            mentions: elf.mentions,
+            gains_rights: gains_rights(&path),
+            has_tunable,
+            path,
+        })
+    }
+
+    /// Whether this option's name stands in its file.
+    pub fn mentions(&self, option: &str) -> bool {
+        self.mentions.contains(option)
+    }
+}
+
+fn linking(elf: &Elf) -> Linking {
+    let loader_name = elf.loader.as_ref().map(|loader| (loader, file_name(loader)));
+    match loader_name {
+        _ if elf.is_32_bit => Linking::ThirtyTwoBit,
+        _ if elf.is_go => Linking::Go,
+        None => Linking::Static,
+        Some((_, name)) if name.starts_with("ld-linux") => Linking::Glibc,
+        Some((_, name)) if name.starts_with("ld-musl") => Linking::Musl,
+        Some((loader, _)) => Linking::Other(loader.clone()),
+    }
+}
+
+fn family(program: &Path) -> Family {
+    match file_name(program).as_str() {
+        "java" => Family::Java,
+        "postgres" | "postmaster" => Family::Postgres,
+        "redis-server" | "valkey-server" => Family::Redis,
+        "memcached" => Family::Memcached,
+        "node" | "nodejs" => Family::Node,
+        "mysqld" | "mariadbd" => Family::Mysql,
+        "sh" | "bash" | "dash" | "zsh" | "ksh" => Family::Shell,
+        "sudo" | "su" | "doas" | "systemd-run" | "docker" | "podman" => Family::Elsewhere,
+        name if name.strip_prefix("python").is_some_and(is_version) => Family::Python,
+        _ => Family::Other,
+    }
+}
+
+/// `3.11`, or nothing.
+fn is_version(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_digit() || c == '.')
+}
+
+fn allocator(library: &str) -> Option<Allocator> {
+    let known = [
+        ("libjemalloc", Allocator::Jemalloc),
+        ("libmimalloc", Allocator::Mimalloc),
+        ("libtcmalloc", Allocator::Tcmalloc),
+    ];
+    let name = file_name(Path::new(library));
+    known.into_iter().find(|(start, _)| name.starts_with(start)).map(|(_, allocator)| allocator)
+}
+
+/// The last part of a path.
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Names of the libraries that a program loads, and that those load, as far as they are found.
+fn libraries(
+    program: &Path,
+    elf: &Elf,
+    preloaded: impl Iterator<Item = String>,
+    library_path: &str,
+) -> BTreeSet<String> {
+    let origin = program.parent().map(|parent| parent.display().to_string()).unwrap_or_default();
+    let own = elf.search.iter().map(|directory| directory.replace("$ORIGIN", &origin));
+    let given = library_path.split(':').filter(|directory| !directory.is_empty()).map(str::to_owned);
+    let directories: Vec<String> = own.chain(given).chain(LIBRARY_DIRECTORIES.map(str::to_owned)).collect();
+    let mut names = BTreeSet::new();
+    let mut waiting: VecDeque<String> = preloaded.chain(elf.needed.iter().cloned()).collect();
+    while let Some(name) = waiting.pop_front() {
+        if names.len() >= MOST_LIBRARIES || !names.insert(name.clone()) {
+            continue;
+        }
+        // Joined to a path, a path stays what it is.
+        let file = directories.iter().map(|directory| Path::new(directory).join(&name)).find(|file| file.is_file());
+        if let Some(elf) = file.and_then(|file| elf::read(&file).ok().flatten()) {
+            waiting.extend(elf.needed);
+        }
+    }
+    names
+}
+
+/// What the loader of a program says of its settings; None if it does not answer, as before glibc 2.33.
+fn tunables(loader: &Path) -> Option<String> {
+    let mut asked = Command::new(loader)
+        .arg("--list-tunables")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut text = String::new();
+    let read = asked.stdout.take()?.take(MOST_TUNABLES).read_to_string(&mut text);
+    // It has said enough, whether it has ended or not.
+    _ = asked.kill();
+    let ended = asked.wait();
+    (read.is_ok() && ended.is_ok() && text.contains(": ")).then_some(text)
+}
+
+/// Lines are `glibc.malloc.hugetlb: 0x0 (min: 0x0, max: 0xffffffffffffffff)`.
+fn has_tunable(list: &str) -> bool {
+    list.lines().any(|line| line.split(':').next() == Some(TUNABLE))
+}
+
+/// Whether a program runs with rights that its caller lacks, which the kernel tells its loader (`AT_SECURE`).
+fn gains_rights(program: &Path) -> bool {
+    let Ok(file) = fs::metadata(program) else { return false };
+    let has_capabilities = match getxattr(program, "security.capability", &mut [0u8; 64]) {
+        Ok(len) => len > 0,
+        Err(error) => error == Errno::RANGE,
+    };
+    let becomes = |bit: u32, owner: u32, own: u32| file.mode() & bit != 0 && owner != own;
+    let (user, group) = (getuid(), getgid());
+    becomes(0o4000, file.uid(), user.as_raw())
+        || becomes(0o2000, file.gid(), group.as_raw())
+        || has_capabilities && !user.is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn found(command: &str) -> Program {
+        let path = std::env::var_os("PATH");
+        Program::find(OsStr::new(command), path.as_deref(), "", "").unwrap()
+    }
+
+    #[test]
+    fn a_dynamic_program_is_known_by_its_loader() {
+        let shell = found("sh");
+        assert_eq!((shell.linking, shell.family, shell.gains_rights), (Linking::Glibc, Family::Shell, false));
+        assert_eq!(shell.allocators, BTreeSet::new());
+    }
+
+    #[test]
+    fn our_own_file_is_looked_at_as_any_other() {
+        let own = std::env::current_exe().unwrap();
+        let program = Program::find(own.as_os_str(), None, "/opt/lib/libjemalloc.so.2 libother.so", "").unwrap();
+        assert_eq!((program.linking, program.family, program.is_script), (Linking::Glibc, Family::Other, false));
+        assert_eq!(program.allocators, BTreeSet::from([Allocator::Jemalloc]), "preloaded");
+        assert!(program.has_tunable.is_some(), "its loader answers");
+    }
+
+    #[test]
+    fn linking_follows_from_the_loader() {
+        let with = |loader: &str| Elf { loader: Some(loader.into()), ..Elf::default() };
+        assert_eq!(linking(&with("/lib64/ld-linux-x86-64.so.2")), Linking::Glibc);
+        assert_eq!(linking(&with("/lib/ld-musl-x86_64.so.1")), Linking::Musl);
+        assert_eq!(linking(&with("/system/bin/linker64")), Linking::Other("/system/bin/linker64".into()));
+        assert_eq!(linking(&Elf::default()), Linking::Static);
+        assert_eq!(linking(&Elf { is_go: true, ..with("/lib64/ld-linux-x86-64.so.2") }), Linking::Go);
+        assert_eq!(linking(&Elf { is_32_bit: true, ..Elf::default() }), Linking::ThirtyTwoBit);
+    }
+
+    #[test]
+    fn families_are_known_by_name() {
+        for (path, known) in [
+            ("/usr/bin/python3.11", Family::Python),
+            ("/usr/bin/python", Family::Python),
+            ("/usr/bin/python-config", Family::Other),
+            ("/usr/lib/jvm/17/bin/java", Family::Java),
+            ("/usr/lib/postgresql/15/bin/postgres", Family::Postgres),
+            ("/usr/bin/redis-server", Family::Redis),
+            ("/", Family::Other),
+        ] {
+            assert_eq!(family(Path::new(path)), known, "{path}");
+        }
+    }
+
+    #[test]
+    fn allocators_are_known_by_their_library() {
+        assert_eq!(allocator("libjemalloc.so.2"), Some(Allocator::Jemalloc));
+        assert_eq!(allocator("/usr/lib/libtcmalloc_minimal.so.4"), Some(Allocator::Tcmalloc));
+        assert_eq!(allocator("libmimalloc-secure.so"), Some(Allocator::Mimalloc));
+        assert_eq!(allocator("libc.so.6"), None);
+    }
+
+    #[test]
+    fn a_list_of_tunables_is_searched_by_whole_names() {
+        assert!(has_tunable("glibc.rtld.nns: 0x4\nglibc.malloc.hugetlb: 0x0 (min: 0x0, max: 0xff)\n"));
+        assert!(!has_tunable("glibc.malloc.hugetlb_more: 0x0\n"));
+        assert!(!has_tunable(""));
+        assert_eq!(tunables(Path::new("/no/such/loader")), None);
+    }
+
+    #[test]
+    fn rights_are_gained_only_from_someone_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tool");
+        fs::write(&file, "").unwrap();
+        for mode in [0o755, 0o4755, 0o2755] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(!gains_rights(&file), "our own file: {mode:o}");
+        }
+        if getuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(1234), None).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
+            assert!(gains_rights(&file));
+        }
+    }
+}

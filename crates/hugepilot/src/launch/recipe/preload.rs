@@ -1,0 +1,61 @@
+//! What the preload library does: large mappings, segments of shared memory, code.
+
+use std::path::Path;
+
+use super::obstacle::to_preloading;
+use super::{Context, Covered, Mechanism, Memory, Recipe, Variable};
+use crate::launch::wish::Want;
+
+/// The loader's list of libraries to load first.
+const PRELOAD: &str = "LD_PRELOAD";
+
+pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered) {
+    let wish = context.wish;
+    let wanted = [
+        (wish.mmap == Want::Asked || wish.mmap == Want::ByDefault && !covered.mmap, Memory::Mmap),
+        (wish.shm, Memory::Shm),
+        (wish.text && !covered.text, Memory::Text),
+    ];
+    let wanted: Vec<Memory> = wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, memory)| memory).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let words = wanted.iter().map(|memory| memory.word()).collect::<Vec<_>>().join(", ");
+    if let Some(why) = to_preloading(context.program) {
+        recipe.left_to_pilot.push(format!("{words}: nothing can be preloaded, because {why}"));
+        return;
+    }
+    let Some(library) = context.given.library.as_deref() else {
+        recipe.left_to_pilot.push(format!("{words}: the preload library is not installed beside hugepilot"));
+        return;
+    };
+    let Some(value) = in_front(library, context.given.environment.get(PRELOAD)) else {
+        let place = library.display();
+        recipe.left_to_pilot.push(format!("{words}: LD_PRELOAD cannot name {place}, because of its space or colon"));
+        return;
+    };
+    let mut set = |name, value: String, why: &str, by| {
+        recipe.variables.push(Variable { name, value, why: why.to_owned(), by });
+    };
+    set(PRELOAD, value, "hugepilot's library places what the program maps itself", None);
+    set("HUGEPILOT_PAGES", wish.pages.word().to_owned(), "on which pages", None);
+    for memory in wanted {
+        let (name, why) = match memory {
+            Memory::Shm => ("HUGEPILOT_SHM", "System V segments"),
+            Memory::Text => ("HUGEPILOT_TEXT", "the program's code"),
+            Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "large anonymous mappings"),
+        };
+        set(name, "1".to_owned(), why, Some(Mechanism::of(context, memory, Mechanism::PRELOAD)));
+    }
+}
+
+/// LD_PRELOAD with this library before those that are there; None if its path has what separates paths (ld.so(8)).
+fn in_front(library: &Path, there: Option<&String>) -> Option<String> {
+    let library = library.to_str().filter(|path| !path.contains([' ', ':']))?;
+    match there.map(|there| there.trim()).filter(|there| !there.is_empty()) {
+        None => Some(library.to_owned()),
+        // A program under hugepilot may start hugepilot.
+        Some(there) if there.split([' ', ':']).any(|each| each == library) => Some(there.to_owned()),
+        Some(there) => Some(format!("{library}:{there}")),
+    }
+}

@@ -1,0 +1,138 @@
+//! Programs that have a switch of their own: their documented ones, set in the environment, added to the arguments where that is safe,
+//! named otherwise.
+
+use super::{Context, Covered, List, Mechanism, Memory, Place, Recipe};
+use crate::launch::program::{Family, MYSQL_OPTION, POSTGRES_OPTION, REDIS_OPTION};
+use crate::launch::wish::{PageKind, Want, Wish};
+
+pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    match context.program.family {
+        Family::Java => java(recipe, context),
+        Family::Postgres => postgres(recipe, context),
+        Family::Redis => redis(recipe, context),
+        Family::Memcached => memcached(recipe, context),
+        Family::Node => node(recipe, context),
+        Family::Mysql => mysql(recipe, context),
+        Family::Python | Family::Shell | Family::Elsewhere | Family::Other => Covered::default(),
+    }
+}
+
+/// man java. It falls back to ordinary pages with a warning.
+fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let covered = Covered { heap: true, mmap: true, text: false };
+    if !context.wish.heap {
+        return Covered { heap: false, ..covered };
+    }
+    let large = |size: &str| {
+        let size = ("-XX:LargePageSizeInBytes", format!("-XX:LargePageSizeInBytes={size}"));
+        vec![("-XX:+UseLargePages", "-XX:+UseLargePages".to_owned()), size]
+    };
+    let name = "-XX:+UseTransparentHugePages";
+    let (words, name) = match context.wish.pages {
+        PageKind::Transparent => (vec![(name, name.to_owned())], name),
+        PageKind::Huge => (large("2m"), "-XX:+UseLargePages"),
+        PageKind::Giant => (large("1g"), "-XX:+UseLargePages"),
+    };
+    let list = List { name: "JAVA_TOOL_OPTIONS", separator: ' ' };
+    let by = Mechanism::of(context, Memory::Heap, name);
+    recipe.extend(context, &list, &words, "the JVM places its heap and its compiled code itself".to_owned(), by);
+    covered
+}
+
+/// Its buffers are shared memory, for which it knows a pool's pages only.
+fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let pages = context.wish.pages;
+    if !wants_buffers(context.wish) {
+        return Covered::default();
+    }
+    if !pages.is_reserved() {
+        recipe.name(
+            "PostgreSQL has no switch for transparent huge pages in its shared buffers",
+            "--pages 2M puts them on a pool's pages",
+        );
+        return Covered::default();
+    }
+    let covered = Covered { mmap: true, ..Covered::default() };
+    let size = if pages == PageKind::Giant { "huge_page_size=1GB" } else { "huge_page_size=2MB" };
+    let knows_sizes = context.program.mentions(POSTGRES_OPTION);
+    // Modes such as --single take what comes last for something else.
+    let takes_more = !context.given.arguments.first().is_some_and(|word| word.starts_with("--"))
+        && !context.given.arguments.iter().any(|word| word == "--");
+    if !takes_more || pages == PageKind::Giant && !knows_sizes {
+        let next_step = format!("set huge_pages = try and {} in postgresql.conf", size.replace('=', " = "));
+        recipe.name("PostgreSQL's own switch cannot be added here (huge_page_size came with 14)", next_step);
+        return covered;
+    }
+    let by = Mechanism::of(context, Memory::Buffers, "huge_pages");
+    let words = if knows_sizes { vec!["-c", "huge_pages=try", "-c", size] } else { vec!["-c", "huge_pages=try"] };
+    let why =
+        "PostgreSQL takes its shared buffers from the pool; with `on` it would not start where the pool has too few";
+    recipe.insert(Place::Last, &words, why, Some(by));
+    covered
+}
+
+/// It switches huge pages off for itself where it finds them at `always`.
+fn redis(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let says_so = |word: &String| word.trim_start_matches('-') == REDIS_OPTION;
+    let does_not_serve = |word: &String| ["-v", "--version", "-h", "--help", "--test-memory"].contains(&word.as_str());
+    let arguments = &context.given.arguments;
+    if !context.program.mentions(REDIS_OPTION) || arguments.iter().any(|word| says_so(word) || does_not_serve(word)) {
+        return Covered::default();
+    }
+    let why = "Redis switches huge pages off for itself where transparent huge pages are at `always`";
+    recipe.insert(Place::Last, &["--disable-thp", "no"], why, None);
+    Covered::default()
+}
+
+/// man memcached. It ends where transparent huge pages are switched off, and knows no pool.
+fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    if context.wish.pages.is_reserved() || !context.wish.heap {
+        return Covered::default();
+    }
+    let has_it = context.given.arguments.iter().any(|word| word == "-L" || word == "--enable-largepages");
+    if has_it {
+        recipe.keep("-L is given already".to_owned());
+    } else if context.machine.heeds_requests() {
+        let by = Mechanism::transparent(Memory::Buffers, "-L");
+        let why = "memcached maps its slabs in one piece that huge pages fit into, instead of 1 MiB at a time";
+        recipe.insert(Place::First, &["-L"], why, Some(by));
+    }
+    Covered::default()
+}
+
+/// `--use-largepages` moves node's own code; it is allowed in NODE_OPTIONS.
+fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    if !context.wish.text {
+        return Covered::default();
+    }
+    let list = List { name: "NODE_OPTIONS", separator: ' ' };
+    let words = [("--use-largepages", "--use-largepages=silent".to_owned())];
+    let by = Mechanism::transparent(Memory::Text, "--use-largepages");
+    recipe.extend(context, &list, &words, "node moves its own code to transparent huge pages".to_owned(), by);
+    Covered { text: true, ..Covered::default() }
+}
+
+/// It falls back to ordinary pages with a warning.
+fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let is_given = |word: &String| word.trim_start_matches('-').starts_with(MYSQL_OPTION);
+    let pages = context.wish.pages;
+    let has_it = context.given.arguments.iter().any(is_given);
+    if !pages.is_reserved() || !wants_buffers(context.wish) || !context.program.mentions(MYSQL_OPTION) || has_it {
+        return Covered::default();
+    }
+    if pages == PageKind::Giant {
+        recipe.name(
+            "its switch --large-pages takes pages of the machine's default size",
+            "boot with default_hugepagesz=1G, or take --pages 2M",
+        );
+        return Covered::default();
+    }
+    let by = Mechanism::of(context, Memory::Buffers, "--large-pages");
+    recipe.insert(Place::Last, &["--large-pages"], "it takes its buffers from the pool", Some(by));
+    Covered { mmap: true, ..Covered::default() }
+}
+
+/// A server maps its buffers itself, or has them as a segment.
+fn wants_buffers(wish: &Wish) -> bool {
+    wish.mmap != Want::No || wish.shm
+}

@@ -1,0 +1,158 @@
+//! What is written for which wish, and that it can be taken away again.
+
+use super::*;
+use proptest::prelude::*;
+use std::fs;
+
+const TWO: LastingPool = LastingPool { page_size: Bytes(2 << 20), pages: 1000, overcommit: 0 };
+const ONE: LastingPool = LastingPool { page_size: Bytes(1 << 30), pages: 4, overcommit: 0 };
+
+fn around(files: &[(&str, &str)]) -> Surroundings {
+    let files = files.iter().map(|&(path, text)| (path.to_owned(), text.to_owned())).collect();
+    Surroundings { default_size: Some(Bytes(2 << 20)), files, ..Surroundings::default() }
+}
+
+fn lasting(pools: &[LastingPool]) -> Lasting {
+    Lasting { pools: pools.to_vec(), ..Lasting::default() }
+}
+
+/// What stands in each file afterwards, without its head.
+fn written(edits: &[Edit]) -> Vec<(&str, Option<&str>)> {
+    let without_head = |text| str::strip_prefix(text, HEAD).unwrap_or(text);
+    edits.iter().map(|edit| (edit.path.as_str(), edit.after.as_deref().map(without_head))).collect()
+}
+
+#[test]
+fn the_default_size_is_a_matter_of_sysctl_and_others_of_tmpfiles() {
+    let small = LastingPool { page_size: Bytes(64 << 10), pages: 7, overcommit: 3 };
+    let (edits, steps) = persist(&lasting(&[TWO, small]), &around(&[])).unwrap();
+    let tmpfiles = "w /sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages - - - - 7\n\
+                    w /sys/kernel/mm/hugepages/hugepages-64kB/nr_overcommit_hugepages - - - - 3\n";
+    assert_eq!(written(&edits), [(SYSCTL, Some("vm.nr_hugepages = 1000\n")), (TMPFILES, Some(tmpfiles))]);
+    assert_eq!(steps, [NextStep::LoadSysctl { path: SYSCTL }, NextStep::CreateTmpfiles { path: TMPFILES }]);
+}
+
+#[test]
+fn giant_pages_are_reserved_by_the_boot_loader_that_is_there() {
+    let words = "hugepagesz=1G hugepages=4".to_owned();
+    let (edits, steps) = persist(&lasting(&[ONE]), &around(&[])).unwrap();
+    assert_eq!((edits.len(), steps), (0, vec![NextStep::ByHand { words: words.clone() }]));
+    let fedora = Surroundings { grubby: true, ..around(&[]) };
+    assert_eq!(persist(&lasting(&[ONE]), &fedora).unwrap().1, [NextStep::Grubby { words: words.clone() }]);
+    let debian = Surroundings { grub_reads_files: true, ..around(&[]) };
+    let (edits, steps) = persist(&lasting(&[ONE]), &debian).unwrap();
+    let line = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {words}\"\n");
+    assert_eq!((written(&edits), steps), (vec![(GRUB, Some(line.as_str()))], vec![NextStep::UpdateGrub]));
+    let (edits, steps) = persist(&lasting(&[ONE]), &around(&[(COMMAND_LINE, "root=/dev/sda1 ro\n")])).unwrap();
+    let line = format!("root=/dev/sda1 ro {words}\n");
+    assert_eq!((written(&edits), steps), (vec![(COMMAND_LINE, Some(line.as_str()))], vec![NextStep::InstallKernel]));
+}
+
+#[test]
+fn a_group_gets_what_it_needs() {
+    let group = Some(Group { name: "music".into(), gid: 27 });
+    let (edits, steps) = persist(&Lasting { group: group.clone(), ..lasting(&[TWO]) }, &around(&[])).unwrap();
+    let sysctl = "vm.nr_hugepages = 1000\nvm.hugetlb_shm_group = 27\n";
+    assert_eq!(written(&edits), [(LIMITS, Some("@music - memlock 2048000\n")), (SYSCTL, Some(sysctl))]);
+    assert_eq!(steps.last(), Some(&NextStep::LogInAnew));
+    let alone = persist(&Lasting { group: group.clone(), ..Lasting::default() }, &around(&[])).unwrap().0;
+    assert_eq!(written(&alone), [(SYSCTL, Some("vm.hugetlb_shm_group = 27\n"))], "a limit of 0 would forbid");
+    let by_number = Some(Group { name: "27".into(), gid: 27 });
+    let (edits, _) = persist(&Lasting { group: by_number, ..lasting(&[TWO]) }, &around(&[])).unwrap();
+    assert_eq!(written(&edits)[0].1, Some("@:27 - memlock 2048000\n"));
+}
+
+#[test]
+fn mounts_are_units_that_systemd_wants_by_itself() {
+    let group = Some(Group { name: "music".into(), gid: 27 });
+    let (edits, steps) = persist(&Lasting { group, mounts: true, ..lasting(&[TWO, ONE]) }, &around(&[])).unwrap();
+    let texts: BTreeMap<&str, &str> =
+        written(&edits).into_iter().filter_map(|(path, text)| Some((path, text?))).collect();
+    let unit = texts["/etc/systemd/system/dev-hugepages\\x2d1G.mount"];
+    assert!(
+        unit.contains("Where=/dev/hugepages-1G\n") && unit.contains("pagesize=1G,uid=0,gid=27,mode=1770\n"),
+        "{unit}"
+    );
+    assert_eq!(texts[WANTS], "[Unit]\nWants=dev-hugepages\\x2d2M.mount dev-hugepages\\x2d1G.mount\n");
+    let units = vec!["dev-hugepages\\x2d1G.mount".to_owned(), "dev-hugepages\\x2d2M.mount".to_owned()];
+    assert!(steps.contains(&NextStep::ReloadUnits { units }), "{steps:?}");
+}
+
+#[test]
+fn unit_names_are_those_of_systemd_escape() {
+    for (point, name) in [
+        ("/dev/hugepages-1G", "dev-hugepages\\x2d1G.mount"),
+        ("/a b/.c/d.e", "a\\x20b-.c-d.e.mount"),
+        ("/.hidden", "\\x2ehidden.mount"),
+        ("/é", "\\xc3\\xa9.mount"),
+    ] {
+        assert_eq!(unit_name(point), name);
+    }
+}
+
+#[test]
+fn what_somebody_else_wrote_is_left_alone() {
+    let theirs = around(&[(SYSCTL, "vm.nr_hugepages = 5\n")]);
+    let told = persist(&lasting(&[TWO]), &theirs).unwrap_err().to_string();
+    assert!(told.starts_with(SYSCTL) && told.contains("not written by hugepilot"), "{told}");
+    assert_eq!(persist(&Lasting::default(), &theirs).unwrap(), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_tree_is_changed_and_put_back() {
+    let tree = tempfile::tempdir().unwrap();
+    let root = Root::at(tree.path());
+    for (name, text) in [
+        ("proc/meminfo", "MemTotal: 1 kB\nHugepagesize: 2048 kB\n"),
+        ("etc/kernel/cmdline", "root=/dev/sda1 ro\n"),
+        ("etc/default/grub.d/other.cfg", "X=1\n"),
+        ("etc/systemd/system/dev-hugepages.mount", "[Mount]\n"),
+    ] {
+        fs::create_dir_all(tree.path().join(name).parent().unwrap()).unwrap();
+        fs::write(tree.path().join(name), text).unwrap();
+    }
+    let found = Surroundings::read(&root).unwrap();
+    let group = Some(Group { name: "music".into(), gid: 27 });
+    let all = Lasting { pools: vec![TWO, ONE], group, mounts: true };
+    let (edits, _) = persist(&all, &found).unwrap();
+    assert_eq!(edits.len(), 7, "{edits:?}");
+    edits.iter().for_each(|edit| edit.apply(&root).unwrap());
+    let after = Surroundings::read(&root).unwrap();
+    assert_eq!(persist(&all, &after).unwrap(), (Vec::new(), Vec::new()), "nothing is left to do");
+    // What is not named any more goes.
+    let fewer = persist(&lasting(&[TWO]), &after).unwrap().0;
+    assert_eq!(fewer.iter().filter(|edit| edit.after.is_none()).count(), 5, "{fewer:?}");
+    let (edits, _) = persist(&Lasting::default(), &after).unwrap();
+    edits.iter().for_each(|edit| edit.apply(&root).unwrap());
+    assert_eq!(Surroundings::read(&root).unwrap(), found);
+    assert!(tree.path().join("etc/systemd/system/dev-hugepages.mount").exists());
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_taken_away(
+        pages in prop::collection::vec((0..9u64, 0..3u64), 3), has_group: bool, mounts: bool, grub_reads_files: bool,
+        command_line in prop::option::of("(root=/a|quiet)( ro){0,2}\n"),
+    ) {
+        let sizes = [64 << 10, 2 << 20, 1 << 30].map(Bytes);
+        let pools = sizes.into_iter().zip(pages);
+        let pools = pools.map(|(page_size, (pages, overcommit))| LastingPool { page_size, pages, overcommit }).collect();
+        let group = has_group.then(|| Group { name: "g".into(), gid: 7 });
+        let files: Vec<(&str, &str)> = command_line.iter().map(|text| (COMMAND_LINE, text.as_str())).collect();
+        let found = Surroundings { grub_reads_files, ..around(&files) };
+        let applied = |edits: Vec<Edit>, around: &Surroundings| {
+            let mut around = around.clone();
+            for edit in edits {
+                match edit.after {
+                    Some(text) => drop(around.files.insert(edit.path, text)),
+                    None => drop(around.files.remove(&edit.path)),
+                }
+            }
+            around
+        };
+        let lasting = Lasting { pools, group, mounts };
+        let there = applied(persist(&lasting, &found).unwrap().0, &found);
+        prop_assert!(persist(&lasting, &there).unwrap().0.is_empty());
+        prop_assert_eq!(applied(persist(&Lasting::default(), &there).unwrap().0, &there), found);
+    }
+}
