@@ -3,8 +3,19 @@
 
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+# What is there to install: make install BUILT=DIR takes what was built there, and builds nothing.
+BUILT :=
+PROGRAMS := $(or $(BUILT),target/release)
+INTO := $(DESTDIR)$(PREFIX)
+LIBDIR := lib
 UNIT := lib/systemd/system/hugepilot.service
+# Private, and where the program beside it looks.
+PRELOAD := lib/hugepilot/libhugepilot_preload.so
 DASHBOARD := share/hugepilot/grafana.json
+BASH_COMPLETION := share/bash-completion/completions/hugepilot
+ZSH_COMPLETION := share/zsh/site-functions/_hugepilot
+FISH_COMPLETION := share/fish/vendor_completions.d/hugepilot.fish
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 # rustup's place, for shells that were open before it was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -13,14 +24,19 @@ BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
-TEST_NEEDS := memcached redis-server $(VM_NEEDS)
+TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
 BENCH_NEEDS := memcached
+PACKAGE_NEEDS := dpkg-dev
+# What others offer; what is missing is left out of the comparison, and said.
+PEER_NEEDS := libhugetlbfs0 libjemalloc2 libmimalloc2.0
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
 # Tests are run through it, so that only they are root's, not what cargo writes.
 RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
 BENCH := $(SUDO) target/release/hugepilot-bench
+# With what lists teach, they take some 15 s.
+CLIENTS := --wait 20 --configurations default,always,own,hugepilot,libhps,libhps-tenth,piloted-tenth,ideal,default-again
 
 .PHONY: help
 help: ## list the targets (default)
@@ -49,6 +65,11 @@ soak: deps-build ## a daemon among changing programs for SOAK_SECONDS=600; needs
 vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TEST=heat::NAME for one
 	tests/vm/run $(TEST)
 
+.PHONY: vm-unit
+vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU
+	@scripts/need systemd
+	tests/vm/run unit
+
 .PHONY: vm-idle-page
 vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page tracking, built first (five minutes); TEST=idle_page::NAME
 	@scripts/need $(KERNEL_NEEDS)
@@ -57,10 +78,16 @@ vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page trac
 .PHONY: bench
 bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
 	@scripts/need $(BENCH_NEEDS)
+	@scripts/need $(PEER_NEEDS) || true
 	@echo "The published figures take several hours in all; each part says its minutes before it starts."
 	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' is a look in minutes."
 	$(BENCH) memcached --keep
 	$(BENCH) memcached --paper --keep
+	integrations/memcached/build
+	$(BENCH) memcached --paper --keep $(CLIENTS)
+	$(BENCH) memcached --keep $(CLIENTS)
+	$(BENCH) sweep --pattern sequential --wait 2 --seconds 1 --keep \
+	  --configurations default,libhps,tracked,ideal,default-again
 	$(BENCH) chase --keep
 	$(BENCH) sweep --keep
 	$(BENCH) sweep --one-process --rounds 60 --seconds 1 --wait 4 --keep \
@@ -70,6 +97,8 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) estimate --rounds 10 --keep
 	$(BENCH) tracker --keep
 	$(BENCH) pilot --keep
+	$(BENCH) fingerprint --rounds 10 --wait 4 --seconds 5 --keep
+	$(BENCH) local --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
 
@@ -93,15 +122,39 @@ fuzz: deps-build ## each parser of what comes from outside for FUZZ_SECONDS=60; 
 	    -max_total_time=$(FUZZ_SECONDS); done
 
 .PHONY: install
-install: build ## the hugepilot binary, unit for systemd and dashboard to PREFIX=/usr/local (and DESTDIR)
-	$(INSTALL_SUDO) install -D -m 755 target/release/hugepilot $(DESTDIR)$(PREFIX)/bin/hugepilot
+install: $(if $(BUILT),,build) ## the hugepilot binary, its manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
+	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
+	$(INSTALL_SUDO) install -D -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man1 $(PROGRAMS)/manual/man1/*
+	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/hugepilot.bash $(INTO)/$(BASH_COMPLETION)
+	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/_hugepilot $(INTO)/$(ZSH_COMPLETION)
+	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/hugepilot.fish $(INTO)/$(FISH_COMPLETION)
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' integrations/systemd/hugepilot.service \
-	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/$(UNIT)
-	$(INSTALL_SUDO) install -D -m 644 integrations/grafana/hugepilot.json $(DESTDIR)$(PREFIX)/$(DASHBOARD)
+	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(UNIT)
+	$(INSTALL_SUDO) install -D -m 644 integrations/grafana/hugepilot.json $(INTO)/$(DASHBOARD)
+	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.so $(INTO)/$(LIBDIR)/libhps.so.$(VERSION)
+	$(INSTALL_SUDO) ln -sf libhps.so.$(VERSION) $(INTO)/$(LIBDIR)/libhps.so.0
+	$(INSTALL_SUDO) ln -sf libhps.so.0 $(INTO)/$(LIBDIR)/libhps.so
+	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.a $(INTO)/$(LIBDIR)/libhps.a
+	$(INSTALL_SUDO) install -D -m 644 crates/hps/include/hps.h $(INTO)/include/hps.h
+	$(INSTALL_SUDO) install -D -m 644 crates/hps/man/hps.3 $(INTO)/share/man/man3/hps.3
+	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhugepilot_preload.so $(INTO)/$(PRELOAD)
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' crates/hps/hps.pc.in \
+	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(LIBDIR)/pkgconfig/hps.pc
 
 .PHONY: uninstall
 uninstall: ## remove it
-	$(INSTALL_SUDO) rm -f $(DESTDIR)$(PREFIX)/bin/hugepilot $(DESTDIR)$(PREFIX)/$(UNIT) $(DESTDIR)$(PREFIX)/$(DASHBOARD)
+	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot $(UNIT) $(DASHBOARD) $(PRELOAD) include/hps.h \
+	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
+	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 \
+	  $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+	for each in share/hugepilot lib/hugepilot; do \
+	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
+
+.PHONY: deb
+deb: build ## a Debian package of the same; its last line says where
+	@scripts/need $(PACKAGE_NEEDS)
+	@scripts/deb target/release
 
 # What the targets above need.
 
@@ -118,6 +171,7 @@ deps-build: deps-rust
 deps-test:
 	@scripts/need $(TEST_NEEDS)
 	@scripts/need $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
+	@scripts/need $(PACKAGE_NEEDS) groff-base || echo "Without them the tests of the package and of its manual say that they skip."
 
 .PHONY: deps-lint
 deps-lint: deps-rust

@@ -1,11 +1,15 @@
-//! `/proc/buddyinfo`: any text is parsed or refused, and the parts are no more than the whole.
+//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: any text is parsed or refused, and the parts are no more than the whole.
 #![no_main]
 
 use hugepilot::kernel::buddy::Buddy;
+use hugepilot::kernel::page_types::PageTypes;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(buddy) = Buddy::parse(text) {
         assert!(buddy.free_huge() <= buddy.free());
         assert!(buddy.free_giant_estimate() <= buddy.free());
+    }
+    if let Ok(types) = PageTypes::parse(text) {
+        assert!(types.zones.iter().all(|zone| zone.unmovable <= zone.blocks));
     }
 });

@@ -1,11 +1,15 @@
-//! Sizes and shares as a person writes them, as the command line takes them.
+//! Sizes, shares and pools as a person writes them, as the command line takes them.
 #![no_main]
 
+use hugepilot::pool::Wish;
 use hugepilot::units::{Bytes, SizeOrShare};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(size) = text.parse::<Bytes>() {
         assert!(size.to_string().contains(' '));
+    }
+    if let Ok(wish) = text.parse::<Wish>() {
+        assert_eq!(wish.to_string().parse(), Ok(wish));
     }
     if let Ok(SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share)) = text.parse::<SizeOrShare>() {
         assert!(share.is_finite() && share >= 0.0);

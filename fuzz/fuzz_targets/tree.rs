@@ -5,7 +5,7 @@ use std::fs;
 
 use hugepilot::doctor;
 use hugepilot::kernel::probe::{Facts, LiveProbes};
-use hugepilot::kernel::{Root, cgroup, cpu, pmu, process};
+use hugepilot::kernel::{Root, cgroup, cpu, hugetlb, hugetlb_limits, pmu, process};
 
 /// A part of the input starts with the letter of its file.
 const FILES: [&str; 25] = [
@@ -48,6 +48,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let root = Root::at(tree.path());
     assert!(!doctor::check(&Facts::gather(&root, LiveProbes::default())).is_empty());
     let _ = (cgroup::memory_room(&root, 1), cgroup::processes(&root, "/"));
+    let _ = (hugetlb::default_size(&root), hugetlb_limits::read(&root));
     let _ = (cpu::online(&root), pmu::walk_events(&root), pmu::most_samples_per_second(&root));
     let _ = (process::threads(&root, 1), process::descendants(&root, 1), process::stack_pointer(&root, 1, 1));
 });

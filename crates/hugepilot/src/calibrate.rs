@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hugepilot_os::memory::{Mapping, OwnAdvice};
@@ -16,6 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::decide::{Chase, WalkCost};
 use crate::kernel::{Root, cgroup, memory};
+use crate::run_directory::{self, RUN_DIRECTORY};
 use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// What was measured, until the machine is restarted.
@@ -148,7 +150,7 @@ fn is_sound(cost: &WalkCost) -> bool {
 }
 
 fn keep(costs: &[WalkCost]) -> io::Result<()> {
-    std::fs::create_dir_all("/run/hugepilot")?;
+    run_directory::ensure(Path::new(RUN_DIRECTORY))?;
     std::fs::write(CACHE, serde_json::to_vec(costs)?)
 }
 

@@ -30,8 +30,8 @@ pub enum PrivilegeError {
          are started"
     )]
     MoreThreads { pid: u32, threads: usize },
-    #[error("process {pid} cannot give up CAP_SYS_ADMIN ({step}): {source}")]
-    Kernel { pid: u32, step: &'static str, source: io::Error },
+    #[error("process {pid} cannot give up CAP_SYS_ADMIN ({step}): {cause}")]
+    Kernel { pid: u32, step: &'static str, cause: io::Error },
     #[error(transparent)]
     Threads(#[from] KernelError),
 }
@@ -44,7 +44,7 @@ pub enum PrivilegeError {
 pub fn drop_sys_admin() -> Result<(), PrivilegeError> {
     ensure_one_thread()?;
     let failed =
-        |step| move |error: Errno| PrivilegeError::Kernel { pid: std::process::id(), step, source: error.into() };
+        |step| move |error: Errno| PrivilegeError::Kernel { pid: std::process::id(), step, cause: error.into() };
     set_no_new_privs(true).map_err(failed("no_new_privs"))?;
     match remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN) {
         // Without CAP_SETPCAP; what no_new_privs forbids already.

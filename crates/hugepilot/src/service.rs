@@ -2,8 +2,6 @@
 //!
 //! Owns: the notifications. Never touches: what the service does, or when. Without a service manager (no `NOTIFY_SOCKET`) nothing happens.
 
-use std::time::Duration;
-
 use sd_notify::NotifyState;
 
 /// Characters of a status: `systemctl status` shows one line.
@@ -32,14 +30,9 @@ pub fn status(status: &str) {
     notify(&[NotifyState::Status(&one_line(status))]);
 }
 
-/// Alive and at work: to be called about every [`watchdog_interval`].
+/// Alive and at work: to be called twice, or more often, in the time after which the service counts as stuck (`WatchdogSec=`).
 pub fn watchdog() {
     notify(&[NotifyState::Watchdog]);
-}
-
-/// How often [`watchdog`] is to be called: twice in the time after which the service counts as stuck. None: nobody watches.
-pub fn watchdog_interval() -> Option<Duration> {
-    sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }
 
 fn notify(states: &[NotifyState<'_>]) {
@@ -74,7 +67,6 @@ mod tests {
     #[test]
     fn systemd_hears_each_step() {
         if std::env::var_os(AS_SERVICE).is_some() {
-            assert_eq!(watchdog_interval(), Some(Duration::from_secs(30)));
             ready("2 targets\nMAINPID=1");
             watchdog();
             reloading();
@@ -85,7 +77,7 @@ mod tests {
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "60000000")];
+        let environment = [("NOTIFY_SOCKET", path.to_str().unwrap())];
         as_service("service::tests::systemd_hears_each_step", &environment);
         let heard = || {
             let mut bytes = [0; 1024];
@@ -102,7 +94,6 @@ mod tests {
     #[test]
     fn without_systemd_nothing_happens() {
         if std::env::var_os(AS_SERVICE).is_some() {
-            assert_eq!(watchdog_interval(), None);
             ready("");
             return stopping();
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hugepilot_os::process::is_ignored;
+use hugepilot_os::signals::is_ignored;
 use rustix::process::Signal;
 
 /// Longest time between two looks at the flag.
@@ -29,7 +29,11 @@ pub enum SecondSignal {
 
 /// Shared by everything that should end early when the user asks.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    /// Another one that this one heeds, too.
+    other: Option<Arc<AtomicBool>>,
+}
 
 impl Stop {
     /// A stop that SIGINT, SIGTERM and SIGHUP request from now on, unless they are ignored (nohup).
@@ -47,19 +51,29 @@ impl Stop {
                 signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&came))?;
                 signal_hook::flag::register(signal, came)?;
             }
-            signal_hook::flag::register(signal, Arc::clone(&stop.0))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop.flag))?;
         }
         Ok(stop)
     }
 
     /// Asks everyone to stop.
     pub fn request(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.flag.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the request back; whoever has stopped by then has stopped.
+    pub fn withdraw(&self) {
+        self.flag.store(false, Ordering::Relaxed);
+    }
+
+    /// One that is requested as soon as either of the two is.
+    pub fn or(&self, other: &Stop) -> Stop {
+        Stop { flag: Arc::clone(&self.flag), other: Some(Arc::clone(&other.flag)) }
     }
 
     /// Whether someone asked.
     pub fn requested(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.flag.load(Ordering::Relaxed) || self.other.as_ref().is_some_and(|other| other.load(Ordering::Relaxed))
     }
 
     /// An error if someone asked.
@@ -76,5 +90,23 @@ impl Stop {
                 left => std::thread::sleep(left.min(LOOK)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_of_two_stops() {
+        let (one, other) = (Stop::default(), Stop::default());
+        let either = one.or(&other);
+        assert!(!either.requested());
+        other.request();
+        assert!(either.requested() && !one.requested());
+        other.withdraw();
+        assert!(!either.requested());
+        one.request();
+        assert!(either.sleep_until(Instant::now() + Duration::from_secs(60)).is_err());
     }
 }

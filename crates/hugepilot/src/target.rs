@@ -80,8 +80,8 @@ pub enum TargetError {
          `madvise`) and restart it"
     )]
     HugePagesOff { pid: u32, name: String },
-    #[error("cannot open process {pid}: {source}")]
-    Open { pid: u32, source: io::Error },
+    #[error("cannot open process {pid}: {cause}")]
+    Open { pid: u32, cause: io::Error },
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
@@ -93,7 +93,7 @@ impl Target {
         if pid == std::process::id() {
             return Err(TargetError::Itself { pid });
         }
-        let handle = PidFd::open(pid).map_err(|source| not_opened(&root, pid, source))?;
+        let handle = PidFd::open(pid).map_err(|cause| not_opened(&root, pid, cause))?;
         let status = Status::read(&root, pid).map_err(|error| gone(pid, error))?;
         let name = status.name.clone();
         if status.is_zombie() {
@@ -139,10 +139,10 @@ impl Target {
     }
 }
 
-fn not_opened(root: &Root, pid: u32, source: io::Error) -> TargetError {
+fn not_opened(root: &Root, pid: u32, cause: io::Error) -> TargetError {
     match Status::read(root, pid) {
         Ok(status) if status.tgid != pid => TargetError::Thread { tid: pid, pid: status.tgid },
-        Ok(_) => TargetError::Open { pid, source },
+        Ok(_) => TargetError::Open { pid, cause },
         Err(_) => TargetError::NoSuchProcess { pid },
     }
 }

@@ -3,13 +3,18 @@
 //! Owns: every option, its default and its help. Never touches: what a command does with them.
 
 mod daemon;
+mod pool;
+mod run;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use daemon::{CONFIG_EXAMPLES, DAEMON_EXAMPLES, PAUSE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES};
 pub use daemon::{ConfigArgs, DaemonArgs, DaemonOptions, PauseArgs, StatusArgs};
+use pool::POOL_EXAMPLES;
+pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
+use run::RUN_EXAMPLES;
+pub use run::{LaunchOptions, PrintFormat, RunArgs};
 
 use crate::act::Pace;
 use crate::decide::{Allowance, Limits};
@@ -54,14 +59,6 @@ Examples:
   hugepilot give-back 4242 --all       split every huge page of the process
 
 Where a daemon pilots the process, the daemon does it, and leaves the process alone until `hugepilot resume 4242`.";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  hugepilot run -- memcached -m 4096
-  hugepilot run --gentle --max-huge 8G -- java -jar server.jar
-  hugepilot run --summary-json summary.json -- ./simulation input.dat
-
-Signals and the exit status are passed through.";
 
 const ATTACH_EXAMPLES: &str = "\
 Examples:
@@ -138,6 +135,9 @@ pub enum Command {
     /// Look at a recording, and decide on it anew
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
+    /// Show, resize, mount and keep the pools of reserved huge pages
+    #[command(after_help = POOL_EXAMPLES, disable_help_subcommand = true)]
+    Pool(PoolArgs),
     /// Check what this machine offers, and say how to mend what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -176,6 +176,9 @@ pub struct HeatArgs {
     /// What to draw.
     #[command(flatten)]
     pub pictures: PictureOptions,
+    /// Print for each walked page by address in how many looks it was walked; with --for in more than one
+    #[arg(long, conflicts_with_all = ["live", "html", "png", "family", "cgroup"])]
+    pub pages: bool,
     /// Print JSON with every region
     #[arg(long)]
     pub json: bool,
@@ -235,29 +238,6 @@ pub struct GiveBackArgs {
     pub daemon: DaemonOptions,
 }
 
-/// `hugepilot run`
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct RunArgs {
-    /// How to watch it.
-    #[command(flatten)]
-    pub watch: WatchOptions,
-    /// What watching again and again may take.
-    #[command(flatten)]
-    pub budget: BudgetOptions,
-    /// What may be spent.
-    #[command(flatten)]
-    pub spend: SpendOptions,
-    /// How fast to act.
-    #[command(flatten)]
-    pub pace: PaceOptions,
-    /// Write the summary to a file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub summary_json: Option<PathBuf>,
-    /// Program to run, and its arguments
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
-    pub command: Vec<OsString>,
-}
-
 /// `hugepilot attach`
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct AttachArgs {
@@ -279,7 +259,7 @@ pub struct AttachArgs {
     /// What may be spent.
     #[command(flatten)]
     pub spend: SpendOptions,
-    /// Promote as fast as possible, with response times up meanwhile, instead of for at most 0.5 % of the time
+    /// Promote as fast as possible, with response times up meanwhile, instead of for 0.1 to 0.5 % of the time
     #[arg(long)]
     pub fast: bool,
     /// Print the summary as JSON
@@ -394,7 +374,7 @@ pub struct PaceOptions {
     /// As fast as possible: over in seconds, with response times up meanwhile [default]
     #[arg(long, conflicts_with = "gentle")]
     pub fast: bool,
-    /// Spend at most 0.5 % of the time promoting: slow, with response times nearly unchanged
+    /// Spend 0.1 to 0.5 % of the time promoting: slow, with response times nearly unchanged
     #[arg(long)]
     pub gentle: bool,
 }
@@ -457,6 +437,7 @@ mod tests {
     use super::*;
     use crate::units::Bytes;
     use clap::CommandFactory;
+    use std::ffi::OsString;
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| cli.command)

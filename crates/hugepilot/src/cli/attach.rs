@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use super::args::AttachArgs;
-use super::flight::report_of;
+use super::flight::{report_of, say_pace};
 use super::{require, terminal};
 use crate::act::{Pace, Pacer};
 use crate::observe;
@@ -28,19 +28,20 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let mut pilot = Pilot {
         tracker: &mut *tracker,
         watch: args.watch.options(),
-        budget: Budget::new(args.budget.max_cpu),
+        budget: Budget::saving(args.budget.max_cpu),
         allowance: on_this_machine(args.spend.allowance())?,
         pacer: Pacer::backing_off(if args.fast { Pace::Fast } else { Pace::Gentle }),
         stop: Stop::on_signals(SecondSignal::Ends)?,
         began: started,
     };
+    say_pace(pilot.pacer.pace());
     let until = args.length.map(|length| started + length.duration());
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
     let elapsed = || Nanos::from_duration(started.elapsed());
     let process = Process { pid: args.pid, start_ticks: target.start_time };
     let fleet = Fleet::new(Scope::process(process, args.children), Rules::default(), Board::default());
-    let flight = fleet.fly(&mut pilot, until, |flight| {
-        line.show(&text::under_way(&report_of(flight, elapsed())));
+    let flight = fleet.fly(&mut pilot, until, |fleet| {
+        line.show(&text::under_way(&report_of(&fleet.summary(), elapsed())));
     });
     drop(line);
     let report = report_of(&flight, elapsed());

@@ -2,8 +2,9 @@
 //!
 //! Owns: beginning, reloading and end, and that there is one on a machine. Never touches: the loop, which is [`Fleet`]'s.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::args::DaemonArgs;
+use super::flight::say_pace;
 use super::require;
 use crate::act::Pacer;
 use crate::config::Config;
@@ -26,7 +28,7 @@ use crate::observe::{self, Tracker};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Pilot, Rules, on_this_machine};
 use crate::stop::{SecondSignal, Stop};
-use crate::{privilege, service};
+use crate::{privilege, run_directory, service};
 
 /// From one step of the loop to the next.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -56,6 +58,7 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     let _control = Server::start(board, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
     say(format_args!("piloting, as {} says", args.config.display()));
+    say_pace(daemon.config.pace);
     service::ready(&daemon.summary());
     daemon.run(&reload);
     service::stopping();
@@ -106,7 +109,7 @@ impl Daemon<'_> {
         self.pilot.allowance = on_this_machine(config.allowance)?;
         self.pilot.watch = config.watch;
         if self.pilot.budget.share() != config.max_cpu {
-            self.pilot.budget = Budget::new(config.max_cpu);
+            self.pilot.budget = Budget::saving(config.max_cpu);
         }
         if self.pilot.pacer.pace() != config.pace {
             self.pilot.pacer = Pacer::backing_off(config.pace);
@@ -145,7 +148,7 @@ fn pilot<'a>(config: &Config, tracker: &'a mut dyn Tracker, stop: Stop) -> anyho
     Ok(Pilot {
         tracker,
         watch: config.watch,
-        budget: Budget::new(config.max_cpu),
+        budget: Budget::saving(config.max_cpu),
         allowance: on_this_machine(config.allowance)?,
         pacer: Pacer::backing_off(config.pace),
         stop,
@@ -165,9 +168,11 @@ fn give_up_sys_admin(tracker: TrackerKind) {
 /// Held as long as this daemon lives: two would undo each other's work. Where nothing can be written, nobody can be kept away.
 fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
     let path = socket.with_extension("lock");
-    let opened = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+    let opened = path.parent().map_or(Ok(()), run_directory::ensure).and_then(|()| {
         let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).open(&path)
+        // Whoever can open it can hold it, and would keep every daemon from starting.
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        file.set_permissions(Permissions::from_mode(0o600)).map(|()| file)
     });
     let mut file = match opened {
         Ok(file) => file,

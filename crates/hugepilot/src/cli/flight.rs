@@ -1,17 +1,28 @@
-//! What `run` and `attach` report alike.
+//! What `run`, `attach` and the daemon say alike, at the beginning and at the end.
 //!
-//! Owns: the summary of a flight. Never touches: how it is printed.
+//! Owns: what to expect of the pace, and the summary of a flight. Never touches: how the summary is printed.
 
+use std::io::{self, Write};
+
+use crate::act::{self, Pace};
 use crate::pilot::{Flight, own_cpu_time};
-use crate::report::FlightReport;
+use crate::report::{FlightReport, text};
 use crate::units::Nanos;
+
+/// Says on standard error what the fast pace may cost a program, where that can be found out.
+pub(super) fn say_pace(pace: Pace) {
+    if let (Pace::Fast, Ok(stall)) = (pace, act::collapse_time()) {
+        // Standard error may be closed; nothing depends on this.
+        let _ = io::stderr().write_all(text::fast_pace(stall).as_bytes());
+    }
+}
 
 pub(super) fn report_of(flight: &Flight, elapsed: Nanos) -> FlightReport<'_> {
     FlightReport {
-        rounds: flight.rounds,
+        rounds: flight.counts.looks,
         processes: flight.processes,
         outcome: &flight.outcome,
-        given_back: flight.given_back,
+        given_back: flight.counts.given_back,
         growth: flight.growth,
         before: flight.before(),
         after: flight.after(),

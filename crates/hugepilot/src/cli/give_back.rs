@@ -7,7 +7,7 @@ use anyhow::bail;
 
 use super::args::GiveBackArgs;
 use super::{require, terminal};
-use crate::act::{self, Pace, Pacer, Record};
+use crate::act::{self, Record};
 use crate::control::{Client, ControlError};
 use crate::observe::heat::Obstacle;
 use crate::observe::{self, Choice, Heat};
@@ -52,7 +52,7 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(Choice::Auto)?;
     let heat = tracker.survey(target)?;
-    let record = Record::read(target)?;
+    let record = Record::of(target)?;
     let regions = wanted(&heat, &record, args.all);
     if regions.is_empty() && !args.all {
         bail!(
@@ -64,7 +64,7 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
     terminal::ensure_read()?;
     let frees_empty_pages = act::frees_empty_pages().ok();
     let progress = terminal::Progress::over(regions.len(), "regions");
-    let outcome = act::give_back(target.handle(), &regions, &mut Pacer::new(Pace::Fast), &stop, |outcome| {
+    let outcome = act::give_back(target.handle(), &regions, &stop, |outcome| {
         progress.show(outcome.tried);
     });
     drop(progress);
@@ -73,7 +73,7 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
         // What is huge still, the kernel did not split, whatever it answered; it can be tried again.
         let huge: BTreeSet<Address> =
             after.regions.iter().filter(|region| region.huge).map(|each| each.start).collect();
-        Record::update(target, |regions| regions.retain(|region| huge.contains(region)))?;
+        Record::update(target, |regions| regions.retain(|region, _| huge.contains(region)))?;
     }
     let after = after.map(|heat| snapshot(&heat, target));
     let report =
@@ -92,7 +92,7 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
 fn wanted(heat: &Heat, record: &Record, all: bool) -> Vec<Address> {
     let splittable = |obstacle| !matches!(obstacle, Some(Obstacle::Hugetlb | Obstacle::Special));
     let huge = heat.regions.iter().filter(|region| region.huge && splittable(region.obstacle));
-    huge.map(|region| region.start).filter(|start| all || record.regions.contains(start)).collect()
+    huge.map(|region| region.start).filter(|start| all || record.regions.contains_key(start)).collect()
 }
 
 /// Nobody watched, so no walks are told.

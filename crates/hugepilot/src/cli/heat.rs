@@ -11,6 +11,7 @@ use crate::observe;
 use crate::pilot::{Rhythm, Series, Whom, observe_group};
 use crate::recording::Moment;
 use crate::report::film::Camera;
+use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
@@ -33,6 +34,11 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let length = Some(args.length.unwrap_or_default().duration());
     let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
     let series = Series::new(&mut *tracker, &target, args.watch.options(), rhythm, &stop);
+    if args.pages {
+        let counts = count_pages(series)?;
+        terminal::print(&if args.json { counts.json(pid) } else { counts.text() })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Moment { heat, .. } = watch(args, series, &mut camera)?;
     args.pictures.draw(&camera, format!("{} (process {})", target.name, target.pid()))?;
     terminal::print(&if args.json { json::heat(&heat) } else { text::heat(&heat, terminal::canvas()) })?;
@@ -51,6 +57,14 @@ fn group(args: &HeatArgs, whom: &Whom) -> anyhow::Result<ExitCode> {
     drop(progress);
     terminal::print(&if args.json { json::group(&seen) } else { text::group(&seen, terminal::canvas()) })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {
+    let mut counts = PageCounts::default();
+    for moment in series {
+        counts.add(&moment?.heat);
+    }
+    Ok(counts)
 }
 
 /// Observes once, or again and again for as long as asked; the last observation.

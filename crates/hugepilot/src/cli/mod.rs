@@ -11,8 +11,10 @@ mod explain;
 mod flight;
 mod give_back;
 mod heat;
+mod launch;
 mod live;
 mod pause;
+mod pool;
 mod promote;
 mod record;
 mod replay;
@@ -38,6 +40,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Status(args) => status::status(args),
         Command::Pause(args) => pause::pause(args),
         Command::Resume(args) => pause::resume(args),
+        Command::Pool(args) => pool::pool(args),
         Command::Record(args) => record::record(args),
         Command::Replay(args) => replay::replay(args),
         Command::Doctor(args) => doctor::doctor(args),

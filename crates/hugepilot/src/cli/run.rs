@@ -1,4 +1,4 @@
-//! `hugepilot run`: start a program and pilot it while it runs.
+//! `hugepilot run`: start a program, with `--pages` on huge pages, and pilot it while it runs.
 //!
 //! Owns: the child process, its signals and its exit status. Never touches: how it is observed or promoted.
 
@@ -11,21 +11,24 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use hugepilot_os::PidFd;
-use hugepilot_os::process::is_ignored;
+use hugepilot_os::signals::is_ignored;
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
 use super::args::RunArgs;
-use super::flight::report_of;
+use super::flight::{report_of, say_pace};
+use super::launch::{self, Launch};
 use super::require;
 use crate::act::Pacer;
 use crate::kernel::Root;
+use crate::launch::Prepared;
+use crate::launch::verify::Account;
 use crate::observe;
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
-use crate::report::{RunReport, json, text};
+use crate::report::{LaunchReport, RunReport, json, text};
 use crate::stop::Stop;
 use crate::target::Process;
 use crate::units::Nanos;
@@ -34,22 +37,32 @@ use crate::units::Nanos;
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    match (launch::prepare_for(args)?, args.launch.print) {
+        (Some(prepared), Some(format)) => launch::print(args, &prepared, format),
+        (prepared, _) => run_piloted(args, prepared),
+    }
+}
+
+fn run_piloted(args: &RunArgs, prepared: Option<Prepared>) -> anyhow::Result<ExitCode> {
     require::observing(args.watch.tracker)?;
     require::capabilities(require::ACT)?;
     let mut tracker = observe::open(args.watch.tracker)?;
     let summary = args.summary_json.as_ref().map(|path| create(path)).transpose()?;
+    let launch = prepared.map(|prepared| Launch::begin(prepared, args)).transpose()?;
     let stop = Stop::default();
     // Before the program starts, so that no signal is lost between.
     let signals = SignalsInfo::<WithOrigin>::new(taken()).context("cannot take signals")?;
     let started = Instant::now();
-    let (child, handle) = start(args)?;
+    let (child, handle) = start(args, launch.as_ref())?;
     let pid = child.id();
+    let watching = launch.as_ref().map(|launch| launch.watch(pid, stop.clone()));
+    say_pace(args.pace.pace());
     pass_signals_on(signals, handle);
     let waiting = wait_in_background(child, stop.clone());
     let mut pilot = Pilot {
         tracker: &mut *tracker,
         watch: args.watch.options(),
-        budget: Budget::new(args.budget.max_cpu),
+        budget: Budget::saving(args.budget.max_cpu),
         allowance: on_this_machine(args.spend.allowance())?,
         pacer: Pacer::backing_off(args.pace.pace()),
         stop,
@@ -60,11 +73,15 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let fleet = Fleet::new(Scope::process(process, true), Rules::default(), Board::default());
     let flight = fleet.fly(&mut pilot, None, |_| ());
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
+    let elapsed = Nanos::from_duration(started.elapsed());
+    let seen = watching.map(|watching| watching.join().expect("the watching thread does not panic"));
+    let account = launch.as_ref().zip(seen).map(|(launch, seen)| launch.account(seen, &flight));
+    let launched = launch.as_ref().zip(account.as_ref());
     // The program's own exit status counts, whatever becomes of the summary.
-    if let Err(error) = report(args, &flight, status, Nanos::from_duration(started.elapsed()), summary) {
+    if let Err(error) = report(args, &flight, launched, status, elapsed, summary) {
         eprintln!("hugepilot: {error:#}");
     }
-    Ok(exit_code(status))
+    Ok(launch::status(exit_code(status), status.success(), account.as_ref()))
 }
 
 fn create(path: &std::path::Path) -> anyhow::Result<File> {
@@ -77,8 +94,8 @@ fn taken() -> impl Iterator<Item = i32> {
     PASSED_ON.into_iter().filter(|&signal| !is_ignored(signal)).map(Signal::as_raw)
 }
 
-fn start(args: &RunArgs) -> anyhow::Result<(Child, PidFd)> {
-    let mut child = spawn(args)?;
+fn start(args: &RunArgs, launch: Option<&Launch>) -> anyhow::Result<(Child, PidFd)> {
+    let mut child = spawn(args, launch)?;
     match PidFd::open(child.id()) {
         Ok(handle) => Ok((child, handle)),
         Err(error) => {
@@ -89,10 +106,15 @@ fn start(args: &RunArgs) -> anyhow::Result<(Child, PidFd)> {
     }
 }
 
-fn spawn(args: &RunArgs) -> anyhow::Result<Child> {
+fn spawn(args: &RunArgs, launch: Option<&Launch>) -> anyhow::Result<Child> {
     let (program, arguments) = args.command.split_first().context("no program was given")?;
     let shown = program.to_string_lossy();
-    match Command::new(program).args(arguments).spawn() {
+    let mut command = Command::new(program);
+    match launch {
+        None => _ = command.args(arguments),
+        Some(launch) => launch.equip(&mut command, arguments),
+    }
+    match command.spawn() {
         Ok(child) => Ok(child),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!("cannot run '{shown}': no such program; give its path, or check PATH")
@@ -130,6 +152,7 @@ fn wait_in_background(mut child: Child, stop: Stop) -> thread::JoinHandle<io::Re
 fn report(
     args: &RunArgs,
     flight: &Flight,
+    launched: Option<(&Launch, &Account)>,
     status: ExitStatus,
     elapsed: Nanos,
     summary: Option<File>,
@@ -140,9 +163,12 @@ fn report(
         exit_status: status.code(),
         signal: status.signal(),
         flight: report_of(flight, elapsed),
+        launch: launched.map(|(launch, account)| LaunchReport { prepared: &launch.prepared, account }),
     };
+    let mut lines = text::flight(&report.flight);
+    lines.extend(report.launch.iter().map(text::account));
     // Standard error may be closed; the program's exit status still counts.
-    let _ = io::stderr().write_all(text::flight(&report.flight).as_bytes());
+    let _ = io::stderr().write_all(lines.as_bytes());
     match summary {
         Some(mut file) => file.write_all(json::run(&report).as_bytes()).context("cannot write the summary"),
         None => Ok(()),

@@ -19,8 +19,10 @@ use crate::act::Pace;
 use crate::decide::{Allowance, Fairness};
 use crate::observe::{Choice, Options};
 use crate::pilot::scope::{Matcher, Pid, Rule, Scope};
-use crate::units::{Bytes, CpuShare, SizeOrShare};
+use crate::units::{Bytes, CpuShare, Nanos, SizeOrShare, TimeError};
 
+/// The longest window of a daemon.
+const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
 /// The bound on a configuration: hundreds of rules.
 const LONGEST: Bytes = Bytes(256 << 10);
 
@@ -110,7 +112,7 @@ impl Config {
 
     fn set_watching(&mut self, file: &mut Section<'_>) -> Result<(), Mistake> {
         set(&mut self.tracker, file.value("tracker", Choice::from_str)?);
-        set(&mut self.watch.window, file.value("window", Options::parse_window)?);
+        set(&mut self.watch.window, file.value("window", parse_window)?);
         set(&mut self.watch.allow_stall, file.flag("allow-stall")?);
         set(&mut self.max_cpu, file.value("max-cpu", CpuShare::from_str)?);
         set(&mut self.min_size, file.value("min-size", Bytes::from_str)?);
@@ -166,6 +168,11 @@ fn parse_fairness(text: &str) -> Result<Fairness, String> {
         "share" => Ok(Fairness::Share),
         _ => Err(format!("'{text}' is no way of sharing: write benefit or share")),
     }
+}
+
+/// A daemon looks again and again, looks at others meanwhile, and must say every few minutes that it lives.
+fn parse_window(text: &str) -> Result<Nanos, TimeError> {
+    Nanos::parse_within(text, Options::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
 }
 
 fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
@@ -291,7 +298,7 @@ mod tests {
             ("\nmax-huge = '50%rams'", "max-huge in line 2: '50%rams' is not a size: write bytes, or a number with K"),
             ("max-huge = true", "max-huge in line 1: 'true' cannot stand here: write a text in quotes, or a number"),
             ("fast = 'yes'", "fast in line 1: ''yes'' cannot stand here: write true or false, without quotes"),
-            ("window = '1ms'", "window in line 1: '1ms' is out of range: write a time from 100ms to 1h"),
+            ("window = '5m'", "window in line 1: '5m' is out of range: write a time from 100ms to 1m"),
             ("max-cpu = 1", "max-cpu in line 1: '1' is no share of a CPU: write 0.01% to 100%"),
             ("tracker = 'perf'", "tracker in line 1: 'perf' is no tracker: write auto, page-walk"),
             ("fairness = 'fair'", "fairness in line 1: 'fair' is no way of sharing: write benefit or share"),

@@ -3,7 +3,7 @@
 //! Owns: their words and thresholds. Never touches: the pools, compaction.
 
 use super::{Check, Mend};
-use crate::kernel::hugetlb::Pool;
+use crate::kernel::hugetlb::{Pool, size_name};
 use crate::kernel::memory::Memory;
 use crate::kernel::probe::{Ability, Facts};
 use crate::units::{Bytes, GIANT_PAGE};
@@ -55,17 +55,8 @@ fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
 fn resize(pool: &Pool, pages: u64) -> Mend {
     Mend::until_reboot(
         format!("echo {pages} > /{}/nr_hugepages", Pool::directory(pool.page_size)),
-        format!("boot parameters hugepagesz={} hugepages={pages}", boot_size(pool.page_size)),
+        format!("boot parameters hugepagesz={} hugepages={pages}", size_name(pool.page_size)),
     )
-}
-
-/// `2M`, `1G`, as `hugepagesz=` wants it.
-fn boot_size(size: Bytes) -> String {
-    match size.0 >> 20 {
-        0 => format!("{}K", size.0 >> 10),
-        megabytes if megabytes.is_multiple_of(1 << 10) => format!("{}G", megabytes >> 10),
-        megabytes => format!("{megabytes}M"),
-    }
 }
 
 /// Contiguous memory is scarce below this share of all memory.
@@ -118,11 +109,6 @@ mod tests {
         let roomy = Memory { total: Bytes(2 << 30), available: Bytes(1 << 30), ..Memory::default() };
         assert_eq!(check_pool(&POOL, Some(&roomy)).status, Status::Ok);
         assert_eq!(check_pool(&POOL, None).status, Status::Ok);
-    }
-
-    #[test]
-    fn page_sizes_are_spelt_for_the_boot_loader() {
-        assert_eq!([2 << 20, 1 << 30, 64 << 10].map(|size| boot_size(Bytes(size))), ["2M", "1G", "64K"]);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 use super::{Check, Mend};
 use crate::kernel::probe::{Facts, Process};
 use crate::kernel::thp::{DIRECTORY, Khugepaged, Thp};
-use crate::units::{Bytes, HUGE_PAGE};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = match &facts.thp {
@@ -21,18 +20,9 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// What holds for pages of 2 MiB: since 6.8 each size has a setting of its own, which may defer to the general one.
-fn effective(thp: &Thp) -> (&str, String) {
-    let own = thp.sizes.iter().find(|setting| setting.size == Bytes(HUGE_PAGE) && !setting.enabled.is("inherit"));
-    match own {
-        Some(setting) => (&setting.enabled.chosen, format!("{DIRECTORY}/hugepages-{}kB/enabled", HUGE_PAGE >> 10)),
-        None => (&thp.enabled.chosen, format!("{DIRECTORY}/enabled")),
-    }
-}
-
 fn enabled(thp: &Thp) -> Check {
     let name = "transparent huge pages";
-    let (chosen, file) = effective(thp);
+    let (chosen, file) = thp.of_huge_pages();
     match chosen {
         "always" => {
             Check::warning(
@@ -60,7 +50,7 @@ fn enabled(thp: &Thp) -> Check {
 fn defrag(thp: &Thp) -> Check {
     let name = "defrag";
     let chosen = &thp.defrag.chosen;
-    if thp.defrag.is("always") && effective(thp).0 == "always" {
+    if thp.defrag.is("always") && thp.of_huge_pages().0 == "always" {
         return Check::warning(
             name,
             "always: any program waits in a page fault while the kernel compacts memory",
@@ -94,7 +84,7 @@ fn shared_memory(thp: &Thp) -> Check {
 fn khugepaged(thp: &Thp) -> Check {
     let name = "khugepaged";
     let Khugepaged { pages_to_scan, sleep, collapsed, full_scans, max_unpopulated } = thp.khugepaged;
-    let (chosen, _) = effective(thp);
+    let (chosen, _) = thp.of_huge_pages();
     let found = format!(
         "{collapsed} huge pages made in {full_scans} rounds, {} looked at every {} s, up to {} of 512 base pages filled in",
         pages_to_scan.bytes(),

@@ -42,10 +42,10 @@ pub enum MetricsError {
          proxy with TLS and a password, carry them on", port = address.port()
     )]
     NotLoopback { address: SocketAddr },
-    #[error("cannot serve metrics on {address}: {source}; choose a port that nobody else listens on")]
-    Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot start the thread that serves metrics on {address}: {source}")]
-    Thread { address: SocketAddr, source: io::Error },
+    #[error("cannot serve metrics on {address}: {cause}; choose a port that nobody else listens on")]
+    Listen { address: SocketAddr, cause: io::Error },
+    #[error("cannot start the thread that serves metrics on {address}: {cause}")]
+    Thread { address: SocketAddr, cause: io::Error },
 }
 
 impl MetricsServer {
@@ -54,8 +54,8 @@ impl MetricsServer {
         if !address.ip().is_loopback() {
             return Err(MetricsError::NotLoopback { address });
         }
-        let (listener, address) = listen(address).map_err(|source| MetricsError::Listen { address, source })?;
-        let failed = |source| MetricsError::Thread { address, source };
+        let (listener, address) = listen(address).map_err(|cause| MetricsError::Listen { address, cause })?;
+        let failed = |cause| MetricsError::Thread { address, cause };
         let (ended, end) = io::pipe().map_err(failed)?;
         let serving = std::thread::Builder::new().name("metrics".to_owned());
         let thread = serving.spawn(move || serve(&listener, &ended, &board)).map_err(failed)?;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum RecordingError {
-    #[error("cannot write the recording {path}: {source}", path = path.display())]
-    Write { path: PathBuf, source: io::Error },
-    #[error("cannot read the recording {path}: {source}", path = path.display())]
-    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write the recording {path}: {cause}", path = path.display())]
+    Write { path: PathBuf, cause: io::Error },
+    #[error("cannot read the recording {path}: {cause}", path = path.display())]
+    Read { path: PathBuf, cause: io::Error },
     #[error("{path} is not a recording of hugepilot's; `hugepilot record -o FILE PID` makes one", path = path.display())]
     Foreign { path: PathBuf },
     #[error("the recording {path} has version {version} of its format, this hugepilot reads version {known}: \

@@ -48,7 +48,7 @@ pub(super) struct Observation {
 struct Columns {
     /// Regions from the one before; from address 0 for the first.
     start: Vec<u64>,
-    mapping: Vec<Option<usize>>,
+    mapping: Vec<Option<u32>>,
     obstacle: Vec<Option<Obstacle>>,
     /// 0 or 1.
     huge: Vec<u8>,
@@ -184,7 +184,7 @@ impl Columns {
 
 fn is_sound(region: &Region, mappings: usize) -> bool {
     let most = PAGES_PER_REGION as u16;
-    region.mapping.is_none_or(|mapping| mapping < mappings)
+    region.mapping_index().is_none_or(|mapping| mapping < mappings)
         && region.walked_in_window <= most
         && region.unobserved <= most
         && region.walks_per_second.is_finite()

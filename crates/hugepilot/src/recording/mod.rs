@@ -59,7 +59,7 @@ pub struct Recording<R> {
 impl Recorder {
     /// Begins a recording of a process. Errors: the file cannot be written.
     pub fn create(path: &Path, name: &str) -> Result<Self, RecordingError> {
-        let unwritable = |source| RecordingError::Write { path: path.to_owned(), source };
+        let unwritable = |cause| RecordingError::Write { path: path.to_owned(), cause };
         let file = File::create_new(path).map_err(unwritable)?;
         let output = GzEncoder::new(BufWriter::new(file), Compression::default());
         let mut recorder = Self { path: path.to_owned(), output, mappings: Vec::new() };
@@ -81,20 +81,20 @@ impl Recorder {
     pub fn finish(self) -> Result<(), RecordingError> {
         let Self { path, output, .. } = self;
         let ended = output.finish().and_then(|mut file| file.flush());
-        ended.map_err(|source| RecordingError::Write { path, source })
+        ended.map_err(|cause| RecordingError::Write { path, cause })
     }
 
     fn line(&mut self, value: &impl serde::Serialize) -> Result<(), RecordingError> {
         let written = serde_json::to_writer(&mut self.output, value).map_err(std::io::Error::from);
         let flushed = written.and_then(|()| self.output.write_all(b"\n")).and_then(|()| self.output.flush());
-        flushed.map_err(|source| RecordingError::Write { path: self.path.clone(), source })
+        flushed.map_err(|cause| RecordingError::Write { path: self.path.clone(), cause })
     }
 }
 
 impl Recording<BufReader<File>> {
     /// Opens a recording. Errors: it cannot be read, is not a recording, or comes from a newer hugepilot.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let file = File::open(path).map_err(|source| RecordingError::Read { path: path.to_owned(), source })?;
+        let file = File::open(path).map_err(|cause| RecordingError::Read { path: path.to_owned(), cause })?;
         Self::parse(path, BufReader::new(file))
     }
 }

@@ -4,11 +4,15 @@
 //! when one is renamed, removed or means something else.
 
 mod group;
+mod launch;
+mod pool;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use group::group;
+use launch::{LaunchFields, launch_fields};
+pub use pool::{mount, persist, pools, resized};
 use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
 
@@ -204,6 +208,8 @@ struct RunDocument<'a> {
     signal: Option<i32>,
     #[serde(flatten)]
     flight: FlightFields<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    launch: Option<LaunchFields<'a>>,
 }
 
 #[derive(Serialize)]
@@ -216,7 +222,7 @@ struct AttachDocument<'a> {
 
 #[derive(Serialize)]
 struct FlightFields<'a> {
-    rounds: u32,
+    rounds: u64,
     processes: usize,
     left_alone: &'a BTreeSet<String>,
     too_small_bytes: Option<Bytes>,
@@ -308,6 +314,7 @@ pub fn run(report: &RunReport) -> String {
         exit_status: report.exit_status,
         signal: report.signal,
         flight: flight_fields(&report.flight),
+        launch: report.launch.as_ref().map(launch_fields),
     })
 }
 
@@ -519,6 +526,7 @@ mod tests {
                 pilot: Nanos(5),
                 elapsed: Nanos(500_000_000),
             },
+            launch: None,
         };
         insta::assert_snapshot!(pretty(&run(&report)));
         assert!(attach(42, &report.flight).starts_with(r#"{"version":1,"pid":42,"rounds":3,"#));

@@ -222,11 +222,14 @@ impl Order {
 
 /// Where a region's mapping starts; one whose mapping went away stands for itself.
 fn start_of(heat: &Heat, region: &Region) -> Address {
-    region.mapping.and_then(|mapping| heat.mappings.get(mapping)).map_or(region.start, |mapping| mapping.range.start)
+    region
+        .mapping_index()
+        .and_then(|mapping| heat.mappings.get(mapping))
+        .map_or(region.start, |mapping| mapping.range.start)
 }
 
 fn name_of(heat: &Heat, region: &Region) -> String {
-    match region.mapping.and_then(|mapping| heat.mappings.get(mapping)) {
+    match region.mapping_index().and_then(|mapping| heat.mappings.get(mapping)) {
         None => "(went away)".to_owned(),
         Some(mapping) if mapping.name.is_empty() => "(anonymous)".to_owned(),
         Some(mapping) => printable(&mapping.name, NAME_LIMIT),

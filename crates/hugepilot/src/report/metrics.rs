@@ -80,9 +80,11 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
         "Memory that a target may have on huge pages; absent without a limit",
         |target| target.may_have_bytes.and_then(bytes),
     ),
-    gauge("hugepilot_target_walks_per_second_before", "A target's page walks a second at the first look", |target| {
-        target.walks_per_second_before
-    }),
+    gauge(
+        "hugepilot_target_walks_per_second_before",
+        "A target's page walks a second before anything was promoted in it; absent where an earlier daemon did that",
+        |target| target.walks_per_second_before,
+    ),
     gauge("hugepilot_target_walks_per_second", "A target's page walks a second at the last look", |target| {
         target.walks_per_second
     }),
@@ -193,7 +195,7 @@ fn encode_refused(counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::
 }
 
 fn encode_collapses(counts: &Counts, busy: Nanos, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "How long the collapse of a region took; the sum has the time of splits, too";
+    let help = "How long the collapse of a region took";
     let name = "hugepilot_collapse_duration_seconds";
     let ends = COLLAPSE_CLASSES.iter().map(|end| end.seconds()).chain([f64::INFINITY]);
     // Before the first collapse there may be no classes yet.

@@ -8,6 +8,8 @@ pub mod heatmap;
 pub mod json;
 pub mod live;
 pub mod metrics;
+pub mod page_counts;
+mod pool_words;
 mod table;
 pub mod text;
 pub(crate) mod words;
@@ -17,7 +19,10 @@ use std::collections::BTreeSet;
 use crate::act::Outcome;
 use crate::decide::{GainPercent, Plan, WalkCost, WalkShare};
 use crate::explain::Explanation;
+use crate::launch::Prepared;
+use crate::launch::verify::Account;
 use crate::observe::Heat;
+use crate::pool::{Edit, NextStep};
 use crate::units::{Bytes, Nanos};
 
 /// One moment of a process, for before and after.
@@ -124,13 +129,24 @@ pub struct RunReport<'a> {
     pub signal: Option<i32>,
     /// What the pilot did meanwhile.
     pub flight: FlightReport<'a>,
+    /// What it was started with; None if it was started as it is.
+    pub launch: Option<LaunchReport<'a>>,
+}
+
+/// A program that was started on huge pages.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchReport<'a> {
+    /// What it was started with.
+    pub prepared: &'a Prepared,
+    /// What became of it.
+    pub account: &'a Account,
 }
 
 /// What came of piloting a process, and of its descendants.
 #[derive(Clone, Copy, Debug)]
 pub struct FlightReport<'a> {
     /// How often the pilot observed and decided.
-    pub rounds: u32,
+    pub rounds: u64,
     /// How many processes were observed; moments are their sums.
     pub processes: usize,
     /// What came of all rounds together.
@@ -153,5 +169,20 @@ pub struct FlightReport<'a> {
     pub elapsed: Nanos,
 }
 
+/// The files that make pools of huge pages last.
+#[derive(Clone, Copy, Debug)]
+pub struct PersistReport<'a> {
+    /// What becomes of each file.
+    pub edits: &'a [Edit],
+    /// What is left to do then.
+    pub next_steps: &'a [NextStep],
+    /// Whether the files were written.
+    pub applied: bool,
+    /// Whether nothing is to last any more.
+    pub removes: bool,
+}
+
+#[cfg(test)]
+mod pool_samples;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -1,12 +1,22 @@
 //! Plans and outcomes for tests.
 
+use std::collections::BTreeSet;
+
 use super::Snapshot;
 use crate::act::{Outcome, Refusal, RefusalReason};
 use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
 use crate::decide::{Allowance, Limits, Past, Plan, Spent, decide};
+use crate::launch::Prepared;
+use crate::launch::counts::InTheWay;
+use crate::launch::machine::Machine;
+use crate::launch::program::{Family, Linking, Program, TUNABLE};
+use crate::launch::recipe::{Insert, Mechanism, Memory, Place, Recipe, Remark, Variable};
+use crate::launch::verify::{Account, By, Why};
+use crate::launch::watch::{Sample, Seen};
+use crate::launch::wish::{PageKind, Wish};
 use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
 use crate::pilot::GroupSeen;
-use crate::pilot::board::{BudgetState, Counts, DecisionState, State, TargetState};
+use crate::pilot::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
 use crate::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
 
 /// Before and after a promotion.
@@ -142,7 +152,81 @@ pub(super) fn pilot_state() -> State {
             collapse_classes: vec![0, 0, 1000, 24, 0, 0, 0, 0, 0],
         },
         targets: vec![memcached, paused, left_alone],
+        clients: vec![ClientState {
+            pid: 900,
+            start_ticks: 3,
+            uid: 112,
+            resting: true,
+            active_pages: 123_456,
+            lists: 7,
+        }],
         ..State::default()
+    }
+}
+
+/// A search on a pool's pages, some of which others hold, with two arguments added and a part that no library reaches.
+pub(super) fn prepared_search() -> Prepared {
+    let by = |memory, name| Some(Mechanism { memory, name, is_reserved: true });
+    let variable =
+        |name, value: &str, why: &str, by| Variable { name, value: value.to_owned(), why: why.to_owned(), by };
+    let recipe = Recipe {
+        obstacles: vec![Remark {
+            what: "the pool of 2M pages can give out none (it is empty): the program gets ordinary pages".to_owned(),
+            next_step: Some("hugepilot pool set 2M=512".to_owned()),
+        }],
+        variables: vec![
+            variable("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2097152", "malloc takes pages", by(Memory::Heap, TUNABLE)),
+            variable(
+                "LD_PRELOAD",
+                "/usr/lib/a's.so",
+                "hugepilot's library places the rest",
+                by(Memory::Mmap, "preload"),
+            ),
+        ],
+        arguments: vec![Insert {
+            words: vec!["-L".to_owned()],
+            place: Place::First,
+            why: "larger pieces".to_owned(),
+            by: None,
+        }],
+        named: vec![Remark { what: "NODE_OPTIONS is set already; it stays as it is".to_owned(), next_step: None }],
+        left_to_pilot: vec!["text: nothing can be preloaded, because it is linked statically".to_owned()],
+    };
+    let program = Program {
+        path: "/usr/bin/search".into(),
+        is_script: false,
+        family: Family::Other,
+        linking: Linking::Glibc,
+        allocators: BTreeSet::new(),
+        mentions: BTreeSet::new(),
+        gains_rights: false,
+        has_tunable: Some(true),
+    };
+    Prepared { wish: Wish::of(PageKind::Huge), program, machine: Machine::default(), recipe, counts: true }
+}
+
+/// What became of it: nearly all is huge, by three.
+pub(super) fn account_of_a_search() -> Account {
+    let heap = Mechanism { memory: Memory::Heap, name: TUNABLE, is_reserved: true };
+    let mmap = Mechanism { memory: Memory::Mmap, name: Mechanism::PRELOAD, is_reserved: true };
+    let largest = Sample {
+        processes: 2,
+        could: Bytes(3 << 30),
+        transparent: Bytes(512 << 20),
+        reserved: Bytes(2 << 30),
+        pool_left: Some(0),
+    };
+    let in_the_way = InTheWay { pool_empty: Bytes(24 << 20), fork_copies: Bytes(2 << 20), ..InTheWay::default() };
+    Account {
+        seen: Seen { looks: 7, largest, last: Sample { pool_left: Some(3), ..Sample::default() }, most: largest.could },
+        by: vec![
+            (By::Recipe(vec![heap]), Bytes(3 << 29)),
+            (By::Recipe(vec![mmap]), Bytes(1 << 29)),
+            (By::Pilot, Bytes(1 << 28)),
+            (By::Itself, Bytes(1 << 28)),
+        ],
+        rest: vec![Why::PoolUsedUp, Why::Hindered(in_the_way), Why::NotReached(vec!["text: it is static".to_owned()])],
+        required: Some(90.0),
     }
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn refusal_name(reason: RefusalReason) -> &'static str {
 }
 
 /// Why the kernel refused a region, and what to do next.
-pub(super) fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
+pub(crate) fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
     match reason {
         RefusalReason::NotEligible => (
             "the mapping changed, or huge pages are switched off for it or for the process",

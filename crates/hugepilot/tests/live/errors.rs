@@ -1,7 +1,7 @@
 //! Bad input and bad luck: a clear error (what, where, why, next step), status 1, and nothing left changed.
 //!
 //! Errors of `run` stand in run.rs; a process that ends or a signal while acting, in promote.rs.
-//! No contiguous memory is not staged here: it would take all memory of the machine; the unit tests of `act` and `report` have it.
+//! No contiguous memory is staged for the daemon, on a machine of the tests' own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

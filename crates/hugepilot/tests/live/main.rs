@@ -16,9 +16,11 @@ mod give_back;
 mod group;
 mod heat;
 mod idle_page;
+mod launch;
 mod live_view;
 mod page;
 mod perf;
+mod pool;
 mod program;
 mod promote;
 mod recording;
@@ -26,6 +28,7 @@ mod run;
 mod soak;
 mod support;
 mod survey;
+mod tracking;
 
 use std::process::ExitCode;
 
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         promote::trials(),
         give_back::trials(),
         run::trials(),
+        launch::trials(),
         attach::trials(),
         daemon::trials(),
         soak::trials(),
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         damon::trials(),
         idle_page::trials(),
         perf::trials(),
+        pool::trials(),
         recording::trials(),
         page::trials(),
         live_view::trials(),

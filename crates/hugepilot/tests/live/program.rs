@@ -17,10 +17,14 @@ use hugepilot::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::trial;
 
+use crate::tracking;
+
 /// The exit status after a read found something else than was written.
 pub const CORRUPTED: u8 = 99;
 
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
+/// What a program that allocates takes at once.
+const BLOCK: usize = 64 << 10;
 
 /// Which pages of a mapping are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub enum Rule {
     Scattered,
     /// 16 pages of each region.
     Sparse,
+    /// The first page of each region.
+    Lone,
     /// The first 2 MiB, which any TLB holds.
     Resident,
     /// Every second page.
@@ -51,6 +57,7 @@ impl Rule {
             "last" => Rule::Last,
             "scattered" => Rule::Scattered,
             "sparse" => Rule::Sparse,
+            "lone" => Rule::Lone,
             "resident" => Rule::Resident,
             "half" => Rule::Half,
             "odd" => Rule::Odd,
@@ -66,6 +73,7 @@ impl Rule {
             Rule::Last => page >= pages / 3 * 2,
             Rule::Scattered => hash(page as u64).is_multiple_of(3),
             Rule::Sparse => page.is_multiple_of(PAGES_PER_REGION / 16),
+            Rule::Lone => page.is_multiple_of(PAGES_PER_REGION),
             Rule::Resident => page < PAGES_PER_REGION,
             Rule::Half => page.is_multiple_of(2),
             Rule::Odd => !page.is_multiple_of(2),
@@ -111,7 +119,9 @@ pub fn run(steps: impl Iterator<Item = String>) -> ExitCode {
 #[derive(Default)]
 struct Program {
     memory: Vec<Mapping>,
+    blocks: Vec<Vec<u8>>,
     virtual_machine: Option<std::os::fd::OwnedFd>,
+    tracking: Vec<tracking::Tracking>,
 }
 
 impl Program {
@@ -127,6 +137,10 @@ impl Program {
             "pool" => self.memory.push(Mapping::pooled(bytes(value))?),
             // A whole file that others may have mapped, too.
             "file" => self.memory.push(map_file(value)?),
+            // Memory from the allocator, in blocks of 64 KiB, written to.
+            "malloc" => self.blocks.extend(allocate(bytes(value))),
+            // The same in 16 threads, each of which has a heap of its own.
+            "malloc-in-threads" => self.blocks.extend(allocate_in_threads(bytes(value))),
             // Writes the pattern to the pages that a rule names; all without one.
             "fill" => fill(self.last(), if value.is_empty() { Rule::All } else { Rule::parse(value) }),
             // Reads pages that were never written, so that they map the zero page.
@@ -177,6 +191,14 @@ impl Program {
             }
             // Twice as much memory every so often, all of it read.
             "grow" => return Ok(self.grow(bytes(value))?.err()),
+            // Is told by the daemon at that socket which of the last mapping is active, and converts it; with `SOCKET,rest` it rests
+            // after each list, with `SOCKET,deaf` it heeds nothing.
+            "track" => {
+                let (socket, kind) = value.split_once(',').unwrap_or((value, ""));
+                let memory = self.memory.last().expect("map comes first");
+                self.tracking.push(tracking::begin(socket, kind, memory)?);
+            }
+            "untrack" => self.tracking.clear(),
             "exec" => return Err(Command::new(std::env::current_exe()?).arg("program").args(rest).exec()),
             "exit" => return Ok(Some(ExitCode::from(value.parse::<u8>().expect("a status")))),
             other => panic!("no step '{other}'"),
@@ -217,6 +239,16 @@ impl Program {
         }
         Ok(Ok(()))
     }
+}
+
+/// Blocks that are there, because each byte was written.
+fn allocate(size: usize) -> Vec<Vec<u8>> {
+    (0..size / BLOCK).map(|number| vec![number as u8 | 1; BLOCK]).collect()
+}
+
+fn allocate_in_threads(size: usize) -> Vec<Vec<u8>> {
+    let threads: Vec<_> = (0..16).map(|_| thread::spawn(move || allocate(size / 16))).collect();
+    threads.into_iter().flat_map(|thread| thread.join().expect("it only allocates")).collect()
 }
 
 fn map_file(path: &str) -> std::io::Result<Mapping> {

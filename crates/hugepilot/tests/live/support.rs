@@ -9,8 +9,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use hugepilot::kernel::Root;
-use hugepilot::kernel::process::Status;
-use hugepilot::units::{BASE_PAGE, HUGE_PAGE};
+use hugepilot::kernel::process::{Status, cpu_time};
+use hugepilot::units::{BASE_PAGE, HUGE_PAGE, Nanos};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::Value;
@@ -121,8 +121,13 @@ impl Drop for Cgroup {
 }
 
 /// Waits until something holds. Panics, saying what, if it never does.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait_for(what, PATIENCE, holds);
+}
+
+/// The same, with a patience of its own.
+pub fn wait_for(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -219,6 +224,14 @@ impl Program {
     /// Waits until hugepilot has begun a look: until accessed bits were cleared that the program, which must be at rest, has set.
     pub fn wait_until_watched(&self) {
         wait_until_watched(self.pid, self.len);
+    }
+
+    /// Waits until it has had a processor for a while: what it does first is to put what it will read in order, and a look that meets it
+    /// there, on a machine with little time for it, sees nothing else.
+    pub fn wait_until_at_work(&self) {
+        let had = || cpu_time(&Root::host(), self.pid).expect("it lives");
+        let enough = had() + Nanos(300_000_000);
+        wait_until("the program at work", || had() >= enough);
     }
 
     /// Its memory present, as the kernel counts it.

@@ -126,7 +126,7 @@ mod tests {
     fn only_the_hottest_mappings_are_listed() {
         let mut heat_of_many = heat_of((0..14).map(|n| crate::decide::samples::region(n, n as f64, 0)).collect());
         for (index, region) in heat_of_many.regions.iter_mut().enumerate() {
-            region.mapping = Some(index);
+            region.mapping = Some(index as u32);
         }
         let lines = hottest_mappings(&heat_of_many);
         assert_eq!(lines.len(), 12);

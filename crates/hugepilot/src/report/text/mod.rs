@@ -3,15 +3,19 @@
 mod explain;
 mod group;
 mod heat;
+mod launch;
 mod outcome;
 mod plan;
+mod pool;
 mod status;
 
 pub use explain::explain;
 pub use group::group;
 pub use heat::heat;
-pub use outcome::{expectation, flight, give_back, promote, under_way};
+pub use launch::{account, recipe, shell_environment, unit_environment};
+pub use outcome::{expectation, fast_pace, flight, give_back, promote, under_way};
 pub use plan::plan;
+pub use pool::{mount, persist, pools, resized};
 pub use status::{given_back_by_daemon, paused, resumed, status};
 
 /// Lines as one text, each ended by a line break.

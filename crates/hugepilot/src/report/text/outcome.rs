@@ -9,7 +9,7 @@ use crate::act::{Outcome, RefusalReason};
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, percent, rate, refusal};
 use crate::report::{Expectation, FlightReport, GiveBackReport, PromoteReport, Snapshot};
-use crate::units::Bytes;
+use crate::units::{Bytes, Nanos};
 
 /// What to expect, said before acting.
 pub fn expectation(expectation: &Expectation) -> String {
@@ -23,6 +23,14 @@ pub(super) fn expected(expectation: &Expectation) -> String {
         expectation.growth,
         expectation.elapsed,
         expectation.longest_stall
+    )
+}
+
+/// What to expect of the fast pace, said before anything is promoted.
+pub fn fast_pace(stall: Nanos) -> String {
+    format!(
+        "hugepilot: promoting fast: each 2 MiB may stall the program for about {stall} (one collapse of memory of our own took that); \
+         gently would spread them over time\n"
     )
 }
 
@@ -96,7 +104,7 @@ pub fn flight(report: &FlightReport) -> String {
         "ran {}; the pilot used {} of CPU time ({share}) in {}",
         report.elapsed,
         report.pilot,
-        count_of(report.rounds.into(), "round")
+        count_of(report.rounds, "round")
     ));
     lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
 }
@@ -104,7 +112,7 @@ pub fn flight(report: &FlightReport) -> String {
 /// What came of a flight so far, in a few words.
 pub fn under_way(report: &FlightReport) -> String {
     let promoted = count_of(report.outcome.applied, "region");
-    format!("{}, {promoted} promoted, memory grown by {}", count_of(report.rounds.into(), "round"), report.growth)
+    format!("{}, {promoted} promoted, memory grown by {}", count_of(report.rounds, "round"), report.growth)
 }
 
 /// Refusals grouped by reason and errno, most regions first, each group as a line that says why and one that says what

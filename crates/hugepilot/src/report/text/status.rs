@@ -1,7 +1,7 @@
 //! The state of a running pilot: what it does, what it may spend, its targets, and what it did last.
 
 use super::joined;
-use crate::pilot::board::{Counts, State, TargetState};
+use crate::pilot::board::{ClientState, Counts, State, TargetState};
 use crate::report::table::{Side, table};
 use crate::report::words::{age, count, count_of, percent, printable, rate};
 use crate::units::Bytes;
@@ -15,9 +15,9 @@ const REASON_LIMIT: usize = 100;
 pub fn status(state: &State) -> String {
     let mut lines = vec![
         format!(
-            "piloting for {}: tracker {}, {}, fairness by {}",
+            "piloting for {}: {}, {}, fairness by {}",
             age(state.up_ns),
-            printable(&state.tracker, NAME_LIMIT),
+            tracker(&state.tracker),
             printable(&state.mode, NAME_LIMIT),
             printable(&state.fairness, NAME_LIMIT)
         ),
@@ -36,6 +36,7 @@ pub fn status(state: &State) -> String {
         lines.insert(3, "             this kernel frees none of it when huge pages are given back".to_owned());
     }
     lines.extend(targets(&state.targets));
+    lines.extend(clients(&state.clients));
     lines.extend(last_decisions(&state.targets));
     joined(lines)
 }
@@ -78,6 +79,13 @@ fn whom(pid: Option<u32>) -> (String, String) {
     match pid {
         Some(pid) => (format!("process {pid}"), format!(" {pid}")),
         None => ("everything".to_owned(), String::new()),
+    }
+}
+
+fn tracker(name: &str) -> String {
+    match name {
+        "" => "nobody looked at yet".to_owned(),
+        name => format!("tracker {}", printable(name, NAME_LIMIT)),
     }
 }
 
@@ -125,6 +133,18 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
         ("", Side::Left),
     ];
     table(&columns, &targets.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Those who see to their huge pages themselves.
+fn clients(clients: &[ClientState]) -> Vec<String> {
+    let row = |client: &ClientState| {
+        let doing = if client.resting { "rests" } else { "tracked" };
+        vec![client.pid.to_string(), count(client.active_pages), count(client.lists), doing.to_owned()]
+    };
+    let columns =
+        [("pid", Side::Right), ("active pages", Side::Right), ("lists", Side::Right), ("libhps client", Side::Left)];
+    let rows: Vec<_> = clients.iter().map(row).collect();
+    if rows.is_empty() { Vec::new() } else { [vec![String::new()], table(&columns, &rows)].concat() }
 }
 
 fn row(target: &TargetState) -> Vec<String> {

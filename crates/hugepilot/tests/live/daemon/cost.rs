@@ -4,13 +4,16 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::Status;
+use hugepilot::units::Bytes;
 
 use super::{Daemon, MIB, target, wait_until_huge};
-use crate::support::{Program, Setting};
+use crate::support::{Program, Setting, wait_until};
 
-crate::trials!(metrics_are_served_without_cap_sys_admin, memory_and_file_descriptors_are_bounded,);
+crate::trials!(
+    metrics_are_served_without_cap_sys_admin,
+    memory_and_file_descriptors_are_bounded,
+    much_memory_is_watched_with_little,
+);
 
 /// `CAP_SYS_ADMIN` in `linux/capability.h`.
 const SYS_ADMIN: u64 = 1 << 21;
@@ -38,16 +41,27 @@ fn memory_and_file_descriptors_are_bounded() {
     let mut program = Program::start("map=512M fill ready read=all");
     let daemon = Daemon::start(&target(&[&program]));
     wait_until_huge(&program, 500 * MIB);
-    // Loading eBPF programs took more for a moment; this forgets it (proc_pid_clear_refs(5)).
-    fs::write(format!("/proc/{}/clear_refs", daemon.pid()), "5").expect("it lives");
     let open = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("it lives").count();
     let before = open();
     daemon.look_again(10);
     assert!(open() <= before, "{before} file descriptors became {}", open());
-    let status = Status::read(&Root::host(), daemon.pid()).expect("it lives");
-    let most = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");
-    let most = most.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    let most: u64 = most.trim().trim_end_matches(" kB").parse().expect("a number");
-    assert!(status.vm_rss.0 <= 36 * MIB && most << 10 <= 36 * MIB, "{} resident, {most} KiB at most", status.vm_rss);
+    let most = most_resident(&daemon);
+    assert!(most <= Bytes(32 * MIB), "{most} at most");
     program.assert_unharmed();
+}
+
+fn much_memory_is_watched_with_little() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=128G fill=lone ready read=lone");
+    let daemon = Daemon::start(&target(&[&program]));
+    wait_until("it was looked at", || daemon.status()["counts"]["looks"].as_u64().is_some_and(|looks| looks > 1));
+    let most = most_resident(&daemon);
+    assert!(most <= Bytes((32 + 2 * 4) * MIB), "{most} at most");
+    program.assert_unharmed();
+}
+
+fn most_resident(daemon: &Daemon) -> Bytes {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    Bytes(most.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10)
 }

@@ -2,8 +2,10 @@
 //!
 //! Owns: starting, configuring and asking a daemon. Never touches: the machine's own daemon, its socket or its configuration.
 
+mod clients;
 mod cost;
 mod fairness;
+mod own_machine;
 mod sharing;
 mod steering;
 mod trouble;
@@ -23,8 +25,16 @@ use crate::support::{Ended, Program, Ran, binary, finish, list, program_command,
 
 /// Every test of a daemon.
 pub fn trials() -> Vec<libtest_mimic::Trial> {
-    let modules =
-        [whom::trials(), steering::trials(), fairness::trials(), sharing::trials(), trouble::trials(), cost::trials()];
+    let modules = [
+        whom::trials(),
+        steering::trials(),
+        fairness::trials(),
+        sharing::trials(),
+        trouble::trials(),
+        clients::trials(),
+        cost::trials(),
+        own_machine::trials(),
+    ];
     modules.into_iter().flatten().collect()
 }
 
@@ -73,6 +83,11 @@ impl Daemon {
     /// What it has said so far on standard error.
     pub fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("said")).expect("UTF-8")
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        socket(&self.folder)
     }
 
     /// Gives it another configuration, and waits until it has said so.

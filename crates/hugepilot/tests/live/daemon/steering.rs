@@ -13,6 +13,7 @@ use crate::support::{Program, Ran, Setting, binary, finish, number, program_comm
 crate::trials!(
     whoever_is_paused_is_left_alone_until_resumed,
     everything_is_paused_and_resumed,
+    a_pause_ends_what_goes_on,
     what_is_given_back_stays_so,
     users_steer_their_own_processes_and_no_others,
 );
@@ -52,6 +53,21 @@ fn everything_is_paused_and_resumed() {
     assert_eq!(daemon.status()["paused"], true);
     assert!(daemon.ask("resume").status.success());
     wait_until_huge(&program, 60 * MIB);
+}
+
+fn a_pause_ends_what_goes_on() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=512M fill ready read=all");
+    let gentle = format!("window = '200ms'\nmax-cpu = '50%'\n{}", target(&[&program]));
+    let daemon = Daemon::start("[[target]]\nname = 'hpt-nobody'\n");
+    daemon.reload(&gentle, "anew");
+    wait_until_huge(&program, 2 * MIB);
+    assert!(daemon.ask(&format!("pause {}", program.pid)).status.success());
+    let huge = program.huge_bytes();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let now = program.huge_bytes();
+    assert!((huge..=huge + 2 * MIB).contains(&now) && now < 500 * MIB, "{huge} bytes became {now}");
+    program.assert_unharmed();
 }
 
 fn what_is_given_back_stays_so() {
@@ -114,6 +130,8 @@ fn users_steer_their_own_processes_and_no_others() {
         let refused = ask_as(OWNER, &daemon, &format!("{words} {roots_pid}"));
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     }
+    let lock = fs::metadata(socket(&daemon.folder).with_extension("lock")).expect("a lock").permissions().mode();
+    assert_eq!(lock & 0o777, 0o600, "or a stranger could hold it, and no daemon would start any more");
     ask_as(OWNER, &daemon, "pause").assert_fails_with(&["only root"]);
     assert_eq!(ask_as(STRANGER, &daemon, "status --json").json()["targets"], Value::Array(Vec::new()));
     assert!(one.huge_bytes() >= 60 * MIB && roots.huge_bytes() >= 60 * MIB, "nothing was changed");

@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use hugepilot::kernel::Root;
+use hugepilot::kernel::process::Status;
 
 use super::{Daemon, MIB, named, target, wait_until_huge};
-use crate::support::{Cgroup, Ended, Program, Setting, binary, list, number, wait_until};
+use crate::support::{Cgroup, Ended, Program, Setting, binary, list, number, wait_for, wait_until};
 
 crate::trials!(
     killed_in_the_middle_it_leaves_everything_well,
+    killed_and_started_anew_it_keeps_its_limits,
     programs_that_end_are_forgotten,
     a_program_that_execs_is_piloted_anew,
     many_short_lived_programs,
     many_small_programs_beside_a_large_one,
+    hundreds_of_targets,
     whoever_gets_the_id_of_a_target_is_left_alone,
     a_full_control_group,
     a_full_disk,
@@ -50,11 +55,34 @@ fn killed_in_the_middle_it_leaves_everything_well() {
     assert_eq!(settings(), before);
     let mut next = Daemon::start_in(folder, &target(&[&program]));
     wait_until_huge(&program, 500 * MIB);
+    let promoted = || next.target(program.pid).map_or(0, |target| number(&target, "promoted_bytes"));
+    wait_until("it goes on where the last was killed", || promoted() == program.huge_bytes());
     assert!(next.end().success());
     let given_back = number(&next.ask(&format!("give-back {} --json", program.pid)).json(), "huge_after_bytes");
     assert_eq!((given_back, program.huge_bytes()), (0, 0), "also what the first promoted");
     assert_eq!(settings(), before);
     program.assert_unharmed();
+}
+
+fn killed_and_started_anew_it_keeps_its_limits() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut programs = [(); 2].map(|()| Program::start("map=64M fill ready read=all"));
+    let rules = format!("max-huge = '64M'\n{}", target(&[&programs[0], &programs[1]]));
+    let daemon = Daemon::start(&rules);
+    let huge = |programs: &[Program]| programs.iter().map(Program::huge_bytes).sum::<u64>();
+    wait_until("all that may be huge", || huge(&programs) >= 62 * MIB);
+    let next = Daemon::start_in(daemon.kill(), &rules);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        let now = huge(&programs);
+        assert!(now <= 64 * MIB, "{now} bytes on huge pages");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let promoted = |pid| next.target(pid).map_or(0, |target| number(&target, "promoted_bytes"));
+    let own = || programs.iter().map(|program| promoted(program.pid)).sum::<u64>();
+    wait_until("they are its own", || own() == huge(&programs) && own() >= 48 * MIB);
+    drop(next);
+    programs.iter_mut().for_each(Program::assert_unharmed);
 }
 
 fn programs_that_end_are_forgotten() {
@@ -114,6 +142,23 @@ fn many_small_programs_beside_a_large_one() {
     let mut large = Program::command(&mut named(folder.path(), "hpt-many", "map=64M fill ready read=all"));
     wait_until_huge(&large, 60 * MIB);
     wait_until("it is shown", || list(&daemon.status(), "targets").len() == 1);
+    large.assert_unharmed();
+    drop(small);
+    assert!(daemon.end().success());
+}
+
+fn hundreds_of_targets() {
+    let _madvise = Setting::huge_pages("madvise");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut large = Program::command(&mut named(folder.path(), "hpt-hundreds", "map=64M fill ready read=all"));
+    let mut daemon = Daemon::start("min-size = '1M'\n[[target]]\nname = 'hpt-hundreds'\n");
+    let small = burst(folder.path(), "hpt-hundreds", "map=2M fill sleep=300s", 500);
+    wait_until_huge(&large, 60 * MIB);
+    // On a slow machine it has been seen to take more than a minute.
+    wait_for("all are targets", Duration::from_secs(240), || list(&daemon.status(), "targets").len() == 501);
+    daemon.wait_for_looks(50);
+    let rss = Status::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss;
+    assert!(rss.0 <= 36 * MIB, "{rss} resident");
     large.assert_unharmed();
     drop(small);
     assert!(daemon.end().success());

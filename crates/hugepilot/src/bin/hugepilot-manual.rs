@@ -1,0 +1,115 @@
+//! Makes the manual from the command line: a man page for each command, and completions for shells. `make install` runs it, and does
+//! not install it.
+//!
+//! Owns: how a page looks. Never touches: what it says, which is the help that [`Cli`] defines.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use anyhow::Context;
+use clap::{Command, CommandFactory, Parser};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use hugepilot::cli::args::Cli;
+
+/// Writes the man pages of hugepilot, and its completions for shells.
+#[derive(Parser)]
+#[command(name = "hugepilot-manual")]
+struct Args {
+    /// Where to: the pages go to DIR/man1, the completions to DIR/completions
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let directory = Args::parse().directory;
+    let (pages, completions) = (directory.join("man1"), directory.join("completions"));
+    for directory in [&pages, &completions] {
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut Cli::command(), "hugepilot", &completions)
+            .with_context(|| format!("cannot write the completion for {shell} to {}", completions.display()))?;
+    }
+    let mut command = Cli::command();
+    command.build();
+    write_pages(&command, &pages)
+}
+
+/// Writes the page of a command, and those of its subcommands.
+fn write_pages(command: &Command, directory: &Path) -> anyhow::Result<()> {
+    let path = directory.join(format!("{}.1", name(command)));
+    let page = page(command).with_context(|| format!("cannot lay out {}", path.display()))?;
+    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.try_for_each(|command| write_pages(command, directory))
+}
+
+/// As pages are called: `hugepilot-heat`.
+fn name(command: &Command) -> &str {
+    command.get_display_name().unwrap_or(command.get_name())
+}
+
+fn page(command: &Command) -> io::Result<String> {
+    // An empty date would be left out, and what follows would take its place.
+    let man = Man::new(command.clone()).date(" ").source(concat!("hugepilot ", env!("CARGO_PKG_VERSION")));
+    let man = man.manual("General Commands Manual");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    synopsis(command).to_writer(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    closing(command).to_writer(&mut page)?;
+    Ok(typed(&String::from_utf8_lossy(&page)))
+}
+
+/// The usage as `--help` has it, which knows what excludes what; the renderer's own lists all options without their values.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    for line in usage.trim_start_matches("Usage:").lines() {
+        roff.text([roman(line.trim())]).control("br", []);
+    }
+    roff
+}
+
+/// What `--help` says at its end: examples line by line, as they are to be typed, and the rest as running text.
+fn closing(command: &Command) -> Roff {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (examples, notes) = match help.strip_prefix("Examples:\n") {
+        Some(rest) => rest.split_once("\n\n").unwrap_or((rest, "")),
+        None => ("", help.as_str()),
+    };
+    let mut roff = Roff::new();
+    if !examples.is_empty() {
+        roff.control("SH", ["EXAMPLES"]).control("EX", []);
+        for line in examples.lines() {
+            roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+        }
+        roff.control("EE", []);
+    }
+    if !notes.is_empty() {
+        roff.control("SH", ["NOTES"]);
+        for line in notes.lines() {
+            if line.is_empty() {
+                roff.control("PP", [])
+            } else {
+                roff.text([roman(line)])
+            };
+        }
+    }
+    let (page, section) = if name(command) == "hugepilot" { ("hps", "(3)") } else { ("hugepilot", "(1)") };
+    roff.control("SH", ["SEE ALSO"]).control("BR", [page, section]);
+    roff
+}
+
+/// Characters that printers have finer shapes for stay those of the keyboard, so that commands can be copied.
+fn typed(page: &str) -> String {
+    page.replace('`', "\\(ga").replace('^', "\\(ha").replace('~', "\\(ti")
+}

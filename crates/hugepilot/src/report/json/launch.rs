@@ -1,0 +1,114 @@
+//! A program started on huge pages.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::launch::recipe::Mechanism;
+use crate::launch::verify::{By, Why};
+use crate::launch::watch::Sample;
+use crate::report::LaunchReport;
+use crate::units::Bytes;
+
+#[derive(Serialize)]
+pub(super) struct LaunchFields<'a> {
+    pages: &'static str,
+    environment: BTreeMap<&'static str, &'a str>,
+    arguments: Vec<&'a str>,
+    obstacles: Vec<&'a str>,
+    left_to_pilot: &'a [String],
+    looks: u64,
+    /// When the program had most memory, which is what the share is of.
+    largest: SampleFields,
+    last: SampleFields,
+    huge_percent: Option<f64>,
+    required_percent: Option<f64>,
+    met: bool,
+    by: Vec<ShareFields>,
+    rest: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct SampleFields {
+    processes: usize,
+    could_be_huge_bytes: Bytes,
+    transparent_bytes: Bytes,
+    reserved_bytes: Bytes,
+    pool_left_pages: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ShareFields {
+    who: &'static str,
+    mechanisms: Vec<MechanismFields>,
+    bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct MechanismFields {
+    memory: &'static str,
+    name: &'static str,
+}
+
+pub(super) fn launch_fields<'a>(report: &LaunchReport<'a>) -> LaunchFields<'a> {
+    let (recipe, account) = (&report.prepared.recipe, report.account);
+    LaunchFields {
+        pages: report.prepared.wish.pages.word(),
+        environment: recipe.variables.iter().map(|variable| (variable.name, variable.value.as_str())).collect(),
+        arguments: recipe.arguments.iter().flat_map(|insert| &insert.words).map(String::as_str).collect(),
+        obstacles: recipe.obstacles.iter().map(|remark| remark.what.as_str()).collect(),
+        left_to_pilot: &recipe.left_to_pilot,
+        looks: account.seen.looks,
+        largest: sample_fields(&account.seen.largest),
+        last: sample_fields(&account.seen.last),
+        huge_percent: account.percent(),
+        required_percent: account.required,
+        met: account.is_met(),
+        by: account.by.iter().map(|(by, bytes)| share_fields(by, *bytes)).collect(),
+        rest: account.rest.iter().map(why_name).collect(),
+    }
+}
+
+fn sample_fields(sample: &Sample) -> SampleFields {
+    SampleFields {
+        processes: sample.processes,
+        could_be_huge_bytes: sample.could,
+        transparent_bytes: sample.transparent,
+        reserved_bytes: sample.reserved,
+        pool_left_pages: sample.pool_left,
+    }
+}
+
+fn share_fields(by: &By, bytes: Bytes) -> ShareFields {
+    let (who, mechanisms) = match by {
+        By::Recipe(mechanisms) => ("recipe", mechanisms.as_slice()),
+        By::Pilot => ("pilot", &[] as &[Mechanism]),
+        By::Itself => ("itself", &[] as &[Mechanism]),
+    };
+    let fields = |&Mechanism { memory, name, .. }: &Mechanism| MechanismFields { memory: memory.word(), name };
+    ShareFields { who, mechanisms: mechanisms.iter().map(fields).collect(), bytes }
+}
+
+fn why_name(why: &Why) -> &'static str {
+    match why {
+        Why::SwitchedOff => "switched_off",
+        Why::PoolEmpty => "pool_empty",
+        Why::PoolUsedUp => "pool_used_up",
+        Why::Hindered(_) => "hindered",
+        Why::NotReached(_) => "not_reached",
+        Why::NotWorthIt => "not_worth_it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples::{account_of_a_search, prepared_search};
+
+    #[test]
+    fn a_launch_has_its_fields() {
+        let (prepared, account) = (prepared_search(), account_of_a_search());
+        let fields = launch_fields(&LaunchReport { prepared: &prepared, account: &account });
+        insta::assert_snapshot!(serde_json::to_string_pretty(&fields).unwrap());
+    }
+}

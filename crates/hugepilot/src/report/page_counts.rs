@@ -1,0 +1,129 @@
+//! Counters of pages: in how many looks each base page was found walked.
+//!
+//! Owns: the counters, and their form as text and JSON. Never touches: how pages are observed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::json;
+
+use crate::observe::heat::{Heat, Mapping};
+use crate::units::{Address, AddressRange, BASE_PAGE, PAGES_PER_REGION};
+
+use super::words::{count_of, printable};
+
+/// Characters of a mapping's name that are shown.
+const NAME_LIMIT: usize = 48;
+
+/// In how many looks each page was walked.
+#[derive(Default)]
+pub struct PageCounts {
+    looks: u64,
+    regions: BTreeMap<Address, [u16; PAGES_PER_REGION]>,
+    mappings: Vec<Mapping>,
+}
+
+/// Pages next to each other that were walked in equally many looks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// Their addresses.
+    pub range: AddressRange,
+    /// Looks.
+    pub count: u16,
+}
+
+impl PageCounts {
+    /// Adds what one look saw.
+    pub fn add(&mut self, heat: &Heat) {
+        self.looks += 1;
+        self.mappings.clone_from(&heat.mappings);
+        for region in heat.regions.iter().filter(|region| !region.walked.is_empty()) {
+            let counts = self.regions.entry(region.start).or_insert([0; PAGES_PER_REGION]);
+            region.walked.iter().for_each(|page| counts[page] = counts[page].saturating_add(1));
+        }
+    }
+
+    /// Pages that were walked, ascending.
+    pub fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (start, counts) in &self.regions {
+            for (page, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let start = Address(start.0 + page as u64 * BASE_PAGE);
+                let end = Address(start.0 + BASE_PAGE);
+                match runs.last_mut().filter(|last| last.range.end == start && last.count == count) {
+                    Some(last) => last.range.end = end,
+                    None => runs.push(Run { range: AddressRange { start, end }, count }),
+                }
+            }
+        }
+        runs
+    }
+
+    /// A line for each mapping with walked pages, and one for each run in it.
+    pub fn text(&self) -> String {
+        let mut text = format!("walked in how many of {}, by addresses\n", count_of(self.looks, "look"));
+        let mut named = None;
+        for Run { range, count } in self.runs() {
+            let mapping = self.mappings.iter().find(|mapping| mapping.range.contains(range.start));
+            if named != mapping.map(|mapping| mapping.range.start) {
+                named = mapping.map(|mapping| mapping.range.start);
+                let name = mapping.map(|mapping| printable(&mapping.name, NAME_LIMIT)).unwrap_or_default();
+                let name = if name.is_empty() { "(anonymous)".to_owned() } else { name };
+                _ = writeln!(text, "{name}");
+            }
+            _ = writeln!(text, "  {}-{} {count}", range.start, range.end);
+        }
+        text
+    }
+
+    /// All runs, with the number of looks.
+    pub fn json(&self, pid: u32) -> String {
+        let runs: Vec<_> = self
+            .runs()
+            .iter()
+            .map(|run| json!({ "start": run.range.start.0, "end": run.range.end.0, "count": run.count }))
+            .collect();
+        format!("{}\n", json!({ "version": 1, "pid": pid, "looks": self.looks, "pages": runs }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::{at, heat_of, region};
+    use crate::observe::heat::{PageSet, Region};
+
+    #[test]
+    fn pages_are_counted_and_neighbours_that_are_alike_told_together() {
+        let walked = |number: u64, pages: &[usize]| {
+            let mut set = PageSet::NONE;
+            pages.iter().for_each(|&page| set.insert(page));
+            Region { walked: set, ..region(number, 1.0, 0) }
+        };
+        let mut counts = PageCounts::default();
+        counts.add(&heat_of(vec![walked(1, &[0, 1, 2, 9]), walked(3, &[511]), walked(4, &[0])]));
+        counts.add(&heat_of(vec![walked(1, &[2, 3])]));
+        let run = |first: (u64, u64), end: (u64, u64), count: u16| Run {
+            range: AddressRange {
+                start: Address(at(first.0).0 + first.1 * BASE_PAGE),
+                end: Address(at(end.0).0 + end.1 * BASE_PAGE),
+            },
+            count,
+        };
+        let runs = counts.runs();
+        assert_eq!(
+            runs,
+            [
+                run((1, 0), (1, 2), 1),
+                run((1, 2), (1, 3), 2),
+                run((1, 3), (1, 4), 1),
+                run((1, 9), (1, 10), 1),
+                run((3, 511), (4, 1), 1),
+            ]
+        );
+        assert!(counts.text().starts_with("walked in how many of 2 looks, by addresses\n"), "{}", counts.text());
+        assert!(counts.text().contains(&format!("  {}-{} 2\n", runs[1].range.start, runs[1].range.end)));
+        let json: serde_json::Value = serde_json::from_str(&counts.json(7)).unwrap();
+        assert_eq!((&json["looks"], &json["pages"][1]["count"], &json["pid"]), (&2.into(), &2.into(), &7.into()));
+    }
+}

@@ -1,0 +1,90 @@
+//! Pools for tests of reports.
+
+use crate::kernel::hugetlb::{FileSystem, NodePool, Pool};
+use crate::kernel::hugetlb_limits::Limit;
+use crate::kernel::memory::Memory;
+use crate::pool::{Change, Ended, Obstacles, Resized, User, View, ZoneObstacles};
+use crate::units::{Bytes, Nanos};
+
+const TWO: Bytes = Bytes(2 << 20);
+const ONE: Bytes = Bytes(1 << 30);
+
+/// A machine with two nodes, one pool that is all promised and one that nobody uses.
+pub(super) fn view() -> View {
+    let pool = Pool { page_size: TWO, total: 1003, free: 36, reserved: 36, surplus: 3, overcommit: 50 };
+    let node = NodePool { node: 0, page_size: TWO, total: 600, free: 30, surplus: 3 };
+    let user = User {
+        pid: 633,
+        name: "postgres".into(),
+        page_size: TWO,
+        private: Bytes(934 << 21),
+        shared: Bytes(33 << 21),
+        mapped: Bytes(1003 << 21),
+    };
+    View {
+        memory: Memory { total: Bytes(16 << 30), available: Bytes(3 << 30), ..Memory::default() },
+        default_size: Some(TWO),
+        pools: vec![pool, Pool { page_size: ONE, total: 4, free: 4, reserved: 0, surplus: 0, overcommit: 0 }],
+        nodes: vec![node, NodePool { node: 1, total: 403, free: 6, surplus: 0, ..node }],
+        users: vec![user.clone(), User { pid: 7, name: "evil\u{1b}".into(), private: Bytes(0), ..user }],
+        unseen: 1,
+        mounts: vec![mount()],
+        shared_memory_group: Some(27),
+        limits: vec![limit(), Limit { of_reservations: true, refused: None, ..limit() }],
+    }
+}
+
+pub(super) fn mount() -> FileSystem {
+    FileSystem {
+        point: "/dev/hugepages-1G".into(),
+        page_size: ONE,
+        limit: Some(Bytes(4 << 30)),
+        least: None,
+        uid: 0,
+        gid: 27,
+        mode: 0o1770,
+    }
+}
+
+pub(super) fn limit() -> Limit {
+    Limit {
+        cgroup: "/system.slice/db.service".into(),
+        page_size: TWO,
+        of_reservations: false,
+        limit: Bytes(1 << 30),
+        usage: Bytes(1 << 30),
+        refused: Some(12),
+    }
+}
+
+/// Three of four pages of 1 GiB, on one node.
+pub(super) fn short() -> Resized {
+    let before = Pool { page_size: ONE, total: 1, free: 1, reserved: 0, surplus: 0, overcommit: 0 };
+    let zone = ZoneObstacles {
+        node: 1,
+        name: "Normal".into(),
+        free: Bytes(900 << 20),
+        largest_free: Some(Bytes(4 << 20)),
+        unmovable: Some(Bytes(70 << 20)),
+    };
+    Resized {
+        change: Change { page_size: ONE, node: Some(1), from: 1, to: 4, most: None },
+        pages: 3,
+        before,
+        after: Pool { total: 3, free: 3, ..before },
+        ended: Ended::NoMore,
+        obstacles: Some(Obstacles {
+            page_size: ONE,
+            missing: ONE,
+            available: Bytes(900 << 20),
+            zones: vec![
+                zone.clone(),
+                ZoneObstacles { name: "Movable".into(), largest_free: None, unmovable: None, ..zone },
+            ],
+        }),
+        compactions: 2,
+        cache_drops: 1,
+        longest_step: Nanos(1_500_000_000),
+        elapsed: Nanos(4_000_000_000),
+    }
+}

@@ -1,0 +1,216 @@
+//! A program started on huge pages: what it is started with, and what became of it.
+
+use crate::launch::Prepared;
+use crate::launch::counts::InTheWay;
+use crate::launch::recipe::{Insert, Mechanism, Place, Recipe, Remark, Variable};
+use crate::launch::verify::{By, Why};
+use crate::report::LaunchReport;
+use crate::report::words::{percent, printable};
+use crate::units::Bytes;
+
+/// Characters of a value that is shown; the user's own part of it may be long.
+const SHOWN: usize = 300;
+
+/// What a program is started with, each line marked as ours: first what cannot work.
+pub fn recipe(prepared: &Prepared) -> String {
+    let Recipe { obstacles, variables, arguments, named, left_to_pilot } = &prepared.recipe;
+    let mut lines: Vec<String> = obstacles.iter().flat_map(remark).collect();
+    lines.extend(
+        variables.iter().map(|Variable { name, value, why, .. }| format!("{name}={}: {why}", printable(value, SHOWN))),
+    );
+    lines.extend(arguments.iter().map(|Insert { words, why, .. }| format!("with {}: {why}", words.join(" "))));
+    lines.extend(named.iter().flat_map(remark));
+    lines.extend(left_to_pilot.iter().map(|why| format!("left to the pilot: {why}")));
+    lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+}
+
+fn remark(remark: &Remark) -> impl Iterator<Item = String> {
+    let next_step = remark.next_step.as_ref().map(|next_step| format!("next step: {next_step}"));
+    std::iter::once(remark.what.clone()).chain(next_step)
+}
+
+/// The environment for a shell to take over (`eval`), with a comment for each line, and the command to run in it.
+pub fn shell_environment(prepared: &Prepared, command: &[String]) -> String {
+    let export = |name: &str, value: &str| format!("export {name}={}", quoted_for_shell(value));
+    let words: Vec<String> = whole(prepared, command).iter().map(|word| quoted_for_shell(word)).collect();
+    environment(prepared, &export, format!("# command: {}", printable(&words.join(" "), usize::MAX)))
+}
+
+/// The same for a unit of systemd's (man 5 systemd.exec).
+pub fn unit_environment(prepared: &Prepared, command: &[String]) -> String {
+    let line = |name: &str, value: &str| format!("Environment={}", quoted_for_unit(&format!("{name}={value}")));
+    let mut words = whole(prepared, command);
+    if let Some(program) = words.first_mut().filter(|_| !prepared.program.is_script) {
+        // A unit does not search in the PATH that was searched here.
+        *program = prepared.program.path.display().to_string();
+    }
+    let words: Vec<String> = words.iter().map(|word| quoted_for_unit(word).replace('$', "$$")).collect();
+    environment(prepared, &line, format!("# ExecStart={}", printable(&words.join(" "), usize::MAX)))
+}
+
+fn environment(prepared: &Prepared, line: &dyn Fn(&str, &str) -> String, command: String) -> String {
+    let recipe = &prepared.recipe;
+    let comment = |text: &str| format!("# {}", printable(text, usize::MAX));
+    let mut lines: Vec<String> = recipe.obstacles.iter().flat_map(remark).map(|text| comment(&text)).collect();
+    for Variable { name, value, why, .. } in &recipe.variables {
+        lines.extend([comment(why), line(name, value)]);
+    }
+    lines.extend(recipe.arguments.iter().map(|insert| {
+        let place = if insert.place == Place::First { "first" } else { "last" };
+        comment(&format!("with {} as the {place} arguments: {}", insert.words.join(" "), insert.why))
+    }));
+    lines.extend(recipe.named.iter().flat_map(remark).map(|text| comment(&text)));
+    lines.extend(recipe.left_to_pilot.iter().map(|why| comment(&format!("only the pilot helps here: {why}"))));
+    lines.push(command);
+    super::joined(lines)
+}
+
+/// The command with the arguments that are added.
+fn whole(prepared: &Prepared, command: &[String]) -> Vec<String> {
+    let Some((program, arguments)) = command.split_first() else { return Vec::new() };
+    let arguments = prepared.recipe.arguments_around(arguments.iter().cloned());
+    std::iter::once(program.clone()).chain(arguments).collect()
+}
+
+/// Quoted unless it is plain.
+fn quoted_for_shell(word: &str) -> String {
+    if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// Within quotes a unit still takes backslashes and percent signs for something (man 5 systemd.syntax, systemd.unit).
+fn quoted_for_unit(word: &str) -> String {
+    if is_plain(word) {
+        return word.to_owned();
+    }
+    format!("\"{}\"", word.replace('\\', r"\\").replace('"', "\\\"").replace('%', "%%").replace('\n', r"\n"))
+}
+
+fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,+=@".contains(c))
+}
+
+/// How much of the memory that could be huge was, by which mechanism, and why the rest was not; each line marked as ours.
+pub fn account(report: &LaunchReport) -> String {
+    let account = report.account;
+    let sample = account.seen.largest;
+    let mut lines = Vec::new();
+    match account.percent() {
+        None => lines
+            .push("no memory that could be huge was seen: there was less than 2 MiB, or it went too soon".to_owned()),
+        Some(_) => {
+            let sums = if sample.processes > 1 {
+                format!(" (sums over {} processes)", sample.processes)
+            } else {
+                String::new()
+            };
+            let share = percent(sample.huge().0 as f64, sample.could.0 as f64);
+            let by: Vec<String> = account.by.iter().map(|(by, bytes)| format!("{bytes} {}", who(by))).collect();
+            let by = if by.is_empty() { String::new() } else { format!(": {}", by.join(", ")) };
+            lines.push(format!("of {} that could be huge {} ({share}) was{sums}{by}", sample.could, sample.huge()));
+        }
+    }
+    let lacking = sample.could - sample.huge();
+    if !account.rest.is_empty() {
+        let reasons: Vec<String> = account.rest.iter().map(why).collect();
+        lines.push(format!("the other {lacking}: {}", reasons.join("; ")));
+    }
+    if let (Some(required), false) = (account.required, account.is_met()) {
+        lines.push(format!("that is less than the {required} % that --require asks for"));
+    }
+    lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+}
+
+fn who(by: &By) -> String {
+    match by {
+        By::Recipe(mechanisms) => mechanisms.iter().map(mechanism).collect::<Vec<_>>().join(" or "),
+        By::Pilot => "by the pilot".to_owned(),
+        By::Itself => "by the program itself or the kernel".to_owned(),
+    }
+}
+
+fn mechanism(mechanism: &Mechanism) -> String {
+    format!("{} ({})", mechanism.memory.word(), mechanism.name)
+}
+
+fn why(reason: &Why) -> String {
+    match reason {
+        Why::SwitchedOff => "transparent huge pages are switched off on this machine".to_owned(),
+        Why::PoolEmpty => "the pool had nothing to give out when the program started".to_owned(),
+        Why::PoolUsedUp => "the pool had nothing left; a larger one would serve more (hugepilot pool set)".to_owned(),
+        Why::Hindered(in_the_way) => format!("the preload library could not place {}", hindrances(in_the_way)),
+        Why::NotReached(parts) => format!("only the pilot reaches it ({})", parts.join(", ")),
+        Why::NotWorthIt => {
+            "pieces too small for a huge page, or mapped past every mechanism, and walked too little for the pilot"
+                .to_owned()
+        }
+    }
+}
+
+fn hindrances(in_the_way: &InTheWay) -> String {
+    let InTheWay { pool_empty, too_small, address_space, refused, of_threads, fork_copies, made_ordinary } =
+        *in_the_way;
+    let all = [
+        (pool_empty, "because the pool had too few pages"),
+        (too_small, "because it was no whole page of the pool's"),
+        (address_space, "for lack of address space (ulimit -v)"),
+        (refused, "because the kernel refused"),
+        (of_threads, "because it was a thread's, and small"),
+        (fork_copies, "that was copied for children"),
+        (made_ordinary, "that was used in a way that huge pages do not allow"),
+    ];
+    let met = all.into_iter().filter(|(bytes, _)| *bytes > Bytes(0));
+    met.map(|(bytes, what)| format!("{bytes} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::verify::Account;
+    use crate::report::samples::{account_of_a_search, prepared_search};
+    use std::process::Command;
+
+    #[test]
+    fn a_start_is_told_line_by_line() {
+        insta::assert_snapshot!(recipe(&prepared_search()));
+    }
+
+    #[test]
+    fn an_environment_is_printed_with_its_reasons() {
+        let command = ["search", "--index", "my index"].map(str::to_owned);
+        insta::assert_snapshot!(shell_environment(&prepared_search(), &command));
+        insta::assert_snapshot!(unit_environment(&prepared_search(), &command));
+    }
+
+    #[test]
+    fn an_account_names_who_did_what_and_why_the_rest_was_not() {
+        let (prepared, account_of_it) = (prepared_search(), account_of_a_search());
+        let told = |account_of_it: &Account| account(&LaunchReport { prepared: &prepared, account: account_of_it });
+        insta::assert_snapshot!(told(&account_of_it));
+        let nothing = Account { seen: Default::default(), by: Vec::new(), rest: Vec::new(), required: Some(90.0) };
+        assert!(told(&nothing).starts_with("hugepilot: no memory that could be huge was seen"));
+        assert!(told(&nothing).contains("less than the 90 %"));
+    }
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        for word in ["plain", "", "it's", "a b", "$HOME `x` \\ \"", "new\nline", "-XX:+UseLargePages -x"] {
+            let script = format!("printf %s {}", quoted_for_shell(word));
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+        }
+    }
+
+    #[test]
+    fn a_unit_gets_no_specifiers_by_accident() {
+        assert_eq!(quoted_for_unit("A=50%ram \"x\" \\"), r#""A=50%%ram \"x\" \\""#);
+        assert_eq!(quoted_for_unit("A=b:c"), "A=b:c");
+    }
+
+    #[test]
+    fn control_characters_of_the_users_stay_out_of_comments() {
+        let mut prepared = prepared_search();
+        prepared.recipe.named.push(Remark { what: "evil\nexport PATH=/tmp".to_owned(), next_step: None });
+        let printed = shell_environment(&prepared, &["search".to_owned(), "x\nexport PATH=/tmp".to_owned()]);
+        assert!(!printed.lines().any(|line| line.starts_with("export PATH")), "{printed}");
+    }
+}

@@ -1,0 +1,385 @@
+//! The pools of reserved huge pages: how they stand, what resizing came to, what makes them last.
+
+use super::joined;
+use crate::kernel::hugetlb::{FileSystem, NodePool, Pool, size_name};
+use crate::kernel::hugetlb_limits::Limit;
+use crate::pool::{Ended, Obstacles, Resized, User, View, is_all_promised};
+use crate::report::PersistReport;
+use crate::report::pool_words::{diff, ended, hindrance, next_step};
+use crate::report::table::{Side, table};
+use crate::report::words::{count, count_of, percent, printable};
+use crate::units::Bytes;
+
+/// Processes told about; JSON has all.
+const MOST_USERS: usize = 20;
+const NAME_LIMIT: usize = 15;
+const PATH_LIMIT: usize = 60;
+
+const LEFT: Side = Side::Left;
+const RIGHT: Side = Side::Right;
+
+/// Every pool, what it leaves for ordinary programs, and who uses it.
+pub fn pools(view: &View) -> String {
+    let mut lines = vec![memory(view), String::new()];
+    lines.extend(counts(view));
+    lines.extend(riddles(view));
+    lines.extend(users(view));
+    lines.extend(mounts(&view.mounts));
+    lines.extend(limits(&view.limits));
+    lines.extend(view.shared_memory_group.into_iter().flat_map(shared_memory));
+    joined(lines)
+}
+
+fn memory(view: &View) -> String {
+    format!(
+        "{} of memory: the pools hold {} ({}), {} are left for everything else, {} of it available to programs now",
+        view.memory.total,
+        view.held(),
+        percent(view.held().0 as f64, view.memory.total.0 as f64),
+        view.left(),
+        view.memory.available
+    )
+}
+
+/// One line for each pool, and one for each memory node where there are several.
+fn counts(view: &View) -> Vec<String> {
+    if view.pools.is_empty() {
+        return vec!["this kernel has no pools of huge pages (CONFIG_HUGETLBFS)".to_owned()];
+    }
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for pool in &view.pools {
+        let is_default = view.default_size == Some(pool.page_size);
+        let size = format!("{}{}", size_name(pool.page_size), if is_default { "*" } else { "" });
+        let counts =
+            [pool.total, pool.in_use(), pool.free, pool.reserved, pool.available(), pool.surplus, pool.overcommit];
+        rows.push([size, "all".to_owned()].into_iter().chain(counts.map(count)).collect());
+        let nodes: Vec<_> = view.nodes.iter().filter(|node| node.page_size == pool.page_size).collect();
+        if nodes.len() > 1 {
+            rows.extend(nodes.into_iter().map(node_cells));
+        }
+    }
+    let names = ["node", "total", "in use", "free", "reserved", "available", "surplus", "overcommit"];
+    let columns: Vec<_> = [("pages", LEFT)].into_iter().chain(names.map(|name| (name, RIGHT))).collect();
+    let mut lines = table(&columns, &rows);
+    lines.push("* the size that programs get which name none; free pages that are reserved are spoken for".to_owned());
+    lines
+}
+
+/// Promises are not counted by node.
+fn node_cells(node: &NodePool) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let in_use = count(node.total.saturating_sub(node.free));
+    let (total, free, surplus) = (count(node.total), count(node.free), count(node.surplus));
+    vec![String::new(), node.node.to_string(), total, in_use, free, dash(), dash(), surplus, dash()]
+}
+
+/// What surprises people who look at the counts.
+fn riddles(view: &View) -> Vec<String> {
+    let all_promised = view.pools.iter().filter(|pool| is_all_promised(pool)).map(|pool| {
+        let size = size_name(pool.page_size);
+        let then = match pool.overcommit.saturating_sub(pool.surplus) {
+            0 => format!(
+                "A program that asks for one gets \"cannot allocate memory\"; `hugepilot pool set {size}=+N` makes the pool larger"
+            ),
+            more => format!("Only {} can be taken on demand, if memory is there (overcommit)", count_of(more, "page")),
+        };
+        format!(
+            "{size}: {} free, yet none can be given out: all are promised to mappings that have not touched them yet. {then}",
+            count_of(pool.free, "page")
+        )
+    });
+    let mut lines: Vec<String> = all_promised.collect();
+    if view.starves_programs() {
+        lines.push(format!(
+            "ordinary programs cannot use what the pools hold: {} lies idle there while they are left {}; `hugepilot pool set` with fewer \
+             pages gives memory back",
+            view.idle(),
+            view.memory.available
+        ));
+    }
+    lines
+}
+
+fn users(view: &View) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let row = |user: &User| {
+        let process = format!("{} ({})", user.pid, printable(&user.name, NAME_LIMIT));
+        let sizes = [user.in_use(), user.shared, user.untouched()].map(|size| size.to_string());
+        sizes.into_iter().chain([size_name(user.page_size), process]).collect()
+    };
+    match view.users.is_empty() {
+        true => lines.push("no process uses them".to_owned()),
+        false => {
+            let rows: Vec<Vec<String>> = view.users.iter().take(MOST_USERS).map(row).collect();
+            let columns = [
+                ("in use", RIGHT),
+                ("of it shared", RIGHT),
+                ("not touched", RIGHT),
+                ("pages", LEFT),
+                ("process", LEFT),
+            ];
+            lines.extend(table(&columns, &rows));
+        }
+    }
+    if view.users.len() > MOST_USERS {
+        lines.push(format!("and {} more (--json has all)", view.users.len() - MOST_USERS));
+    }
+    if view.unseen > 0 {
+        lines.push(format!("{} could not be looked at, for want of rights", count_of_processes(view.unseen)));
+    }
+    lines
+}
+
+fn count_of_processes(number: u64) -> String {
+    if number == 1 { "1 process".to_owned() } else { format!("{} processes", count(number)) }
+}
+
+fn mounts(mounts: &[FileSystem]) -> Vec<String> {
+    if mounts.is_empty() {
+        return vec![String::new(), "no pool is mounted (hugetlbfs); `hugepilot pool mount` does that".to_owned()];
+    }
+    let rows: Vec<Vec<String>> = mounts.iter().map(mount_cells).collect();
+    let columns = [("pages", LEFT), ("limit", RIGHT), ("owner", RIGHT), ("mode", RIGHT), ("mounted at", LEFT)];
+    [String::new()].into_iter().chain(table(&columns, &rows)).collect()
+}
+
+fn mount_cells(mount: &FileSystem) -> Vec<String> {
+    vec![
+        size_name(mount.page_size),
+        mount.limit.map_or("none".to_owned(), |limit| limit.to_string()),
+        format!("{}:{}", mount.uid, mount.gid),
+        format!("{:o}", mount.mode),
+        printable(&mount.point, PATH_LIMIT),
+    ]
+}
+
+fn limits(limits: &[Limit]) -> Vec<String> {
+    if limits.is_empty() {
+        return Vec::new();
+    }
+    let rows: Vec<Vec<String>> = limits.iter().map(limit_cells).collect();
+    let columns = [
+        ("pages", LEFT),
+        ("limit", RIGHT),
+        ("has", RIGHT),
+        ("refused", RIGHT),
+        ("when over", LEFT),
+        ("control group", LEFT),
+    ];
+    [String::new()].into_iter().chain(table(&columns, &rows)).collect()
+}
+
+fn limit_cells(limit: &Limit) -> Vec<String> {
+    vec![
+        size_name(limit.page_size),
+        limit.limit.to_string(),
+        limit.usage.to_string(),
+        limit.refused.map_or("-".to_owned(), count),
+        if limit.of_reservations { "mmap and shmget fail" } else { "touching ends it (SIGBUS)" }.to_owned(),
+        printable(&limit.cgroup, PATH_LIMIT),
+    ]
+}
+
+fn shared_memory(group: u32) -> [String; 2] {
+    let who = match group {
+        0 => "only with CAP_IPC_LOCK".to_owned(),
+        group => format!("for group {group}, and with CAP_IPC_LOCK"),
+    };
+    [String::new(), format!("shared memory of System V on huge pages (SHM_HUGETLB): {who} (vm.hugetlb_shm_group)")]
+}
+
+/// What resizing came to, pool by pool.
+pub fn resized(all: &[Resized]) -> String {
+    let mut lines = Vec::new();
+    for (index, resized) in all.iter().enumerate() {
+        if index > 0 {
+            lines.push(String::new());
+        }
+        lines.extend(one_resized(resized));
+    }
+    joined(lines)
+}
+
+fn one_resized(resized: &Resized) -> Vec<String> {
+    let change = resized.change;
+    let size = size_name(change.page_size);
+    let on_node = change.node.map_or(String::new(), |node| format!(" on node {node}"));
+    let memory = Bytes(resized.pages.saturating_mul(change.page_size.0));
+    let mut lines = vec![match resized.ended {
+        Ended::Done => format!("{size}{on_node}: {} ({memory})", count_of(resized.pages, "page")),
+        other => format!(
+            "{size}{on_node}: {} of the {} pages wanted ({memory}): {}",
+            count(resized.pages),
+            count(change.to),
+            ended(other)
+        ),
+    }];
+    lines.extend(before_and_after(&resized.before, &resized.after));
+    if resized.after.surplus > resized.before.surplus {
+        let surplus = count_of(resized.after.surplus, "page");
+        lines.push(format!(
+            "{surplus} in use or promised: surplus now, which the system gets back as programs let go of it"
+        ));
+    }
+    if resized.compactions > 0 {
+        lines.push(format!("memory was compacted {}", count_of(resized.compactions.into(), "time")));
+    }
+    if resized.cache_drops > 0 {
+        lines.push(format!("clean page cache was dropped {}", count_of(resized.cache_drops.into(), "time")));
+    }
+    lines.extend(resized.obstacles.iter().flat_map(obstacles));
+    lines.push(format!("took {}; longest step {}", resized.elapsed, resized.longest_step));
+    lines
+}
+
+fn before_and_after(before: &Pool, after: &Pool) -> Vec<String> {
+    let row = |name: &str, of: fn(&Pool) -> u64| vec![name.to_owned(), count(of(before)), count(of(after))];
+    let rows = [
+        row("total", |pool| pool.total),
+        row("free", |pool| pool.free),
+        row("reserved", |pool| pool.reserved),
+        row("available", Pool::available),
+        row("surplus", |pool| pool.surplus),
+        row("overcommit", |pool| pool.overcommit),
+    ];
+    table(&[("pages", LEFT), ("before", RIGHT), ("after", RIGHT)], &rows)
+}
+
+fn obstacles(obstacles: &Obstacles) -> Vec<String> {
+    let mut lines = vec![
+        String::new(),
+        format!(
+            "{} missing; programs could still get {}. Where it could come from:",
+            obstacles.missing, obstacles.available
+        ),
+    ];
+    let rows: Vec<Vec<String>> = obstacles
+        .zones
+        .iter()
+        .map(|zone| {
+            let size = |size: Option<Bytes>| size.map_or("-".to_owned(), |size| size.to_string());
+            let largest = size(zone.largest_free);
+            vec![zone.node.to_string(), zone.name.clone(), zone.free.to_string(), largest, size(zone.unmovable)]
+        })
+        .collect();
+    let columns =
+        [("node", RIGHT), ("zone", LEFT), ("free", RIGHT), ("largest block", RIGHT), ("with unmovable pages", RIGHT)];
+    lines.extend(table(&columns, &rows));
+    for (why, next_step) in obstacles.hindrances().into_iter().map(hindrance) {
+        lines.push(why.to_owned());
+        lines.push(format!("  {next_step}"));
+    }
+    lines.push(String::new());
+    lines
+}
+
+/// The files that make pools last, as a difference to what is there or as what was written, and what is left to do.
+pub fn persist(report: &PersistReport) -> String {
+    let mut text = String::new();
+    for edit in report.edits {
+        match (report.applied, &edit.after) {
+            (false, _) => text.push_str(&diff(edit)),
+            (true, Some(_)) => text.push_str(&format!("wrote {}\n", edit.path)),
+            (true, None) => text.push_str(&format!("removed {}\n", edit.path)),
+        }
+    }
+    text.push_str(match (report.edits.is_empty(), report.applied) {
+        (true, _) => "no file has to change\n",
+        (false, false) => "\nnothing was changed: the same command with --apply does that\n",
+        (false, true) => "",
+    });
+    if !report.next_steps.is_empty() {
+        text.push_str(if report.applied { "then, as root:\n" } else { "after that, as root:\n" });
+    }
+    for (command, why) in report.next_steps.iter().map(next_step) {
+        let command = command.map_or(String::new(), |command| format!("{command}  "));
+        text.push_str(&format!("  {command}# {why}\n"));
+    }
+    if report.removes {
+        text.push_str("pools keep their pages until the next boot; `hugepilot pool set 2M=0` empties one now\n");
+    }
+    text
+}
+
+/// A file system that was mounted or unmounted.
+pub fn mount(file_system: &FileSystem, done: &str) -> String {
+    let limit = file_system.limit.map_or("no limit but the pool".to_owned(), |limit| format!("at most {limit}"));
+    format!(
+        "{done} {}: pages of {}, {limit}, owner {}:{}, mode {:o}\n",
+        printable(&file_system.point, PATH_LIMIT),
+        file_system.page_size,
+        file_system.uid,
+        file_system.gid,
+        file_system.mode
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{Edit, NextStep};
+    use crate::report::pool_samples::{limit, mount as mount_sample, short, view};
+
+    #[test]
+    fn pools_read_from_memory_to_limits() {
+        insta::assert_snapshot!(pools(&view()));
+        let nobody = View { users: Vec::new(), mounts: Vec::new(), limits: Vec::new(), unseen: 0, ..view() };
+        let text = pools(&nobody);
+        assert!(text.contains("no process uses them\n") && text.contains("no pool is mounted"), "{text}");
+        assert!(pools(&View { pools: Vec::new(), ..nobody }).contains("CONFIG_HUGETLBFS"));
+    }
+
+    #[test]
+    fn free_pages_that_are_all_promised_are_explained() {
+        let mut view = view();
+        assert!(pools(&view).contains("2M: 36 pages free, yet none can be given out"));
+        assert!(pools(&view).contains("Only 47 pages can be taken on demand"));
+        view.pools[0].overcommit = 3;
+        assert!(pools(&view).contains("\"cannot allocate memory\"; `hugepilot pool set 2M=+N`"));
+        view.pools[0].reserved = 0;
+        assert!(!pools(&view).contains("yet none can be given out"));
+    }
+
+    #[test]
+    fn a_pool_that_fell_short_says_why() {
+        insta::assert_snapshot!(resized(&[short()]));
+        let done = Resized { ended: Ended::Done, obstacles: None, pages: 4, ..short() };
+        assert!(resized(&[done]).starts_with("1G on node 1: 4 pages (4 GiB)\n"));
+    }
+
+    #[test]
+    fn every_end_is_told() {
+        for (ended, words) in
+            [(Ended::NoMore, "no more are to be had"), (Ended::TimeUp, "time was up"), (Ended::Stopped, "signal")]
+        {
+            assert!(resized(&[Resized { ended, ..short() }]).contains(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_lasts_is_shown_before_it_is_written() {
+        let edits = [
+            Edit { path: "/etc/a".into(), before: None, after: Some("one\n".into()) },
+            Edit { path: "/etc/b".into(), before: Some("two\n".into()), after: None },
+        ];
+        let next_steps = [NextStep::UpdateGrub, NextStep::LogInAnew];
+        let report = PersistReport { edits: &edits, next_steps: &next_steps, applied: false, removes: false };
+        insta::assert_snapshot!(persist(&report));
+        let applied = persist(&PersistReport { applied: true, ..report });
+        assert!(
+            applied.starts_with("wrote /etc/a\nremoved /etc/b\nthen, as root:\n  update-grub  # then reboot"),
+            "{applied}"
+        );
+        let nothing = PersistReport { edits: &[], next_steps: &[], applied: true, removes: true };
+        assert!(persist(&nothing).starts_with("no file has to change\npools keep their pages"));
+    }
+
+    #[test]
+    fn a_mount_is_told_with_its_limit() {
+        assert_eq!(
+            mount(&mount_sample(), "mounted"),
+            "mounted /dev/hugepages-1G: pages of 1 GiB, at most 4 GiB, owner 0:27, mode 1770\n"
+        );
+        assert_eq!(limit_cells(&limit())[4], "touching ends it (SIGBUS)");
+    }
+}

@@ -1,0 +1,150 @@
+//! Programs that manage their own memory, by libhps.
+
+use std::path::PathBuf;
+
+use hps::wire::Head;
+use hps::{Arena, Backing};
+use serde_json::Value;
+
+use super::{Daemon, MIB, OFTEN, target};
+
+use crate::program::Rule;
+use crate::support::{Program, Setting, list, number, shell, wait_until};
+
+crate::trials!(
+    a_client_converts_what_it_uses,
+    the_pilot_leaves_a_client_to_itself,
+    a_client_comes_back_to_a_daemon_that_does,
+    who_never_reads_is_told_once_and_holds_nobody_up,
+    exec_ends_it,
+    who_rests_is_woken_when_its_walks_rise,
+    a_signal_that_finds_no_room_is_sent_again,
+    an_arena_takes_reserved_pages_only_if_it_gets_all,
+);
+
+/// A daemon that pilots nobody.
+fn daemon() -> Daemon {
+    Daemon::start("[[target]]\nname = 'hpt-nobody'\n")
+}
+
+/// What the daemon shows of a client; None if it is none.
+fn client(daemon: &Daemon, pid: u32) -> Option<Value> {
+    list(&daemon.status(), "clients").iter().find(|client| client["pid"] == pid).cloned()
+}
+
+/// The sizes of the clients' lists, as the daemon holds them.
+fn list_bytes(daemon: &Daemon) -> Vec<u64> {
+    let files = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("it lives");
+    let files = files.filter_map(|file| Some(file.ok()?.path()));
+    let is_list = |file: &PathBuf| file.read_link().is_ok_and(|to| to.to_string_lossy().contains("hugepilot-list"));
+    files.filter(is_list).filter_map(|file| Some(file.metadata().ok()?.len())).collect()
+}
+
+fn start(daemon: &Daemon, kind: &str, rest: &str) -> Program {
+    Program::start(&format!("map=96M fill track={}{kind} ready {rest}", daemon.socket().display()))
+}
+
+fn a_client_converts_what_it_uses() {
+    let _madvise = Setting::huge_pages("madvise");
+    let daemon = daemon();
+    let mut program = start(&daemon, "", "read=third");
+    let used = program.regions_named(Rule::Third).len() as u64;
+    wait_until("what is used is huge", || program.huge_bytes() >= (used - 2) * 2 * MIB);
+    let lists = |shown: Value| number(&shown, "lists");
+    wait_until("it is shown", || client(&daemon, program.pid).is_some_and(|shown| lists(shown) >= 1));
+    assert!(daemon.ask("status").stdout.contains("libhps client"));
+    assert!(program.huge_bytes() <= used * 2 * MIB, "what is not used stays as it is");
+    wait_until("the memory of its list is given back", || list_bytes(&daemon) == [Head::LEN as u64]);
+    program.assert_unharmed();
+    let pid = program.pid;
+    drop(program);
+    wait_until("it is forgotten", || client(&daemon, pid).is_none());
+}
+
+fn the_pilot_leaves_a_client_to_itself() {
+    let _madvise = Setting::huge_pages("madvise");
+    let daemon = daemon();
+    let program = start(&daemon, ",deaf", "read=all,4s untrack read=all");
+    daemon.reload(&format!("{OFTEN}{}", target(&[&program])), "anew");
+    wait_until("it is told", || client(&daemon, program.pid).is_some_and(|client| client["lists"] == 1));
+    assert_eq!(program.huge_bytes(), 0);
+    wait_until("it is promoted from outside once it has left", || program.huge_bytes() >= 80 * MIB);
+    assert!(client(&daemon, program.pid).is_none());
+}
+
+fn a_client_comes_back_to_a_daemon_that_does() {
+    let _madvise = Setting::huge_pages("madvise");
+    let first = daemon();
+    let mut program = start(&first, "", "sleep=4s read=all");
+    wait_until("it is there", || client(&first, program.pid).is_some());
+    let second = Daemon::start_in(first.kill(), "[[target]]\nname = 'hpt-nobody'\n");
+    wait_until("it is there again", || client(&second, program.pid).is_some());
+    wait_until("what is used is huge", || program.huge_bytes() >= 90 * MIB);
+    program.assert_unharmed();
+}
+
+fn who_never_reads_is_told_once_and_holds_nobody_up() {
+    let _madvise = Setting::huge_pages("madvise");
+    let daemon = daemon();
+    let mut deaf = start(&daemon, ",deaf", "read=all");
+    wait_until("it is told", || client(&daemon, deaf.pid).is_some_and(|client| client["lists"] == 1));
+    let mut other = start(&daemon, "", "read=all");
+    wait_until("another is served", || other.huge_bytes() >= 90 * MIB);
+    assert_eq!(client(&daemon, deaf.pid).expect("it is there still")["lists"], 1);
+    assert_eq!(deaf.huge_bytes(), 0);
+    deaf.assert_unharmed();
+    other.assert_unharmed();
+}
+
+fn exec_ends_it() {
+    let daemon = daemon();
+    let mut program = start(&daemon, ",deaf", "exec map=96M fill read=all");
+    wait_until("it is forgotten", || client(&daemon, program.pid).is_none());
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    program.assert_unharmed();
+}
+
+fn who_rests_is_woken_when_its_walks_rise() {
+    let _madvise = Setting::huge_pages("madvise");
+    let daemon = daemon();
+    let mut program = start(&daemon, ",rest", "read=third,6s read=all");
+    wait_until("it rests", || client(&daemon, program.pid).is_some_and(|client| client["resting"] == true));
+    wait_until("it is woken, and all is huge", || program.huge_bytes() >= 90 * MIB);
+    program.assert_unharmed();
+}
+
+fn a_signal_that_finds_no_room_is_sent_again() {
+    let _madvise = Setting::huge_pages("madvise");
+    let daemon = daemon();
+    let mut program = start(&daemon, "", "sleep=2s read=all");
+    let limit =
+        |most: &str| assert!(shell(&format!("prlimit --pid {} --sigpending={most}:", program.pid)).status.success());
+    limit("0");
+    wait_until("a list is written", || client(&daemon, program.pid).is_some_and(|client| client["lists"] == 1));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(program.huge_bytes(), 0, "nobody told it");
+    limit("1000");
+    wait_until("it is told", || program.huge_bytes() >= 90 * MIB);
+    program.assert_unharmed();
+}
+
+fn an_arena_takes_reserved_pages_only_if_it_gets_all() {
+    let _pool = Setting::reserved(4);
+    let backing = |mib: u64, for_children| {
+        let arena = Arena::create(mib << 20, for_children).expect("there are addresses");
+        let piece = arena.take(1000).expect("there is memory");
+        assert!(arena.extent().backed_bytes > 0 && piece.as_ptr() as usize >= arena.extent().address as usize);
+        (arena.backing(), arena)
+    };
+    assert_eq!(backing(8, false).0, Backing::Pool);
+    assert_ne!(backing(8, true).0, Backing::Pool, "a child could come off badly");
+    let (first, held) = backing(6, false);
+    assert_eq!(first, Backing::Pool);
+    assert_ne!(backing(6, false).0, Backing::Pool, "two of four are left, and free but promised");
+    // Its pages were promised when it was made, whoever took what was left.
+    let (rest, _others) = backing(2, false);
+    assert_eq!(rest, Backing::Pool);
+    let large = held.take(5 << 20).expect("it was promised");
+    assert!(held.give_back(large.as_ptr() as usize));
+    assert_eq!(held.extent().huge_bytes, 6 << 20, "each of them is there, so that no access fails");
+}

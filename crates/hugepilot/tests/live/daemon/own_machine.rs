@@ -1,0 +1,113 @@
+//! What only a machine of the tests' own can be put through: `tests/vm` runs these, others pass over them.
+
+use std::fs;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hugepilot::kernel::Root;
+use hugepilot::kernel::memory::Memory;
+use hugepilot::kernel::pressure::Pressure;
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+use rustix::mm::{MlockAllFlags, mlockall, munlockall};
+
+use super::{Daemon, MIB, named, target, wait_until_huge};
+use crate::support::{Program, Setting, wait_until};
+
+crate::trials!(a_clock_that_jumps, no_contiguous_memory,);
+
+const PAGE: usize = 4096;
+
+/// Whether the machine is the tests' own; says so if it is not.
+fn is_ours() -> bool {
+    let ours = std::env::var_os("HUGEPILOT_VM").is_some();
+    if !ours {
+        eprintln!("the machine is not the tests' own, as in tests/vm: not tested here");
+    }
+    ours
+}
+
+fn set_clock(seconds: u64) {
+    let status = Command::new("date").args(["-s", &format!("@{seconds}")]).status().expect("date");
+    assert!(status.success());
+}
+
+fn a_clock_that_jumps() {
+    const DAY: u64 = 86_400;
+    if !is_ours() {
+        return;
+    }
+    let _madvise = Setting::huge_pages("madvise");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = || Program::command(&mut named(folder.path(), "hpt-clock", "map=32M fill ready read=all"));
+    let mut early = start();
+    let daemon = Daemon::start("[[target]]\nname = 'hpt-clock'\n");
+    wait_until_huge(&early, 28 * MIB);
+    for seconds in [now + 365 * DAY, now - 365 * DAY] {
+        set_clock(seconds);
+        let mut late = start();
+        wait_until_huge(&late, 28 * MIB);
+        late.assert_unharmed();
+    }
+    set_clock(now);
+    assert!(daemon.target(early.pid).is_some());
+    early.assert_unharmed();
+}
+
+/// Takes nearly all memory and gives every second page back, so that what is free is in pieces that nothing can put together:
+/// compaction is forbidden to move locked pages.
+fn take_contiguous_memory() -> Mapping {
+    fs::write("/proc/sys/vm/compact_unevictable_allowed", "0").expect("a setting");
+    let free = || fs::read_to_string("/proc/meminfo").expect("it is there");
+    let mut memory =
+        Mapping::anonymous((Memory::read(&Root::host()).expect("it is there").available.0 * 15 / 16) as usize)
+            .unwrap_or_else(|error| panic!("{error}: {}", free()));
+    let len = memory.bytes().len();
+    memory.advise(0, len, OwnAdvice::NoHugePage).expect("it is ours");
+    memory.bytes_mut().iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    for offset in (0..len).step_by(2 * PAGE) {
+        memory.advise(offset, PAGE, OwnAdvice::DontNeed).expect("it is ours");
+    }
+    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT).expect("root may lock");
+    memory
+}
+
+/// Takes what contiguous memory the kernel has kept, however much that is: what gets none is a page each.
+fn take_the_last_of_it() -> Mapping {
+    let mut memory = Mapping::anonymous(512 * MIB as usize).expect("addresses");
+    let len = memory.bytes().len();
+    memory.advise(0, len, OwnAdvice::HugePage).expect("it is ours");
+    memory.bytes_mut().iter_mut().step_by(2 * MIB as usize).for_each(|byte| *byte = 1);
+    memory
+}
+
+fn no_contiguous_memory() {
+    if !is_ours() {
+        return;
+    }
+    let _madvise = Setting::huge_pages("madvise");
+    let taken = take_contiguous_memory();
+    let mut program = Program::start("map=256M fill ready read=all");
+    let last = take_the_last_of_it();
+    // Taking it made programs wait, and while they do nothing is promoted anyway.
+    wait_until("no pressure", || {
+        let pressure = Pressure::read(&Root::host()).expect("it can be read");
+        pressure.is_none_or(|pressure| pressure.some < 0.05)
+    });
+    let daemon = Daemon::start(&target(&[&program]));
+    let refused = || daemon.status()["counts"]["refused"]["no_contiguous_memory"].as_u64().unwrap_or(0);
+    wait_until("it is refused", || refused() > 0);
+    let held_back = || daemon.status()["held_back"].as_str().unwrap_or_default().to_owned();
+    wait_until("it backs off", || held_back().contains("contiguous"));
+    assert!(program.huge_bytes() < 240 * MIB);
+    let before = refused();
+    std::thread::sleep(std::time::Duration::from_secs(10));
+    assert!(refused() - before <= 10, "it tries ever more rarely");
+    program.assert_unharmed();
+    munlockall().expect("it is ours");
+    drop((taken, last));
+    // Regions that were refused rest, those refused often for long.
+    let meanwhile = program.huge_bytes();
+    wait_until_huge(&program, meanwhile + 8 * MIB);
+    program.assert_unharmed();
+}

@@ -1,0 +1,236 @@
+//! `run --pages`: a program is on huge pages from its first allocation, and the summary says how much of it was, and why not more.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Ran, Setting, binary, finish, list, number, program_command};
+
+crate::trials!(
+    a_heap_is_on_transparent_huge_pages_from_the_start,
+    a_heap_is_on_a_pools_pages,
+    all_threads_get_a_pools_pages,
+    an_empty_pool_keeps_no_program_from_running,
+    a_share_that_was_not_reached_has_a_status_of_its_own,
+    the_programs_own_failure_comes_first,
+    children_are_counted_too,
+    a_program_that_shows_nothing_has_not_reached_its_share,
+    a_program_that_is_linked_statically_is_left_to_the_pilot,
+    without_pages_nothing_is_said_of_them,
+    what_a_program_maps_itself_is_placed_by_the_library,
+);
+
+/// What the allocator of a program under test hands out.
+const SIZE: u64 = 128 << 20;
+
+/// A program that allocates, and waits to be seen.
+const STEPS: &str = "malloc=128M sleep=2s";
+
+/// Runs a program of ours with these options to its end; answers with what became of the wish, too.
+fn launch(options: &str, steps: &str) -> (Ran, Value) {
+    let program = program_command(steps);
+    launch_command(options, [program.get_program()].into_iter().chain(program.get_args()))
+}
+
+fn launch_command<'a>(options: &str, words: impl Iterator<Item = &'a OsStr>) -> (Ran, Value) {
+    launch_by(Path::new(binary()), options, words)
+}
+
+fn launch_by<'a>(hugepilot: &Path, options: &str, words: impl Iterator<Item = &'a OsStr>) -> (Ran, Value) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("summary.json");
+    let mut command = Command::new(hugepilot);
+    command.args(["run", "--summary-json"]).arg(&file).args(options.split(' ')).arg("--").args(words);
+    let ran = finish(&mut command);
+    let json: Value = serde_json::from_str(&fs::read_to_string(&file).expect("a summary")).expect("JSON");
+    (ran, json["launch"].clone())
+}
+
+fn percent(launch: &Value) -> f64 {
+    launch["huge_percent"].as_f64().unwrap_or_else(|| panic!("nothing was seen: {launch}"))
+}
+
+/// The number of bytes that the allocator put on huge pages, as the summary says.
+fn by_the_allocator(launch: &Value) -> u64 {
+    let is_its = |share: &&Value| share["mechanisms"][0]["name"] == "glibc.malloc.hugetlb";
+    list(launch, "by").iter().filter(is_its).map(|share| number(share, "bytes")).sum()
+}
+
+fn a_heap_is_on_transparent_huge_pages_from_the_start() {
+    let _madvise = Setting::huge_pages("madvise");
+    let (ran, launch) = launch("--pages thp --heap --require 90", STEPS);
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(percent(&launch) >= 90.0 && by_the_allocator(&launch) >= SIZE / 10 * 9, "{launch}");
+    assert!(number(&launch["largest"], "could_be_huge_bytes") >= SIZE && launch["met"] == true, "{launch}");
+    assert_eq!((&launch["pages"], list(&launch, "obstacles").len()), (&Value::from("thp"), 0), "{launch}");
+    assert!(ran.stderr.contains("hugepilot: GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), "{ran:?}");
+    assert!(ran.stderr.contains("that could be huge") && ran.stderr.contains("heap (glibc.malloc.hugetlb)"), "{ran:?}");
+    assert!(ran.stderr.lines().all(|line| line.starts_with("hugepilot: ")), "{ran:?}");
+}
+
+fn a_heap_is_on_a_pools_pages() {
+    // Some more than the heap takes, for what malloc maps in one piece.
+    let Some(_pool) = pool_of(SIZE / (2 << 20) + 16) else { return };
+    let (ran, launch) = launch("--pages 2M --heap --require 90", STEPS);
+    assert!(ran.status.success(), "{ran:?}");
+    let reserved = number(&launch["largest"], "reserved_bytes");
+    assert!(reserved >= SIZE / 10 * 9 && by_the_allocator(&launch) == reserved, "{launch}");
+    assert!(number(&launch["largest"], "pool_left_pages") < 32, "{launch}");
+    assert!(ran.stderr.contains("the pool of 2M pages can give out"), "{ran:?}");
+}
+
+fn all_threads_get_a_pools_pages() {
+    // Each of the 16 has two pieces of four pages in the end, and some more while it takes one.
+    let Some(_pool) = pool_of(SIZE / (2 << 20) + 200) else { return };
+    let (ran, launch) = launch("--pages 2M --heap", "malloc-in-threads=128M sleep=2s");
+    assert!(ran.status.success() && percent(&launch) >= 90.0, "{ran:?} {launch}");
+}
+
+/// A larger pool; None where the machine is too fragmented for it.
+fn pool_of(pages: u64) -> Option<Setting> {
+    let pool = Setting::reserved(pages);
+    if available() < pages {
+        eprintln!("only {} of {pages} pages could be reserved: this cannot be tried here", available());
+        return None;
+    }
+    Some(pool)
+}
+
+/// Pages of 2 MiB that the pool can give out.
+fn available() -> u64 {
+    let read = |name: &str| -> u64 {
+        let text = fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}")).expect("a pool");
+        text.trim().parse().expect("a number")
+    };
+    read("free_hugepages") - read("resv_hugepages")
+}
+
+fn an_empty_pool_keeps_no_program_from_running() {
+    if available() > 0 {
+        eprintln!("the pool has pages, which are not ours to take: this cannot be tried here");
+        return;
+    }
+    let (ran, launch) = launch("--pages 2M --heap", "malloc=128M sleep=1s exit=7");
+    assert_eq!(ran.status.code(), Some(7), "{ran:?}");
+    let first = ran.stderr.lines().next().expect("a line");
+    assert!(first.contains("the pool of 2M pages can give out none"), "{ran:?}");
+    assert!(ran.stderr.contains("next step: hugepilot pool set 2M="), "{ran:?}");
+    assert_eq!(number(&launch["largest"], "reserved_bytes"), 0, "{launch}");
+    assert_eq!(list(&launch, "rest")[0], "pool_empty", "{launch}");
+}
+
+fn a_share_that_was_not_reached_has_a_status_of_its_own() {
+    let _never = Setting::huge_pages("never");
+    let (ran, launch) = launch("--pages thp --heap --require 90", STEPS);
+    assert_eq!(ran.status.code(), Some(3), "{ran:?}");
+    assert!(percent(&launch) < 10.0 && launch["met"] == false, "{launch}");
+    assert!(ran.stderr.starts_with("hugepilot: transparent huge pages are switched off"), "{ran:?}");
+    assert!(ran.stderr.contains("less than the 90 % that --require asks for"), "{ran:?}");
+    assert_eq!(list(&launch, "rest"), ["switched_off"], "{launch}");
+}
+
+fn the_programs_own_failure_comes_first() {
+    let _never = Setting::huge_pages("never");
+    let (ran, launch) = launch("--pages thp --heap --require 90", "malloc=128M sleep=1s exit=7");
+    assert_eq!((ran.status.code(), &launch["met"]), (Some(7), &Value::from(false)), "{ran:?}");
+}
+
+fn children_are_counted_too() {
+    let _madvise = Setting::huge_pages("madvise");
+    let program = program_command(STEPS);
+    let one = format!("{} program {STEPS}", program.get_program().to_str().expect("UTF-8"));
+    let script = format!("{one} & {one} & wait");
+    let words = ["sh", "-c", &script].map(OsStr::new);
+    let (ran, launch) = launch_command("--pages thp --heap", words.into_iter());
+    assert!(ran.status.success(), "{ran:?}");
+    let largest = &launch["largest"];
+    assert!(number(largest, "could_be_huge_bytes") >= 2 * SIZE && number(largest, "processes") >= 2, "{launch}");
+    assert!(percent(&launch) >= 90.0, "{launch}");
+}
+
+fn a_program_that_shows_nothing_has_not_reached_its_share() {
+    let (ran, launch) = launch("--pages thp --require 50", "exit=0");
+    assert_eq!((ran.status.code(), &launch["huge_percent"]), (Some(3), &Value::Null), "{ran:?} {launch}");
+}
+
+fn a_program_that_is_linked_statically_is_left_to_the_pilot() {
+    let words = ["busybox", "true"].map(OsStr::new);
+    let is_static = Command::new("busybox").arg("true").env("LD_PRELOAD", "/no/such/library").output();
+    if !is_static.is_ok_and(|output| output.stderr.is_empty()) {
+        eprintln!("there is no static busybox here: this cannot be tried");
+        return;
+    }
+    let (ran, launch) = launch_command("--pages thp", words.into_iter());
+    assert!(
+        ran.status.success() && ran.stderr.contains("left to the pilot: mmap: nothing can be preloaded"),
+        "{ran:?}"
+    );
+    assert_eq!(list(&launch, "left_to_pilot").len(), 1, "{launch}");
+}
+
+fn without_pages_nothing_is_said_of_them() {
+    let words = ["true"].map(OsStr::new);
+    let (ran, launch) = launch_command("--fast", words.into_iter());
+    assert!(ran.status.success() && launch.is_null() && !ran.stderr.contains("could be huge"), "{ran:?}");
+}
+
+/// Maps what an allocator would not, writes all of it, and waits to be seen.
+const MAPPER: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    size_t length = 128 << 20;
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 1;
+    memset(memory, 7, length);
+    sleep(2);
+    return memory[length - 1] == 7 ? 0 : 2;
+}"#;
+
+fn what_a_program_maps_itself_is_placed_by_the_library() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (Some(hugepilot), Some(mapper)) = (installed(folder.path()), compiled(folder.path())) else { return };
+    let _madvise = Setting::huge_pages("madvise");
+    let placed = |options: &str, mechanism: &str| {
+        let (ran, launch) = launch_by(&hugepilot, options, [mapper.as_os_str()].into_iter());
+        assert!(ran.status.success(), "{ran:?}");
+        assert!(percent(&launch) >= 90.0, "{launch}");
+        assert!(launch["by"].to_string().contains(mechanism), "{launch}");
+        number(&launch["largest"], "reserved_bytes")
+    };
+    assert_eq!(placed("--pages thp --mmap --require 90", "preload"), 0);
+    let Some(_pool) = pool_of(SIZE / (2 << 20) + 16) else { return };
+    assert!(placed("--pages 2M --mmap --require 90", "preload") >= SIZE);
+}
+
+/// hugepilot and its library where `make install` puts them. None where only hugepilot itself was built.
+fn installed(folder: &Path) -> Option<PathBuf> {
+    let test = std::env::current_exe().expect("it runs");
+    let library = test.with_file_name("libhugepilot_preload.so");
+    if !library.exists() {
+        eprintln!("the preload library is not built (cargo test --workspace does it): this cannot be tried");
+        return None;
+    }
+    let (program, place) = (folder.join("bin/hugepilot"), folder.join("lib/hugepilot"));
+    fs::create_dir_all(folder.join("bin")).and_then(|()| fs::create_dir_all(&place)).expect("there is room");
+    fs::copy(binary(), &program)
+        .and_then(|_| fs::copy(&library, place.join("libhugepilot_preload.so")))
+        .expect("there is room");
+    Some(program)
+}
+
+fn compiled(folder: &Path) -> Option<PathBuf> {
+    let (source, program) = (folder.join("mapper.c"), folder.join("mapper"));
+    fs::write(&source, MAPPER).expect("there is room");
+    match Command::new("cc").arg(&source).arg("-o").arg(&program).status() {
+        Ok(status) if status.success() => Some(program),
+        _ => {
+            eprintln!("there is no C compiler: this cannot be tried");
+            None
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Man pages and completions, made from the command line: every command has its page, each page is well-formed and has the examples of
+//! the help, and shells understand the completions. What a machine lacks for that is said, not passed over.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::{fs, io};
+
+use clap::CommandFactory;
+use hugepilot::cli::args::Cli;
+use tempfile::TempDir;
+
+const HPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../hps/man/hps.3");
+
+fn manual() -> TempDir {
+    let folder = tempfile::tempdir().expect("there is room");
+    let made = Command::new(env!("CARGO_BIN_EXE_hugepilot-manual")).arg(folder.path()).output().expect("it starts");
+    assert!(made.status.success(), "{made:?}");
+    folder
+}
+
+/// A command and those below it, each with its name as pages are called: `hugepilot-heat`.
+fn with_subcommands(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
+    let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+    let below = shown.flat_map(|below| with_subcommands(&format!("{name}-{}", below.get_name()), below));
+    std::iter::once((name.to_owned(), command.clone())).chain(below).collect()
+}
+
+fn commands() -> Vec<(String, clap::Command)> {
+    with_subcommands("hugepilot", &Cli::command())
+}
+
+/// What a program says that has succeeded; None where it is not installed, which is told.
+fn output(command: &mut Command) -> Option<Output> {
+    let program = command.get_program().to_owned();
+    match command.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            eprintln!("skipped: {} is not installed", program.display());
+            None
+        }
+        output => {
+            let output = output.expect("it starts");
+            assert!(output.status.success(), "{command:?}: {output:?}");
+            Some(output)
+        }
+    }
+}
+
+/// A page as a terminal shows it, in lines so long that none is broken; its spaces are single ones. None without groff.
+fn rendered(page: &Path) -> Option<String> {
+    let options = ["-man", "-Tascii", "-ww", "-rLL=900n", "-rHY=0", "-P-cbou"];
+    let output = output(Command::new("groff").args(options).arg(page))?;
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{}", page.display());
+    Some(single_spaces(&String::from_utf8(output.stdout).expect("it was asked for ASCII")))
+}
+
+fn single_spaces(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_command_has_its_page_and_nothing_else_has() {
+    let folder = manual();
+    let pages = fs::read_dir(folder.path().join("man1")).unwrap();
+    let pages: BTreeSet<String> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    let expected: BTreeSet<String> = commands().into_iter().map(|(name, _)| format!("{name}.1")).collect();
+    assert_eq!(pages, expected);
+    assert!(pages.contains("hugepilot.1") && pages.contains("hugepilot-give-back.1"), "{pages:?}");
+}
+
+#[test]
+fn pages_have_their_sections() {
+    let folder = manual();
+    for (name, command) in commands() {
+        let page = fs::read_to_string(folder.path().join(format!("man1/{name}.1"))).unwrap();
+        assert!(page.contains(&format!("\n.TH {name} 1 ")), "{page}");
+        let mut sections = vec!["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"];
+        sections.extend(command.has_subcommands().then_some("SUBCOMMANDS"));
+        sections.extend(command.get_after_help().map(|_| "EXAMPLES"));
+        sections.push("\"SEE ALSO\"");
+        let mut rest = page.as_str();
+        for section in sections {
+            let (_, after) =
+                rest.split_once(&format!("\n.SH {section}\n")).unwrap_or_else(|| panic!("{section}: {page}"));
+            rest = after;
+        }
+    }
+}
+
+#[test]
+fn pages_are_well_formed_and_say_what_the_help_says() {
+    let folder = manual();
+    for (name, command) in commands() {
+        let Some(page) = rendered(&folder.path().join(format!("man1/{name}.1"))) else { return };
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().filter(|line| *line != "Examples:") {
+            assert!(page.contains(&single_spaces(line)), "{name} lacks '{line}':\n{page}");
+        }
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        assert!(!about.is_empty() && page.contains(&format!("{name} - {}", single_spaces(&about))), "{page}");
+        for option in command.get_arguments().filter(|option| !option.is_hide_set()) {
+            let long = option.get_long().map(|long| format!("--{long}")).unwrap_or_default();
+            assert!(page.contains(&long), "{name} lacks {long}");
+        }
+    }
+    rendered(Path::new(HPS)).expect("groff is there");
+}
+
+#[test]
+fn bash_completes_commands_and_options() {
+    let folder = manual();
+    let completed = |typed: &[&str]| -> Option<BTreeSet<String>> {
+        let script = r#"source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+            _hugepilot hugepilot "${@: -1}" "${@: -2:1}"; printf '%s\n' "${COMPREPLY[@]}""#;
+        let file = folder.path().join("completions/hugepilot.bash");
+        let output = output(Command::new("bash").args(["--norc", "-c", script, "bash"]).arg(file).args(typed))?;
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    };
+    let Some(offered) = completed(&["hugepilot", ""]) else { return };
+    for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        assert!(offered.contains(command.get_name()), "{offered:?} lacks {}", command.get_name());
+    }
+    let options = completed(&["hugepilot", "heat", "--al"]).expect("bash is there");
+    assert_eq!(options, BTreeSet::from(["--allow-stall".to_owned()]));
+}
+
+#[test]
+fn zsh_and_fish_understand_their_completions() {
+    let folder = manual();
+    for (shell, file) in [("zsh", "_hugepilot"), ("fish", "hugepilot.fish")] {
+        let path = folder.path().join("completions").join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains("give-back") && text.contains("allow-stall"), "{text}");
+        // Syntax only.
+        output(Command::new(shell).arg("-n").arg(path));
+    }
+}
