@@ -13,10 +13,14 @@ use crate::configuration::Configuration;
 use crate::pilot::PilotArguments;
 use crate::tracker::TrackerArguments;
 use crate::workload::{
-    AliasesChild, Chase, ChaseChild, ChasePattern, HotChild, MappingsChild, Memcached, ResidentChild,
-    SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, ThirdChild, Workload,
+    AliasesChild, Chase, ChaseChild, ChasePattern, Fingerprint, FingerprintChild, HotChild, Local, LocalChild,
+    LocalPattern, MOST_SONGS, MappingsChild, Memcached, ResidentChild, SWEEPS_PER_SAMPLE, Sweep, SweepChild,
+    SweepPattern, ThirdChild, Workload,
 };
 use crate::{measure, pilot, process};
+
+/// Where `integrations/memcached/build` puts it.
+pub const COMPACTING: &str = "target/memcached/memcached";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +28,8 @@ Examples:
   hugepilot-bench memcached --keep --plot memcached.svg a figure to publish, raw results kept
   hugepilot-bench sweep --pattern skewed --samples 80   until 80 samples have come
   hugepilot-bench chase --configurations default,ideal,default-again
+  hugepilot-bench fingerprint --threads 1 --rounds 6    music search, each way to start it on huge pages
+  hugepilot-bench local --quick                         what huge pages do nothing for
   hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
@@ -49,6 +55,10 @@ pub enum Command {
     Sweep(SweepArguments),
     /// Dependent and independent random reads.
     Chase(ChaseArguments),
+    /// Music search by fingerprints, started in each of the ways that put a program on huge pages.
+    Fingerprint(FingerprintArguments),
+    /// The counter-example: programs that huge pages do nothing for, and whether `hugepilot explain` says so.
+    Local(LocalArguments),
     /// Expected against achieved: what `promote --dry-run` says, and what promoting then gains.
     Estimate(EstimateArguments),
     /// Trackers: accuracy and cost on programs whose walked pages are known, one pass against sizes to 128 GiB, and how much a
@@ -75,6 +85,12 @@ pub enum Command {
     /// The child of `chase`.
     #[command(hide = true)]
     WorkloadChase(ChaseChild),
+    /// The child of `fingerprint`.
+    #[command(hide = true)]
+    WorkloadFingerprint(FingerprintChild),
+    /// The child of `local`.
+    #[command(hide = true)]
+    WorkloadLocal(LocalChild),
     /// The child of `pilot`.
     #[command(hide = true)]
     WorkloadHot(HotChild),
@@ -151,6 +167,9 @@ pub struct MemcachedArguments {
     /// Reads under way on each connection.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub depth: u32,
+    /// The memcached that compacts by libhps, for the configuration `libhps`.
+    #[arg(long, value_name = "PATH", default_value = COMPACTING)]
+    pub compacting: OsString,
     #[command(flatten)]
     common: Common,
 }
@@ -184,6 +203,29 @@ pub struct ChaseArguments {
     common: Common,
 }
 
+/// `fingerprint`.
+#[derive(Clone, Debug, Args)]
+pub struct FingerprintArguments {
+    /// Songs in the index, 240 KiB each [default: 26000, about 6 GiB; with --quick 2000].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SONGS)))]
+    pub songs: Option<u32>,
+    /// How many threads search, one run each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2], value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Vec<u32>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `local`.
+#[derive(Clone, Debug, Args)]
+pub struct LocalArguments {
+    /// The patterns, one run each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["breadth-first", "small"])]
+    pub pattern: Vec<LocalPattern>,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// `estimate`.
 #[derive(Clone, Debug, Args)]
 pub struct EstimateArguments {
@@ -208,6 +250,8 @@ impl Command {
             Command::Memcached(arguments) => arguments.run(),
             Command::Sweep(arguments) => arguments.run(),
             Command::Chase(arguments) => arguments.run(),
+            Command::Fingerprint(arguments) => arguments.run(),
+            Command::Local(arguments) => arguments.run(),
             Command::Estimate(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
             Command::Pilot(arguments) => arguments.run(),
@@ -215,6 +259,8 @@ impl Command {
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),
             Command::WorkloadChase(child) => child.run(),
+            Command::WorkloadFingerprint(child) => child.run(),
+            Command::WorkloadLocal(child) => child.run(),
             Command::WorkloadHot(child) => child.run(),
             Command::WorkloadThird(child) => child.run(),
             Command::WorkloadMappings(child) => child.run(),
@@ -233,6 +279,7 @@ impl MemcachedArguments {
             connections: self.connections as usize,
             depth: self.depth as usize,
             seed: self.common.seed,
+            compacting: self.compacting.clone(),
         }
     }
 
@@ -274,6 +321,28 @@ impl ChaseArguments {
     }
 }
 
+impl FingerprintArguments {
+    fn run(self) -> Result<()> {
+        use Configuration::*;
+        let (songs, seed) = (self.songs.unwrap_or(if self.common.quick { 2_000 } else { 26_000 }), self.common.seed);
+        let workload = |&threads: &u32| Box::new(Fingerprint { songs, threads, seed }) as Box<dyn Workload>;
+        let peers = [Always, Libhugetlbfs, TunablesThp, TunablesPool, Jemalloc, Mimalloc];
+        let ours = [RunThp, Run2M, Run1G, Hugepilot];
+        let usual = [&[Default][..], &peers, &ours, &[Ideal, DefaultAgain]].concat();
+        measure::measure(&self.common, &usual, 0, &self.threads.iter().map(workload).collect::<Vec<_>>())
+    }
+}
+
+impl LocalArguments {
+    fn run(self) -> Result<()> {
+        use Configuration::*;
+        let seed = self.common.seed;
+        let workload = |&pattern: &LocalPattern| Box::new(Local { pattern, seed }) as Box<dyn Workload>;
+        let usual = [Default, Always, RunThp, Explained, Hugepilot, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, 0, &self.pattern.iter().map(workload).collect::<Vec<_>>())
+    }
+}
+
 impl EstimateArguments {
     fn run(self) -> Result<()> {
         use Configuration::*;
@@ -284,8 +353,16 @@ impl EstimateArguments {
         let sweep = SweepArguments { size: None, pattern: SweepPattern::value_variants().to_vec(), samples: 0, common };
         let common = &sweep.common;
         let (value_size, connections, depth) = (512, 8, 32);
-        let memcached =
-            MemcachedArguments { items: None, value_size, paper: false, connections, depth, common: common.clone() };
+        let (compacting, common_too) = (COMPACTING.into(), common.clone());
+        let memcached = MemcachedArguments {
+            items: None,
+            value_size,
+            paper: false,
+            connections,
+            depth,
+            compacting,
+            common: common_too,
+        };
         let mut workloads = chase.workloads();
         workloads.extend(sweep.workloads());
         workloads.push(Box::new(memcached.workload()));
@@ -318,6 +395,21 @@ mod tests {
         assert_eq!(sweep.pattern, [SweepPattern::Random, SweepPattern::Skewed]);
         assert_eq!(sweep.common.configurations, [Configuration::Default, Configuration::Ideal]);
         assert_eq!(sweep.common.keep, Some("bench/runs".into()));
+    }
+
+    #[test]
+    fn a_search_is_measured_with_each_number_of_threads() {
+        let parse =
+            |line: &[&str]| Arguments::try_parse_from([&["hugepilot-bench"][..], line].concat()).unwrap().command;
+        let Command::Fingerprint(usual) = parse(&["fingerprint"]) else { panic!("not fingerprint") };
+        assert_eq!((usual.threads, usual.songs), (vec![1, 2], None));
+        let Command::Fingerprint(one) = parse(&["fingerprint", "--threads=1", "--configurations=run-2m,run-1g"]) else {
+            panic!("not fingerprint")
+        };
+        assert_eq!(
+            (one.threads, one.common.configurations),
+            (vec![1], vec![Configuration::Run2M, Configuration::Run1G])
+        );
     }
 
     #[test]

@@ -114,6 +114,8 @@ pub mod tests {
             available_at_start_bytes: 0,
             tool: None,
             hottest_huge_share: None,
+            search: None,
+            pool: None,
             throughput_over_time: Vec::new(),
             memory_over_time: Vec::new(),
         };
@@ -127,6 +129,7 @@ pub mod tests {
             unit: "reads".to_owned(),
             rounds: 20,
             seed: 1,
+            missing: Vec::new(),
             turns: turns.collect(),
         }
     }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use hugepilot::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
 use serde::{Deserialize, Serialize};
 
 /// One way to run a workload.
@@ -28,16 +29,60 @@ pub enum Configuration {
     Estimated,
     /// `hugepilot heat --for` while the program is measured, at hugepilot's own pace; nothing is promoted.
     Observed,
+    /// The program links libhps, is told by the daemon what is hot, and sees to it itself.
+    Libhps,
+    /// The same, with a tenth of its memory as the limit on huge pages.
+    LibhpsTenth,
+    /// As `libhps`, but it does nothing with what it is told: what being tracked costs.
+    Tracked,
     /// Every populated region collapsed by hand: the ceiling.
     Ideal,
     /// The default once more: what the machine's noise alone looks like.
     DefaultAgain,
     /// `hugepilot attach --fast` from then on, with a quarter of the program's memory as the limit on huge pages.
     Piloted,
+    /// The same with a tenth.
+    PilotedTenth,
     /// khugepaged, scanning without a pause until a quarter of the program's memory is on huge pages, and then stopped.
     KhugepagedQuarter,
     /// The quarter of its memory that the program reads most, collapsed by hand; only for programs that know it.
     Oracle,
+    /// The three quarters that it reads least, collapsed by hand: what is out of the reach of any choice of the hottest quarter.
+    AllButOracle,
+    /// libhugetlbfs as every recipe on the web has it: `HUGETLB_MORECORE=yes LD_PRELOAD=libhugetlbfs.so`, and a pool of 2 MiB pages.
+    Libhugetlbfs,
+    /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`: malloc asks for transparent huge pages. Calls are bound at the start,
+    /// because glibc 2.36 overlooks `madvise` by chance otherwise.
+    TunablesThp,
+    /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=2`: malloc takes them from the pool of 2 MiB pages.
+    TunablesPool,
+    /// jemalloc in place of malloc, told to ask for transparent huge pages.
+    Jemalloc,
+    /// mimalloc in place of malloc, told to use large pages, with a pool of 2 MiB pages.
+    Mimalloc,
+    /// Started by `hugepilot run --pages thp`.
+    RunThp,
+    /// Started by `hugepilot run --pages 2M`, with a pool of them.
+    #[serde(rename = "run-2m")]
+    #[value(name = "run-2m")]
+    Run2M,
+    /// Started by `hugepilot run --pages 1G`, with a pool of them.
+    #[serde(rename = "run-1g")]
+    #[value(name = "run-1g")]
+    Run1G,
+    /// `hugepilot explain` before the program is measured: whether it thinks that huge pages would help.
+    Explained,
+}
+
+/// What stands before the command that starts the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// Nothing.
+    Nothing,
+    /// Variables of its environment, and the library that is loaded before all others, by the names that it goes by.
+    Environment { variables: &'static [&'static str], preload: &'static [&'static str] },
+    /// `hugepilot run --pages`.
+    Run { pages: &'static str },
 }
 
 /// Who acts on the running program before it is measured.
@@ -49,16 +94,20 @@ pub enum Act {
     Promote(&'static [&'static str]),
     /// `hugepilot promote --dry-run`.
     Estimate,
+    /// `hugepilot explain`.
+    Explain,
     /// `hugepilot heat --for`, while it is measured.
     Observe,
     /// The harness collapses every populated region.
     CollapseAll,
-    /// `hugepilot attach`, until it has been measured.
-    Pilot,
+    /// `hugepilot attach`, until it has been measured, with one in so many parts of its memory as the limit on huge pages.
+    Pilot { one_in: u64 },
     /// khugepaged with these settings, until the limit is reached.
     Khugepaged(&'static [(&'static str, &'static str)]),
-    /// The harness collapses the regions that are read most.
+    /// The harness collapses the quarter of the regions that is read most.
     CollapseHottest,
+    /// The harness collapses the others.
+    CollapseColdest,
 }
 
 /// khugepaged in steps of 16 MiB with hardly a pause, so that it can be stopped at a limit. It serves only memory for which the program
@@ -95,29 +144,70 @@ impl Configuration {
             Configuration::Hugepilot => Act::Promote(&[]),
             Configuration::HugepilotNoGrowth => Act::Promote(&["--max-growth", "0"]),
             Configuration::Estimated => Act::Estimate,
+            Configuration::Explained => Act::Explain,
             Configuration::Observed => Act::Observe,
             Configuration::Ideal => Act::CollapseAll,
-            Configuration::Piloted => Act::Pilot,
+            Configuration::Piloted => Act::Pilot { one_in: 4 },
+            Configuration::PilotedTenth => Act::Pilot { one_in: 10 },
             Configuration::KhugepagedQuarter => Act::Khugepaged(EAGER),
             Configuration::Oracle => Act::CollapseHottest,
+            Configuration::AllButOracle => Act::CollapseColdest,
             _ => Act::Nothing,
+        }
+    }
+
+    /// How the program is started.
+    pub fn launch(self) -> Launch {
+        let environment = |variables, preload| Launch::Environment { variables, preload };
+        match self {
+            Configuration::Libhugetlbfs => {
+                environment(&["HUGETLB_MORECORE=yes"], &["libhugetlbfs.so", "libhugetlbfs.so.0"])
+            }
+            Configuration::TunablesThp => environment(&["GLIBC_TUNABLES=glibc.malloc.hugetlb=1", "LD_BIND_NOW=1"], &[]),
+            Configuration::TunablesPool => environment(&["GLIBC_TUNABLES=glibc.malloc.hugetlb=2"], &[]),
+            Configuration::Jemalloc => {
+                environment(&["MALLOC_CONF=thp:always,metadata_thp:always"], &["libjemalloc.so.2", "libjemalloc.so"])
+            }
+            Configuration::Mimalloc => environment(
+                // The old name and the new one: versions differ.
+                &["MIMALLOC_LARGE_OS_PAGES=1", "MIMALLOC_ALLOW_LARGE_OS_PAGES=1"],
+                &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3", "libmimalloc.so"],
+            ),
+            Configuration::RunThp => Launch::Run { pages: "thp" },
+            Configuration::Run2M => Launch::Run { pages: "2M" },
+            Configuration::Run1G => Launch::Run { pages: "1G" },
+            _ => Launch::Nothing,
+        }
+    }
+
+    /// The page size of the pool that must be there when the program starts.
+    pub fn pool(self) -> Option<Bytes> {
+        match self {
+            Configuration::Libhugetlbfs
+            | Configuration::TunablesPool
+            | Configuration::Mimalloc
+            | Configuration::Run2M => Some(Bytes(HUGE_PAGE)),
+            Configuration::Run1G => Some(Bytes(GIANT_PAGE)),
+            _ => None,
         }
     }
 
     /// How far it changes a process that others have had before: none of them undoes what an earlier one did.
     pub fn degree_of_change(self) -> u8 {
         match self.act() {
-            Act::Nothing | Act::Estimate | Act::Observe => 0,
+            Act::Nothing | Act::Estimate | Act::Explain | Act::Observe => 0,
             Act::Promote(arguments) => 2 - u8::from(!arguments.is_empty()),
-            Act::Pilot | Act::Khugepaged(_) | Act::CollapseHottest => 2,
+            Act::Pilot { .. } | Act::Khugepaged(_) | Act::CollapseHottest | Act::CollapseColdest => 2,
             Act::CollapseAll => 3,
         }
     }
 
     /// Whether it can be measured in a process that others are measured in as well: it needs no setting from the start on.
     pub fn fits_any_process(self) -> bool {
-        let leaves_more_to_others = !matches!(self.act(), Act::Pilot | Act::CollapseHottest);
-        self.settings().is_empty() && !self.uses_own_switch() && leaves_more_to_others
+        let leaves_more_to_others =
+            !matches!(self.act(), Act::Pilot { .. } | Act::CollapseHottest | Act::CollapseColdest);
+        let starts_as_others = !self.uses_own_switch() && !self.is_client() && self.launch() == Launch::Nothing;
+        self.settings().is_empty() && starts_as_others && leaves_more_to_others
     }
 
     /// Whether the program is started with its own switch.
@@ -125,9 +215,16 @@ impl Configuration {
         matches!(self, Configuration::Own | Configuration::KhugepagedQuarter)
     }
 
+    /// Whether the program is started as a client of the daemon.
+    pub fn is_client(self) -> bool {
+        matches!(self, Configuration::Libhps | Configuration::LibhpsTenth | Configuration::Tracked)
+    }
+
     /// Whether the hugepilot binary is needed.
     pub fn needs_hugepilot(self) -> bool {
-        matches!(self.act(), Act::Promote(_) | Act::Estimate | Act::Observe | Act::Pilot)
+        let acts =
+            matches!(self.act(), Act::Promote(_) | Act::Estimate | Act::Explain | Act::Observe | Act::Pilot { .. });
+        acts || self.is_client() || matches!(self.launch(), Launch::Run { .. })
     }
 }
 
@@ -143,11 +240,25 @@ impl fmt::Display for Configuration {
             Configuration::HugepilotNoGrowth => "hugepilot-no-growth",
             Configuration::Estimated => "estimated",
             Configuration::Observed => "observed",
+            Configuration::Libhps => "libhps",
+            Configuration::LibhpsTenth => "libhps-tenth",
+            Configuration::Tracked => "tracked",
             Configuration::Ideal => "ideal",
             Configuration::DefaultAgain => "default-again",
             Configuration::Piloted => "piloted",
+            Configuration::PilotedTenth => "piloted-tenth",
             Configuration::KhugepagedQuarter => "khugepaged-quarter",
             Configuration::Oracle => "oracle",
+            Configuration::AllButOracle => "all-but-oracle",
+            Configuration::Libhugetlbfs => "libhugetlbfs",
+            Configuration::TunablesThp => "tunables-thp",
+            Configuration::TunablesPool => "tunables-pool",
+            Configuration::Jemalloc => "jemalloc",
+            Configuration::Mimalloc => "mimalloc",
+            Configuration::RunThp => "run-thp",
+            Configuration::Run2M => "run-2m",
+            Configuration::Run1G => "run-1g",
+            Configuration::Explained => "explained",
         };
         f.pad(name)
     }
@@ -165,6 +276,14 @@ mod tests {
             assert_eq!(typed.get_name(), configuration.to_string());
             assert_eq!(serde_json::to_value(configuration).unwrap(), configuration.to_string());
         }
+    }
+
+    #[test]
+    fn what_is_started_differently_has_a_process_of_its_own() {
+        for configuration in Configuration::value_variants().iter().filter(|each| each.launch() != Launch::Nothing) {
+            assert!(!configuration.fits_any_process(), "{configuration}");
+        }
+        assert!(Configuration::value_variants().iter().all(|each| each.pool().is_none() || !each.fits_any_process()));
     }
 
     #[test]

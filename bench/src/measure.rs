@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{plot, report};
+use crate::{launch, plot, report};
 
 /// Measures workloads one after the other, and reports what was measured even when it ends early.
 pub fn measure(
@@ -29,6 +29,10 @@ pub fn measure(
     workloads: &[Box<dyn Workload>],
 ) -> Result<()> {
     let configurations = if common.configurations.is_empty() { usual } else { &common.configurations };
+    let (configurations, missing) = possible_here(configurations);
+    if configurations.is_empty() {
+        bail!("nothing can be measured here: {}", missing.join(", "));
+    }
     if let Some(misfit) = configurations.iter().find(|each| common.one_process && !each.fits_any_process()) {
         bail!(
             "'{misfit}' needs a process of its own from the start on: leave out --one-process, or choose --configurations"
@@ -57,10 +61,11 @@ pub fn measure(
             rounds: common.rounds.unwrap_or(if common.quick { 3 } else { 20 }),
             seed: common.seed,
             one_process: common.one_process,
+            missing: missing.clone(),
             turns: Vec::new(),
         };
-        announce(&bench, configurations, &run);
-        ended = run_rounds(&mut bench, configurations, &mut run);
+        announce(&bench, &configurations, &run);
+        ended = run_rounds(&mut bench, &configurations, &mut run);
         record.runs.push(run);
         if ended.is_err() {
             break;
@@ -73,6 +78,18 @@ pub fn measure(
         Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
         ended => ended,
     }
+}
+
+/// The configurations that this machine can be measured under, and why not the others.
+fn possible_here(configurations: &[Configuration]) -> (Vec<Configuration>, Vec<String>) {
+    let (mut possible, mut missing) = (Vec::new(), Vec::new());
+    for &configuration in configurations {
+        match launch::missing(configuration) {
+            None => possible.push(configuration),
+            Some(why) => missing.push(format!("{configuration} ({why})")),
+        }
+    }
+    (possible, missing)
 }
 
 /// Shows the report of a file of raw results.

@@ -6,13 +6,14 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use plotters::coord::Shift;
 use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue};
+use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
+use crate::plot_search;
 use crate::record::{Record, Run, Turn};
 use crate::statistics::median;
 
@@ -54,7 +55,8 @@ pub fn draw(record: &Record, path: &Path) -> Result<()> {
     check_name(path)?;
     load_font()?;
     let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
-    let size = (PANEL.0 * 3, PANEL.1 * runs.len().max(1) as u32);
+    let searches = runs.iter().any(|run| plot_search::is_search(run));
+    let size = (PANEL.0 * 3, PANEL.1 * (runs.len().max(1) + usize::from(searches)) as u32);
     let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
         draw_runs(&SVGBackend::new(path, size).into_drawing_area(), &runs)
     } else {
@@ -69,19 +71,33 @@ where
     B::ErrorType: 'static,
 {
     area.fill(&WHITE)?;
-    for (run, row) in runs.iter().zip(area.split_evenly((runs.len().max(1), 1))) {
+    let searches: Vec<&Run> = runs.iter().copied().filter(|run| plot_search::is_search(run)).collect();
+    let rows = area.split_evenly((runs.len().max(1) + usize::from(!searches.is_empty()), 1));
+    for (run, row) in runs.iter().zip(&rows) {
         let panels = row.split_evenly((1, 3));
         draw_ratios(&panels[0], run)?;
-        draw_lines(&panels[1], run, &format!("million {} a second", run.unit), |turn| {
-            turn.throughput_over_time.iter().map(|point| (point.seconds, point.throughput / 1e6)).collect()
+        let (scale, of_scale) = scale(run);
+        draw_lines(&panels[1], run, &format!("{of_scale}{} a second", run.unit), |turn| {
+            turn.throughput_over_time.iter().map(|point| (point.seconds, point.throughput / scale)).collect()
         })?;
         draw_lines(&panels[2], run, "resident memory, MiB", |turn| {
             let megabytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
             turn.memory_over_time.iter().map(|point| (point.seconds, megabytes(point.memory.rss_bytes))).collect()
         })?;
     }
+    if !searches.is_empty() {
+        plot_search::draw(&rows[runs.len()], &searches)?;
+    }
     area.present()?;
     Ok(())
+}
+
+/// What throughput is divided by, and how that is said: queries are slow, reads are fast.
+fn scale(run: &Run) -> (f64, &'static str) {
+    match run.turns.iter().any(|turn| turn.throughput >= 1e5) {
+        true => (1e6, "million "),
+        false => (1.0, ""),
+    }
 }
 
 fn draw_ratios<B>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
@@ -167,6 +183,16 @@ where
             .label(configuration.to_string())
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
     }
+    draw_key(&mut chart)
+}
+
+/// Says which line or bar is what.
+pub fn draw_key<'a, B, C>(chart: &mut ChartContext<'a, B, C>) -> Result<()>
+where
+    B: DrawingBackend + 'a,
+    B::ErrorType: 'static,
+    C: CoordTranslate,
+{
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::LowerRight)
@@ -191,8 +217,19 @@ fn median_line<'a>(
     steps.into_iter().filter_map(|(step, values)| Some((step as f64 * STEP_SECONDS, median(&values)?))).collect()
 }
 
-fn color(configuration: Configuration) -> RGBColor {
-    COLORS[configuration as usize % COLORS.len()]
+/// The colour of a configuration, the same in every panel.
+pub fn color(configuration: Configuration) -> RGBColor {
+    let (number, base) = (configuration as usize, COLORS[configuration as usize % COLORS.len()]);
+    match number / COLORS.len() {
+        0 => base,
+        1 => between(base, WHITE),
+        _ => between(base, RED),
+    }
+}
+
+/// There are more configurations than colours that are told apart easily.
+fn between(one: RGBColor, other: RGBColor) -> RGBColor {
+    RGBColor(one.0.midpoint(other.0), one.1.midpoint(other.1), one.2.midpoint(other.2))
 }
 
 #[cfg(test)]
@@ -201,6 +238,8 @@ mod tests {
     use crate::comparison::tests::run_of;
     use crate::machine::Machine;
     use crate::record::ThroughputPoint;
+    use crate::workload::SearchWork;
+    use clap::ValueEnum;
 
     fn record() -> Record {
         let mut run = run_of(
@@ -236,6 +275,28 @@ mod tests {
         let svg = std::fs::read_to_string(svg).unwrap();
         assert!(svg.contains("throughput against default") && svg.contains("default-again"));
         assert_eq!(&std::fs::read(png).unwrap()[1..4], b"PNG");
+    }
+
+    #[test]
+    fn searches_have_a_row_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let svg = directory.path().join("a.svg");
+        let mut searching = record();
+        let run = &mut searching.runs[0];
+        run.workload = "fingerprint 2 threads".to_owned();
+        let work = SearchWork { queries: 1, extract_ns: 1, look_up_ns: 80, rank_ns: 19, ..SearchWork::default() };
+        run.turns.iter_mut().for_each(|turn| turn.search = Some(work));
+        draw(&searching, &svg).unwrap();
+        let svg = std::fs::read_to_string(svg).unwrap();
+        assert!(svg.contains("real-time factor against threads") && svg.contains("look-up"), "{svg}");
+    }
+
+    #[test]
+    fn configurations_have_colours_of_their_own() {
+        let colors: Vec<RGBColor> = Configuration::value_variants().iter().map(|&each| color(each)).collect();
+        for (number, one) in colors.iter().enumerate() {
+            assert!(!colors[..number].contains(one), "{}", Configuration::value_variants()[number]);
+        }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
 use crate::machine::Machine;
+use crate::pool::PoolUse;
 use crate::sample::{MemoryPoint, MemoryUse};
+use crate::workload::SearchWork;
 
 const VERSION: u32 = 1;
 
@@ -41,6 +43,9 @@ pub struct Run {
     /// Whether all configurations of a round were measured in one process.
     #[serde(default)]
     pub one_process: bool,
+    /// Configurations that this machine could not measure, each with the reason.
+    #[serde(default)]
+    pub missing: Vec<String>,
     /// In the order in which they ran.
     pub turns: Vec<Turn>,
 }
@@ -85,6 +90,12 @@ pub struct Turn {
     /// Of the quarter of its memory that the program reads most, the share on huge pages after measuring; None where nobody knows.
     #[serde(default)]
     pub hottest_huge_share: Option<f64>,
+    /// What searching took and found in the window, where the program searches.
+    #[serde(default)]
+    pub search: Option<SearchWork>,
+    /// The pool of reserved huge pages that it was started with, where the configuration needs one.
+    #[serde(default)]
+    pub pool: Option<PoolUse>,
     /// Throughput on the way.
     pub throughput_over_time: Vec<ThroughputPoint>,
     /// Memory on the way.

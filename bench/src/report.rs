@@ -1,15 +1,17 @@
-//! The report as text: two tables, speed and memory, and the verdicts.
+//! The report as text: tables of speed and memory, of searching where the program searches, and the verdicts.
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
 use hugepilot::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, Launch};
+use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Record, Run, Turn};
 use crate::statistics::Interval;
 use crate::verdict::verdicts;
+use crate::workload::SearchWork;
 
 /// The whole report.
 pub fn text(record: &Record) -> String {
@@ -36,7 +38,12 @@ fn run_text(run: &Run) -> String {
     text += &table(&speed_rows(run));
     text += "\n";
     text += &table(&memory_rows(run));
+    if run.turns.iter().any(|turn| turn.search.is_some()) {
+        text += "\n";
+        text += &table(&search_rows(run));
+    }
     text += &hottest_text(run);
+    text += &launch_text(run);
     text += &noise_text(run);
     if let Some(prediction) = Prediction::of(run) {
         text += &format!("\n{}\n", prediction.text());
@@ -100,6 +107,66 @@ fn memory_rows(run: &Run) -> Vec<Vec<String>> {
     rows
 }
 
+fn search_rows(run: &Run) -> Vec<Vec<String>> {
+    let head =
+        ["configuration", "look-ups/s", "entries each", "extract", "look-up", "rank", "real-time factor", "found"];
+    let mut rows = vec![strings(&head)];
+    for configuration in run.configurations() {
+        let number =
+            |number: fn(&SearchWork) -> f64| typical(run, configuration, |turn| turn.search.as_ref().map(number));
+        let look_ups = typical(run, configuration, |turn| Some(turn.throughput * look_ups_of_a_query(turn)?));
+        let percent = |share: Option<f64>| cell(share.map(|share| format!("{:.1} %", share * 100.0)));
+        rows.push(vec![
+            configuration.to_string(),
+            cell(look_ups.map(rate)),
+            cell(number(|work| work.postings as f64 / work.look_ups.max(1) as f64).map(|each| format!("{each:.0}"))),
+            percent(number(|work| work.share(work.extract_ns))),
+            percent(number(|work| work.share(work.look_up_ns))),
+            percent(number(|work| work.share(work.rank_ns))),
+            cell(number(SearchWork::real_time_factor).map(|factor| format!("{factor:.5}"))),
+            percent(number(SearchWork::recall)),
+        ]);
+    }
+    rows
+}
+
+fn look_ups_of_a_query(turn: &Turn) -> Option<f64> {
+    turn.search.as_ref().map(|work| work.each(work.look_ups))
+}
+
+/// What a reader must know of how programs were started: what could not be, what had no pool, what did nothing.
+fn launch_text(run: &Run) -> String {
+    let mut text = String::new();
+    for missing in &run.missing {
+        text += &format!("\nnot measured here: {missing}\n");
+    }
+    for configuration in run.configurations() {
+        if let Some(pool) = scarcest_pool(run, configuration) {
+            let PoolUse { page_bytes, wanted, obtained } = pool;
+            text += &format!(
+                "\n{configuration}: the pool had {obtained} of {wanted} pages of {} in some round\n",
+                Bytes(page_bytes)
+            );
+        }
+        if did_nothing(run, configuration) {
+            text += &format!("\n{configuration}: asked for huge pages, and got next to none\n");
+        }
+    }
+    text
+}
+
+/// The pool that fell short by most.
+fn scarcest_pool(run: &Run, configuration: Configuration) -> Option<PoolUse> {
+    let pools = run.turns_of(configuration).filter_map(|turn| turn.pool);
+    pools.filter(|pool| pool.obtained < pool.wanted).min_by_key(|pool| pool.obtained)
+}
+
+/// Whether a way to start the program that should bring huge pages did not.
+fn did_nothing(run: &Run, configuration: Configuration) -> bool {
+    let share = |turn: &Turn| Some(turn.after.huge_bytes as f64 / turn.after.own_bytes.max(1) as f64);
+    configuration.launch() != Launch::Nothing && typical(run, configuration, share).is_some_and(|share| share < 0.01)
+}
+
 fn compared(run: &Run, metric: Metric, configuration: Configuration) -> String {
     if configuration == Configuration::Default {
         return "1".to_owned();
@@ -144,7 +211,8 @@ fn noise_text(run: &Run) -> String {
 fn rate(per_second: f64) -> String {
     match per_second {
         value if value >= 1e6 => format!("{:.3} M", value / 1e6),
-        value => format!("{:.1} k", value / 1e3),
+        value if value >= 1e3 => format!("{:.1} k", value / 1e3),
+        value => format!("{value:.1}"),
     }
 }
 
@@ -195,6 +263,48 @@ mod tests {
         assert!(text.contains("1.250 [1.250, 1.250]"), "{text}");
         assert!(text.contains("noise is unknown"), "{text}");
         assert!(!text.contains("read most"), "nobody knows: {text}");
+    }
+
+    #[test]
+    fn a_search_is_told_by_its_parts() {
+        let mut run = run_of("fingerprint 1 thread", &[(Configuration::Default, &[140.0; 2], 1 << 30)]);
+        assert!(!run_text(&run).contains("look-ups/s"), "a program that does not search");
+        let search = SearchWork {
+            queries: 100,
+            found: 100,
+            look_ups: 100_000,
+            postings: 70_000_000,
+            extract_ns: 10_000_000,
+            look_up_ns: 590_000_000,
+            rank_ns: 400_000_000,
+        };
+        run.turns.iter_mut().for_each(|turn| turn.search = Some(search));
+        let text = run_text(&run);
+        for told in ["140.0 k", "700", "1.0 %", "59.0 %", "40.0 %", "0.00128", "100.0 %"] {
+            assert!(text.contains(told), "{told} is missing: {text}");
+        }
+    }
+
+    #[test]
+    fn what_did_nothing_or_could_not_is_told() {
+        let mut run = run_of(
+            "fingerprint 1 thread",
+            &[
+                (Configuration::Default, &[1e6; 2], 1 << 30),
+                (Configuration::Libhugetlbfs, &[1e6; 2], 1 << 30),
+                (Configuration::Run1G, &[1e6; 2], 1 << 30),
+            ],
+        );
+        run.missing = vec!["mimalloc (it is not there)".to_owned()];
+        for turn in run.turns.iter_mut().filter(|turn| turn.configuration == Configuration::Run1G) {
+            turn.after.huge_bytes = 1 << 30;
+            turn.pool = Some(PoolUse { page_bytes: 1 << 30, wanted: 9, obtained: 5 + u64::from(turn.round) });
+        }
+        let text = run_text(&run);
+        assert!(text.contains("not measured here: mimalloc (it is not there)"), "{text}");
+        assert!(text.contains("run-1g: the pool had 5 of 9 pages of 1 GiB"), "{text}");
+        assert!(text.contains("libhugetlbfs: asked for huge pages, and got next to none"), "{text}");
+        assert_eq!(text.matches("next to none").count(), 1, "{text}");
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub fn announce(bench: &Bench<'_>, configurations: &[Configuration], run: &Run) 
         run.rounds,
         if run.one_process { " in one process each" } else { "" }
     );
+    run.missing.iter().for_each(|missing| eprintln!("not measured here: {missing}"));
 }
 
 fn estimated_start_seconds(bench: &Bench<'_>) -> f64 {

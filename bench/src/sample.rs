@@ -75,11 +75,13 @@ pub fn free_memory() -> Result<u64> {
 /// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.
 pub fn exact_memory(pid: u32, held: &Held) -> Result<MemoryUse> {
     let rollup = read(format!("/proc/{pid}/smaps_rollup").as_ref())?;
+    let pooled: u64 = ["Private_Hugetlb:", "Shared_Hugetlb:"].iter().map(|name| field(&rollup, name)).sum();
     let huge = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
     let cheap = cheap_memory(pid, 0, held)?;
     Ok(MemoryUse {
-        rss_bytes: field(&rollup, "Rss:"),
-        huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum(),
+        // The kernel does not count pages of a pool as resident.
+        rss_bytes: field(&rollup, "Rss:") + pooled,
+        huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum::<u64>() + pooled,
         ..cheap
     })
 }
@@ -102,11 +104,12 @@ pub fn huge_ranges(pid: u32) -> Result<Vec<AddressRange>> {
 fn cheap_memory(pid: u32, huge_of_others: u64, held: &Held) -> Result<MemoryUse> {
     let status = read(format!("/proc/{pid}/status").as_ref())?;
     let machine = machine_memory()?;
+    let pooled = field(&status, "HugetlbPages:");
     Ok(MemoryUse {
-        rss_bytes: field(&status, "VmRSS:"),
-        own_bytes: field(&status, "RssAnon:") + field(&status, "RssShmem:"),
+        rss_bytes: field(&status, "VmRSS:") + pooled,
+        own_bytes: field(&status, "RssAnon:") + field(&status, "RssShmem:") + pooled,
         page_tables_bytes: field(&status, "VmPTE:"),
-        huge_bytes: machine.huge_bytes.saturating_sub(huge_of_others + held.bytes()),
+        huge_bytes: machine.huge_bytes.saturating_sub(huge_of_others + held.bytes()) + pooled,
         available_bytes: machine.available_bytes + held.bytes(),
     })
 }

@@ -1,7 +1,7 @@
-//! The machine's settings for transparent huge pages: changed for a turn, always put back.
+//! The machine's settings for huge pages: changed for a turn, always put back.
 //!
-//! Owns: files below `/sys/kernel/mm/transparent_hugepage`, and the state directory that says what they were. They are
-//! put back on drop (so also after Ctrl-C and on panic); after a SIGKILL the next start puts them back.
+//! Owns: files below `/sys/kernel/mm/transparent_hugepage`, the pools' sizes beside it, and the state directory that says what they
+//! were. They are put back on drop (so also after Ctrl-C and on panic); after a SIGKILL the next start puts them back.
 //! Never touches: a setting that no configuration names.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
-const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
+/// Where they are; names of settings begin here.
+pub const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
 const STATE: &str = "/run/hugepilot-bench";
 
 /// The settings, and the values that they had before the harness changed them.
@@ -167,6 +168,19 @@ mod tests {
         settings.apply(&[("enabled", "never")]).unwrap();
         assert_eq!(machine.get("khugepaged/scan_sleep_millisecs"), "10000");
         assert_eq!(settings.read("enabled").unwrap(), "never");
+    }
+
+    #[test]
+    fn a_pool_is_a_setting_too() {
+        let machine = Machine::new();
+        let pool = tempfile::tempdir_in(machine.0.path().parent().unwrap()).unwrap();
+        let name = format!("../{}/nr_hugepages", pool.path().file_name().unwrap().to_str().unwrap());
+        machine.put(&name, "3\n");
+        let mut settings = machine.settings().unwrap();
+        settings.apply(&[(&name, "8")]).unwrap();
+        assert_eq!(machine.get(&name), "8");
+        drop(settings);
+        assert_eq!(machine.get(&name), "3");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::report::interval_text;
 use crate::statistics::{Interval, median, paired_ratio};
 use crate::verdict::Verdict;
-use crate::workload::{Running, Sweep, SweepPattern, SweepThread, Workload};
+use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload};
 
 /// What the commands watch by default.
 const WINDOW: Nanos = Nanos(1_000_000_000);
@@ -169,7 +169,7 @@ impl<'a> Watched<'a> {
             }
             _ => {
                 let tracker = observe::open(Choice::Only(tracker))?;
-                let running = program.start(false, stop)?;
+                let running = program.start(Start::AsItIs, stop)?;
                 Watcher::Tracker(tracker, Target::open(running.pid())?, running)
             }
         };

@@ -54,6 +54,23 @@ impl Tool {
         Ok(Self(path))
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Runs `explain` on a program: how much memory it would put on huge pages, and what that should gain.
+    pub fn explain(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
+        let mut run = self.run_on("explain", pid, &[], stop)?;
+        let told = |mapping: &serde_json::Value| mapping["would_pay_bytes"].as_u64();
+        let mappings = run.output["mappings"].as_array().context("hugepilot explain told of no mappings")?;
+        let would_pay_bytes: u64 = mappings.iter().filter_map(told).sum();
+        let gain = run.output["expected_gain_percent"].take();
+        // A line for every mapping is of no use here.
+        run.output = serde_json::json!({ "would_pay_bytes": would_pay_bytes, "expected_gain_percent": gain });
+        Ok(run)
+    }
+
     /// Runs `promote --dry-run` on a program: what it expects to gain.
     pub fn estimate(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
         let mut run = self.promote(pid, &["--dry-run"], stop)?;
@@ -64,11 +81,15 @@ impl Tool {
 
     /// Runs `promote` on a program to its end.
     pub fn promote(&self, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
-        let mut process = self.start_on("promote", pid, arguments)?;
+        self.run_on("promote", pid, arguments, stop)
+    }
+
+    fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
+        let mut process = self.start_on(command, pid, arguments)?;
         while process.child.try_wait()?.is_none() {
             stop.check()?;
             if process.started.elapsed() > PATIENCE {
-                bail!("hugepilot promote {pid} did not end within {} s", PATIENCE.as_secs());
+                bail!("hugepilot {command} {pid} did not end within {} s", PATIENCE.as_secs());
             }
             std::thread::sleep(LOOK);
         }
@@ -216,6 +237,15 @@ mod tests {
         let (_directory, tool) = fake(r#"echo "{\"arguments\":\"$*\"}""#);
         let run = tool.promote(42, &["--max-growth", "0"], &Stop::default()).unwrap();
         assert_eq!(run.output["arguments"], "promote 42 --json --max-growth 0");
+    }
+
+    #[test]
+    fn of_an_explanation_the_sum_is_kept() {
+        let (_directory, tool) = fake(
+            r#"echo '{"expected_gain_percent":{"likely":0.5},"mappings":[{"would_pay_bytes":3},{"would_pay_bytes":4}]}'"#,
+        );
+        let told = tool.explain(42, &Stop::default()).unwrap().output;
+        assert_eq!(told, serde_json::json!({ "would_pay_bytes": 7, "expected_gain_percent": { "likely": 0.5 } }));
     }
 
     #[test]

@@ -6,25 +6,31 @@
 //! tracker sees nothing of a program at rest; what is measured is a window of it. Mostly a process is measured under one
 //! configuration, and every configuration waits as long after the time at which a tool would act, so that all windows are alike.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hugepilot::stop::Stop;
-use hugepilot::units::{Address, Bytes};
+use hugepilot::units::{Address, Bytes, HUGE_PAGE};
+use tempfile::TempDir;
 
 use crate::configuration::{Act, Configuration};
-use crate::ideal;
+use crate::pool::{Pool, PoolUse};
 use crate::record::{ToolRun, Turn};
 use crate::sample::{Sampler, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
 use crate::settings::Settings;
 use crate::tool::{Tool, ToolProcess};
 use crate::warm::WarmMemory;
-use crate::workload::{Running, Window, Workload};
+use crate::workload::{Role, Running, SearchWork, Start, Window, Workload};
+use crate::{ideal, launch};
 
 /// Longest time between two looks at a program that is left alone.
 const LOOK: Duration = Duration::from_millis(20);
 /// khugepaged is stopped that soon after the limit is reached.
 const SHORT_LOOK: Duration = Duration::from_millis(5);
+/// Of the daemon of a turn, in a directory of its own.
+const SOCKET: &str = "control.sock";
 /// khugepaged that takes longer has met an obstacle, and is measured as it is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,6 +61,14 @@ pub struct Bench<'a> {
     pub stop: &'a Stop,
 }
 
+/// The machine, ready for a program to be started.
+struct Prepared {
+    warm_memory: WarmMemory,
+    /// When it was warm.
+    warm: Instant,
+    pool: Option<PoolUse>,
+}
+
 struct Measured {
     window: Window,
     start: Instant,
@@ -76,12 +90,12 @@ impl Bench<'_> {
     pub fn process(&mut self, round: u32, configurations: &[Configuration]) -> Result<Vec<Turn>> {
         let Some(&first) = configurations.first() else { return Ok(Vec::new()) };
         let began = Instant::now();
-        // A quarter more than the program takes: collapsing needs free memory beside it.
         let machine = machine_memory()?;
-        let mut warm_memory = WarmMemory::touch(self.workload.memory_bytes() / 4 * 5, self.stop)?;
-        let warm = Instant::now();
-        self.settings.apply(first.settings())?;
-        let mut running = self.workload.start(first.uses_own_switch(), self.stop)?;
+        let Prepared { mut warm_memory, warm, pool } = self.prepare(first)?;
+        let launcher = launch::words(first, self.tool)?;
+        let host = first.is_client().then(|| Host::start(self.tool()?)).transpose()?;
+        let socket = host.as_ref().map(Host::socket);
+        let mut running = self.workload.start(self.start_of(first, socket.as_deref(), &launcher), self.stop)?;
         let ready = Instant::now();
         let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes, warm_memory.held());
         self.leave_alone(&mut *running, ready + self.timing.settle)?;
@@ -119,6 +133,8 @@ impl Bench<'_> {
                 available_at_start_bytes: machine.available_bytes,
                 tool: acted.or(measured.observed),
                 hottest_huge_share: self.hottest_huge_share(&*running)?,
+                search: measured.window.search,
+                pool,
                 throughput_over_time: Vec::new(),
                 memory_over_time: Vec::new(),
             });
@@ -129,23 +145,62 @@ impl Bench<'_> {
         }
         // Before the settings are put back, so that the program never runs under others than its own.
         drop(running);
+        host.map_or(Ok(()), Host::end)?;
         self.settings.restore()?;
         Ok(turns)
+    }
+
+    /// Warms memory, then writes the settings, the size of the pool among them.
+    fn prepare(&mut self, configuration: Configuration) -> Result<Prepared> {
+        let memory = self.workload.memory_bytes();
+        let pool =
+            configuration.pool().map(|page| Pool::for_program(self.settings, page, Bytes(memory))).transpose()?;
+        let pooled = pool.as_ref().map_or(0, Pool::bytes);
+        // A quarter more than the program takes: collapsing needs free memory beside it. What the pool holds is nobody's to warm.
+        let warm_memory = WarmMemory::touch((memory / 4 * 5).saturating_sub(pooled).max(HUGE_PAGE), self.stop)?;
+        let warm = Instant::now();
+        let mut changes: Vec<(&str, &str)> = configuration.settings().to_vec();
+        changes.extend(pool.as_ref().map(Pool::change));
+        self.settings.apply(&changes)?;
+        let pool = pool.map(|pool| pool.obtained(self.settings)).transpose()?;
+        Ok(Prepared { warm_memory, warm, pool })
+    }
+
+    fn start_of<'s>(
+        &self,
+        configuration: Configuration,
+        socket: Option<&'s Path>,
+        launcher: &'s [OsString],
+    ) -> Start<'s> {
+        let role = match configuration {
+            Configuration::Tracked => Role::KeepsAll,
+            Configuration::LibhpsTenth => Role::ConvertsWithin(self.part(10)),
+            _ => Role::Converts,
+        };
+        match socket {
+            Some(socket) => Start::Client { socket, role },
+            None if configuration.uses_own_switch() => Start::OwnSwitch,
+            None if !launcher.is_empty() => Start::Launched { by: launcher },
+            None => Start::AsItIs,
+        }
     }
 
     fn act(&mut self, configuration: Configuration, running: &dyn Running) -> Result<Acted> {
         let (pid, limit) = (running.pid(), self.quarter());
         let done = match configuration.act() {
             Act::Nothing | Act::Observe => return Ok(Acted::Nothing),
-            Act::Pilot => return self.tool()?.attach(pid, true, Some(limit)).map(Acted::Piloting),
+            Act::Pilot { one_in } => {
+                return self.tool()?.attach(pid, true, Some(self.part(one_in))).map(Acted::Piloting);
+            }
             Act::CollapseAll => ideal::collapse_all(pid, self.stop)?,
-            Act::CollapseHottest => {
-                let hottest =
-                    running.hottest_regions(limit).context("this program does not know what it reads most")?;
-                ideal::collapse(pid, hottest, self.stop)?
+            Act::CollapseHottest => ideal::collapse(pid, ranked(running, limit)?, self.stop)?,
+            Act::CollapseColdest => {
+                let all = ranked(running, Bytes(self.workload.memory_bytes()))?;
+                ideal::collapse(pid, all[(limit.0 / HUGE_PAGE) as usize..].to_vec(), self.stop)?
             }
             Act::Khugepaged(settings) => self.run_khugepaged(pid, settings, limit)?,
             Act::Estimate => self.tool()?.estimate(pid, self.stop)?,
+            Act::Explain => self.tool()?.explain(pid, self.stop)?,
             Act::Promote(arguments) => self.tool()?.promote(pid, arguments, self.stop)?,
         };
         Ok(Acted::Done(done))
@@ -159,7 +214,11 @@ impl Bench<'_> {
     }
 
     fn quarter(&self) -> Bytes {
-        Bytes(self.workload.memory_bytes() / 4)
+        self.part(4)
+    }
+
+    fn part(&self, one_in: u64) -> Bytes {
+        Bytes(self.workload.memory_bytes() / one_in)
     }
 
     fn run_khugepaged(&mut self, pid: u32, settings: &[(&str, &str)], limit: Bytes) -> Result<ToolRun> {
@@ -198,8 +257,42 @@ impl Bench<'_> {
         let observed = observer.map(ToolProcess::end_watching).transpose()?;
         let window = running.progress().window(start, end);
         ensure!(window.operations > 0, "nothing was measured in {:?}: measure longer with --seconds", end - start);
+        window.search.as_ref().map_or(Ok(()), SearchWork::ensure_found)?;
         Ok(Measured { window, start, end, cpu, observed })
     }
+}
+
+/// A daemon that serves clients, and pilots nobody.
+struct Host {
+    directory: TempDir,
+    daemon: ToolProcess,
+}
+
+impl Host {
+    fn start(tool: &Tool) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let configuration = directory.path().join("hugepilot.toml");
+        std::fs::write(&configuration, "[[target]]\nname = 'nobody'\n")?;
+        let mut host = Self { daemon: tool.daemon(&configuration, &directory.path().join(SOCKET))?, directory };
+        while !host.socket().exists() {
+            host.daemon.check()?;
+            std::thread::sleep(SHORT_LOOK);
+        }
+        Ok(host)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join(SOCKET)
+    }
+
+    fn end(self) -> Result<()> {
+        self.daemon.end()
+    }
+}
+
+/// The regions that a program reads most, as many as that memory has.
+fn ranked(running: &dyn Running, memory: Bytes) -> Result<Vec<Address>> {
+    running.hottest_regions(memory).context("this program does not know what it reads most")
 }
 
 impl Acted {

@@ -60,6 +60,8 @@ fn run_all_workloads(directory: &Path, as_found: &str) {
     let mut workloads = vec![
         vec!["chase", "--size=64M", "--pattern=independent"],
         vec!["sweep", "--size=32M", "--pattern=sequential,scattered"],
+        vec!["fingerprint", "--songs=100", "--threads=1,2"],
+        vec!["local", "--pattern=breadth-first"],
     ];
     if Command::new("memcached").arg("-V").stdout(Stdio::null()).status().is_ok() {
         workloads.push(vec!["memcached", "--items=20000"]);
@@ -73,6 +75,9 @@ fn run_all_workloads(directory: &Path, as_found: &str) {
         for run in results["runs"].as_array().unwrap() {
             let turns = run["turns"].as_array().unwrap();
             assert_eq!(turns.len(), 3, "{workload:?}");
+            for search in turns.iter().map(|turn| &turn["search"]).filter(|search| !search.is_null()) {
+                assert!(search["queries"].as_u64() > Some(0) && search["found"] == search["queries"], "{search}");
+            }
             let huge =
                 |name| turns.iter().find(|turn| turn["configuration"] == name).unwrap()["after"]["huge_bytes"].as_u64();
             assert!(huge("ideal").unwrap() > 0, "{workload:?}: nothing was collapsed");
@@ -84,6 +89,56 @@ fn run_all_workloads(directory: &Path, as_found: &str) {
         let again = bench(&["report", json.to_str().unwrap()]).output().unwrap();
         assert_eq!(again.stdout, output.stdout, "{workload:?}: the report differs when it is made again");
         assert!(fs::read_to_string(&plot).unwrap().contains("<svg"));
+    }
+}
+
+/// Ways to start the search from outside: what is there is measured, and pools are as before.
+fn start_in_each_way(directory: &Path) {
+    let json = directory.join("starts.json");
+    let before = pool();
+    let configurations = "--configurations=libhugetlbfs,tunables-thp,tunables-pool,jemalloc,mimalloc";
+    let mut run = bench(&["fingerprint", "--songs=100", "--threads=1", "--rounds=1", "--seconds=0.5", configurations]);
+    let output = run.args(["--settle=0.1", "--wait=0.1", &format!("--json={}", json.display())]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(pool(), before);
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let (run, report) = (&results["runs"][0], String::from_utf8_lossy(&output.stdout).into_owned());
+    let turns = run["turns"].as_array().unwrap();
+    assert_eq!(turns.len() + run["missing"].as_array().unwrap().len(), 5);
+    for turn in turns {
+        let (name, huge) = (turn["configuration"].as_str().unwrap(), turn["after"]["huge_bytes"].as_u64().unwrap());
+        let obtained = turn["pool"]["obtained"] == turn["pool"]["wanted"];
+        match name {
+            "tunables-pool" if obtained => assert!(huge > 64 << 20, "{name}: {turn}"),
+            // Their libraries may overlook what they were told; the report must not.
+            "libhugetlbfs" | "tunables-thp" => {
+                let told = report.contains(&format!("{name}: asked for huge pages"));
+                assert_eq!(huge < 64 << 20, told, "{report}")
+            }
+            _ => eprintln!("{name}: {huge} bytes on huge pages"),
+        }
+    }
+}
+
+fn pool() -> String {
+    fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").unwrap_or_default()
+}
+
+/// The counter-example, where hugepilot was built too.
+fn have_it_explained(directory: &Path) {
+    let hugepilot = Path::new(env!("CARGO_BIN_EXE_hugepilot-bench")).with_file_name("hugepilot");
+    if !hugepilot.is_file() {
+        eprintln!("not tested: {} is not built", hugepilot.display());
+        return;
+    }
+    let json = directory.join("explained.json");
+    let mut run = bench(&["local", "--rounds=1", "--seconds=0.5", "--wait=0.1", "--configurations=explained"]);
+    let output = run.arg(format!("--json={}", json.display())).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    for run in results["runs"].as_array().unwrap() {
+        let told = &run["turns"][0]["tool"]["output"];
+        assert_eq!(told["would_pay_bytes"].as_u64(), Some(0), "{}: {told}", run["workload"]);
     }
 }
 
@@ -105,6 +160,8 @@ fn the_harness_runs_and_leaves_nothing_behind() {
 
     let directory = tempfile::tempdir().unwrap();
     run_all_workloads(directory.path(), &as_found);
+    start_in_each_way(directory.path());
+    have_it_explained(directory.path());
     assert_eq!(fs::read_to_string(ENABLED).unwrap(), as_found);
 
     let mut interrupted = start_long_turn();

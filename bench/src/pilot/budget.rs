@@ -6,12 +6,14 @@ use anyhow::Result;
 
 use super::PilotArguments;
 use crate::args::Common;
-use crate::configuration::Configuration::{Default, DefaultAgain, Ideal, KhugepagedQuarter, Oracle, Piloted};
+use crate::configuration::Configuration::{
+    AllButOracle, Default, DefaultAgain, Ideal, KhugepagedQuarter, Oracle, Piloted,
+};
 use crate::measure;
 use crate::workload::{Hot, HotPattern};
 
-/// From the pilot's start to measuring: it has looked, promoted and looked again by then.
-const WAIT: f64 = 20.0;
+/// From the pilot's start to measuring: it has looked and promoted by then.
+const WAIT: f64 = 8.0;
 
 /// Measures it.
 pub fn measure(arguments: &PilotArguments) -> Result<()> {
@@ -21,8 +23,8 @@ pub fn measure(arguments: &PilotArguments) -> Result<()> {
         configurations: Vec::new(),
         one_process: false,
         seed: arguments.seed,
-        seconds: 5.0,
-        settle: 2.0,
+        seconds: 4.0,
+        settle: 1.0,
         wait: WAIT,
         json: None,
         plot: None,
@@ -31,6 +33,6 @@ pub fn measure(arguments: &PilotArguments) -> Result<()> {
     };
     let workload =
         Hot { name: "pilot budget", size: arguments.size(), pattern: HotPattern::Zipfian, seed: arguments.seed };
-    let usual = [Default, DefaultAgain, KhugepagedQuarter, Piloted, Oracle, Ideal];
+    let usual = [Default, DefaultAgain, KhugepagedQuarter, Piloted, Oracle, AllButOracle, Ideal];
     measure::measure(&common, &usual, 0, &[Box::new(workload)])
 }

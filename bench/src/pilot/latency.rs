@@ -17,7 +17,7 @@ use crate::sample::huge_memory;
 use crate::statistics::{Interval, median, paired_ratio};
 use crate::verdict::Verdict;
 use crate::warm::WarmMemory;
-use crate::workload::{Histogram, Memcached, Running, Server, Workload};
+use crate::workload::{Histogram, Memcached, Running, Server, Start, Workload};
 
 /// Of what the server can do.
 const LOAD: f64 = 0.3;
@@ -124,7 +124,7 @@ impl Latency {
         let seconds = |usual, quick| Duration::from_secs(if arguments.quick { quick } else { usual });
         let items = if arguments.quick { 800_000 } else { 5_200_000 };
         Self {
-            server: Memcached { items, value_size: 512, connections: CONNECTIONS, depth: 1, seed: arguments.seed },
+            server: server(items, 512, CONNECTIONS, arguments.seed),
             capacity: seconds(10, 3),
             // One more than counts, because windows begin where they like.
             phase: seconds(31, 10),
@@ -134,7 +134,7 @@ impl Latency {
 
     fn round(&self, stage: &Stage) -> Result<Round> {
         let _warm = WarmMemory::touch(self.server.memory_bytes() / 4 * 5, &stage.stop)?;
-        let mut server = self.server.serve(false, &stage.stop)?;
+        let mut server = self.server.serve(Start::AsItIs, &stage.stop)?;
         server.begin_closed_loop();
         let start = Instant::now();
         stage.leave_alone(&mut [&mut server], self.capacity)?;
@@ -242,6 +242,11 @@ fn line(rounds: &[Round], phase: Phase) -> String {
     text
 }
 
+/// An ordinary memcached, asked for one item at a time on each connection.
+fn server(items: u64, value_size: usize, connections: usize, seed: u64) -> Memcached {
+    Memcached { items, value_size, connections, depth: 1, seed, compacting: "memcached".into() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,7 +279,7 @@ mod tests {
     }
 
     fn text_of(gentle: u64, promoted: u64) -> String {
-        let server = Memcached { items: 1, value_size: 8, connections: 1, depth: 1, seed: 1 };
+        let server = server(1, 8, 1, 1);
         let scenario = Latency { server, capacity: LEAD, phase: LEAD, rounds: 8 };
         scenario.text(&(0..8).map(|_| round(gentle, promoted)).collect::<Vec<_>>())
     }

@@ -18,7 +18,7 @@ use crate::statistics::{Interval, median, paired_ratio};
 use crate::tool::ToolProcess;
 use crate::verdict::Verdict;
 use crate::warm::WarmMemory;
-use crate::workload::{Chase, ChasePattern, Running, Workload};
+use crate::workload::{Chase, ChasePattern, Running, Start, Workload};
 
 /// The figures: at most so much of a core, in percent, and at least so much of the speed.
 const AT_MOST_PERCENT: f64 = 0.5;
@@ -75,7 +75,7 @@ impl Steady {
             program: Chase { size, pattern, seed },
             settle: seconds(60, 15),
             watched: seconds(120, 20),
-            window: seconds(30, 4),
+            window: seconds(12, 4),
             pairs: arguments.rounds(20, 3),
         }
     }
@@ -148,7 +148,7 @@ impl Scenario for Steady {
 
     fn measure(&self, stage: &Stage, parts: &mut Vec<Part>) -> Result<()> {
         let warm = WarmMemory::touch(self.program.size.0 / 4 * 5, &stage.stop)?;
-        let mut program = self.program.start(false, &stage.stop)?;
+        let mut program = self.program.start(Start::AsItIs, &stage.stop)?;
         let mut pilot = stage.tool.attach(program.pid(), true, None)?;
         stage.leave_alone(&mut [&mut *program], self.settle)?;
         drop(warm);

@@ -17,7 +17,8 @@ use hugepilot::units::Bytes;
 
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};
-use super::{Running, Workload};
+use super::{Running, Start, Workload};
+use crate::process::Processors;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -92,13 +93,9 @@ impl Workload for Chase {
         self.size.0
     }
 
-    fn start_seconds(&self) -> f64 {
-        0.5 + 0.7e-9 * self.size.0 as f64
-    }
-
-    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let words = words_for("workload-chase", self.size, self.pattern, self.seed, own_switch);
-        Ok(Box::new(OwnProcess::start(words, stop)?))
+    fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
+        let words = words_for("workload-chase", self.size, self.pattern, self.seed, how);
+        Ok(Box::new(OwnProcess::start_by(how.launcher(), Processors::of_this_process()?.program, words, stop)?))
     }
 }
 
@@ -109,12 +106,7 @@ impl ChaseChild {
             rustix::thread::set_name(&CString::new(name.as_str())?)?;
         }
         let mut mapping = populate(self.size, &UsedPages::all(self.size), self.advise_huge)?;
-        print_line(&ReadyLine {
-            address: mapping.address(),
-            size_bytes: self.size.0,
-            pattern: self.pattern.to_string(),
-            seed: self.seed,
-        })?;
+        print_line(&ReadyLine::of(&mapping, self.size, &self.pattern.to_string(), self.seed))?;
         let (words, mut state) = (&*mapping.words_mut(), self.seed);
         match self.pattern {
             ChasePattern::Dependent => report_forever(|| for_one_interval(|| state = read_dependent(words, state))),

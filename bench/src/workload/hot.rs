@@ -24,7 +24,7 @@ use rustix::process::Signal;
 use super::chase::{place, step};
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};
-use super::{Progress, Running, Workload};
+use super::{Progress, Running, Start, Workload};
 
 /// How finely progress is reported: several times in a sample of a quarter of a second.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -111,12 +111,8 @@ impl Workload for Hot {
         self.size.0
     }
 
-    fn start_seconds(&self) -> f64 {
-        0.5 + 0.7e-9 * self.size.0 as f64
-    }
-
-    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let words = words_for("workload-hot", self.size, self.pattern, self.seed, own_switch);
+    fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
+        let words = words_for("workload-hot", self.size, self.pattern, self.seed, how);
         let ranking = (self.pattern == HotPattern::Zipfian).then(|| ranking(regions(self.size), self.seed));
         Ok(Box::new(RunningHot { process: OwnProcess::start(words, stop)?, ranking }))
     }

@@ -20,7 +20,7 @@ use super::memcached_client::Connection;
 use super::open_loop::OpenLoop;
 use super::progress::WorkInterval;
 use super::zipfian::ScrambledZipfian;
-use super::{Histogram, Progress, Running, Workload};
+use super::{Histogram, Progress, Role, Running, Start, Workload};
 use crate::process::{BoundChild, Processors, bind_this_thread};
 
 /// How finely progress is reported.
@@ -42,6 +42,8 @@ pub struct Memcached {
     pub depth: usize,
     /// Where the random numbers start.
     pub seed: u64,
+    /// The memcached that compacts by libhps, as `integrations/memcached/build` makes it.
+    pub compacting: OsString,
 }
 
 /// A server that holds all items.
@@ -84,8 +86,8 @@ impl Workload for Memcached {
         1.0 + 1.5e-6 * self.items as f64
     }
 
-    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let mut server = self.serve(own_switch, stop)?;
+    fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
+        let mut server = self.serve(how, stop)?;
         server.begin_closed_loop();
         Ok(Box::new(server))
     }
@@ -93,11 +95,12 @@ impl Workload for Memcached {
 
 impl Memcached {
     /// Starts a server and fills it.
-    pub fn serve(&self, own_switch: bool, stop: &Stop) -> Result<Server> {
+    pub fn serve(&self, how: Start<'_>, stop: &Stop) -> Result<Server> {
+        ensure!(how.launcher().is_empty(), "memcached is not measured with a launcher: choose other --configurations");
         let processors = Processors::of_this_process()?;
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join(SOCKET);
-        let child = BoundChild::start(&self.command(&socket, own_switch), processors.program, Stdio::null())?;
+        let child = BoundChild::start(&self.command(&socket, how), processors.program, Stdio::null())?;
         let (settings, progress) = (self.clone(), Progress::default());
         let mut server = Server { settings, progress, load: None, child, processors, directory };
         let mut connection = self.connect(&socket, &mut server.child, stop)?;
@@ -105,16 +108,23 @@ impl Memcached {
         Ok(server)
     }
 
-    fn command(&self, socket: &Path, own_switch: bool) -> Vec<OsString> {
+    fn command(&self, socket: &Path, how: Start<'_>) -> Vec<OsString> {
         // A quarter more than the items need: with -L memcached reserves it, and evictions would spoil the reads.
         let megabytes = ((self.memory_bytes() * 5 / 4) >> 20) + 64;
-        let mut command: Vec<OsString> = ["memcached", "-t", "1", "-s"].map(OsString::from).into();
-        command.extend([socket.into(), "-m".into(), megabytes.to_string().into()]);
-        command.extend(["-o".into(), format!("hashpower={}", self.hash_power()).into()]);
+        let (mut program, mut options) = (OsString::from("memcached"), format!("hashpower={}", self.hash_power()));
+        if let Start::Client { socket, role } = how {
+            program.clone_from(&self.compacting);
+            options += &format!(",hps={}", socket.display());
+            if let Role::ConvertsWithin(limit) = role {
+                options += &format!(",hps_budget={}", limit.0 >> 20);
+            }
+        }
+        let mut command: Vec<OsString> = vec![program, "-t".into(), "1".into(), "-s".into()];
+        command.extend([socket.into(), "-m".into(), megabytes.to_string().into(), "-o".into(), options.into()]);
         if rustix::process::geteuid().is_root() {
             command.extend(["-u".into(), "root".into()]);
         }
-        if own_switch {
+        if how == Start::OwnSwitch {
             command.push("-L".into());
         }
         command
@@ -182,6 +192,7 @@ impl Memcached {
                     operations,
                     latencies,
                     longest_wait: None,
+                    search: None,
                 });
                 (start, operations) = (start + duration, 0);
                 if stop.requested() {
@@ -260,9 +271,13 @@ mod tests {
 
     #[test]
     fn the_command_names_the_switch_only_when_asked() {
-        let workload = Memcached { items: 800_000, value_size: 512, connections: 4, depth: 16, seed: 1 };
-        assert!(!workload.command("/tmp/x".as_ref(), false).contains(&"-L".into()));
-        assert!(workload.command("/tmp/x".as_ref(), true).contains(&"-L".into()));
-        assert!(workload.command("/tmp/x".as_ref(), true).contains(&"hashpower=20".into()));
+        let compacting = "compacting".into();
+        let workload = Memcached { items: 800_000, value_size: 512, connections: 4, depth: 16, seed: 1, compacting };
+        let command = |how| workload.command("/tmp/x".as_ref(), how);
+        assert!(!command(Start::AsItIs).contains(&"-L".into()));
+        assert!(command(Start::OwnSwitch).contains(&"-L".into()));
+        assert!(command(Start::OwnSwitch).contains(&"hashpower=20".into()));
+        let client = command(Start::Client { socket: "/tmp/y".as_ref(), role: Role::Converts });
+        assert_eq!((&client[0], client.contains(&"hashpower=20,hps=/tmp/y".into())), (&"compacting".into(), true));
     }
 }

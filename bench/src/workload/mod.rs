@@ -4,8 +4,11 @@
 //! which one it runs, except that its own switch for huge pages may be asked for.
 
 mod chase;
+mod client;
+mod fingerprint;
 mod histogram;
 mod hot;
+mod local;
 mod memcached;
 mod memcached_client;
 mod open_loop;
@@ -16,13 +19,18 @@ mod sweep;
 mod third;
 mod zipfian;
 
+use std::ffi::OsString;
+use std::path::Path;
+
 use anyhow::Result;
 use hugepilot::stop::Stop;
 use hugepilot::units::{Address, Bytes};
 
 pub use chase::{Chase, ChaseChild, ChasePattern};
+pub use fingerprint::{Fingerprint, FingerprintChild, MOST_SONGS, SearchWork};
 pub use histogram::Histogram;
 pub use hot::{Hot, HotChild, HotPattern, move_on};
+pub use local::{Local, LocalChild, LocalPattern};
 pub use memcached::{Memcached, Server};
 pub use own_process::OwnProcess;
 pub use progress::{Progress, Window, WorkInterval};
@@ -39,10 +47,46 @@ pub trait Workload {
     fn unit(&self) -> &'static str;
     /// How much memory it will take.
     fn memory_bytes(&self) -> u64;
-    /// Roughly how long it takes to start and to end.
-    fn start_seconds(&self) -> f64;
+    /// Roughly how long it takes to start and to end: where nothing else is said, to fill its memory.
+    fn start_seconds(&self) -> f64 {
+        0.5 + 0.7e-9 * self.memory_bytes() as f64
+    }
     /// Starts the program, populates its memory and puts it under load.
-    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>>;
+    fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>>;
+}
+
+/// What a client does with what it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// What it can.
+    Converts,
+    /// The same, with so much memory on huge pages at most.
+    ConvertsWithin(Bytes),
+    /// Nothing.
+    KeepsAll,
+}
+
+/// How a program is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start<'a> {
+    /// As anybody would.
+    AsItIs,
+    /// With its own switch for huge pages.
+    OwnSwitch,
+    /// As a client of the daemon at this socket, by libhps.
+    Client { socket: &'a Path, role: Role },
+    /// With these words before its command, which make its environment or become its parent.
+    Launched { by: &'a [OsString] },
+}
+
+impl<'a> Start<'a> {
+    /// The words before its command.
+    pub fn launcher(self) -> &'a [OsString] {
+        match self {
+            Start::Launched { by } => by,
+            _ => &[],
+        }
+    }
 }
 
 /// A program under load; ended on drop.

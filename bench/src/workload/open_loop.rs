@@ -80,7 +80,7 @@ impl OpenLoop {
             let duration = start.elapsed();
             if duration >= INTERVAL {
                 let (end, latencies) = (start + duration, Some(std::mem::take(&mut latencies)));
-                progress.add(WorkInterval { end, duration, operations, latencies, longest_wait: None });
+                progress.add(WorkInterval { end, duration, operations, latencies, longest_wait: None, search: None });
                 (start, operations) = (end, 0);
             }
             wait(&pipes, arrivals.next)?;

@@ -12,12 +12,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use hugepilot::stop::Stop;
 use hugepilot::units::Bytes;
+use hugepilot_os::PidFd;
 use hugepilot_os::memory::Mapping;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::progress::WorkInterval;
-use super::{Progress, Running};
+use super::{Progress, Running, SearchWork, Start, client};
 use crate::process::{BoundChild, Processors};
+
+/// A killed program that takes longer to end is left to the kernel.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The line that says that memory is populated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,12 +35,19 @@ pub struct ReadyLine {
     pub pattern: String,
     /// Where its random numbers start.
     pub seed: u64,
+    /// The process that prints it; whoever launched it may be another.
+    pub pid: u32,
 }
 
 impl ReadyLine {
     /// For a whole mapping, of which `size` counts.
     pub fn of(mapping: &Mapping, size: Bytes, pattern: &str, seed: u64) -> Self {
-        Self { address: mapping.address(), size_bytes: size.0, pattern: pattern.to_owned(), seed }
+        Self::at(mapping.address(), size, pattern, seed)
+    }
+
+    /// For memory at an address.
+    pub fn at(address: u64, size: Bytes, pattern: &str, seed: u64) -> Self {
+        Self { address, size_bytes: size.0, pattern: pattern.to_owned(), seed, pid: std::process::id() }
     }
 }
 
@@ -48,12 +60,16 @@ pub struct WorkLine {
     pub nanoseconds: u64,
     /// The longest that mapping a page, and unmapping it, took meanwhile; None where nobody did.
     pub longest_wait_nanoseconds: Option<u64>,
+    /// What searching took and found, where the program searches.
+    pub search: Option<SearchWork>,
 }
 
 /// A child that works until it is ended.
 pub struct OwnProcess {
     ready: ReadyLine,
     progress: Progress,
+    /// The program, where another process launched it and waits for it.
+    launched: Option<PidFd>,
     child: BoundChild,
 }
 
@@ -76,15 +92,15 @@ pub fn report_with_waits(mut work: impl FnMut() -> u64, mut longest_wait: impl F
         let start = Instant::now();
         let operations = work();
         let nanoseconds = start.elapsed().as_nanos() as u64;
-        print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds: longest_wait() })?;
+        print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds: longest_wait(), search: None })?;
     }
 }
 
 /// The words that start a child over one mapping.
-pub fn words_for(child: &str, size: Bytes, pattern: impl Display, seed: u64, own_switch: bool) -> Vec<String> {
+pub fn words_for(child: &str, size: Bytes, pattern: impl Display, seed: u64, how: Start<'_>) -> Vec<String> {
     let mut words = vec![child.to_owned(), format!("--size={}", size.0)];
     words.extend([format!("--pattern={pattern}"), format!("--seed={seed}")]);
-    words.extend(own_switch.then(|| "--advise-huge".to_owned()));
+    words.extend(client::words(how));
     words
 }
 
@@ -96,7 +112,18 @@ impl OwnProcess {
 
     /// As [`OwnProcess::start`], on another processor.
     pub fn start_on(processor: Option<usize>, arguments: Vec<String>, stop: &Stop) -> Result<Self> {
-        let mut command = vec![std::env::current_exe()?.into_os_string()];
+        Self::start_by(&[], processor, arguments, stop)
+    }
+
+    /// As [`OwnProcess::start_on`], with these words before the command.
+    pub fn start_by(
+        launcher: &[OsString],
+        processor: Option<usize>,
+        arguments: Vec<String>,
+        stop: &Stop,
+    ) -> Result<Self> {
+        let mut command = launcher.to_vec();
+        command.push(std::env::current_exe()?.into_os_string());
         command.extend(arguments.into_iter().map(OsString::from));
         let mut child = BoundChild::start(&command, processor, Stdio::piped())?;
         let output = child.child.stdout.take().context("the child has no output")?;
@@ -110,7 +137,11 @@ impl OwnProcess {
         });
         loop {
             match ready.recv_timeout(Duration::from_millis(20)) {
-                Ok(ready) => return Ok(Self { ready, progress, child }),
+                Ok(ready) => {
+                    let launched = (ready.pid != child.pid()).then(|| PidFd::open(ready.pid)).transpose();
+                    let launched = launched.with_context(|| format!("cannot hold process {}", ready.pid))?;
+                    return Ok(Self { ready, progress, launched, child });
+                }
                 Err(_) => {
                     stop.check()?;
                     check(&mut child, &progress)?;
@@ -143,14 +174,28 @@ fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce(Ready
         let work: WorkLine = serde_json::from_str(&line).with_context(|| format!("unexpected line '{line}'"))?;
         let duration = Duration::from_nanos(work.nanoseconds);
         let longest_wait = work.longest_wait_nanoseconds.map(Duration::from_nanos);
-        progress.add(WorkInterval { end, duration, operations: work.operations, latencies: None, longest_wait });
+        let (operations, search) = (work.operations, work.search);
+        progress.add(WorkInterval { end, duration, operations, latencies: None, longest_wait, search });
     }
     bail!("the child ended")
 }
 
+impl Drop for OwnProcess {
+    /// A launcher that is killed would leave its program behind, and pools are only free again once that is gone.
+    fn drop(&mut self) {
+        let Some(program) = &self.launched else { return };
+        // An error means that it has ended.
+        let _ = program.signal(Signal::KILL);
+        let killed = Instant::now();
+        while !program.has_exited() && killed.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
 impl Running for OwnProcess {
     fn pid(&self) -> u32 {
-        self.child.pid()
+        self.ready.pid
     }
 
     fn progress(&self) -> &Progress {

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Histogram;
+use super::{Histogram, SearchWork};
 use crate::record::ThroughputPoint;
 
 /// Work done in a short time.
@@ -21,6 +21,8 @@ pub struct WorkInterval {
     pub latencies: Option<Box<Histogram>>,
     /// The longest that the program waited to map or unmap memory, where it does.
     pub longest_wait: Option<Duration>,
+    /// What searching took and found, where the program searches.
+    pub search: Option<SearchWork>,
 }
 
 /// The shared list.
@@ -44,6 +46,8 @@ pub struct Window {
     pub latencies: Option<Histogram>,
     /// The longest that the program waited to map or unmap memory, where it does.
     pub longest_wait: Option<Duration>,
+    /// What searching took and found, where the program searches.
+    pub search: Option<SearchWork>,
 }
 
 impl Progress {
@@ -74,6 +78,9 @@ impl Progress {
             window.operations += interval.operations;
             window.duration += interval.duration;
             window.longest_wait = window.longest_wait.max(interval.longest_wait);
+            if let Some(search) = interval.search {
+                *window.search.get_or_insert_default() += search;
+            }
             if let Some(latencies) = interval.latencies {
                 window.latencies.get_or_insert_default().merge(&latencies);
             }
@@ -126,11 +133,13 @@ mod tests {
                 operations: tenth,
                 latencies: None,
                 longest_wait: Some(Duration::from_millis(tenth)),
+                search: Some(SearchWork { queries: tenth, ..SearchWork::default() }),
             });
         }
         let at = |millis| origin + Duration::from_millis(millis);
         let window = progress.window(at(250), at(650));
         assert_eq!(window.operations, 4 + 5 + 6);
+        assert_eq!(window.search.map(|search| search.queries), Some(4 + 5 + 6));
         assert_eq!(window.duration, Duration::from_millis(300));
         assert!((window.throughput() - 50.0).abs() < 1e-9);
         assert_eq!(progress.window(at(2000), at(3000)).operations, 0);

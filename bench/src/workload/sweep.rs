@@ -16,10 +16,11 @@ use hugepilot_os::memory::Mapping;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
+use super::client::ClientArguments;
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
 use super::progress::WorkInterval;
-use super::{Progress, Running, Workload};
+use super::{Progress, Running, Start, Workload};
 use crate::process::{Processors, bind_this_thread};
 
 /// The paper's.
@@ -69,6 +70,9 @@ pub struct SweepChild {
     /// Ask for huge pages.
     #[arg(long)]
     pub advise_huge: bool,
+    /// As an application that manages its own memory.
+    #[command(flatten)]
+    pub client: ClientArguments,
 }
 
 /// The same in a thread of this very process, for a tracker by which a process watches itself; ended on drop.
@@ -116,22 +120,19 @@ impl Workload for Sweep {
         self.size.0
     }
 
-    fn start_seconds(&self) -> f64 {
-        0.5 + 0.7e-9 * self.size.0 as f64
-    }
-
-    fn start(&self, own_switch: bool, stop: &Stop) -> Result<Box<dyn Running>> {
-        let mut words = words_for("workload-sweep", self.size, self.pattern, self.seed, own_switch);
+    fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
+        let mut words = words_for("workload-sweep", self.size, self.pattern, self.seed, how);
         words.push(format!("--sweeps={}", self.sweeps));
-        Ok(Box::new(OwnProcess::start(words, stop)?))
+        Ok(Box::new(OwnProcess::start_by(how.launcher(), Processors::of_this_process()?.program, words, stop)?))
     }
 }
 
 impl SweepChild {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
-        let &Self { size, pattern, seed, sweeps, advise_huge } = self;
+        let &Self { size, pattern, seed, sweeps, advise_huge, ref client } = self;
         let mut sweeper = Sweeper::of(&Sweep { size, pattern, seed, sweeps }, advise_huge)?;
+        let _tracked = client.register(&sweeper.mapping)?;
         print_line(&ReadyLine::of(&sweeper.mapping, size, &pattern.to_string(), seed))?;
         report_forever(|| sweeper.sample())
     }
@@ -178,7 +179,7 @@ impl Sweep {
                 let start = Instant::now();
                 let operations = sweeper.sample();
                 let (end, duration) = (Instant::now(), start.elapsed());
-                seen.add(WorkInterval { end, duration, operations, latencies: None, longest_wait: None });
+                seen.add(WorkInterval { end, duration, operations, latencies: None, longest_wait: None, search: None });
             }
         });
         Ok(SweepThread { range, progress, done, thread: Some(thread) })

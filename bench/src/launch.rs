@@ -1,0 +1,99 @@
+//! What stands before a program's own command: variables, a library loaded before all others, `hugepilot run`.
+//!
+//! Owns: finding the libraries, and saying what this machine lacks. Never touches: the program.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::configuration::{Configuration, Launch};
+use crate::pool;
+use crate::tool::Tool;
+
+/// Where distributions and `make install` put libraries.
+const DIRECTORIES: &[&str] = &[
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/libhugetlbfs",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+];
+
+/// The words before the command; none where nothing stands there.
+pub fn words(configuration: Configuration, tool: Option<&Tool>) -> Result<Vec<OsString>> {
+    match configuration.launch() {
+        Launch::Nothing => Ok(Vec::new()),
+        Launch::Environment { variables, preload } => {
+            let mut words = vec![OsString::from("env")];
+            words.extend(variables.iter().map(OsString::from));
+            if !preload.is_empty() {
+                let library = library(preload).with_context(|| absent(preload))?;
+                words.push(["LD_PRELOAD=".as_ref(), library.as_os_str()].into_iter().collect());
+            }
+            Ok(words)
+        }
+        Launch::Run { pages } => {
+            let tool = tool.context("this configuration needs hugepilot")?;
+            let words = [tool.path().as_os_str(), "run".as_ref(), "--pages".as_ref(), pages.as_ref(), "--".as_ref()];
+            Ok(words.map(OsString::from).to_vec())
+        }
+    }
+}
+
+/// Why a configuration cannot be measured on this machine.
+pub fn missing(configuration: Configuration) -> Option<String> {
+    let no_library = match configuration.launch() {
+        Launch::Environment { preload, .. } if !preload.is_empty() && library(preload).is_none() => {
+            Some(absent(preload))
+        }
+        _ => None,
+    };
+    let no_pool = configuration.pool().filter(|&page| !pool::is_there(page));
+    no_library.or(no_pool.map(|page| format!("this kernel has no pool of {page} pages")))
+}
+
+fn absent(names: &[&str]) -> String {
+    format!("{} is not installed", names.first().copied().unwrap_or("a library"))
+}
+
+/// The first of these names that is there.
+fn library(names: &[&str]) -> Option<PathBuf> {
+    names
+        .iter()
+        .flat_map(|name| DIRECTORIES.iter().map(move |place| Path::new(place).join(name)))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_stand_before_the_command() {
+        let words = |configuration| words(configuration, None).map_err(|error| error.to_string());
+        assert_eq!(words(Configuration::Always), Ok(Vec::new()));
+        let tunables = ["env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=2"].map(OsString::from).to_vec();
+        assert_eq!(words(Configuration::TunablesPool), Ok(tunables));
+        assert!(words(Configuration::Run1G).is_err_and(|error| error.contains("needs hugepilot")));
+    }
+
+    #[test]
+    fn a_library_is_preloaded_or_named_as_missing() {
+        match (words(Configuration::Jemalloc, None), missing(Configuration::Jemalloc)) {
+            (Ok(words), None) => {
+                let last = words.last().unwrap().to_string_lossy().into_owned();
+                assert!(last.starts_with("LD_PRELOAD=/") && last.contains("libjemalloc.so"), "{last}");
+            }
+            (Err(error), Some(missing)) => assert!(error.to_string().contains("libjemalloc.so.2"), "{error} {missing}"),
+            (words, missing) => panic!("{words:?}, yet {missing:?}"),
+        }
+    }
+
+    #[test]
+    fn what_needs_nothing_is_never_missing() {
+        assert_eq!(missing(Configuration::Default), None);
+        assert_eq!(missing(Configuration::TunablesThp), None);
+    }
+}

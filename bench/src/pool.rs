@@ -1,0 +1,101 @@
+//! The pool of reserved huge pages that a turn needs: how many pages, and how many there really were.
+//!
+//! Owns: this arithmetic. Never touches: the pool; `Settings` changes it and puts it back.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use hugepilot::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::{SETTINGS, Settings};
+
+/// Beyond what the program is known to take: other libraries' memory, and what alignment costs.
+const SPARE: u64 = 128 << 20;
+
+/// A pool that is to be filled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    setting: String,
+    /// Its size afterwards, as the setting is written.
+    size: String,
+    as_found: u64,
+    page: Bytes,
+    wanted: u64,
+}
+
+/// What a turn had of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolUse {
+    /// Bytes in one page.
+    pub page_bytes: u64,
+    /// Pages asked for.
+    pub wanted: u64,
+    /// Pages obtained: contiguous memory may be short.
+    pub obtained: u64,
+}
+
+impl Pool {
+    /// As large as a program with that much memory needs, beside what is in the pool already.
+    pub fn for_program(settings: &Settings, page: Bytes, memory: Bytes) -> Result<Self> {
+        let setting = setting(page);
+        let as_found = size(settings, &setting)?;
+        let wanted = wanted(page, memory);
+        Ok(Self { setting, size: (as_found + wanted).to_string(), as_found, page, wanted })
+    }
+
+    /// The setting to write, and its value.
+    pub fn change(&self) -> (&str, &str) {
+        (&self.setting, &self.size)
+    }
+
+    /// The memory that it will hold.
+    pub fn bytes(&self) -> u64 {
+        self.wanted * self.page.0
+    }
+
+    /// What became of it once it was written.
+    pub fn obtained(&self, settings: &Settings) -> Result<PoolUse> {
+        let obtained = size(settings, &self.setting)?.saturating_sub(self.as_found);
+        Ok(PoolUse { page_bytes: self.page.0, wanted: self.wanted, obtained })
+    }
+}
+
+/// Whether this machine has pages of that size.
+pub fn is_there(page: Bytes) -> bool {
+    Path::new(SETTINGS).join(setting(page)).is_file()
+}
+
+/// Mappings are rounded up to whole pages, so one more than the memory has.
+fn wanted(page: Bytes, memory: Bytes) -> u64 {
+    (memory.0 + memory.0 / 16 + SPARE).div_ceil(page.0) + 1
+}
+
+/// The pool's size as a setting, which are named from those of transparent huge pages.
+fn setting(page: Bytes) -> String {
+    format!("../hugepages/hugepages-{}kB/nr_hugepages", page.0 >> 10)
+}
+
+fn size(settings: &Settings, setting: &str) -> Result<u64> {
+    let text = settings.read(setting)?;
+    text.parse().with_context(|| format!("{setting} holds '{text}', which is no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugepilot::units::{GIANT_PAGE, HUGE_PAGE};
+
+    #[test]
+    fn a_pool_holds_the_program_and_a_little_more() {
+        assert_eq!(wanted(Bytes(GIANT_PAGE), Bytes(6 << 30)), 8);
+        let small = wanted(Bytes(HUGE_PAGE), Bytes(6 << 30)) * HUGE_PAGE;
+        assert!((6 << 30..7 << 30).contains(&small), "{small}");
+    }
+
+    #[test]
+    fn settings_are_named_as_the_kernel_does() {
+        assert_eq!(setting(Bytes(HUGE_PAGE)), "../hugepages/hugepages-2048kB/nr_hugepages");
+        assert_eq!(setting(Bytes(GIANT_PAGE)), "../hugepages/hugepages-1048576kB/nr_hugepages");
+    }
+}

@@ -1,0 +1,79 @@
+//! Workloads as applications that manage their own memory, by libhps.
+//!
+//! Owns: registering. Never touches: what the work is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use hps::wire::{Range, Track, usual_signal};
+use hps::{Application, Judge, Region, Settings, Tracker, Verdict};
+use hugepilot::units::Bytes;
+use hugepilot_os::memory::Mapping;
+
+use super::{Role, Start};
+
+/// How often a list comes at most; short, so that what there is to convert is converted soon.
+const INTERVAL_MS: u32 = 200;
+
+/// The child's arguments.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ClientArguments {
+    /// Register for the daemon at this socket.
+    #[arg(long)]
+    client: Option<PathBuf>,
+    /// Only be observed.
+    #[arg(long)]
+    keep_all: bool,
+    /// Convert no more than this.
+    #[arg(long)]
+    max_huge: Option<Bytes>,
+}
+
+/// Wants nothing done.
+struct KeepsAll;
+
+impl Application for KeepsAll {
+    fn judge(&self, _: &Region<'_>) -> Verdict {
+        Verdict::Keep
+    }
+}
+
+impl ClientArguments {
+    /// Tracked while what is answered lives.
+    pub fn register(&self, memory: &Mapping) -> Result<Option<Tracker>> {
+        let Some(socket) = self.client.clone() else { return Ok(None) };
+        let range = Range { start: memory.address(), end: memory.address() + memory.len() as u64 };
+        let track = Track {
+            signal: usual_signal(),
+            thread: None,
+            threshold_pages: 512,
+            interval_ms: INTERVAL_MS,
+            ranges: vec![range],
+        };
+        let settings = Settings {
+            track,
+            socket,
+            own_writes: false,
+            most_huge_bytes: self.max_huge.map_or(u64::MAX, |most| most.0),
+        };
+        let application: Arc<dyn Application> = if self.keep_all { Arc::new(KeepsAll) } else { Arc::new(Judge) };
+        Ok(Some(Tracker::with_thread(settings, application)?))
+    }
+}
+
+/// The words for it.
+pub fn words(how: Start<'_>) -> Vec<String> {
+    match how {
+        Start::AsItIs | Start::Launched { .. } => Vec::new(),
+        Start::OwnSwitch => vec!["--advise-huge".to_owned()],
+        Start::Client { socket, role } => {
+            let more = match role {
+                Role::Converts => None,
+                Role::ConvertsWithin(limit) => Some(format!("--max-huge={}", limit.0)),
+                Role::KeepsAll => Some("--keep-all".to_owned()),
+            };
+            [format!("--client={}", socket.display())].into_iter().chain(more).collect()
+        }
+    }
+}

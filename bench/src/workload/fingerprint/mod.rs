@@ -1,0 +1,191 @@
+//! The fingerprint workload: music search by an inverted index, as a published system does it on 60 GB.
+//!
+//! Owns: the harness's side and the child's. Never touches: how the figures are judged.
+//!
+//! The child is a plain program: an index in two large pieces of memory, and a few hundred MiB of accumulators in small ones, from
+//! whatever stands for malloc. Each thread has accumulators of its own, which it allocates itself.
+
+mod index;
+mod music;
+mod search;
+mod work;
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hugepilot::stop::Stop;
+use hugepilot::units::Bytes;
+
+pub use search::MOST_SONGS;
+pub use work::SearchWork;
+
+use self::index::{Collection, Index};
+use self::music::{EXCERPT_LENGTH, EXCERPT_SECONDS, FINGERPRINTS, Music, SONG_LENGTH, frame};
+use self::search::{DIFFERENCES, Searcher};
+use super::own_process::{OwnProcess, ReadyLine, WorkLine, print_line};
+use super::{Running, Start, Workload};
+use crate::process::{Processors, bind_this_thread};
+
+/// How finely progress is reported.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Entries in a list at most: what is as frequent as silence tells nothing.
+const LONGEST_LIST: u32 = 7_500;
+/// Queries before it counts, so that the accumulators are populated.
+const FIRST_QUERIES: u32 = 20;
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct Fingerprint {
+    /// Songs in the index.
+    pub songs: u32,
+    /// Threads that search.
+    pub threads: u32,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+/// The child's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FingerprintChild {
+    /// Songs in the index.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SONGS)))]
+    pub songs: u32,
+    /// Threads that search.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: u32,
+    /// Where the random numbers start.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Workload for Fingerprint {
+    fn name(&self) -> String {
+        format!(
+            "fingerprint {}",
+            if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) }
+        )
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{} songs of {SONG_LENGTH} fingerprints in {FINGERPRINTS} lists of at most {LONGEST_LIST}, {} of memory; queries \
+             of {EXCERPT_LENGTH} fingerprints ({EXCERPT_SECONDS:.1} s of music), a fifth of them wrong",
+            self.songs,
+            Bytes(self.memory_bytes())
+        )
+    }
+
+    fn unit(&self) -> &'static str {
+        "queries"
+    }
+
+    /// With what building takes for a while, the rooms.
+    fn memory_bytes(&self) -> u64 {
+        let entries = u64::from(self.songs) * u64::from(SONG_LENGTH);
+        let counts = u64::from(self.threads) * u64::from(self.songs) * DIFFERENCES as u64 * 2;
+        8 * entries + 2 * 8 * u64::from(FINGERPRINTS) + counts
+    }
+
+    fn start_seconds(&self) -> f64 {
+        2.0 + 20e-9 * f64::from(self.songs) * f64::from(SONG_LENGTH)
+    }
+
+    fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
+        let Self { songs, threads, seed } = self;
+        ensure!(
+            matches!(how, Start::AsItIs | Start::Launched { .. }),
+            "the search has no switch for huge pages and does not link libhps: choose other --configurations"
+        );
+        let words = ["workload-fingerprint".to_owned(), format!("--songs={songs}"), format!("--threads={threads}")];
+        let words = words.into_iter().chain([format!("--seed={seed}")]).collect();
+        // On no processor: its index is built on all of them, and its threads bind themselves.
+        Ok(Box::new(OwnProcess::start_by(how.launcher(), None, words, stop)?))
+    }
+}
+
+impl FingerprintChild {
+    /// The child's whole life.
+    pub fn run(&self) -> Result<()> {
+        let music = Music::new(self.songs, self.seed);
+        let index = Index::build(
+            &Collection {
+                fingerprints: FINGERPRINTS,
+                songs: self.songs,
+                song_length: SONG_LENGTH,
+                fingerprint: |song, place| music.fingerprint(song, place),
+                time: frame,
+                longest_list: LONGEST_LIST,
+            },
+            std::thread::available_parallelism()?.get() as u32,
+        );
+        let done = Mutex::new(SearchWork::default());
+        std::thread::scope(|scope| {
+            let (is_ready, ready) = channel();
+            for thread in 0..self.threads {
+                let (is_ready, music, index, done) = (is_ready.clone(), &music, &index, &done);
+                scope.spawn(move || search_forever(Searcher::new(music, index, thread), thread, is_ready, done));
+            }
+            drop(is_ready);
+            let ended = (0..self.threads).try_for_each(|_| ready.recv()?).and_then(|()| self.report(&index, &done));
+            // The threads never end by themselves.
+            ended.unwrap_or_else(|error: anyhow::Error| {
+                eprintln!("{error:#}");
+                std::process::exit(1)
+            });
+            Ok(())
+        })
+    }
+
+    /// Says that it is ready, and then what was done in each interval, until nobody reads it any more.
+    fn report(&self, index: &Index, done: &Mutex<SearchWork>) -> Result<()> {
+        print_line(&ReadyLine::at(index.address(), Bytes(index.size_bytes()), "search", self.seed))?;
+        loop {
+            std::thread::sleep(INTERVAL);
+            let work = std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
+            print_line(&WorkLine {
+                operations: work.queries,
+                // Of whole queries, so that one that is under way at the interval's end does not count for less.
+                nanoseconds: work.busy_ns() / u64::from(self.threads),
+                longest_wait_nanoseconds: None,
+                search: Some(work),
+            })?;
+        }
+    }
+}
+
+/// A thread's whole life.
+fn search_forever(mut searcher: Searcher<'_>, thread: u32, is_ready: Sender<Result<()>>, done: &Mutex<SearchWork>) {
+    let bound = bind(thread);
+    (0..FIRST_QUERIES).for_each(|_| _ = searcher.query());
+    // An error means that nobody waits any more.
+    _ = is_ready.send(bound);
+    drop(is_ready);
+    loop {
+        let work = searcher.query();
+        *done.lock().unwrap_or_else(PoisonError::into_inner) += work;
+    }
+}
+
+/// Each of the first two threads on a processor of its own.
+fn bind(thread: u32) -> Result<()> {
+    let Processors { program, load } = Processors::of_this_process()?;
+    let processor = [program, load].get(thread as usize).copied().flatten();
+    bind_this_thread(processor).context("cannot bind a thread to its processor")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_what_it_says() {
+        let usual = Fingerprint { songs: 26_000, threads: 1, seed: 1 };
+        let gigabytes = usual.memory_bytes() as f64 / (1 << 30) as f64;
+        assert!((6.0..7.0).contains(&gigabytes), "{gigabytes}");
+        let two = Fingerprint { threads: 2, ..usual.clone() };
+        assert!(two.memory_bytes() > usual.memory_bytes());
+        assert_eq!((usual.name(), two.name()), ("fingerprint 1 thread".to_owned(), "fingerprint 2 threads".to_owned()));
+    }
+}

@@ -1,0 +1,250 @@
+//! The local workload: the counter-example, programs that huge pages do nothing for.
+//!
+//! Owns: its patterns, the harness's side and the child's. Never touches: how the figures are judged.
+//!
+//! Breadth-first: a search through a graph whose edges lead to near neighbours, as a speech decoder follows its hypotheses: the same
+//! part of the graph once for each frame of speech, then another part. Of a large memory little is in use at a time, and the TLB holds
+//! it. Small: dependent random reads over memory that the TLB holds as a whole.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use hugepilot::stop::Stop;
+use hugepilot::units::Bytes;
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::chase::{place, step};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
+use super::pages::{WORDS_PER_PAGE, below};
+use super::{Running, Start, Workload};
+use crate::process::Processors;
+
+/// How finely progress is reported.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Vertices of the graph, which with their edges take 64 MiB.
+const VERTICES: usize = 1 << 21;
+/// Edges of each vertex.
+const EDGES: usize = 8;
+/// An edge leads to a vertex that is so near at most.
+const NEAR: usize = 64;
+/// Vertices that a search reaches: 1 MiB of the graph.
+const REACHED: usize = 1 << 15;
+/// Frames of speech for which the same part of the graph is searched: twenty seconds of it.
+const SPEECH_FRAMES: u32 = 2048;
+/// Words of the small memory: 1 MiB.
+const SMALL_WORDS: usize = 1 << 17;
+/// Reads between two looks at the clock.
+const READS_PER_LOOK: u64 = 1 << 14;
+
+/// What is local.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LocalPattern {
+    /// A breadth-first search.
+    BreadthFirst,
+    /// Reads over little memory.
+    Small,
+}
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// What is local.
+    pub pattern: LocalPattern,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+/// The child's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LocalChild {
+    /// What is local.
+    #[arg(long)]
+    pub pattern: LocalPattern,
+    /// Where the random numbers start.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// A graph, and the search that goes through it.
+struct Decoder {
+    neighbours: Vec<[u32; EDGES]>,
+    /// The search that reached each vertex last.
+    reached_by: Vec<u32>,
+    search: u32,
+    queue: Vec<u32>,
+}
+
+impl fmt::Display for LocalPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            LocalPattern::BreadthFirst => "breadth-first",
+            LocalPattern::Small => "small",
+        })
+    }
+}
+
+impl Workload for Local {
+    fn name(&self) -> String {
+        format!("local {}", self.pattern)
+    }
+
+    fn description(&self) -> String {
+        match self.pattern {
+            LocalPattern::BreadthFirst => format!(
+                "breadth-first search through a graph of {}, {} of it at a time, {SPEECH_FRAMES} times each",
+                Bytes(self.memory_bytes()),
+                Bytes((REACHED * EDGES * 4) as u64)
+            ),
+            LocalPattern::Small => format!("dependent random reads of 8 bytes over {}", Bytes(self.memory_bytes())),
+        }
+    }
+
+    fn unit(&self) -> &'static str {
+        match self.pattern {
+            LocalPattern::BreadthFirst => "edges",
+            LocalPattern::Small => "reads",
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        match self.pattern {
+            LocalPattern::BreadthFirst => (VERTICES * (EDGES + 1) * 4) as u64,
+            LocalPattern::Small => (SMALL_WORDS * 8) as u64,
+        }
+    }
+
+    fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
+        ensure!(
+            matches!(how, Start::AsItIs | Start::Launched { .. }),
+            "these programs have no switch for huge pages and do not link libhps: choose other --configurations"
+        );
+        let words =
+            ["workload-local".to_owned(), format!("--pattern={}", self.pattern), format!("--seed={}", self.seed)];
+        let processor = Processors::of_this_process()?.program;
+        Ok(Box::new(OwnProcess::start_by(how.launcher(), processor, words.into(), stop)?))
+    }
+}
+
+impl LocalChild {
+    /// The child's whole life.
+    pub fn run(&self) -> Result<()> {
+        match self.pattern {
+            LocalPattern::BreadthFirst => self.decode(),
+            LocalPattern::Small => self.read(),
+        }
+    }
+
+    fn decode(&self) -> Result<()> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let mut decoder = Decoder::new(VERTICES, &mut random);
+        let size = Bytes((VERTICES * EDGES * 4) as u64);
+        print_line(&ReadyLine::at(decoder.neighbours.as_ptr().addr() as u64, size, "breadth-first", self.seed))?;
+        let (mut from, mut frame) = (0, 0);
+        report_forever(|| {
+            for_one_interval(|| {
+                if frame % SPEECH_FRAMES == 0 {
+                    from = below(&mut random, VERTICES);
+                }
+                frame = frame.wrapping_add(1);
+                decoder.search(from)
+            })
+        })
+    }
+
+    fn read(&self) -> Result<()> {
+        let mut words = vec![0u64; SMALL_WORDS];
+        // Memory that is only read is one page of zeros.
+        words.chunks_mut(WORDS_PER_PAGE).for_each(|page| page[WORDS_PER_PAGE - 1] = 1);
+        print_line(&ReadyLine::at(words.as_ptr().addr() as u64, Bytes(words.len() as u64 * 8), "small", self.seed))?;
+        let mut state = self.seed;
+        report_forever(|| {
+            for_one_interval(|| {
+                for _ in 0..READS_PER_LOOK {
+                    // The words read are zero, which the processor cannot know before it has them.
+                    state = step(state).wrapping_add(words[place(state, words.len())]);
+                }
+                READS_PER_LOOK
+            })
+        })
+    }
+}
+
+impl Decoder {
+    fn new(vertices: usize, random: &mut Xoshiro256PlusPlus) -> Self {
+        let mut near = |vertex: usize| (vertex + vertices - NEAR + below(random, 2 * NEAR + 1)) % vertices;
+        let neighbours = (0..vertices).map(|vertex| std::array::from_fn(|_| near(vertex) as u32)).collect();
+        Self { neighbours, reached_by: vec![0; vertices], search: 0, queue: Vec::with_capacity(REACHED + EDGES) }
+    }
+
+    /// Searches from a vertex until enough are reached; the edges followed.
+    fn search(&mut self, from: usize) -> u64 {
+        self.search = self.search.wrapping_add(1);
+        self.queue.clear();
+        self.queue.push(from as u32);
+        self.reached_by[from] = self.search;
+        let mut next = 0;
+        while next < self.queue.len() && self.queue.len() < REACHED {
+            for &neighbour in &self.neighbours[self.queue[next] as usize] {
+                if self.reached_by[neighbour as usize] != self.search {
+                    self.reached_by[neighbour as usize] = self.search;
+                    self.queue.push(neighbour);
+                }
+            }
+            next += 1;
+        }
+        (next * EDGES) as u64
+    }
+}
+
+/// Repeats `work` until an interval has passed; what it did.
+fn for_one_interval(mut work: impl FnMut() -> u64) -> u64 {
+    let (start, mut operations) = (Instant::now(), 0);
+    while start.elapsed() < INTERVAL {
+        operations += work();
+    }
+    operations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const FEW: usize = 4 * REACHED;
+
+    #[test]
+    fn a_search_reaches_what_is_near_and_nothing_twice() {
+        let mut decoder = Decoder::new(FEW, &mut Xoshiro256PlusPlus::seed_from_u64(1));
+        for from in [0, FEW / 2, FEW - 1] {
+            let edges = decoder.search(from);
+            let reached: HashSet<u32> = decoder.queue.iter().copied().collect();
+            assert!((REACHED..REACHED + EDGES).contains(&decoder.queue.len()), "{}", decoder.queue.len());
+            assert_eq!(reached.len(), decoder.queue.len());
+            assert!(edges >= REACHED as u64, "{edges}");
+            let distance = |vertex: u32| (vertex as usize).abs_diff(from).min(FEW - (vertex as usize).abs_diff(from));
+            assert!(reached.iter().all(|&vertex| distance(vertex) < REACHED), "its memory is one piece");
+        }
+    }
+
+    #[test]
+    fn the_same_search_is_the_same_work() {
+        let mut decoder = Decoder::new(FEW, &mut Xoshiro256PlusPlus::seed_from_u64(2));
+        let edges = decoder.search(77);
+        let order = decoder.queue.clone();
+        assert_eq!((decoder.search(77), &decoder.queue), (edges, &order));
+    }
+
+    #[test]
+    fn edges_lead_to_near_vertices() {
+        let decoder = Decoder::new(1 << 12, &mut Xoshiro256PlusPlus::seed_from_u64(3));
+        for (vertex, neighbours) in decoder.neighbours.iter().enumerate() {
+            for &neighbour in neighbours {
+                let apart = vertex.abs_diff(neighbour as usize);
+                assert!(apart.min((1 << 12) - apart) <= NEAR);
+            }
+        }
+    }
+}
