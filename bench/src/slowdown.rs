@@ -312,14 +312,15 @@ mod tests {
         // 1 ms is followed by a rest of 100.
         let cost = Cost { read: Nanos(MILLIS), ..Cost::default() };
         let mut began = Vec::new();
-        let stretch = periods(0.15, &Stop::default(), || {
+        let stretch = periods(0.55, &Stop::default(), || {
             began.push(Instant::now());
             Ok(cost)
         });
         let stretch = stretch.unwrap();
-        assert_eq!(stretch.looks.len(), 2);
+        // Six, or fewer where a rest takes longer.
+        assert!((4..=6).contains(&stretch.looks.len()), "{}", stretch.looks.len());
         assert!(began[0] - stretch.start >= LINE, "lines that hold the border count for none");
-        assert!(stretch.length() >= Duration::from_millis(200) && stretch.length() < Duration::from_millis(300) + LINE);
+        assert!((Duration::from_millis(550)..Duration::from_secs(1)).contains(&stretch.length()));
     }
 
     #[test]

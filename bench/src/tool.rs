@@ -221,13 +221,15 @@ fn parse(status: ExitStatus, output: &str, messages: &str) -> Result<serde_json:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn fake(script: &str) -> (tempfile::TempDir, Tool) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hugepilot");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        // A child writes it: were the file open here, any process forked meanwhile would hold it open, too, and the kernel starts
+        // no program that somebody may write to.
+        let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$2" && chmod 755 "$2""##;
+        let written = std::process::Command::new("sh").args(["-c", write, "sh", script]).arg(&path).status().unwrap();
+        assert!(written.success());
         let tool = Tool::find(Some(path)).unwrap();
         (directory, tool)
     }

@@ -50,6 +50,21 @@ impl Sighting {
     }
 }
 
+/// A read counts only if the program had a tenth of its pace since the bits were cleared. The clock is read now and then, and in
+/// between the program may have run at any time: of little time little is known, and what is divided by it is rated a hundredfold.
+const LEAST_PACE: u64 = 10;
+
+/// Turns delays into what they would have been at the program's own pace, and drops reads of which that is not known; the last one
+/// always counts, at a tenth of its delay at least.
+pub(super) fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Nanos) {
+    let last = sightings.len() - 1;
+    for (number, sighting) in sightings.iter_mut().enumerate().filter(|(_, sighting)| sighting.delay() > Nanos(0)) {
+        let (delay, least) = (pace(sighting.delay()), Nanos(sighting.delay().0 / LEAST_PACE));
+        let counts = delay >= least || number == last;
+        *sighting = if counts { Sighting::new(delay.max(least), sighting.walked) } else { Sighting::default() };
+    }
+}
+
 /// Rates each region by what was seen of it.
 pub(super) fn rate(regions: &mut [Region], sightings: &[Sightings]) {
     for (region, sightings) in regions.iter_mut().zip(sightings).filter(|(region, _)| !region.huge) {
@@ -240,6 +255,23 @@ mod tests {
         }
         rate(&mut regions, &sightings);
         assert!(regions.iter().all(|region| region.walks_per_second > 2900.0), "a page walked by the first read");
+    }
+
+    #[test]
+    fn a_read_while_the_program_hardly_ran_does_not_count() {
+        let mut sightings = Sightings::default();
+        for (sighting, ms) in sightings.iter_mut().skip(1).zip(DELAYS_MS) {
+            *sighting = Sighting::new(Nanos(ms * 1_000_000), 20);
+        }
+        // It ran at half its pace from the third millisecond on; before, the clock tells of a moment only.
+        at_pace(&mut sightings, |delay| if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) });
+        let delays = sightings.map(|sighting| sighting.delay().0 / 100_000);
+        assert_eq!(delays, [0, 0, 15, 50, 150, 500]);
+        assert_eq!((sightings[1].walked, sightings[2].walked), (0, 20));
+        assert!(walks_per_second(512, &sightings) < 20_000.0);
+        at_pace(&mut sightings, |_| Nanos(1));
+        assert_eq!(sightings.map(|sighting| sighting.walked), [0, 0, 0, 0, 0, 20], "the last one counts");
+        assert_eq!(sightings[5].delay(), Nanos(5_000_000));
     }
 
     #[test]

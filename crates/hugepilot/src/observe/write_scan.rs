@@ -173,7 +173,7 @@ mod tests {
                     }
                 }
             });
-            let heat = scan.observe(Nanos(50_000_000), &Stop::default());
+            let heat = scan.observe(Nanos(100_000_000), &Stop::default());
             done.store(true, Ordering::Relaxed);
             heat.unwrap()
         });

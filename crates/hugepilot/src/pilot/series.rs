@@ -147,9 +147,9 @@ mod tests {
         // What cost 10 ms is followed by a rest of a second.
         let costly = Cost { program: Nanos(10_000_000), ..Cost::default() };
         assert_eq!(looks(vec![Ok(costly)], length(Duration::from_millis(900)), 9, false), [true]);
-        let every = Rhythm { every: Some(Duration::from_millis(20)), ..length(Duration::from_millis(50)) };
+        let every = Rhythm { every: Some(Duration::from_millis(200)), ..length(Duration::from_millis(500)) };
         assert_eq!(looks(vec![Ok(costly), Ok(costly)], every, 9, false), [true; 3]);
-        let at_least = Rhythm { at_least: Duration::from_millis(40), ..length(Duration::from_millis(50)) };
+        let at_least = Rhythm { at_least: Duration::from_millis(400), ..length(Duration::from_millis(500)) };
         assert_eq!(looks(Vec::new(), at_least, 9, false), [true; 2]);
     }
 

@@ -132,7 +132,7 @@ fn auto_takes_it_where_bpf_is_refused() {
     assert_eq!(json["tracker"], "damon-vaddr");
     // In so short a window DAMON's samples may all miss some of it.
     let mut promoted = Vec::new();
-    let all_huge = (0..3).any(|_| {
+    let all_huge = (0..6).any(|_| {
         let ran = shell(&format!("{hidden} promote {} --window 2s --json'", program.pid)).json();
         promoted.push(number(&ran, "applied"));
         program.huge_bytes() >= 120 << 20

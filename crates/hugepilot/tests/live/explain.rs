@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Program, Setting, hugepilot, list, number};
+use crate::support::{Program, Setting, hugepilot, in_some_try, list, number};
 
 crate::trials!(
     memory_that_would_pay_is_told_with_its_gain,
@@ -26,9 +26,13 @@ fn explained(program: &Program) -> (Value, Value) {
 fn memory_that_would_pay_is_told_with_its_gain() {
     let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=128M fill ready read=all");
-    let (json, own) = explained(&program);
+    let (mut json, mut own) = explained(&program);
     assert_eq!(own["not_huge_bytes"]["not_asked_for"].as_u64(), Some(128 * MIB), "{own}");
-    assert!(number(&own, "would_pay_bytes") >= 120 * MIB, "{own}");
+    let nearly_all = in_some_try(|| {
+        (json, own) = explained(&program);
+        number(&own, "would_pay_bytes") >= 120 * MIB
+    });
+    assert!(nearly_all, "{own}");
     let gain = &json["expected_gain_percent"];
     assert!(gain["low"].as_f64() <= gain["high"].as_f64() && gain["high"].as_f64() > Some(1.0), "{json}");
     assert!(number(&json, "page_tables_bytes") >= 64 * 4096, "{json}");

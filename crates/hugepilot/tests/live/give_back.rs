@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Program, Setting, binary, hugepilot, number, send, wait_until};
+use crate::support::{Program, Setting, binary, hugepilot, in_some_try, number, send, wait_until};
 
 crate::trials!(
     what_was_promoted_is_undone_and_nothing_else,
@@ -19,9 +19,16 @@ crate::trials!(
 
 const MIB: u64 = 1 << 20;
 
-fn promote(program: &Program, options: &str) -> u64 {
-    let json = hugepilot(format!("promote {} --json --window 200ms {options}", program.pid).trim_end()).json();
-    number(&json, "applied")
+/// Promotes so many regions at least, and returns how many: of one look few regions may seem to hold nearly all walks.
+fn promote(program: &Program, least: u64, options: &str) -> u64 {
+    let command = format!("promote {} --json --window 200ms {options}", program.pid);
+    let mut applied = 0;
+    let enough = in_some_try(|| {
+        applied += number(&hugepilot(command.trim_end()).json(), "applied");
+        applied >= least
+    });
+    assert!(enough, "{applied} of {least} regions");
+    applied
 }
 
 fn what_was_promoted_is_undone_and_nothing_else() {
@@ -30,8 +37,7 @@ fn what_was_promoted_is_undone_and_nothing_else() {
     let mut program = Program::start("map=16M hugepage fill map=64M fill ready read=all");
     let own = program.huge_bytes();
     assert!(own >= 16 * MIB);
-    let applied = promote(&program, "");
-    assert!(applied >= 30);
+    let applied = promote(&program, 30, "");
     let json = hugepilot(&format!("give-back {} --json", program.pid)).json();
     assert_eq!((number(&json, "tried"), number(&json, "applied")), (applied, applied), "{json}");
     assert_eq!(number(&json, "huge_before_bytes") - number(&json, "huge_after_bytes"), applied * 2 * MIB, "{json}");
@@ -45,8 +51,7 @@ fn empty_pages_are_freed() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=1G fill=sparse ready read=sparse");
     let before = program.rss();
-    let applied = promote(&program, "--max-growth 100M");
-    assert!(applied >= 40);
+    promote(&program, 40, "--max-growth 100M");
     assert!(program.rss() >= before + 80 * MIB);
     let json = hugepilot(&format!("give-back {} --json", program.pid)).json();
     if json["frees_empty_pages"] == false {
@@ -62,7 +67,7 @@ fn data_survives_promoting_and_giving_back_again_and_again() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=96M fill shmem=16M fill ready read=all");
     for _ in 0..5 {
-        assert!(promote(&program, "") >= 40);
+        promote(&program, 40, "");
         hugepilot(&format!("give-back {} --json", program.pid)).json();
         program.assert_unharmed();
     }
@@ -86,7 +91,14 @@ fn nothing_promoted_is_an_error() {
 fn a_signal_stops_between_regions_and_the_rest_can_be_given_back_later() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=2G fill ready read=all");
-    let applied = promote(&program, "");
+    // A signal may come too late: splitting them all takes a fifth of a second.
+    assert!(in_some_try(|| give_back_in_two(&program)), "it was never stopped midway");
+    program.assert_unharmed();
+}
+
+/// Sends a signal in the middle; whether it came in time. In the end nothing is huge.
+fn give_back_in_two(program: &Program) -> bool {
+    let applied = promote(program, 512, "");
     let huge = program.huge_bytes();
     let mut command = Command::new(binary());
     command.args(["give-back", &program.pid.to_string(), "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -94,20 +106,24 @@ fn a_signal_stops_between_regions_and_the_rest_can_be_given_back_later() {
     wait_until("the first split", || program.huge_bytes() < huge);
     send(child.id(), Signal::INT);
     let output = child.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped by a signal"), "{output:?}");
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rest = number(&json, "not_reached");
-    assert!(rest > 0 && number(&json, "applied") == applied - rest, "{json}");
+    assert_eq!(number(&json, "applied"), applied - rest, "{json}");
+    if rest == 0 {
+        assert_eq!(program.huge_bytes(), 0, "{output:?}");
+        return false;
+    }
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped by a signal"), "{output:?}");
     let again = hugepilot(&format!("give-back {} --json", program.pid)).json();
     assert_eq!((number(&again, "applied"), program.huge_bytes()), (rest, 0));
-    program.assert_unharmed();
+    true
 }
 
 fn text_for_people_tells_before_and_after() {
     let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=64M fill ready read=all");
-    promote(&program, "--max-huge 20M");
+    promote(&program, 10, "--max-huge 20M");
     let ran = hugepilot(&format!("give-back {}", program.pid));
     assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
     assert!(ran.stdout.contains("10 regions tried, 10 split (20 MiB), 0 refused"), "{}", ran.stdout);

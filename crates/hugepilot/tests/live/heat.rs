@@ -8,7 +8,7 @@ use hugepilot::units::{BASE_PAGE, Nanos};
 use serde_json::Value;
 
 use crate::program::Rule;
-use crate::support::{Program, Setting, hugepilot, list, number, wait_until};
+use crate::support::{Program, Setting, hugepilot, in_some_try, list, number, wait_until};
 
 crate::trials!(
     the_walked_third_is_found,
@@ -32,14 +32,16 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
 }
 
 /// Watches a program through the library, which shows single pages. Looks again if the program got little CPU meanwhile, for what
-/// did not run cannot be seen, and takes the look in which it got most. What the bits say plays no part in that.
+/// did not run cannot be seen, and takes the look in which it got most. What the bits say plays no part in that. What is looked at
+/// last is the memory after a tenth of a second, of which reading it all once may take the half.
 pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
     let target = Target::open(program.pid).expect("a target");
     let options = Options { window: WINDOW, allow_stall, ..Options::default() };
     let busy = |heat: &Heat| heat.busy_cpus.expect("it runs");
     let mut busiest = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
-    for _ in 0..10 {
-        if busy(&busiest) > 0.4 {
+    for look in 0..20 {
+        let enough = if look < 6 { 0.8 } else { 0.4 };
+        if busy(&busiest) > enough {
             break;
         }
         let heat = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
@@ -67,7 +69,7 @@ pub fn assert_found(heat: &Heat, program: &Program, rule: Rule) {
 }
 
 /// Pages of a region that a processor may walk to although the program does not read them: it runs ahead.
-const RUN_AHEAD: usize = 2;
+pub const RUN_AHEAD: usize = 2;
 
 /// Just those regions are walked in which the rule names a page.
 pub fn assert_regions_found(heat: &Heat, program: &Program, rule: Rule) {
@@ -80,7 +82,7 @@ pub fn assert_regions_found(heat: &Heat, program: &Program, rule: Rule) {
 }
 
 fn the_walked_third_is_found() {
-    let mut program = Program::start("map=2G nohugepage fill ready read=third");
+    let mut program = Program::start("map=1G nohugepage fill ready read=third");
     let heat = observe(&program, true);
     assert_eq!(heat.meaning, Meaning::Walked);
     assert_found(&heat, &program, Rule::Third);
@@ -89,7 +91,7 @@ fn the_walked_third_is_found() {
 }
 
 fn scattered_pages_are_told_from_their_neighbours() {
-    let program = Program::start("map=256M nohugepage fill ready read=scattered");
+    let program = Program::start("map=128M nohugepage fill ready read=scattered");
     assert_found(&observe(&program, false), &program, Rule::Scattered);
 }
 
@@ -121,10 +123,15 @@ fn every_field_is_there_and_agrees_with_the_others() {
 fn the_window_is_obeyed() {
     let program = Program::start("map=4M fill ready read=all");
     for (window, nanos) in [("200ms", 200_000_000), ("700ms", 700_000_000)] {
-        let json = hugepilot(&format!("heat {} --window {window} --json", program.pid)).json();
-        let seen = number(&json, "window_ns");
-        // Never shorter; longer only by the last read and whatever else the machine does.
-        assert!((nanos..nanos + 400_000_000).contains(&seen), "{seen} of {nanos}");
+        let command = format!("heat {} --window {window} --json", program.pid);
+        let seen = || number(&hugepilot(&command).json(), "window_ns");
+        let mut windows = vec![seen()];
+        // Longer only by the last read and whatever else the machine does.
+        let obeyed = in_some_try(|| {
+            windows.push(seen());
+            windows.iter().any(|&window| window < nanos + 400_000_000)
+        });
+        assert!(obeyed && windows.iter().all(|&window| window >= nanos), "{windows:?} of {nanos}");
     }
 }
 
@@ -174,10 +181,14 @@ fn sixty_thousand_mappings_are_no_obstacle() {
 
 fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
     let mut program = Program::start("map=4G nohugepage fill ready read=scattered");
-    let heat = observe(&program, false);
+    let mut heat = observe(&program, false);
     assert_eq!(heat.meaning, Meaning::Accessed);
     // There are 64 slices; how long one takes is the machine's affair, some 1 ms where it is at rest.
-    assert!(heat.cost.longest_stall.0 * 2 <= heat.cost.clear.0, "{:?}", heat.cost);
+    let in_slices = in_some_try(|| {
+        heat = observe(&program, false);
+        heat.cost.longest_stall.0 * 2 <= heat.cost.clear.0
+    });
+    assert!(in_slices, "{:?}", heat.cost);
     // 1.4 GiB take more than the 100 ms to read once, but what was accessed is what the program reads.
     assert_only_named(&heat, &program, Rule::Scattered);
     let json = hugepilot(&format!("heat {} --window 200ms --json --allow-stall", program.pid)).json();

@@ -134,6 +134,11 @@ pub fn wait_for(what: &str, patience: Duration, mut holds: impl FnMut() -> bool)
     }
 }
 
+/// Whether it holds in one of a few tries, for what a busy machine may spoil once.
+pub fn in_some_try(mut holds: impl FnMut() -> bool) -> bool {
+    (0..5).any(|_| holds())
+}
+
 /// A child that is ended when dropped, so that a test that fails leaves nothing behind.
 pub struct Ended(pub Child);
 

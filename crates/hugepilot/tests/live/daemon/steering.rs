@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Daemon, MIB, socket, target, wait_until_huge};
+use super::{Daemon, MIB, gentle, socket, target, wait_until_huge};
 use crate::support::{Program, Ran, Setting, binary, finish, number, program_command, wait_until};
 
 crate::trials!(
@@ -58,9 +58,8 @@ fn everything_is_paused_and_resumed() {
 fn a_pause_ends_what_goes_on() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=512M fill ready read=all");
-    let gentle = format!("window = '200ms'\nmax-cpu = '50%'\n{}", target(&[&program]));
     let daemon = Daemon::start("[[target]]\nname = 'hpt-nobody'\n");
-    daemon.reload(&gentle, "anew");
+    daemon.reload(&gentle(&target(&[&program])), "anew");
     wait_until_huge(&program, 2 * MIB);
     assert!(daemon.ask(&format!("pause {}", program.pid)).status.success());
     let huge = program.huge_bytes();
