@@ -82,7 +82,8 @@ counters! {
     thread_small_bytes,
     /// Copied for children that were forked, because memory from the pool cannot be shared with them safely.
     fork_copied_bytes,
-    /// Not copied for children, for lack of memory: they share it with their parent, and need the pool to write to it.
+    /// Not copied for children, for lack of memory or because a thread forks on a stack in it: they share it with their parent, and need
+    /// the pool to write to it.
     fork_shared_bytes,
     /// Taken from the pool and made ordinary memory later, because the program did with it what huge pages cannot.
     made_ordinary_bytes,

@@ -11,6 +11,8 @@
 mod count;
 mod fork;
 mod hooks;
+mod lines;
+mod lock;
 mod maps;
 mod ordinary;
 mod partial;

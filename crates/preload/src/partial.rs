@@ -6,22 +6,29 @@
 //!
 //! Each call is made as the program made it. Where the kernel refuses because an end of the range falls inside a huge page,
 //! that page becomes ordinary memory and the call is made again. This can be done only while there is no other thread, since
-//! what it wrote meanwhile would be lost; otherwise the call is carried out for whole huge pages, and at its ends so far as it
-//! takes nothing from what lies beside.
+//! what it wrote meanwhile would be lost, and not with segments of shared memory; otherwise the call is carried out for whole
+//! huge pages, and at its ends so far as it takes nothing from what lies beside.
+//!
+//! Calls for such ranges are carried out one after another: what rights a huge page has must be known to give it more.
 
 use std::ffi::c_int;
 use std::ops::Range;
 
 use crate::count;
-use crate::maps::{self, Mapping};
+use crate::lock::Lock;
+use crate::maps::{self, Kind, Mapping};
 use crate::place::{self, has, whole_pages};
 use crate::system::{self, Answer, READ_WRITE, Request};
 use crate::{ordinary, pool, settings};
 
 /// `MADV_DONTNEED_LOCKED` (Linux 5.18).
 const DONTNEED_LOCKED: c_int = 24;
-/// Advice whose being followed nobody can rely on.
-const MERE_ADVICE: [c_int; 8] = [
+/// Advice whose being followed nobody can rely on, and what to leave out for children or dumps: they get it nevertheless. For
+/// devices that know memory by its pages (RDMA asks `MADV_DONTFORK` for each piece), those must not become others.
+const MERE_ADVICE: [c_int; 15] = [
+    libc::MADV_NORMAL,
+    libc::MADV_RANDOM,
+    libc::MADV_SEQUENTIAL,
     libc::MADV_FREE,
     libc::MADV_COLD,
     libc::MADV_PAGEOUT,
@@ -30,16 +37,26 @@ const MERE_ADVICE: [c_int; 8] = [
     libc::MADV_MERGEABLE,
     libc::MADV_UNMERGEABLE,
     libc::MADV_DONTDUMP,
+    libc::MADV_DODUMP,
+    libc::MADV_DONTFORK,
+    libc::MADV_DOFORK,
+    libc::MADV_KEEPONFORK,
 ];
+
+/// What may lie on huge pages from the pool.
+const HUGE: [Kind; 2] = [Kind::Pooled, Kind::Segment];
+
+static ONE_BY_ONE: Lock = Lock::new();
 
 /// A huge page inside of which a range ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HugePage {
     start: usize,
     rights: c_int,
+    kind: Kind,
 }
 
-/// A range that ends inside a huge page from the pool, at one end or at both.
+/// A range that ends inside a huge page from the pool, or a segment's, at one end or at both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     range: (usize, usize),
@@ -64,10 +81,11 @@ impl Cut {
     }
 
     fn look_at(&mut self, mapping: &Mapping) {
+        let huge = HUGE.contains(&mapping.kind);
         let inside = |end: usize| {
-            let within =
-                mapping.from_pool && mapping.start < end && end < mapping.end && !end.is_multiple_of(self.size);
-            within.then(|| HugePage { start: end / self.size * self.size, rights: mapping.rights })
+            let within = huge && mapping.start < end && end < mapping.end && !end.is_multiple_of(self.size);
+            let start = end / self.size * self.size;
+            within.then_some(HugePage { start, rights: mapping.rights, kind: mapping.kind })
         };
         self.first = self.first.or(inside(self.range.0));
         self.last = self.last.or(inside(self.range.1)).filter(|&last| self.first != Some(last));
@@ -95,7 +113,9 @@ impl Cut {
 
     /// Whether the kernel can carry out now what it refused.
     fn mend(&self) -> bool {
-        system::is_only_thread() && self.pages().all(|page| ordinary::make(page.start, self.size, page.rights))
+        system::is_only_thread()
+            && self.pages().all(|page| page.kind == Kind::Pooled)
+            && self.pages().all(|page| ordinary::make(page.start, self.size, page.rights))
     }
 
     /// The huge pages get these rights beside those that they have.
@@ -106,15 +126,23 @@ impl Cut {
 
 /// Makes a call; where the kernel refuses it for such a cut, makes it again when that is mended, or as `rounded` says.
 fn call(start: usize, length: usize, made: impl Fn() -> Answer, rounded: impl Fn(&Cut) -> Answer) -> Answer {
-    match made() {
-        // Before 6.12 mmap says ENOMEM.
-        Err(error @ (libc::EINVAL | libc::ENOMEM)) if pool::reaches(start, length) => match Cut::of(start, length) {
+    if !pool::reaches(start, length) {
+        return made();
+    }
+    ONE_BY_ONE.during(|| match made() {
+        // Before 6.12 mmap says ENOMEM. What is wrong in itself, the kernel refuses for good.
+        Err(error @ (libc::EINVAL | libc::ENOMEM)) if is_range(start, length) => match Cut::of(start, length) {
             None => Err(error),
             Some(cut) if cut.mend() => made(),
             Some(cut) => rounded(&cut),
         },
         answer => answer,
-    }
+    })
+}
+
+/// Whether a call for it can succeed at all.
+fn is_range(start: usize, length: usize) -> bool {
+    start.is_multiple_of(place::PAGE) && length > 0
 }
 
 /// The munmap of the program.
@@ -159,7 +187,9 @@ pub fn map(request: &Request) -> Answer {
         request.length,
         || request.make(),
         |cut| {
-            if !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
+            // Files cannot be mapped beside what is left of a huge page, nor is a segment only this program's to change.
+            let private = cut.pages().all(|page| page.kind == Kind::Pooled);
+            if !private || !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
                 return Err(libc::EINVAL);
             }
             cut.widen(request.rights | READ_WRITE)?;
@@ -176,46 +206,63 @@ pub fn map(request: &Request) -> Answer {
 
 /// The madvise of the program.
 pub fn advise(start: usize, length: usize, advice: c_int) -> Answer {
-    if !pool::reaches(start, length) {
-        return system::madvise(start, length, advice);
+    let made = || system::madvise(start, length, advice);
+    if !pool::reaches(start, length) || !is_range(start, length) {
+        return made();
     }
     match advice {
-        libc::MADV_DONTNEED | DONTNEED_LOCKED => empty(start, length, advice),
-        _ => match system::madvise(start, length, advice) {
-            Err(libc::EINVAL) if MERE_ADVICE.contains(&advice) && has_pool_memory(start, length) => Ok(0),
+        libc::MADV_DONTNEED | DONTNEED_LOCKED => ONE_BY_ONE.during(|| empty(start, length, advice)),
+        // Nobody may take it for done who relies on it: a child would have its parent's secrets.
+        libc::MADV_WIPEONFORK => call(start, length, made, |_| Err(libc::EINVAL)),
+        _ => match made() {
+            Err(libc::EINVAL) if MERE_ADVICE.contains(&advice) && has_any(&HUGE, start, length) => Ok(0),
             answer => answer,
         },
     }
 }
 
 /// Gives memory back, which reads as zero afterwards. Huge pages stay: the next access would have to find another in the pool.
+/// Segments keep what they hold, as they do anyway.
 fn empty(start: usize, length: usize, advice: c_int) -> Answer {
     let end = start.saturating_add(whole_pages(length));
     let (mut any, mut last) = (false, Ok(0));
     let listed = maps::each(|mapping| {
         let Some((start, end)) = mapping.part_of(start, end) else { return };
-        any |= mapping.from_pool;
-        if !mapping.from_pool {
-            last = last.and(system::madvise(start, end - start, advice));
-        } else if has(mapping.rights, READ_WRITE) {
-            system::zero(start, end - start);
-        } else if system::mprotect(mapping.start, mapping.end - mapping.start, READ_WRITE).is_ok() {
-            system::zero(start, end - start);
-            let _ = system::mprotect(mapping.start, mapping.end - mapping.start, mapping.rights);
+        any |= HUGE.contains(&mapping.kind);
+        match mapping.kind {
+            Kind::Pooled => last = last.and(clear(mapping, start, end)),
+            Kind::Segment => {}
+            _ => last = last.and(system::madvise(start, end - start, advice)),
         }
     });
     if any && listed.is_some() { last } else { system::madvise(start, length, advice) }
 }
 
-fn has_pool_memory(start: usize, length: usize) -> bool {
+/// Sets a part of a mapping to zero. Where there is no right to write, its huge pages have it meanwhile.
+fn clear(mapping: &Mapping, start: usize, end: usize) -> Answer {
+    if has(mapping.rights, READ_WRITE) {
+        system::zero(start, end - start);
+        return Ok(0);
+    }
+    let size = settings::get().and_then(|settings| settings.pool).ok_or(libc::EINVAL)?.bytes();
+    let first = start / size * size;
+    let length = end.next_multiple_of(size) - first;
+    // Another thread may run what lies beside.
+    system::mprotect(first, length, mapping.rights | READ_WRITE)?;
+    system::zero(start, end - start);
+    system::mprotect(first, length, mapping.rights)
+}
+
+fn has_any(kinds: &[Kind], start: usize, length: usize) -> bool {
+    let end = start.saturating_add(length);
     let mut any = false;
-    maps::each(|mapping| any |= mapping.from_pool && mapping.part_of(start, start.saturating_add(length)).is_some());
+    maps::each(|mapping| any |= kinds.contains(&mapping.kind) && mapping.part_of(start, end).is_some());
     any
 }
 
 /// The mremap of the program.
 pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new: usize) -> Answer {
-    if !pool::reaches(old, old_length) || !has_pool_memory(old, old_length) {
+    if !pool::reaches(old, old_length) || !has_any(&[Kind::Pooled], old, old_length) {
         return system::mremap(old, old_length, new_length, flags, new);
     }
     let stays = !has(flags, libc::MREMAP_FIXED);
@@ -233,7 +280,10 @@ pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new
     }
     let request = Request::anonymous(if stays { 0 } else { new }, wanted, if stays { 0 } else { libc::MAP_FIXED });
     let moved = map(&request)?;
-    system::copy(old, moved, had.min(wanted));
+    if !system::copy(old, moved, had.min(wanted)) {
+        unmap(moved, wanted)?;
+        return Err(libc::EFAULT);
+    }
     unmap(old, had)?;
     Ok(moved)
 }
@@ -259,7 +309,8 @@ mod tests {
     fn cut(start: usize, end: usize, mappings: &[(usize, usize, bool)]) -> Cut {
         let mut cut = Cut { range: (start, end), size: SIZE, first: None, last: None };
         for &(start, end, from_pool) in mappings {
-            cut.look_at(&Mapping { start, end, rights: READ_WRITE, from_pool, of_file: false });
+            let kind = if from_pool { Kind::Pooled } else { Kind::Other };
+            cut.look_at(&Mapping { start, end, rights: READ_WRITE, kind });
         }
         cut
     }
@@ -267,7 +318,7 @@ mod tests {
     #[test]
     fn a_range_is_cut_where_it_ends_inside_a_huge_page() {
         let pooled = [(4 * SIZE, 8 * SIZE, true), (8 * SIZE, 9 * SIZE, false)];
-        let page = |number: usize| Some(HugePage { start: number * SIZE, rights: READ_WRITE });
+        let page = |number: usize| Some(HugePage { start: number * SIZE, rights: READ_WRITE, kind: Kind::Pooled });
 
         let aligned = cut(4 * SIZE, 8 * SIZE, &pooled);
         assert_eq!((aligned.first, aligned.last, aligned.whole()), (None, None, 4 * SIZE..8 * SIZE));

@@ -1,7 +1,8 @@
 //! Private memory on huge pages that are reserved in the machine's pool.
 //!
-//! Owns: when it is taken, and where it lies: in a part of the address space that nothing else is mapped to, so that any other
-//! address is told from it by one comparison. Never touches: that memory afterwards (`partial` does).
+//! Owns: when it is taken, and where it lies, and segments of shared memory that come from the pool (`shm`), too: in a part of
+//! the address space that nothing else is mapped to, so that any other address is told from it by one comparison. Never touches:
+//! that memory afterwards (`partial` does).
 //!
 //! All pages are taken at once. A reservation alone is no promise: a group's limit, a cpuset or a memory policy may still
 //! refuse the page when it is touched, and that ends the program (SIGBUS).
@@ -114,7 +115,7 @@ fn map_at(start: usize, length: usize, flags: i32) -> Result<(), Option<Refusal>
 }
 
 /// An address that was given to nobody yet, or long ago, a multiple of the page's size.
-fn claim(length: usize, size: PoolPage) -> Option<usize> {
+pub fn claim(length: usize, size: PoolPage) -> Option<usize> {
     let length = length.checked_next_multiple_of(size.bytes())?;
     let mut next = NEXT.load(Ordering::Relaxed);
     loop {

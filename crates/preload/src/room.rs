@@ -5,43 +5,62 @@
 
 use std::ffi::CStr;
 
-use crate::system::Reader;
+use crate::lines;
 
 /// A path below /sys/fs/cgroup, with its end; a longer one counts as none.
 const PATH: usize = 512;
 
 /// Bytes that can be had, with a tenth left to others. All there are, where the kernel does not say.
 pub fn available_bytes() -> usize {
-    let mut text = [0; 1024];
-    let machine = start_of(c"/proc/meminfo", &mut text).and_then(available).unwrap_or(usize::MAX);
-    let groups = start_of(c"/proc/self/cgroup", &mut text).and_then(|text| text.lines().filter_map(in_group).min());
-    machine.min(groups.unwrap_or(usize::MAX)) / 10 * 9
-}
-
-fn start_of<'a>(path: &CStr, text: &'a mut [u8]) -> Option<&'a str> {
-    let length = Reader::open(path)?.read(text).ok()?;
-    std::str::from_utf8(text.get(..length)?).ok()
+    let mut least = usize::MAX;
+    lines::each(c"/proc/meminfo", |line| least = least.min(available(line).unwrap_or(usize::MAX)));
+    lines::each(c"/proc/self/cgroup", |line| least = least.min(in_group(line).unwrap_or(usize::MAX)));
+    least / 10 * 9
 }
 
 /// `MemAvailable`, which the kernel tells in KiB.
-fn available(text: &str) -> Option<usize> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_ascii_whitespace().next()?.parse::<usize>().ok()?.checked_mul(1024)
+fn available(line: &[u8]) -> Option<usize> {
+    field(line, "MemAvailable:")?.checked_mul(1024)
 }
 
-/// Files of a group that limits memory: where, and the names of those that tell its limit and its usage.
-type Files = [&'static str; 3];
-const VERSION_1: Files = ["/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"];
-const VERSION_2: Files = ["/sys/fs/cgroup", "memory.max", "memory.current"];
+/// The number in a line that begins with a name.
+fn field(line: &[u8], name: &str) -> Option<usize> {
+    let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    words.next().filter(|&word| word == name)?;
+    words.next()?.parse().ok()
+}
 
-/// What is left in one of this process's groups (cgroups(7)) and those above it. Page cache counts as used, so it is rather more.
-fn in_group(line: &str) -> Option<usize> {
-    let (files, path) = group(line)?;
+/// Where groups are that limit memory, and the names under which they tell of it, those below them included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Names<'a> {
+    root: &'a str,
+    limit: &'static str,
+    usage: &'static str,
+    /// Of what is used, copies of files, which are given up for anything else; in `memory.stat`.
+    cache: [&'static str; 2],
+}
+
+const VERSION_1: Names<'_> = Names {
+    root: "/sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    cache: ["total_inactive_file", "total_active_file"],
+};
+const VERSION_2: Names<'_> = Names {
+    root: "/sys/fs/cgroup",
+    limit: "memory.max",
+    usage: "memory.current",
+    cache: ["inactive_file", "active_file"],
+};
+
+/// What is left in one of this process's groups (cgroups(7)) and those above it.
+fn in_group(line: &[u8]) -> Option<usize> {
+    let (names, path) = group(std::str::from_utf8(line).ok()?)?;
     let mut path = path.trim_end_matches('/');
     let mut least = usize::MAX;
     // A container may see only the last of them, as its root.
     loop {
-        least = least.min(left(&files, path).unwrap_or(usize::MAX));
+        least = least.min(left(&names, path).unwrap_or(usize::MAX));
         match path.rsplit_once('/') {
             Some((above, _)) => path = above,
             None => return Some(least),
@@ -50,7 +69,7 @@ fn in_group(line: &str) -> Option<usize> {
 }
 
 /// A line such as `4:memory:/path`, or `0::/path`, if that group may limit memory.
-fn group(line: &str) -> Option<(Files, &str)> {
+fn group(line: &str) -> Option<(Names<'static>, &str)> {
     let mut fields = line.splitn(3, ':');
     let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
     match controllers {
@@ -60,21 +79,34 @@ fn group(line: &str) -> Option<(Files, &str)> {
     }
 }
 
-fn left(files: &Files, path: &str) -> Option<usize> {
-    let [root, limit, usage] = *files;
-    Some(number(&[root, path, "/", limit])?.saturating_sub(number(&[root, path, "/", usage])?))
+/// None: there is no limit, or no such group.
+fn left(names: &Names<'_>, path: &str) -> Option<usize> {
+    let limit = number(&[names.root, path, "/", names.limit])?;
+    let used = number(&[names.root, path, "/", names.usage])?;
+    let mut cache = 0usize;
+    read(&[names.root, path, "/memory.stat"], |line| {
+        let found = names.cache.iter().find_map(|name| field(line, name));
+        cache = cache.saturating_add(found.unwrap_or(0));
+    });
+    Some(limit.saturating_sub(used.saturating_sub(cache)))
 }
 
 /// The number in a file. None where there is no such file, or it says `max`.
 fn number(parts: &[&str]) -> Option<usize> {
+    let mut number = None;
+    read(parts, |line| number = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()));
+    number
+}
+
+/// Shows the lines of a file, whose path comes in parts.
+fn read(parts: &[&str], show: impl FnMut(&[u8])) -> Option<()> {
     let mut path = [0; PATH];
     let mut length = 0;
     for part in parts {
         path.get_mut(length..length + part.len())?.copy_from_slice(part.as_bytes());
         length += part.len();
     }
-    let mut text = [0; 32];
-    start_of(CStr::from_bytes_until_nul(&path).ok()?, &mut text)?.trim().parse().ok()
+    lines::each(CStr::from_bytes_until_nul(&path).ok()?, show)
 }
 
 #[cfg(test)]
@@ -83,11 +115,12 @@ mod tests {
 
     #[test]
     fn what_is_available_is_read_as_the_kernel_writes_it() {
-        let text = "MemTotal:       24682416 kB\nMemFree:  1 kB\nMemAvailable:   18932672 kB\nBuff";
-        assert_eq!(available(text), Some(18932672 << 10));
-        assert_eq!(available("MemAvailable: many kB\n"), None);
-        assert_eq!(available("MemFree: 1 kB\n"), None);
-        assert!((1 << 20..1 << 50).contains(&available_bytes()));
+        assert_eq!(available(b"MemAvailable:   18932672 kB"), Some(18932672 << 10));
+        for other in ["MemAvailable: many kB", "MemFree: 1 kB", "MemAvailable:", ""] {
+            assert_eq!(available(other.as_bytes()), None, "{other}");
+        }
+        // It may be none.
+        assert!(available_bytes() < 1 << 50);
     }
 
     #[test]
@@ -97,7 +130,32 @@ mod tests {
         for other in ["4:memory_not:/", "1:name=systemd:/", "memory", ""] {
             assert_eq!(group(other), None, "{other}");
         }
-        assert!(in_group("0::/there/is/no/such/group").is_some());
+        assert!(in_group(b"0::/there/is/no/such/group").is_some());
+    }
+
+    #[test]
+    fn copies_of_files_leave_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_str().unwrap();
+        let write = |names: &Names<'_>, [limit, used, stat]: [&str; 3]| {
+            std::fs::create_dir_all(folder.path().join("a")).unwrap();
+            for (name, text) in [(names.limit, limit), (names.usage, used), ("memory.stat", stat)] {
+                std::fs::write(folder.path().join("a").join(name), text).unwrap();
+            }
+        };
+        let [first, second] = [VERSION_1, VERSION_2].map(|names| Names { root, ..names });
+        let stat = "anon 300\nfile 650\ninactive_file 500\nactive_file 100\nslab 7\n";
+        write(&second, ["1000\n", "950\n", stat]);
+        assert_eq!(left(&second, "/a"), Some(650));
+        write(&second, ["max\n", "950\n", stat]);
+        assert_eq!(left(&second, "/a"), None);
+        // Without what is in groups below, and with it.
+        let stat = "inactive_file 1\nactive_file 2\ntotal_inactive_file 30\ntotal_active_file 40\n";
+        write(&first, ["1000\n", "980\n", stat]);
+        assert_eq!(left(&first, "/a"), Some(90));
+        write(&first, ["1000\n", "1200\n", ""]);
+        assert_eq!(left(&first, "/a"), Some(0));
+        assert_eq!(left(&first, "/b"), None);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::ffi::c_int;
 
 use crate::count;
 use crate::place::{PAGE, REGION, has, unmap_between, whole_pages};
-use crate::settings::{self, PoolPage};
+use crate::pool;
+use crate::settings::{self, PoolPage, Settings};
 use crate::system::{self, Answer, Request};
 
 /// Of a segment's size, what rounding up may waste at most: an eighth.
@@ -41,12 +42,10 @@ fn from_pool(page: PoolPage, key: c_int, size: usize, flags: c_int) -> Option<us
         count::add(|counts| &counts.pool_too_small_bytes, size);
         return None;
     }
-    let made = system::shmget(key, size, flags | libc::SHM_HUGETLB | page.flag()).and_then(|id| {
-        let populated = populate(id as c_int, rounded);
-        if populated.is_err() {
-            system::remove_segment(id as c_int);
-        }
-        populated.map(|()| id)
+    let made = promised(page, key, rounded).and_then(|()| {
+        let id = system::shmget(key, size, flags | libc::SHM_HUGETLB | page.flag())?;
+        populate(id as c_int, rounded).inspect_err(|_| system::remove_segment(id as c_int))?;
+        Ok(id)
     });
     match made {
         Ok(_) => count::add(|counts| &counts.shm_hugetlb_bytes, size),
@@ -56,6 +55,21 @@ fn from_pool(page: PoolPage, key: c_int, size: usize, flags: c_int) -> Option<us
         Err(_) => count::add(|counts| &counts.refused_bytes, size),
     }
     made.ok()
+}
+
+/// Whether so many pages can be taken. Others may find a segment by its key while it is populated, which takes long; so it must
+/// not turn out then that it has to go.
+fn promised(page: PoolPage, key: c_int, length: usize) -> Result<(), c_int> {
+    if key == libc::IPC_PRIVATE {
+        return Ok(());
+    }
+    if system::shmget(key, 0, 0) != Err(libc::ENOENT) {
+        return Err(libc::EEXIST);
+    }
+    let at = Request::anonymous(0, length, libc::MAP_HUGETLB | page.flag()).make()?;
+    let populated = system::madvise(at, length, libc::MADV_POPULATE_WRITE);
+    unmap_between(at, at + length);
+    populated.map(|_| ())
 }
 
 /// Takes all pages now, for later a limit could refuse them, which ends who touches them (SIGBUS).
@@ -72,13 +86,23 @@ fn populate(id: c_int, length: usize) -> Result<(), c_int> {
 
 /// The shmat of the program.
 pub fn attach(id: c_int, address: usize, flags: c_int) -> Answer {
-    let plain = address == 0 && flags == 0 && settings::get().is_some_and(|settings| settings.shm);
-    let before = if plain { system::segment(id) } else { None };
+    let anywhere = address == 0 && flags & !libc::SHM_RDONLY == 0;
+    let settings = settings::get().filter(|settings| settings.shm && anywhere);
+    let before = settings.and_then(|settings| Some((settings, system::segment(id)?)));
     let at = system::shmat(id, address, flags)?;
-    match before {
-        Some(before) if before.shm_segsz >= REGION && !is_from_pool(at) => Ok(advised(id, at, &before)),
-        _ => Ok(at),
+    Ok(match before {
+        Some((settings, before)) if before.shm_segsz >= REGION => placed(settings, id, at, flags, &before),
+        _ => at,
+    })
+}
+
+/// Where it is attached afterwards.
+fn placed(settings: &Settings, id: c_int, at: usize, flags: c_int, before: &libc::shmid_ds) -> usize {
+    if is_from_pool(at) {
+        let moved = settings.pool.and_then(|page| in_the_zone(page, id, at, flags, before.shm_segsz));
+        return moved.unwrap_or(at);
     }
+    if flags == 0 { advised(id, at, before) } else { at }
 }
 
 /// Whether it is on huge pages from a pool, which are never aged.
@@ -86,7 +110,16 @@ fn is_from_pool(at: usize) -> bool {
     system::madvise(at, PAGE, libc::MADV_COLD) == Err(libc::EINVAL)
 }
 
-/// Where it is attached afterwards.
+/// Attaches it anew where memory from the pool is told by its address, so that calls for parts of it work (`partial`).
+fn in_the_zone(page: PoolPage, id: c_int, at: usize, flags: c_int, size: usize) -> Option<usize> {
+    let start = pool::claim(size, page)?;
+    // Something else may be mapped there.
+    system::shmat(id, start, flags).ok()?;
+    let _ = system::shmdt(at);
+    Some(start)
+}
+
+/// Where it is attached afterwards, with huge pages asked for.
 fn advised(id: c_int, at: usize, before: &libc::shmid_ds) -> usize {
     let size = before.shm_segsz;
     let at = if at.is_multiple_of(REGION) { at } else { aligned(id, at, size).unwrap_or(at) };

@@ -8,7 +8,7 @@
 //! here.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_long};
+use std::ffi::{CStr, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
 
 /// What the kernel answers: a number, or one of errno's.
@@ -83,11 +83,20 @@ pub fn replace(old: usize, new: usize, length: usize) -> Answer {
     mremap(new, length, length, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, old)
 }
 
+/// What mincore says of a page.
+fn residency(page: usize) -> Result<bool, c_int> {
+    let mut present = 0u8;
+    call(libc::SYS_mincore, [page, 4096, &raw mut present as usize, 0, 0, 0]).map(|_| present & 1 == 1)
+}
+
 /// Whether there is memory behind a page. Where the kernel does not say, there is.
 pub fn is_present(page: usize) -> bool {
-    let mut present = 1u8;
-    let _ = call(libc::SYS_mincore, [page, 4096, &raw mut present as usize, 0, 0, 0]);
-    present & 1 == 1
+    residency(page).unwrap_or(true)
+}
+
+/// Whether a page is mapped. Where the kernel does not say, it is.
+pub fn is_mapped(page: usize) -> bool {
+    residency(page) != Err(libc::ENOMEM)
 }
 
 /// Sets bytes to zero, which must be mapped to be written.
@@ -96,10 +105,34 @@ pub fn zero(start: usize, length: usize) {
     unsafe { std::ptr::write_bytes(start as *mut u8, 0, length) };
 }
 
-/// Copies bytes, which must be mapped, to memory that was just mapped here.
-pub fn copy(from: usize, to: usize, length: usize) {
-    // SAFETY: the caller has looked that they are mapped, nobody else knows of `to`, and the two do not overlap.
-    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, length) };
+/// Copies bytes to memory that was just mapped here, whatever rights there are to them. Says whether all of them came: another
+/// thread may unmap them meanwhile, of which this one must not die.
+pub fn copy(from: usize, to: usize, length: usize) -> bool {
+    let mut copied = 0;
+    while copied < length {
+        match copy_some(from + copied, to + copied, length - copied) {
+            Ok(some) if some > 0 => copied += some,
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn copy_some(from: usize, to: usize, length: usize) -> Answer {
+    let [from_there, to_here] = [from, to].map(|start| libc::iovec { iov_base: start as *mut c_void, iov_len: length });
+    let [from_there, to_here] = [&raw const from_there, &raw const to_here].map(|range| range as usize);
+    call(libc::SYS_process_vm_readv, [process() as usize, to_here, 1, from_there, 1, 0]).or_else(|error| {
+        // Slower, and not open to every process, but it reads what must not be read.
+        Reader::open(c"/proc/self/mem").ok_or(error)?.read_at(from, to, length)
+    })
+}
+
+/// Whether this thread cannot go on without that memory: its stack lies there, or its own variables.
+pub fn stands_on(start: usize, length: usize) -> bool {
+    let on_stack = 0u8;
+    // SAFETY: it takes nothing, and the address is this thread's own for its whole life.
+    let own = unsafe { libc::__errno_location() };
+    [&raw const on_stack as usize, own as usize].into_iter().any(|address| address.wrapping_sub(start) < length)
 }
 
 pub fn shmget(key: c_int, size: usize, flags: c_int) -> Answer {
@@ -147,11 +180,33 @@ impl Reader {
             }
         }
     }
+
+    /// How many bytes came, from there in the file, to memory that is the caller's.
+    fn read_at(&self, place: usize, to: usize, length: usize) -> Answer {
+        call(libc::SYS_pread64, [self.0, to, length, place, 0, 0])
+    }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
         let _ = call(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// Which pages of memory are whose (`/proc/PID/pagemap`).
+pub struct PageMap(Reader);
+
+impl PageMap {
+    pub fn open() -> Option<Self> {
+        Reader::open(c"/proc/self/pagemap").map(Self)
+    }
+
+    /// Whether there is memory behind a page, and no other process has it. Where the kernel does not say, there is not.
+    pub fn is_own(&self, page: usize) -> bool {
+        const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | 1 << 56;
+        let mut entry = 0u64;
+        let read = self.0.read_at(page / 4096 * size_of::<u64>(), &raw mut entry as usize, size_of::<u64>());
+        read == Ok(size_of::<u64>()) && entry & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE
     }
 }
 
@@ -171,14 +226,15 @@ pub fn is_first_thread() -> bool {
     call(libc::SYS_gettid, [0; 6]) == call(libc::SYS_getpid, [0; 6])
 }
 
-/// This process.
+/// This process; where the kernel does not say, what none has.
 pub fn process() -> c_int {
-    call(libc::SYS_getpid, [0; 6]).map_or(0, |process| process as c_int)
+    call(libc::SYS_getpid, [0; 6]).map_or(-1, |process| process as c_int)
 }
 
-/// Lets others run.
+/// Lets others run, those of a lower priority, too.
 pub fn give_way() {
-    let _ = call(libc::SYS_sched_yield, [0; 6]);
+    let little = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    let _ = call(libc::SYS_nanosleep, [&raw const little as usize, 0, 0, 0, 0, 0]);
 }
 
 /// Signals that a thread holds back, a bit each, as the kernel has them.
@@ -227,4 +283,44 @@ pub fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: ex
 pub fn stack_address() -> usize {
     // SAFETY: it takes a number, and reads what the kernel wrote before the program began.
     unsafe { libc::getauxval(libc::AT_RANDOM) as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: usize = 4 * 4096;
+
+    fn mapped() -> usize {
+        Request::anonymous(0, LENGTH, 0).make().unwrap()
+    }
+
+    #[test]
+    fn memory_without_rights_is_copied_and_what_is_not_there_is_no_crash() {
+        let (from, to) = (mapped(), mapped());
+        zero(to, LENGTH);
+        // SAFETY: it was just mapped.
+        unsafe { (from as *mut u8).add(LENGTH - 1).write(7) };
+        mprotect(from, LENGTH, libc::PROT_NONE).unwrap();
+        assert!(copy(from, to, LENGTH));
+        // SAFETY: it is mapped, and nobody writes to it.
+        assert_eq!(unsafe { (to as *const u8).add(LENGTH - 1).read() }, 7);
+        munmap(from + 4096, 4096).unwrap();
+        assert!(!copy(from, to, LENGTH) && copy(from, to, 4096) && !copy(from + 4096, to, 1));
+        assert!(is_mapped(from) && !is_mapped(from + 4096));
+        munmap(from, LENGTH).unwrap();
+        munmap(to, LENGTH).unwrap();
+    }
+
+    #[test]
+    fn a_thread_stands_on_its_stack_and_its_variables() {
+        let local = 0u8;
+        let elsewhere = mapped();
+        assert!(stands_on((&raw const local as usize) - 4096, 8192));
+        // SAFETY: as above.
+        let variable = unsafe { libc::__errno_location() } as usize;
+        assert!(stands_on(variable, 1) && !stands_on(variable + 1, 1));
+        assert!(!stands_on(elsewhere, LENGTH) && stands_on(0, usize::MAX));
+        munmap(elsewhere, LENGTH).unwrap();
+    }
 }

@@ -9,7 +9,7 @@
 //! only; profilers that look up symbols by the file in `/proc/PID/maps` find none.
 
 use crate::count;
-use crate::maps::{self, Mapping};
+use crate::maps::{self, Kind, Mapping};
 use crate::place::{REGION, for_copy, unmap_between};
 use crate::settings::Text;
 use crate::system;
@@ -43,7 +43,7 @@ pub fn place(how: Text) {
 }
 
 fn whole_regions(mapping: &Mapping) -> Option<(usize, usize)> {
-    if mapping.of_file && mapping.rights == TEXT { regions(mapping.start, mapping.end) } else { None }
+    if mapping.kind == Kind::File && mapping.rights == TEXT { regions(mapping.start, mapping.end) } else { None }
 }
 
 fn regions(start: usize, end: usize) -> Option<(usize, usize)> {
@@ -55,8 +55,9 @@ fn regions(start: usize, end: usize) -> Option<(usize, usize)> {
 /// there.
 fn copy(start: usize, length: usize) -> bool {
     let Ok(copy) = for_copy(length) else { return false };
-    system::copy(start, copy, length);
-    let placed = system::mprotect(copy, length, TEXT).is_ok() && system::replace(start, copy, length).is_ok();
+    let placed = system::copy(start, copy, length)
+        && system::mprotect(copy, length, TEXT).is_ok()
+        && system::replace(start, copy, length).is_ok();
     if !placed {
         unmap_between(copy, copy + length);
     }
@@ -69,11 +70,10 @@ mod tests {
 
     #[test]
     fn only_text_of_files_with_a_whole_region_counts() {
-        let text =
-            Mapping { start: REGION - 4096, end: 3 * REGION + 4096, rights: TEXT, from_pool: false, of_file: true };
+        let text = Mapping { start: REGION - 4096, end: 3 * REGION + 4096, rights: TEXT, kind: Kind::File };
         assert_eq!(whole_regions(&text), Some((REGION, 3 * REGION)));
         let others = [
-            Mapping { of_file: false, ..text },
+            Mapping { kind: Kind::Other, ..text },
             Mapping { rights: libc::PROT_READ, ..text },
             Mapping { rights: TEXT | libc::PROT_WRITE, ..text },
             Mapping { end: 2 * REGION - 1, ..text },

@@ -1,14 +1,16 @@
 //! C programs (`tests/c`) that do with their memory what programs do, run with the library. Each ends badly as soon as
 //! something is not as it would be without; so each is run without it, too. What a machine lacks is said, not passed over.
 //!
-//! Those that need the machine's pool change it, and put it back; they need root, and nobody else who changes it meanwhile.
+//! Those that need the machine's pool change it, and put it back; they need root, and hold the lock that all live tests hold.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use hugepilot_os::placement::{CountsFile, Tally};
+use rustix::fs::{FlockOperation, flock};
 
 const MIB: u64 = 1 << 20;
 
@@ -89,17 +91,23 @@ fn told(said: &str, word: &str) -> i64 {
     word.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number in: {said}"))
 }
 
+/// Held while live tests run, of this crate or another, so that those of two checkouts do not meet.
+fn machine_lock() -> File {
+    let file = File::create(std::env::temp_dir().join("hugepilot-live-tests.lock")).expect("a file for the lock");
+    flock(&file, FlockOperation::LockExclusive).expect("the lock");
+    file
+}
+
 /// A setting of the machine's, put back when it is dropped. One test at a time has any.
 struct Setting {
     path: PathBuf,
     before: String,
-    _alone: MutexGuard<'static, ()>,
+    _alone: File,
 }
 
 impl Setting {
     fn new(path: PathBuf, value: &str) -> Option<Self> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = machine_lock();
         let before = std::fs::read_to_string(&path).ok()?;
         // The one of several that is chosen stands in brackets.
         let before = before.split(['[', ']']).nth(1).unwrap_or(before.trim()).to_owned();
@@ -176,7 +184,8 @@ fn large_memory_is_aligned_and_advised() {
 #[test]
 fn whatever_programs_do_to_parts_goes_on_working() {
     let Some(program) = memory() else { return };
-    for case in ["parts", "parts-among-threads", "fork", "fork-among-threads"] {
+    let cases = ["parts", "parts-among-threads", "rights-among-threads", "fork", "fork-among-threads"];
+    for case in cases.into_iter().chain(["fork-while-memory-changes", "fork-on-stack", "coroutine"]) {
         runs_without(program, &[case]);
         let (_, tally) = With::new(program, &[case], &THP).run();
         assert!(tally.mmap_thp_bytes > 0 && tally.mmap_hugetlb_bytes == 0, "{tally:?}");
@@ -291,6 +300,66 @@ fn forked_children_need_nothing_of_an_empty_pool() {
         assert!(tally.fork_copied_bytes >= 96 * MIB && tally.fork_shared_bytes == 0, "{tally:?}");
         assert_eq!(pool.read("free_hugepages"), 16);
     }
+}
+
+#[test]
+fn threads_may_give_rights_to_parts_of_the_same_huge_page() {
+    let Some(program) = memory() else { return };
+    let Some(_pool) = Pool::of(16, 2048) else { return };
+    let (said, _) = With::new(program, &["rights-among-threads"], &POOL).run();
+    assert_eq!(told(&said, "pooled"), 1, "{said}");
+}
+
+#[test]
+fn a_fork_may_meet_memory_that_changes() {
+    let Some(program) = memory() else { return };
+    // For one more than it keeps.
+    let Some(_pool) = Pool::of(48, 2048) else { return };
+    let (said, tally) = With::new(program, &["fork-while-memory-changes"], &POOL).run();
+    assert!(told(&said, "pooled") == 1 && tally.fork_copied_bytes >= 30 * 32 * MIB, "{said} {tally:?}");
+}
+
+#[test]
+fn a_thread_may_fork_on_a_stack_from_the_pool() {
+    let Some(program) = memory() else { return };
+    // Some pages to spare for the stack, which parent and child share.
+    let Some(_pool) = Pool::of(56, 2048) else { return };
+    let (said, tally) = With::new(program, &["fork-on-stack"], &POOL).run();
+    assert_eq!(told(&said, "pooled"), 1, "{said}");
+    // It forks on it three times, and once another thread does.
+    assert_eq!((tally.fork_shared_bytes, tally.fork_copied_bytes), (3 * 64 * MIB, (4 * 32 + 64) * MIB));
+}
+
+#[test]
+fn a_program_may_stand_on_memory_that_it_gives_up_in_parts() {
+    let Some(program) = memory() else { return };
+    let Some(_pool) = Pool::of(20, 2048) else { return };
+    let (said, tally) = With::new(program, &["coroutine"], &POOL).run();
+    assert!(told(&said, "pooled") == 1 && tally.made_ordinary_bytes == 0 && tally.kept_bytes > 0, "{said} {tally:?}");
+}
+
+#[test]
+fn the_c_library_finds_its_streams_in_a_child() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let Some(program) = program("streams", &["-fno-builtin"], folder.path()) else { return };
+    runs_without(&program, &[]);
+    // Some pages to spare for what it writes there.
+    let Some(_pool) = Pool::of(20, 2048) else { return };
+    let (said, tally) = With::new(&program, &[], &POOL).run();
+    assert!(told(&said, "pooled") == 1 && tally.fork_copied_bytes == 32 * MIB, "{said} {tally:?}");
+}
+
+#[test]
+fn what_libraries_do_at_a_fork_is_done_to_the_same_memory() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let Some(handlers) = program("handlers", &["-shared", "-fPIC"], folder.path()) else { return };
+    let handlers = handlers.to_str().expect("it was named here");
+    let Some(program) = program("handled", &["-Wl,--no-as-needed", handlers], folder.path()) else { return };
+    runs_without(&program, &[]);
+    // None to spare.
+    let Some(_pool) = Pool::of(16, 2048) else { return };
+    let (said, tally) = With::new(&program, &[], &POOL).run();
+    assert!(told(&said, "pooled") == 1 && tally.fork_copied_bytes == 32 * MIB, "{said} {tally:?}");
 }
 
 /// Runs a program that asks for the pool to be emptied.

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 
 #define LENGTH (32 * MIB)
 
@@ -55,6 +56,12 @@ static void one(long length) {
 static void unmap_parts(int threads) {
     char *memory = map(LENGTH);
     fill(memory, 0, LENGTH, 2);
+    CHECK(munmap(memory + 1, PAGE) == -1 && errno == EINVAL);
+    CHECK(munmap(memory + PAGE, 0) == -1 && errno == EINVAL);
+    CHECK(mprotect(memory + 1, PAGE, PROT_READ) == -1 && errno == EINVAL);
+    CHECK(madvise(memory + 1, PAGE, MADV_DONTNEED) == -1 && errno == EINVAL);
+    CHECK(madvise(memory + 1, PAGE, MADV_RANDOM) == -1 && errno == EINVAL);
+    CHECK(holds(memory, 0, LENGTH, 2));
     CHECK(munmap(memory, 5 * PAGE) == 0);
     CHECK(munmap(memory + 3 * MIB, 3 * MIB) == 0);
     CHECK(munmap(memory + 8 * MIB + PAGE, PAGE) == 0);
@@ -99,6 +106,41 @@ static void empty_parts(void) {
     CHECK(munmap(memory, LENGTH) == 0);
 }
 
+/* What must not be written is emptied all the same, and must not be written afterwards. */
+static void empty_protected_parts(void) {
+    int rights[] = {PROT_READ, PROT_NONE, PROT_READ | PROT_EXEC};
+    for (int number = 0; number < 3; number++) {
+        char *memory = map(LENGTH), *emptied = memory + 3 * MIB + PAGE;
+        fill(memory, 0, LENGTH, 13);
+        CHECK(mprotect(memory, LENGTH, rights[number]) == 0);
+        CHECK(madvise(emptied, 2 * MIB, MADV_DONTNEED) == 0);
+        CHECK(write_fault(emptied) == SIGSEGV && write_fault(memory) == SIGSEGV);
+        CHECK(mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0);
+        CHECK(is_zero(emptied, 0, 2 * MIB));
+        CHECK(holds(memory, 0, 3 * MIB + PAGE, 13) && holds(memory, 5 * MIB + PAGE, LENGTH, 13));
+        CHECK(munmap(memory, LENGTH) == 0);
+    }
+}
+
+/* Among threads, memory from the pool cannot be wiped in children, and says so. */
+static void advise_parts(int threads) {
+    char *memory = map(LENGTH), *part = memory + 12 * MIB + PAGE;
+    int advice[] = {MADV_NORMAL,   MADV_RANDOM, MADV_SEQUENTIAL, MADV_DONTDUMP,  MADV_DODUMP,
+                    MADV_DONTFORK, MADV_DOFORK, MADV_WIPEONFORK, MADV_KEEPONFORK};
+    fill(memory, 0, LENGTH, 14);
+    for (int number = 0; number < 9; number++)
+        CHECK(madvise(part, PAGE, advice[number]) == 0 ||
+              (threads && advice[number] == MADV_WIPEONFORK && is_pooled(part) && errno == EINVAL));
+    if (madvise(part, PAGE, MADV_WIPEONFORK) == 0) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(!(is_zero(part, 0, PAGE) && holds(memory, 0, 12 * MIB + PAGE, 14)));
+        ended_well(child);
+    }
+    CHECK(holds(memory, 0, LENGTH, 14));
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
 static void move_parts(void) {
     char *memory = map(LENGTH);
     fill(memory, 0, LENGTH, 6);
@@ -128,6 +170,8 @@ static void parts(int threads) {
     unmap_parts(threads);
     protect_parts(threads);
     empty_parts();
+    empty_protected_parts();
+    advise_parts(threads);
     move_parts();
     replace_parts();
 }
@@ -145,6 +189,37 @@ static void parts_among_threads(void) {
     parts(1);
     stop_writing(thread);
     CHECK(munmap(memory, LENGTH) == 0);
+}
+
+static pthread_barrier_t barrier;
+
+/* Two threads do to pages beside each other what each likes, again and again. */
+static void *protect_beside(void *memory) {
+    for (long place = 0; place < LENGTH; place += 2 * MIB) {
+        char *page = (char *)memory + place + PAGE;
+        pthread_barrier_wait(&barrier);
+        CHECK(mprotect(page, PAGE, PROT_READ) == 0 && madvise(page, PAGE, MADV_DONTNEED) == 0);
+        CHECK(is_zero(page, 0, PAGE));
+    }
+    return NULL;
+}
+
+static void rights_among_threads(void) {
+    char *memory = map(LENGTH);
+    pthread_t thread;
+    CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
+    printf("pooled=%d\n", is_pooled(memory));
+    for (int round = 0; round < 30; round++) {
+        CHECK(mprotect(memory, LENGTH, PROT_NONE) == 0);
+        CHECK(pthread_create(&thread, NULL, protect_beside, memory) == 0);
+        for (long place = 0; place < LENGTH; place += 2 * MIB) {
+            pthread_barrier_wait(&barrier);
+            CHECK(mprotect(memory + place, PAGE, PROT_READ | PROT_WRITE) == 0);
+            for (int write = 0; write < 1000; write++)
+                ((volatile char *)memory)[place] = write;
+        }
+        pthread_join(thread, NULL);
+    }
 }
 
 /* The parent's memory, the child's and what each writes are as they always are, though the pool is empty. */
@@ -194,7 +269,82 @@ static void fork_alone(void) {
         _exit(!(write_fault(memory) == SIGSEGV && mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0 &&
                 holds(memory, 0, LENGTH, 50)));
     ended_well(child);
-    CHECK(write_fault(memory) == SIGSEGV && munmap(memory, LENGTH) == 0);
+    CHECK(write_fault(memory) == SIGSEGV && madvise(memory, LENGTH, MADV_DONTFORK) == 0);
+    for (int round = 0; round < 2; round++) {
+        unsigned char present;
+        child = fork();
+        if (child == 0)
+            _exit(!(mincore(memory, PAGE, &present) == -1 && errno == ENOMEM));
+        ended_well(child);
+    }
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
+/* Takes away and gives back what another thread's fork copies. */
+static void *keep_changing(void *memory) {
+    while (!stop) {
+        CHECK(mprotect(memory, LENGTH, PROT_NONE) == 0 && mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0);
+        fill(memory, 0, LENGTH, 15);
+        char *more = map(LENGTH);
+        fill(more, 0, LENGTH, 16);
+        CHECK(munmap(more, LENGTH) == 0);
+    }
+    return NULL;
+}
+
+static void fork_while_memory_changes(void) {
+    char *memory = map(LENGTH), *kept = map(LENGTH);
+    pthread_t thread;
+    fill(kept, 0, LENGTH, 17);
+    printf("pooled=%d\n", is_pooled(memory) && is_pooled(kept));
+    CHECK(pthread_create(&thread, NULL, keep_changing, memory) == 0);
+    for (int round = 0; round < 30; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            fill(kept + LENGTH / 2, 0, LENGTH / 2, 18);
+            _exit(!holds(kept, 0, LENGTH / 2, 17));
+        }
+        ended_well(child);
+    }
+    CHECK(holds(kept, 0, LENGTH, 17));
+    stop_writing(thread);
+}
+
+/* Runs on a stack that it was given. */
+static void *fork_here(void *memory) {
+    volatile long local = 5;
+    for (int round = 0; round < 3; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            local = 6;
+            fill(memory, 0, LENGTH, 19);
+            _exit(!(local == 6 && holds(memory, 0, LENGTH, 19)));
+        }
+        ended_well(child);
+        CHECK(local == 5 && holds(memory, 0, LENGTH, 20));
+    }
+    /* While it is there, another one forks. */
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return NULL;
+}
+
+static void fork_on_stack(void) {
+    char *memory = map(LENGTH), *stack = map(2 * LENGTH);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    fill(memory, 0, LENGTH, 20);
+    printf("pooled=%d\n", is_pooled(memory) && is_pooled(stack));
+    CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
+    CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstack(&attributes, stack, 2 * LENGTH) == 0);
+    CHECK(pthread_create(&thread, &attributes, fork_here, memory) == 0);
+    pthread_barrier_wait(&barrier);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(!holds(memory, 0, LENGTH, 20));
+    ended_well(child);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
 }
 
 static void fork_among_threads(void) {
@@ -226,6 +376,39 @@ static void shrunk(void) {
     have_the_pool_emptied(memory);
     fill(memory, 0, LENGTH, 8);
     CHECK(holds(memory, 0, LENGTH, 8) && madvise(memory, LENGTH, MADV_DONTNEED) == 0 && is_zero(memory, 0, LENGTH));
+}
+
+static ucontext_t outside;
+static char *around;
+
+/* Runs on a stack of its own, and gives up parts of what lies beside it. */
+static void give_up_parts(void) {
+    volatile long local = 21;
+    char *page = around + 4 * MIB;
+    CHECK(munmap(page, PAGE) == 0 && mprotect(page + PAGE, PAGE, PROT_NONE) == 0);
+    CHECK(madvise(page + 2 * PAGE, PAGE, MADV_DONTNEED) == 0 && is_zero(page, 2 * PAGE, 3 * PAGE));
+    pid_t child = fork();
+    if (child == 0) {
+        local = 22;
+        _exit(!(local == 22 && holds(around, 4 * MIB + 3 * PAGE, 5 * MIB, 21)));
+    }
+    ended_well(child);
+    CHECK(local == 21 && holds(around, 4 * MIB + 3 * PAGE, 5 * MIB, 21));
+}
+
+static void coroutine(void) {
+    char *memory = around = map(LENGTH);
+    ucontext_t inside;
+    fill(memory, 0, LENGTH, 21);
+    printf("pooled=%d\n", is_pooled(memory));
+    fflush(stdout);
+    CHECK(getcontext(&inside) == 0);
+    inside.uc_stack.ss_sp = memory + 5 * MIB;
+    inside.uc_stack.ss_size = MIB;
+    inside.uc_link = &outside;
+    makecontext(&inside, give_up_parts, 0);
+    CHECK(swapcontext(&outside, &inside) == 0);
+    CHECK(holds(memory, 0, 4 * MIB, 21) && holds(memory, 6 * MIB, LENGTH, 21));
 }
 
 /* There is room for what the program asks for, and for nothing else. */
@@ -274,7 +457,6 @@ static void refused(int error) {
 }
 
 #define THREADS 64
-static pthread_barrier_t barrier;
 
 /* As an allocator with a heap for each thread does it. */
 static void *allocate_little(void *unused) {
@@ -315,6 +497,14 @@ int main(int count, char **arguments) {
         fork_alone();
     else if (strcmp(name, "fork-among-threads") == 0)
         fork_among_threads();
+    else if (strcmp(name, "rights-among-threads") == 0)
+        rights_among_threads();
+    else if (strcmp(name, "fork-while-memory-changes") == 0)
+        fork_while_memory_changes();
+    else if (strcmp(name, "fork-on-stack") == 0)
+        fork_on_stack();
+    else if (strcmp(name, "coroutine") == 0)
+        coroutine();
     else if (strcmp(name, "fork-heap") == 0)
         fork_heap();
     else if (strcmp(name, "shrunk") == 0)

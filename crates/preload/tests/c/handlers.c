@@ -1,0 +1,19 @@
+/* A library that has something called whenever the program forks, as soon as it is loaded. */
+#include "common.h"
+
+char *watched;
+char seen;
+
+static void before(void) {
+    if (watched)
+        watched[PAGE] = 'b';
+}
+
+static void in_child(void) {
+    if (watched) {
+        seen = watched[PAGE];
+        watched[4 * MIB] = 'c';
+    }
+}
+
+__attribute__((constructor)) static void begin(void) { CHECK(pthread_atfork(before, NULL, in_child) == 0); }
