@@ -167,7 +167,7 @@ pub struct MemcachedArguments {
     /// Reads under way on each connection.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub depth: u32,
-    /// The memcached that compacts by libhps, for the configuration `libhps`.
+    /// The memcached that compacts by libhps, for the configurations that have to do with it.
     #[arg(long, value_name = "PATH", default_value = COMPACTING)]
     pub compacting: OsString,
     #[command(flatten)]
@@ -326,7 +326,7 @@ impl FingerprintArguments {
         use Configuration::*;
         let (songs, seed) = (self.songs.unwrap_or(if self.common.quick { 2_000 } else { 26_000 }), self.common.seed);
         let workload = |&threads: &u32| Box::new(Fingerprint { songs, threads, seed }) as Box<dyn Workload>;
-        let peers = [Always, Libhugetlbfs, TunablesThp, TunablesPool, Jemalloc, Mimalloc];
+        let peers = [Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
         let ours = [RunThp, Run2M, Run1G, Hugepilot];
         let usual = [&[Default][..], &peers, &ours, &[Ideal, DefaultAgain]].concat();
         measure::measure(&self.common, &usual, 0, &self.threads.iter().map(workload).collect::<Vec<_>>())

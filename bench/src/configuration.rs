@@ -35,6 +35,8 @@ pub enum Configuration {
     LibhpsTenth,
     /// As `libhps`, but it does nothing with what it is told: what being tracked costs.
     Tracked,
+    /// The program that links libhps, which is not told to use it: what `libhps` gains on.
+    LibhpsIdle,
     /// Every populated region collapsed by hand: the ceiling.
     Ideal,
     /// The default once more: what the machine's noise alone looks like.
@@ -56,10 +58,18 @@ pub enum Configuration {
     TunablesThp,
     /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=2`: malloc takes them from the pool of 2 MiB pages.
     TunablesPool,
+    /// The same from a pool of 1 GiB pages, with one arena for all threads, as who knows glibc sets it.
+    #[serde(rename = "tunables-pool-1g")]
+    #[value(name = "tunables-pool-1g")]
+    TunablesPool1G,
     /// jemalloc in place of malloc, told to ask for transparent huge pages.
     Jemalloc,
     /// mimalloc in place of malloc, told to use large pages, with a pool of 2 MiB pages.
     Mimalloc,
+    /// mimalloc in place of malloc, told to take all of a pool of 1 GiB pages when it starts.
+    #[serde(rename = "mimalloc-1g")]
+    #[value(name = "mimalloc-1g")]
+    Mimalloc1G,
     /// Started by `hugepilot run --pages thp`.
     RunThp,
     /// Started by `hugepilot run --pages 2M`, with a pool of them.
@@ -73,6 +83,12 @@ pub enum Configuration {
     /// `hugepilot explain` before the program is measured: whether it thinks that huge pages would help.
     Explained,
 }
+
+/// Where mimalloc is, by all names that it goes by.
+const MIMALLOC: &[&str] = &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3", "libmimalloc.so"];
+
+/// Stands in variables for the number of pages that the pool has got.
+pub const POOL_PAGES: &str = "<pool pages>";
 
 /// What stands before the command that starts the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +149,10 @@ impl Configuration {
                 // Last, because writing it is what wakes khugepaged from its sleep.
                 ("khugepaged/scan_sleep_millisecs", "0"),
             ],
-            Configuration::KhugepagedQuarter => &[("enabled", "madvise")],
+            // Allocators that ask for huge pages get them; `hugepilot run` needs no setting for that.
+            Configuration::KhugepagedQuarter | Configuration::TunablesThp | Configuration::Jemalloc => {
+                &[("enabled", "madvise")]
+            }
             _ => &[],
         }
     }
@@ -168,11 +187,14 @@ impl Configuration {
             Configuration::Jemalloc => {
                 environment(&["MALLOC_CONF=thp:always,metadata_thp:always"], &["libjemalloc.so.2", "libjemalloc.so"])
             }
-            Configuration::Mimalloc => environment(
-                // The old name and the new one: versions differ.
-                &["MIMALLOC_LARGE_OS_PAGES=1", "MIMALLOC_ALLOW_LARGE_OS_PAGES=1"],
-                &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3", "libmimalloc.so"],
-            ),
+            Configuration::TunablesPool1G => {
+                environment(&["GLIBC_TUNABLES=glibc.malloc.hugetlb=1073741824:glibc.malloc.arena_max=1"], &[])
+            }
+            // The old name and the new one: versions differ.
+            Configuration::Mimalloc => {
+                environment(&["MIMALLOC_LARGE_OS_PAGES=1", "MIMALLOC_ALLOW_LARGE_OS_PAGES=1"], MIMALLOC)
+            }
+            Configuration::Mimalloc1G => environment(&["MIMALLOC_RESERVE_HUGE_OS_PAGES=<pool pages>"], MIMALLOC),
             Configuration::RunThp => Launch::Run { pages: "thp" },
             Configuration::Run2M => Launch::Run { pages: "2M" },
             Configuration::Run1G => Launch::Run { pages: "1G" },
@@ -187,7 +209,7 @@ impl Configuration {
             | Configuration::TunablesPool
             | Configuration::Mimalloc
             | Configuration::Run2M => Some(Bytes(HUGE_PAGE)),
-            Configuration::Run1G => Some(Bytes(GIANT_PAGE)),
+            Configuration::TunablesPool1G | Configuration::Mimalloc1G | Configuration::Run1G => Some(Bytes(GIANT_PAGE)),
             _ => None,
         }
     }
@@ -206,7 +228,8 @@ impl Configuration {
     pub fn fits_any_process(self) -> bool {
         let leaves_more_to_others =
             !matches!(self.act(), Act::Pilot { .. } | Act::CollapseHottest | Act::CollapseColdest);
-        let starts_as_others = !self.uses_own_switch() && !self.is_client() && self.launch() == Launch::Nothing;
+        let is_the_program = !self.is_client() && self != Configuration::LibhpsIdle;
+        let starts_as_others = is_the_program && !self.uses_own_switch() && self.launch() == Launch::Nothing;
         self.settings().is_empty() && starts_as_others && leaves_more_to_others
     }
 
@@ -243,6 +266,7 @@ impl fmt::Display for Configuration {
             Configuration::Libhps => "libhps",
             Configuration::LibhpsTenth => "libhps-tenth",
             Configuration::Tracked => "tracked",
+            Configuration::LibhpsIdle => "libhps-idle",
             Configuration::Ideal => "ideal",
             Configuration::DefaultAgain => "default-again",
             Configuration::Piloted => "piloted",
@@ -253,8 +277,10 @@ impl fmt::Display for Configuration {
             Configuration::Libhugetlbfs => "libhugetlbfs",
             Configuration::TunablesThp => "tunables-thp",
             Configuration::TunablesPool => "tunables-pool",
+            Configuration::TunablesPool1G => "tunables-pool-1g",
             Configuration::Jemalloc => "jemalloc",
             Configuration::Mimalloc => "mimalloc",
+            Configuration::Mimalloc1G => "mimalloc-1g",
             Configuration::RunThp => "run-thp",
             Configuration::Run2M => "run-2m",
             Configuration::Run1G => "run-1g",
@@ -284,6 +310,7 @@ mod tests {
             assert!(!configuration.fits_any_process(), "{configuration}");
         }
         assert!(Configuration::value_variants().iter().all(|each| each.pool().is_none() || !each.fits_any_process()));
+        assert!(!Configuration::LibhpsIdle.fits_any_process(), "it may be another program");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::configuration::{Configuration, Launch};
-use crate::pool;
+use crate::configuration::{Configuration, Launch, POOL_PAGES};
+use crate::pool::{self, PoolUse};
 use crate::tool::Tool;
 
 /// Where distributions and `make install` put libraries.
@@ -21,13 +21,14 @@ const DIRECTORIES: &[&str] = &[
     "/usr/lib",
 ];
 
-/// The words before the command; none where nothing stands there.
-pub fn words(configuration: Configuration, tool: Option<&Tool>) -> Result<Vec<OsString>> {
+/// The words before the command; none where nothing stands there. The pool is there already.
+pub fn words(configuration: Configuration, tool: Option<&Tool>, pool: Option<PoolUse>) -> Result<Vec<OsString>> {
     match configuration.launch() {
         Launch::Nothing => Ok(Vec::new()),
         Launch::Environment { variables, preload } => {
             let mut words = vec![OsString::from("env")];
-            words.extend(variables.iter().map(OsString::from));
+            let pages = pool.map_or(0, |pool| pool.obtained).to_string();
+            words.extend(variables.iter().map(|variable| variable.replace(POOL_PAGES, &pages).into()));
             if !preload.is_empty() {
                 let library = library(preload).with_context(|| absent(preload))?;
                 words.push(["LD_PRELOAD=".as_ref(), library.as_os_str()].into_iter().collect());
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn variables_stand_before_the_command() {
-        let words = |configuration| words(configuration, None).map_err(|error| error.to_string());
+        let words = |configuration| words(configuration, None, None).map_err(|error| error.to_string());
         assert_eq!(words(Configuration::Always), Ok(Vec::new()));
         let tunables = ["env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=2"].map(OsString::from).to_vec();
         assert_eq!(words(Configuration::TunablesPool), Ok(tunables));
@@ -81,13 +82,23 @@ mod tests {
 
     #[test]
     fn a_library_is_preloaded_or_named_as_missing() {
-        match (words(Configuration::Jemalloc, None), missing(Configuration::Jemalloc)) {
+        match (words(Configuration::Jemalloc, None, None), missing(Configuration::Jemalloc)) {
             (Ok(words), None) => {
                 let last = words.last().unwrap().to_string_lossy().into_owned();
                 assert!(last.starts_with("LD_PRELOAD=/") && last.contains("libjemalloc.so"), "{last}");
             }
             (Err(error), Some(missing)) => assert!(error.to_string().contains("libjemalloc.so.2"), "{error} {missing}"),
             (words, missing) => panic!("{words:?}, yet {missing:?}"),
+        }
+    }
+
+    #[test]
+    fn an_allocator_is_told_what_the_pool_has() {
+        let pool = PoolUse { page_bytes: 1 << 30, wanted: 9, obtained: 5 };
+        if let Ok(words) = words(Configuration::Mimalloc1G, None, Some(pool)) {
+            assert!(words.contains(&"MIMALLOC_RESERVE_HUGE_OS_PAGES=5".into()), "{words:?}");
+        } else {
+            eprintln!("not tested: mimalloc is not installed");
         }
     }
 

@@ -28,6 +28,34 @@ pub fn measure(
     samples: usize,
     workloads: &[Box<dyn Workload>],
 ) -> Result<()> {
+    let (configurations, missing) = configurations_for(common, usual)?;
+    let needs_tool = configurations.iter().any(|configuration| configuration.needs_hugepilot());
+    let tool = needs_tool.then(|| Tool::find(common.hugepilot.clone())).transpose()?;
+    common.plot.as_deref().map_or(Ok(()), plot::check_name)?;
+    let stop = Stop::on_signals(SecondSignal::Waits)?;
+    let mut settings = Settings::of_this_machine()?;
+    let mut record = Record::new(Machine::describe(&settings)?);
+    let timing = timing(common, samples);
+    let ended = workloads.iter().try_for_each(|workload| {
+        let mut bench =
+            Bench { workload: &**workload, settings: &mut settings, tool: tool.as_ref(), timing, stop: &stop };
+        let mut run = empty_run(common, &**workload, &missing);
+        announce(&bench, &configurations, &run);
+        let ended = run_rounds(&mut bench, &configurations, &mut run);
+        record.runs.push(run);
+        ended
+    });
+    settings.restore()?;
+    write_all(common, &record)?;
+    match ended {
+        // Whatever failed, failed because the user wanted an end.
+        Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
+        ended => ended,
+    }
+}
+
+/// Those asked for, or the usual ones, that can be measured, and why not the others. Errors: none is left, or one cannot be as asked for.
+fn configurations_for(common: &Common, usual: &[Configuration]) -> Result<(Vec<Configuration>, Vec<String>)> {
     let configurations = if common.configurations.is_empty() { usual } else { &common.configurations };
     let (configurations, missing) = possible_here(configurations);
     if configurations.is_empty() {
@@ -38,45 +66,28 @@ pub fn measure(
             "'{misfit}' needs a process of its own from the start on: leave out --one-process, or choose --configurations"
         );
     }
-    let needs_tool = configurations.iter().any(|configuration| configuration.needs_hugepilot());
-    let tool = needs_tool.then(|| Tool::find(common.hugepilot.clone())).transpose()?;
-    common.plot.as_deref().map_or(Ok(()), plot::check_name)?;
-    let stop = Stop::on_signals(SecondSignal::Waits)?;
-    let mut settings = Settings::of_this_machine()?;
-    let mut record = Record::new(Machine::describe(&settings)?);
-    let timing = Timing {
+    Ok((configurations, missing))
+}
+
+fn timing(common: &Common, samples: usize) -> Timing {
+    Timing {
         settle: Duration::from_secs_f64(common.settle),
         wait: Duration::from_secs_f64(common.wait),
         measure: Duration::from_secs_f64(common.seconds),
         samples,
-    };
-    let mut ended = Ok(());
-    for workload in workloads {
-        let workload = &**workload;
-        let mut bench = Bench { workload, settings: &mut settings, tool: tool.as_ref(), timing, stop: &stop };
-        let mut run = Run {
-            workload: workload.name(),
-            description: workload.description(),
-            unit: workload.unit().to_owned(),
-            rounds: common.rounds.unwrap_or(if common.quick { 3 } else { 20 }),
-            seed: common.seed,
-            one_process: common.one_process,
-            missing: missing.clone(),
-            turns: Vec::new(),
-        };
-        announce(&bench, &configurations, &run);
-        ended = run_rounds(&mut bench, &configurations, &mut run);
-        record.runs.push(run);
-        if ended.is_err() {
-            break;
-        }
     }
-    settings.restore()?;
-    write_all(common, &record)?;
-    match ended {
-        // Whatever failed, failed because the user wanted an end.
-        Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
-        ended => ended,
+}
+
+fn empty_run(common: &Common, workload: &dyn Workload, missing: &[String]) -> Run {
+    Run {
+        workload: workload.name(),
+        description: workload.description(),
+        unit: workload.unit().to_owned(),
+        rounds: common.rounds.unwrap_or(if common.quick { 3 } else { 20 }),
+        seed: common.seed,
+        one_process: common.one_process,
+        missing: missing.to_vec(),
+        turns: Vec::new(),
     }
 }
 

@@ -223,7 +223,8 @@ pub fn color(configuration: Configuration) -> RGBColor {
     match number / COLORS.len() {
         0 => base,
         1 => between(base, WHITE),
-        _ => between(base, RED),
+        2 => between(base, RED),
+        _ => between(base, BLUE),
     }
 }
 

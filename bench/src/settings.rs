@@ -67,9 +67,9 @@ impl Settings {
         if self.as_found.is_empty() {
             return Ok(());
         }
-        for (name, value) in &self.as_found {
-            self.write(name, value)?;
-        }
+        // All of them before any error counts: one that cannot be put back must not keep the others.
+        let written: Vec<Result<()>> = self.as_found.iter().map(|(name, value)| self.write(name, value)).collect();
+        written.into_iter().collect::<Result<()>>()?;
         fs::remove_file(self.state.join("as-found.json")).context("cannot remove the record of the old settings")?;
         self.as_found.clear();
         Ok(())
@@ -158,6 +158,21 @@ mod tests {
         assert_eq!(machine.get("enabled"), "madvise");
         assert!(!machine.0.path().join("state/as-found.json").exists());
         drop(settings);
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_keeps_nothing_else() {
+        let machine = Machine::new();
+        let mut settings = machine.settings().unwrap();
+        settings.apply(&[("enabled", "never"), ("khugepaged/scan_sleep_millisecs", "0")]).unwrap();
+        fs::remove_file(machine.0.path().join("enabled")).unwrap();
+        fs::create_dir(machine.0.path().join("enabled")).unwrap();
+        let error = settings.restore().unwrap_err();
+        assert!(error.to_string().contains("/enabled"), "{error}");
+        assert_eq!(machine.get("khugepaged/scan_sleep_millisecs"), "10000");
+        fs::remove_dir(machine.0.path().join("enabled")).unwrap();
+        drop(settings);
+        assert_eq!(machine.get("enabled"), "madvise", "it is tried again");
     }
 
     #[test]

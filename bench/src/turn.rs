@@ -7,6 +7,7 @@
 //! configuration, and every configuration waits as long after the time at which a tool would act, so that all windows are alike.
 
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use tempfile::TempDir;
 use crate::configuration::{Act, Configuration};
 use crate::pool::{Pool, PoolUse};
 use crate::record::{ToolRun, Turn};
-use crate::sample::{Sampler, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
+use crate::sample::{MemoryUse, Sampler, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
 use crate::settings::Settings;
 use crate::tool::{Tool, ToolProcess};
 use crate::warm::WarmMemory;
@@ -31,8 +32,10 @@ const LOOK: Duration = Duration::from_millis(20);
 const SHORT_LOOK: Duration = Duration::from_millis(5);
 /// Of the daemon of a turn, in a directory of its own.
 const SOCKET: &str = "control.sock";
-/// khugepaged that takes longer has met an obstacle, and is measured as it is.
+/// khugepaged that takes longer has met an obstacle, and is measured as it is; a daemon has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A program that does nothing for so long is not measured.
+const LONGEST_STALL: Duration = Duration::from_secs(20);
 
 /// How long the steps take.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,7 @@ pub struct Timing {
     pub settle: Duration,
     /// From the act to measuring; longer when the tool takes longer.
     pub wait: Duration,
-    /// Measuring; longer when fewer samples than wanted have come.
+    /// Measuring; longer when fewer samples than wanted have come, or none at all.
     pub measure: Duration,
     /// Samples wanted before measuring ends.
     pub samples: usize,
@@ -69,6 +72,26 @@ struct Prepared {
     pool: Option<PoolUse>,
 }
 
+/// A program under load.
+struct Process {
+    round: u32,
+    began: Instant,
+    /// When its memory was populated and its load ran.
+    ready: Instant,
+    /// Of the machine, before all else.
+    available_bytes: u64,
+    prepared: Prepared,
+    running: Box<dyn Running>,
+}
+
+/// What was seen of a turn beside what was measured.
+struct Seen {
+    act: Instant,
+    acted: Option<ToolRun>,
+    before: MemoryUse,
+    after: MemoryUse,
+}
+
 struct Measured {
     window: Window,
     start: Instant,
@@ -91,63 +114,45 @@ impl Bench<'_> {
         let Some(&first) = configurations.first() else { return Ok(Vec::new()) };
         let began = Instant::now();
         let machine = machine_memory()?;
-        let Prepared { mut warm_memory, warm, pool } = self.prepare(first)?;
-        let launcher = launch::words(first, self.tool)?;
-        let host = first.is_client().then(|| Host::start(self.tool()?)).transpose()?;
+        let prepared = self.prepare(first)?;
+        let launcher = launch::words(first, self.tool, prepared.pool)?;
+        let host = first.is_client().then(|| Host::start(self.tool()?, self.stop)).transpose()?;
         let socket = host.as_ref().map(Host::socket);
-        let mut running = self.workload.start(self.start_of(first, socket.as_deref(), &launcher), self.stop)?;
+        let running = self.workload.start(self.start_of(first, socket.as_deref(), &launcher), self.stop)?;
         let ready = Instant::now();
-        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes, warm_memory.held());
-        self.leave_alone(&mut *running, ready + self.timing.settle)?;
-        let mut turns = Vec::new();
-        for &configuration in configurations {
-            let before = exact_memory(running.pid(), &warm_memory.held())?;
-            let act = Instant::now();
-            let acted = self.act(configuration, &*running).with_context(|| format!("acting as {configuration}"))?;
-            if !matches!(acted, Acted::Nothing) || configurations.len() == 1 {
-                self.leave_alone(&mut *running, act + self.timing.wait)?;
-            }
-            warm_memory.stop_feeding();
-            let measured = self.measure(configuration, &mut *running)?;
-            let acted = acted.end()?;
-            let after = exact_memory(running.pid(), &warm_memory.held())?;
-            let since_ready = |time: Instant| time.duration_since(ready).as_secs_f64();
-            let wall = measured.end.duration_since(measured.start).as_secs_f64();
-            let latency = |share| measured.window.latencies.as_ref().and_then(|latencies| latencies.percentile(share));
-            turns.push(Turn {
-                round,
-                configuration,
-                seconds: began.elapsed().as_secs_f64(),
-                warm_seconds: warm.duration_since(began).as_secs_f64(),
-                start_seconds: ready.duration_since(warm).as_secs_f64(),
-                act_seconds: since_ready(act),
-                window_start_seconds: since_ready(measured.start),
-                window_end_seconds: since_ready(measured.end),
-                throughput: measured.window.throughput(),
-                p50_ns: latency(0.50),
-                p99_ns: latency(0.99),
-                cpu_ns_per_operation: measured.cpu.as_nanos() as f64 / (measured.window.throughput() * wall),
-                cpu_share: measured.cpu.as_secs_f64() / wall,
-                before,
-                after,
-                available_at_start_bytes: machine.available_bytes,
-                tool: acted.or(measured.observed),
-                hottest_huge_share: self.hottest_huge_share(&*running)?,
-                search: measured.window.search,
-                pool,
-                throughput_over_time: Vec::new(),
-                memory_over_time: Vec::new(),
-            });
-        }
+        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes, prepared.warm_memory.held());
+        let available_bytes = machine.available_bytes;
+        let mut process = Process { round, began, ready, available_bytes, prepared, running };
+        self.leave_alone(&mut *process.running, ready + self.timing.settle)?;
+        let alone = configurations.len() == 1;
+        let mut turns = configurations
+            .iter()
+            .map(|&configuration| self.turn(configuration, &mut process, alone))
+            .collect::<Result<Vec<Turn>>>()?;
         if let Some(last) = turns.last_mut() {
             last.memory_over_time = sampler.finish();
-            last.throughput_over_time = running.progress().over_time(ready);
+            last.throughput_over_time = process.running.progress().over_time(ready);
         }
         // Before the settings are put back, so that the program never runs under others than its own.
-        drop(running);
+        drop(process);
         host.map_or(Ok(()), Host::end)?;
         self.settings.restore()?;
         Ok(turns)
+    }
+
+    /// One turn of a program that runs; one that is measured under this configuration alone waits as long as if somebody had acted.
+    fn turn(&mut self, configuration: Configuration, process: &mut Process, alone: bool) -> Result<Turn> {
+        let before = process.memory()?;
+        let act = Instant::now();
+        let acted = self.act(configuration, &*process.running).with_context(|| format!("acting as {configuration}"))?;
+        if alone || !matches!(acted, Acted::Nothing) {
+            self.leave_alone(&mut *process.running, act + self.timing.wait)?;
+        }
+        process.prepared.warm_memory.stop_feeding();
+        let measured = self.measure(configuration, &mut *process.running)?;
+        let seen = Seen { act, acted: acted.end()?, before, after: process.memory()? };
+        let hottest_huge_share = self.hottest_huge_share(&*process.running)?;
+        Ok(Turn { hottest_huge_share, ..process.told(configuration, seen, measured) })
     }
 
     /// Warms memory, then writes the settings, the size of the pool among them.
@@ -179,6 +184,7 @@ impl Bench<'_> {
         };
         match socket {
             Some(socket) => Start::Client { socket, role },
+            None if configuration == Configuration::LibhpsIdle => Start::IdleClient,
             None if configuration.uses_own_switch() => Start::OwnSwitch,
             None if !launcher.is_empty() => Start::Launched { by: launcher },
             None => Start::AsItIs,
@@ -253,12 +259,55 @@ impl Bench<'_> {
         while start.elapsed() < self.timing.measure || running.progress().count() < self.timing.samples {
             self.leave_alone(running, Instant::now() + LOOK)?;
         }
+        let stalled_until = Instant::now() + LONGEST_STALL;
+        while running.progress().window(start, Instant::now()).operations == 0 && Instant::now() < stalled_until {
+            self.leave_alone(running, Instant::now() + LOOK)?;
+        }
         let (end, cpu) = (Instant::now(), cpu_time(running.pid())?.saturating_sub(cpu_before));
         let observed = observer.map(ToolProcess::end_watching).transpose()?;
         let window = running.progress().window(start, end);
         ensure!(window.operations > 0, "nothing was measured in {:?}: measure longer with --seconds", end - start);
         window.search.as_ref().map_or(Ok(()), SearchWork::ensure_found)?;
         Ok(Measured { window, start, end, cpu, observed })
+    }
+}
+
+impl Process {
+    fn memory(&self) -> Result<MemoryUse> {
+        exact_memory(self.running.pid(), &self.prepared.warm_memory.held())
+    }
+
+    /// A turn in numbers; what shows over its whole time is not known yet.
+    fn told(&self, configuration: Configuration, seen: Seen, measured: Measured) -> Turn {
+        let Measured { window, start, end, cpu, observed } = measured;
+        let warm = self.prepared.warm;
+        let since_ready = |time: Instant| time.duration_since(self.ready).as_secs_f64();
+        let wall = end.duration_since(start).as_secs_f64();
+        let latency = |share| window.latencies.as_ref().and_then(|latencies| latencies.percentile(share));
+        Turn {
+            round: self.round,
+            configuration,
+            seconds: self.began.elapsed().as_secs_f64(),
+            warm_seconds: warm.duration_since(self.began).as_secs_f64(),
+            start_seconds: self.ready.duration_since(warm).as_secs_f64(),
+            act_seconds: since_ready(seen.act),
+            window_start_seconds: since_ready(start),
+            window_end_seconds: since_ready(end),
+            throughput: window.throughput(),
+            p50_ns: latency(0.50),
+            p99_ns: latency(0.99),
+            cpu_ns_per_operation: cpu.as_nanos() as f64 / (window.throughput() * wall),
+            cpu_share: cpu.as_secs_f64() / wall,
+            before: seen.before,
+            after: seen.after,
+            available_at_start_bytes: self.available_bytes,
+            tool: seen.acted.or(observed),
+            hottest_huge_share: None,
+            search: window.search,
+            pool: self.prepared.pool,
+            throughput_over_time: Vec::new(),
+            memory_over_time: Vec::new(),
+        }
     }
 }
 
@@ -269,14 +318,17 @@ struct Host {
 }
 
 impl Host {
-    fn start(tool: &Tool) -> Result<Self> {
+    fn start(tool: &Tool, stop: &Stop) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let configuration = directory.path().join("hugepilot.toml");
         std::fs::write(&configuration, "[[target]]\nname = 'nobody'\n")?;
         let mut host = Self { daemon: tool.daemon(&configuration, &directory.path().join(SOCKET))?, directory };
-        while !host.socket().exists() {
+        let until = Instant::now() + PATIENCE;
+        // The socket is there before anybody listens on it.
+        while UnixStream::connect(host.socket()).is_err() {
+            stop.sleep_until(Instant::now() + SHORT_LOOK)?;
             host.daemon.check()?;
-            std::thread::sleep(SHORT_LOOK);
+            ensure!(Instant::now() < until, "hugepilot daemon did not listen within {} s", PATIENCE.as_secs());
         }
         Ok(host)
     }

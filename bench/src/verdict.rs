@@ -12,7 +12,8 @@ use std::fmt;
 use crate::comparison::{Metric, gain_noise, gain_ratio, noise, ratio, slowest_tool, typical};
 use crate::configuration::Configuration::{
     self, Always, Default, Explained, Hugepilot, HugepilotNoGrowth, Ideal, Jemalloc, Libhps, LibhpsTenth, Libhugetlbfs,
-    Mimalloc, Observed, Oracle, Own, Piloted, Run1G, Run2M, RunThp, Tracked, TunablesPool, TunablesThp,
+    Mimalloc, Mimalloc1G, Observed, Oracle, Own, Piloted, Run1G, Run2M, RunThp, Tracked, TunablesPool, TunablesPool1G,
+    TunablesThp,
 };
 use crate::record::Run;
 use crate::statistics::Interval;
@@ -107,7 +108,8 @@ const ALL: &[&str] = &[""];
 /// Ways to start a program by hugepilot.
 const RUNS: &[Configuration] = &[RunThp, Run2M, Run1G];
 /// Ways that others offer.
-const PEERS: &[Configuration] = &[Always, Libhugetlbfs, TunablesThp, TunablesPool, Jemalloc, Mimalloc];
+const PEERS: &[Configuration] =
+    &[Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
 
 const FIGURES: &[Figure] = &[
     Figure { text: "throughput >= 1.15 x default", workloads: MEMCACHED, claim: speed(Hugepilot, Default, 1.15) },

@@ -225,7 +225,7 @@ def check(stats, *names):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("memcached", help="the patched program")
-    parser.add_argument("--seconds", type=float, default=20, help="for each of the four scenarios")
+    parser.add_argument("--seconds", type=float, default=20, help="for each of the five scenarios")
     asked = parser.parse_args()
 
     def run(*arguments, **keywords):
@@ -242,6 +242,10 @@ def main():
         raise SystemExit("more than the budget was spent")
     stats = run("moved, while memory is short", "hps_budget=16", 20_000, 40, may_evict=True)
     check(stats, "hps_items_moved", "evictions")
+    stats = run("only observed", "hps_observe", 20_000, 256)
+    check(stats, "hps_lists")
+    if any(stats[name] for name in ("hps_items_moved", "hps_regions_converted", "hps_regions_refused")):
+        raise SystemExit("something was done, though it was only to be observed")
     print("nothing is wrong or lost")
 
 

@@ -65,7 +65,7 @@ impl ClientArguments {
 /// The words for it.
 pub fn words(how: Start<'_>) -> Vec<String> {
     match how {
-        Start::AsItIs | Start::Launched { .. } => Vec::new(),
+        Start::AsItIs | Start::IdleClient | Start::Launched { .. } => Vec::new(),
         Start::OwnSwitch => vec!["--advise-huge".to_owned()],
         Start::Client { socket, role } => {
             let more = match role {

@@ -111,14 +111,19 @@ impl Memcached {
     fn command(&self, socket: &Path, how: Start<'_>) -> Vec<OsString> {
         // A quarter more than the items need: with -L memcached reserves it, and evictions would spoil the reads.
         let megabytes = ((self.memory_bytes() * 5 / 4) >> 20) + 64;
-        let (mut program, mut options) = (OsString::from("memcached"), format!("hashpower={}", self.hash_power()));
+        let mut options = format!("hashpower={}", self.hash_power());
         if let Start::Client { socket, role } = how {
-            program.clone_from(&self.compacting);
             options += &format!(",hps={}", socket.display());
-            if let Role::ConvertsWithin(limit) = role {
-                options += &format!(",hps_budget={}", limit.0 >> 20);
+            match role {
+                Role::Converts => {}
+                Role::ConvertsWithin(limit) => options += &format!(",hps_budget={}", limit.0 >> 20),
+                Role::KeepsAll => options += ",hps_observe",
             }
         }
+        let program = match how {
+            Start::Client { .. } | Start::IdleClient => self.compacting.clone(),
+            Start::AsItIs | Start::OwnSwitch | Start::Launched { .. } => "memcached".into(),
+        };
         let mut command: Vec<OsString> = vec![program, "-t".into(), "1".into(), "-s".into()];
         command.extend([socket.into(), "-m".into(), megabytes.to_string().into(), "-o".into(), options.into()]);
         if rustix::process::geteuid().is_root() {
@@ -139,7 +144,9 @@ impl Memcached {
         let patience = Instant::now() + Duration::from_secs(5);
         loop {
             stop.check()?;
-            child.check().context("memcached did not start: is it installed (apt-get install memcached)?")?;
+            child.check().context(
+                "memcached did not start: is it installed (apt-get install memcached, and for libhps integrations/memcached/build)?",
+            )?;
             match Connection::open(socket, self.value_size) {
                 Err(error) if Instant::now() > patience => return Err(error),
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
@@ -268,16 +275,32 @@ impl Drop for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugepilot::units::Bytes;
+
+    fn command(how: Start<'_>) -> Vec<OsString> {
+        let compacting = "compacting".into();
+        let workload = Memcached { items: 800_000, value_size: 512, connections: 4, depth: 16, seed: 1, compacting };
+        workload.command("/tmp/x".as_ref(), how)
+    }
 
     #[test]
     fn the_command_names_the_switch_only_when_asked() {
-        let compacting = "compacting".into();
-        let workload = Memcached { items: 800_000, value_size: 512, connections: 4, depth: 16, seed: 1, compacting };
-        let command = |how| workload.command("/tmp/x".as_ref(), how);
         assert!(!command(Start::AsItIs).contains(&"-L".into()));
         assert!(command(Start::OwnSwitch).contains(&"-L".into()));
         assert!(command(Start::OwnSwitch).contains(&"hashpower=20".into()));
-        let client = command(Start::Client { socket: "/tmp/y".as_ref(), role: Role::Converts });
-        assert_eq!((&client[0], client.contains(&"hashpower=20,hps=/tmp/y".into())), (&"compacting".into(), true));
+    }
+
+    #[test]
+    fn a_client_is_told_what_to_do() {
+        let client = |role| command(Start::Client { socket: "/tmp/y".as_ref(), role });
+        for (role, options) in [
+            (Role::Converts, "hashpower=20,hps=/tmp/y"),
+            (Role::ConvertsWithin(Bytes(5 << 20)), "hashpower=20,hps=/tmp/y,hps_budget=5"),
+            (Role::KeepsAll, "hashpower=20,hps=/tmp/y,hps_observe"),
+        ] {
+            assert_eq!((&client(role)[0], client(role).contains(&options.into())), (&"compacting".into(), true));
+        }
+        let idle = command(Start::IdleClient);
+        assert_eq!((&idle[0], idle.contains(&"hashpower=20".into())), (&"compacting".into(), true));
     }
 }

@@ -73,6 +73,8 @@ pub enum Start<'a> {
     AsItIs,
     /// With its own switch for huge pages.
     OwnSwitch,
+    /// As one that links libhps, which it is not to use.
+    IdleClient,
     /// As a client of the daemon at this socket, by libhps.
     Client { socket: &'a Path, role: Role },
     /// With these words before its command, which make its environment or become its parent.

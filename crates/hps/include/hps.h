@@ -22,7 +22,8 @@
 // Flag: after `hps_disable_track` the process stays registered, and is tracked again when its walks have risen.
 #define HPS_WAKE 1
 
-// Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7).
+// Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7). What is mapped there later is watched from
+// the next look on.
 #define HPS_OWN_WRITES 2
 
 // Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.

@@ -8,12 +8,13 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use hugepilot_os::advise::collapse_own;
 use hugepilot_os::heap::Heap;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 
+use crate::fork;
 use crate::judge::REGION;
 
 /// What stands behind an arena.
@@ -66,50 +67,55 @@ impl Arena {
 
     /// A piece of so many bytes, aligned to 16. None if there is no room.
     pub fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
-        let mut state = self.state();
-        if bytes > state.heap.place().1 {
-            return None;
-        }
-        loop {
-            if let Some(piece) = state.heap.take(bytes) {
-                return Some(piece);
-            }
-            // What a heap is certain to find room in; what is free at the end joins what is added.
-            let wanted = bytes.checked_add(bytes / 16 + 256)?.checked_next_multiple_of(REGION as usize)?;
-            state.grow(wanted, self.pool).ok()?;
-        }
+        self.with_state(|state| state.take(bytes, self.pool))
     }
 
     /// Takes a piece back, which nobody may use any more. Answers false, and does nothing, if no piece of this arena that is out begins
     /// there.
     pub fn give_back(&self, address: usize) -> bool {
-        self.state().heap.give_back(address)
+        self.with_state(|state| state.heap.give_back(address))
     }
 
     /// What stands behind all of it that was taken from the machine so far.
     pub fn backing(&self) -> Backing {
-        let state = self.state();
+        let extent = self.extent();
         match self.pool {
             true => Backing::Pool,
-            false if state.huge_bytes == state.heap.used() as u64 => Backing::HugePages,
+            false if extent.huge_bytes == extent.backed_bytes => Backing::HugePages,
             false => Backing::BasePages,
         }
     }
 
     /// How large it is.
     pub fn extent(&self) -> Extent {
-        let state = self.state();
-        let (address, bytes) = state.heap.place();
-        Extent { address, bytes: bytes as u64, backed_bytes: state.heap.used() as u64, huge_bytes: state.huge_bytes }
+        self.with_state(|State { heap, huge_bytes }| {
+            let (address, bytes) = heap.place();
+            Extent { address, bytes: bytes as u64, backed_bytes: heap.used() as u64, huge_bytes: *huge_bytes }
+        })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn with_state<T>(&self, call: impl FnOnce(&mut State) -> T) -> T {
+        let _no_fork = fork::hold_off();
         // Nothing in there panics half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        call(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl State {
+    fn take(&mut self, bytes: usize, pool: bool) -> Option<NonNull<u8>> {
+        if bytes > self.heap.place().1 {
+            return None;
+        }
+        loop {
+            if let Some(piece) = self.heap.take(bytes) {
+                return Some(piece);
+            }
+            // What a heap is certain to find room in; what is free at the end joins what is added.
+            let wanted = bytes.checked_add(bytes / 16 + 256)?.checked_next_multiple_of(REGION as usize)?;
+            self.grow(wanted, pool).ok()?;
+        }
+    }
+
     fn grow(&mut self, bytes: usize, pool: bool) -> io::Result<()> {
         let mut huge = 0;
         self.heap.grow(bytes, |memory, offset, bytes| {

@@ -1,11 +1,10 @@
 //! What is to be done with each 2 MiB in which pages are active, and doing it.
 //!
-//! Owns: the rule, the limit on huge pages, and the account of what was done. Never touches: where a list comes from; objects are moved
-//! by the application.
+//! Owns: the rule, the limit on huge pages, and the account of what was done. Never touches: where a list comes from, or memory; whoever
+//! has a list converts, and objects are moved by the application.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use hugepilot_os::advise::collapse_own;
 
 use crate::wire::Page;
 
@@ -140,12 +139,12 @@ impl Allowance {
     }
 }
 
-/// Works through a list; `release` is told of each region before it is converted.
+/// Works through a list; `convert` puts a region on a huge page.
 pub(crate) fn work_through(
     pages: &[Page],
     application: &dyn Application,
     allowance: &Allowance,
-    mut release: impl FnMut(u64),
+    mut convert: impl FnMut(u64) -> io::Result<()>,
 ) -> Report {
     application.begin(pages);
     let regions = regions(pages);
@@ -154,10 +153,13 @@ pub(crate) fn work_through(
         match application.judge(region) {
             Verdict::Keep => report.kept += 1,
             Verdict::Convert if !allowance.take(REGION) => report.over_limit += 1,
-            Verdict::Convert => {
-                release(region.start);
-                convert(region.start, allowance, &mut report);
-            }
+            Verdict::Convert => match convert(region.start) {
+                Ok(()) => report.converted += 1,
+                Err(error) => {
+                    allowance.give_back(REGION);
+                    report.refuse(error.raw_os_error().unwrap_or(libc::EIO));
+                }
+            },
             Verdict::Compact => match application.compact(region) {
                 None => report.kept += 1,
                 Some(Ok(bytes)) => {
@@ -172,16 +174,6 @@ pub(crate) fn work_through(
     report
 }
 
-fn convert(start: u64, allowance: &Allowance, report: &mut Report) {
-    match collapse_own(start, REGION) {
-        Ok(()) => report.converted += 1,
-        Err(error) => {
-            allowance.give_back(REGION);
-            report.refuse(error.raw_os_error().unwrap_or(libc::EIO));
-        }
-    }
-}
-
 impl Report {
     fn refuse(&mut self, errno: i32) {
         self.refused += 1;
@@ -192,7 +184,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugepilot_os::memory::Mapping;
     use std::sync::Mutex;
 
     fn page(region: u64, number: u64, walks_per_second: f64) -> Page {
@@ -242,38 +233,35 @@ mod tests {
 
     #[test]
     fn each_region_gets_what_it_is_to_get_within_the_limit() {
-        let memory = Mapping::anonymous(8 << 20).unwrap();
-        let first = memory.address() / REGION;
-        let mut memory = memory;
-        memory.bytes_mut().fill(7);
         let counts = [1, 2, 2, 3, 4];
-        let pages: Vec<Page> = (0..)
+        let pages: Vec<Page> = (3..)
             .zip(counts)
-            .flat_map(|(region, count)| (0..count).map(move |number| page(first + region, number, 1.0)))
+            .flat_map(|(region, count)| (0..count).map(move |number| page(region, number, 1.0)))
             .collect();
         let (notes, allowance) = (Notes::default(), Allowance::of(REGION + 5));
-        let report = work_through(&pages, &notes, &allowance, |_| ());
+        let mut converted = Vec::new();
+        let report = work_through(&pages, &notes, &allowance, |region| {
+            converted.push(region);
+            Ok(())
+        });
+        assert_eq!(converted, [4 * REGION]);
         let counted = (report.pages, report.regions, report.kept, report.converted, report.over_limit);
         assert_eq!(counted, (12, 5, 1, 1, 1));
         assert_eq!((report.compacted, report.compacted_bytes, report.refused), (1, 64, 1));
         assert_eq!(report.last_error, libc::ENOSPC);
-        assert_eq!(*notes.compacted.lock().unwrap(), [first + 4, first + 3].map(|region| region * REGION));
+        assert_eq!(*notes.compacted.lock().unwrap(), [7 * REGION, 6 * REGION]);
         assert_eq!(*notes.seen.lock().unwrap(), [12, 5]);
-        assert!(memory.bytes().iter().all(|&byte| byte == 7));
     }
 
     #[test]
     fn what_the_kernel_refuses_leaves_the_limit_as_it_was() {
         let allowance = Allowance::of(REGION);
         let pages: Vec<Page> = (0..128).map(|number| page(1, number, 1.0)).collect();
-        let report = work_through(&pages, &Judge, &allowance, |_| ());
-        assert_eq!(
-            (report.converted, report.refused, report.last_error),
-            (0, 1, libc::ENOMEM),
-            "nothing is mapped there"
-        );
+        let refuse = |_| Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        let report = work_through(&pages, &Judge, &allowance, refuse);
+        assert_eq!((report.converted, report.refused, report.last_error), (0, 1, libc::ENOMEM));
         assert_eq!(allowance.used_bytes.load(Ordering::Relaxed), 0);
-        let few = work_through(&pages[..5], &Judge, &allowance, |_| ());
+        let few = work_through(&pages[..5], &Judge, &allowance, refuse);
         assert_eq!((few.kept, few.refused), (1, 0), "nobody can compact it");
     }
 }

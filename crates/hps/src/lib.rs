@@ -5,12 +5,13 @@
 //! moved together ([`arena`]). Never touches: the application's objects, or any process but its own.
 //!
 //! The daemon observes ([`daemon`] is its side as seen from here, [`wire`] what is said); without one the application sees its own
-//! writes ([`own`]).
+//! writes ([`own`]). Children may use the library, too ([`fork`]).
 
 mod arena;
 mod c_api;
 mod daemon;
 mod error;
+mod fork;
 mod judge;
 mod list;
 mod own;

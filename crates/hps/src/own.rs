@@ -1,10 +1,13 @@
 //! Without a daemon: which of its own pages a process writes (`PAGEMAP_SCAN`, Linux 6.7), no privilege needed.
 //!
-//! Owns: watching the ranges of interest. Never touches: memory that nobody named. Pages that are only read are not seen.
+//! Owns: watching the ranges of interest, and converting what is watched. Never touches: memory that nobody named. Pages that are only
+//! read are not seen.
 
+use std::io;
 use std::time::{Duration, Instant};
 
-use hugepilot_os::page_scan::WriteWatch;
+use hugepilot_os::advise::collapse_own;
+use hugepilot_os::page_scan::{PageRun, WriteWatch};
 
 use crate::TrackError;
 use crate::judge::REGION;
@@ -53,8 +56,7 @@ impl OwnWatch {
         let refused = |cause| TrackError::System { doing: "read this process's own writes", cause };
         let mut runs = Vec::new();
         for range in &self.ranges {
-            let taken = self.watch.take_written(range.start, range.end - range.start, |run| runs.push(run));
-            taken.map_err(refused)?;
+            self.take_from(range, &mut runs).map_err(refused)?;
         }
         runs.sort_unstable_by_key(|run| run.start);
         let pages: u64 = runs.iter().map(|run| (run.end - run.start) / BASE_PAGE).sum();
@@ -66,58 +68,116 @@ impl OwnWatch {
         List::of(pages as usize, written).map(Some).map_err(refused)
     }
 
-    /// Leaves a region alone from now on, because protected pages cannot be put on huge pages.
-    pub(crate) fn let_go(&mut self, region: u64) {
+    /// What was written in a range. What was mapped there since the last time is watched from now on; until that succeeds nothing of the
+    /// range is listed.
+    fn take_from(&self, range: &Range, runs: &mut Vec<PageRun>) -> io::Result<()> {
+        let len = range.end - range.start;
+        match self.watch.take_written(range.start, len, |run| runs.push(run)) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                // It may be unmapped again just now, or of a kind that cannot be watched: the next look tries again.
+                let _ = self.watch.add(range.start, len);
+                Ok(())
+            }
+            taken => taken,
+        }
+    }
+
+    /// Puts a region on a huge page, which protected pages cannot be put on: it is left alone from now on, or watched again if the kernel
+    /// refuses. Errors: the kernel's.
+    pub(crate) fn convert(&mut self, region: u64) -> io::Result<()> {
         let end = region + REGION;
-        let (mut kept, watch) = (Vec::new(), &self.watch);
-        for range in &self.ranges {
-            let inside = Range { start: range.start.max(region), end: range.end.min(end) };
-            if inside.start < inside.end && watch.remove(inside.start, inside.end - inside.start).is_ok() {
-                let around = [Range { end: inside.start, ..*range }, Range { start: inside.end, ..*range }];
-                kept.extend(around.into_iter().filter(|range| range.start < range.end));
-            } else {
-                kept.push(*range);
+        let inside: Vec<Range> = self.ranges.iter().filter_map(|range| between(range, region, end)).collect();
+        for part in &inside {
+            // What is not mapped any more, the kernel refuses to convert, too.
+            let _ = self.watch.remove(part.start, part.end - part.start);
+        }
+        let converted = collapse_own(region, REGION);
+        if converted.is_ok() {
+            let around = |range: &Range| [between(range, 0, region), between(range, end, u64::MAX)];
+            self.ranges = self.ranges.iter().flat_map(around).flatten().collect();
+        } else {
+            for part in &inside {
+                // Where this fails the next look finds it out, and tries again.
+                let _ = self.watch.add(part.start, part.end - part.start);
             }
         }
-        self.ranges = kept;
+        converted
     }
+}
+
+/// The part of a range between two addresses. None if there is none.
+fn between(range: &Range, start: u64, end: u64) -> Option<Range> {
+    let part = Range { start: range.start.max(start), end: range.end.min(end) };
+    (part.start < part.end).then_some(part)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::{Allowance, Judge, work_through};
-    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::memory::{Mapping, OwnAdvice};
     use std::thread::sleep;
+
+    const NOTHING: [u64; 0] = [];
+
+    /// 8 MiB that are watched. None where the kernel cannot do it.
+    fn watched() -> Option<(Mapping, OwnWatch)> {
+        let mut memory = Mapping::anonymous(8 << 20).unwrap();
+        // Wherever huge pages are the rule, too, it begins on base pages.
+        memory.advise(0, 8 << 20, OwnAdvice::NoHugePage).unwrap();
+        memory.bytes_mut().fill(1);
+        memory.advise(0, 8 << 20, OwnAdvice::HugePage).unwrap();
+        let range = Range { start: memory.address(), end: memory.address() + (8 << 20) };
+        let track = Track { signal: 40, thread: None, threshold_pages: 100, interval_ms: 100, ranges: vec![range] };
+        match OwnWatch::of(&track) {
+            Err(TrackError::System { cause, .. }) => {
+                eprintln!("skipped: this kernel cannot do it ({cause})");
+                None
+            }
+            watch => Some((memory, watch.unwrap())),
+        }
+    }
+
+    /// What is listed after so many pages of a region were written, counted from the start of the memory.
+    fn listed_after(memory: &mut Mapping, watch: &mut OwnWatch, pages: usize, region: usize) -> Vec<u64> {
+        for page in 0..pages {
+            memory.bytes_mut()[(region << 21) + page * 4096] = 2;
+        }
+        sleep(watch.next().saturating_duration_since(Instant::now()));
+        let list = watch.take().unwrap();
+        list.iter().flat_map(|list| list.iter()).map(|page| (page.address - memory.address()) / 4096).collect()
+    }
 
     #[test]
     fn what_is_written_is_listed_and_can_be_converted() {
-        let mut memory = Mapping::anonymous(8 << 20).unwrap();
-        memory.bytes_mut().fill(1);
-        let range = Range { start: memory.address(), end: memory.address() + (8 << 20) };
-        let track = Track { signal: 40, thread: None, threshold_pages: 100, interval_ms: 100, ranges: vec![range] };
-        let mut watch = match OwnWatch::of(&track) {
-            Err(TrackError::System { cause, .. }) => return eprintln!("skipped: this kernel cannot do it ({cause})"),
-            result => result.unwrap(),
-        };
-        let mut written_after = |memory: &mut Mapping, pages: usize, region: usize| {
-            for page in 0..pages {
-                memory.bytes_mut()[(region << 21) + page * 4096] = 2;
-            }
-            sleep(watch.next().saturating_duration_since(Instant::now()));
-            let list = watch.take().unwrap();
-            if let Some(pages) = &list {
-                let report = work_through(pages, &Judge, &Allowance::of(u64::MAX), |region| watch.let_go(region));
-                assert_eq!((report.regions, report.converted), (1, 1), "{report:?}");
-            }
-            list.map(|pages| pages.iter().map(|page| page.address - range.start).collect::<Vec<_>>())
-        };
-        assert_eq!(written_after(&mut memory, 99, 0), None, "below the threshold");
-        let listed = written_after(&mut memory, 200, 1).expect("it is enough");
-        assert_eq!(listed, (512..712).map(|page| page * 4096).collect::<Vec<_>>());
-        assert_eq!(written_after(&mut memory, 200, 1), None, "what is converted is left alone");
-        assert!(written_after(&mut memory, 500, 3).is_some(), "the rest is watched still");
+        let Some((mut memory, mut watch)) = watched() else { return };
+        let second = memory.address() + REGION;
+        assert_eq!(listed_after(&mut memory, &mut watch, 99, 0), NOTHING, "below the threshold");
+        assert_eq!(listed_after(&mut memory, &mut watch, 200, 1), (512..712).collect::<Vec<_>>());
+        watch.convert(second).unwrap();
+        assert_eq!(listed_after(&mut memory, &mut watch, 200, 1), NOTHING, "what is converted is left alone");
+        assert_eq!(listed_after(&mut memory, &mut watch, 500, 2).len(), 500, "the rest is watched still");
         assert!(memory.bytes().iter().all(|&byte| byte == 1 || byte == 2));
+    }
+
+    #[test]
+    fn what_cannot_be_converted_is_watched_still() {
+        let Some((mut memory, mut watch)) = watched() else { return };
+        let second = memory.address() + REGION;
+        memory.advise(REGION as usize, REGION as usize, OwnAdvice::NoHugePage).unwrap();
+        assert!(watch.convert(second).is_err());
+        assert_eq!(listed_after(&mut memory, &mut watch, 200, 1), (512..712).collect::<Vec<_>>());
+        memory.advise(REGION as usize, REGION as usize, OwnAdvice::HugePage).unwrap();
+        watch.convert(second).unwrap();
+    }
+
+    #[test]
+    fn what_is_mapped_anew_is_watched_from_then_on() {
+        let Some((mut memory, mut watch)) = watched() else { return };
+        // As memory is that somebody unmapped and mapped again.
+        watch.watch.remove(memory.address() + REGION, REGION).unwrap();
+        assert_eq!(listed_after(&mut memory, &mut watch, 200, 1), NOTHING, "nobody has watched it");
+        assert_eq!(listed_after(&mut memory, &mut watch, 150, 1), (512..662).collect::<Vec<_>>());
+        assert_eq!(listed_after(&mut memory, &mut watch, 150, 3), (1536..1686).collect::<Vec<_>>());
     }
 
     #[test]

@@ -10,18 +10,20 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use hugepilot_os::advise::collapse_own;
 use hugepilot_os::signals::{Disposition, disposition, take_only, wait_open_to};
 use hugepilot_os::socket::send_all;
 use signal_hook::SigId;
 
 use crate::daemon::Registration;
 use crate::error::TrackError;
-use crate::judge::{Allowance, Application, Report, work_through};
+use crate::fork;
+use crate::judge::{Allowance, Application, REGION, Report, work_through};
 use crate::list::List;
 use crate::own::OwnWatch;
 use crate::wire::{Notice, Page, Track};
@@ -175,6 +177,7 @@ impl Drop for Tracker {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        let _no_fork = fork::hold_off();
         // The handler itself stays and does nothing, so that a signal that was under way ends nobody.
         signal_hook::low_level::unregister(self.handler);
     }
@@ -195,8 +198,7 @@ impl Shared {
         let (ended, end) = UnixStream::pair().map_err(system("make a pair of sockets"))?;
         rung.set_nonblocking(true).map_err(system("set up a socket"))?;
         // Before the daemon knows of the signal: without a handler it would end the program.
-        let handler = signal_hook::low_level::pipe::register(signal, ring).map_err(system("handle a signal"))?;
-        remember_ours(signal);
+        let handler = handle(signal, ring).map_err(system("handle a signal"))?;
         let shared = Self {
             allowance: Allowance::of(settings.most_huge_bytes),
             source: Mutex::new(Source::None { next_try: Instant::now() }),
@@ -350,10 +352,9 @@ impl Shared {
     }
 
     fn work_through(&self, pages: &[Page], application: &dyn Application) -> Report {
-        work_through(pages, application, &self.allowance, |region| {
-            if let Source::OwnWrites { watch, .. } = &mut *locked(&self.source) {
-                watch.let_go(region);
-            }
+        work_through(pages, application, &self.allowance, |region| match &mut *locked(&self.source) {
+            Source::OwnWrites { watch, .. } => watch.convert(region),
+            Source::Daemon(_) | Source::None { .. } => collapse_own(region, REGION),
         })
     }
 }
@@ -370,18 +371,25 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Signals that this library has handled before, whose handler stays.
-static OURS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+/// A bit for each signal that this library has handled before, whose handler stays, also in children.
+static OURS: AtomicU64 = AtomicU64::new(0);
 
-fn is_ours(signal: i32) -> bool {
-    locked(&OURS).contains(&signal)
+/// Has a signal ring from now on.
+fn handle(signal: i32, ring: UnixStream) -> io::Result<SigId> {
+    // Handlers have a lock, and a child would have to know whose it got.
+    let _no_fork = fork::hold_off();
+    let handler = signal_hook::low_level::pipe::register(signal, ring)?;
+    OURS.fetch_or(bit(signal), Ordering::Relaxed);
+    Ok(handler)
 }
 
-fn remember_ours(signal: i32) {
-    let mut ours = locked(&OURS);
-    if !ours.contains(&signal) {
-        ours.push(signal);
-    }
+fn is_ours(signal: i32) -> bool {
+    OURS.load(Ordering::Relaxed) & bit(signal) != 0
+}
+
+/// Of one of the real-time signals, which end at 64.
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
 }
 
 #[cfg(test)]
@@ -443,8 +451,10 @@ mod tests {
                 "a signal without a list is none"
             );
             let waits = scope.spawn(move || tracker.wait(Some(Duration::from_secs(20)), &Judge));
-            thread::sleep(Duration::from_millis(30));
-            assert!(matches!(tracker.wait(None, &Judge), Err(TrackError::Busy)));
+            while !tracker.shared.busy.load(Ordering::Acquire) && !waits.is_finished() {
+                thread::yield_now();
+            }
+            assert!(matches!(tracker.wait(short, &Judge), Err(TrackError::Busy)));
             write_list(&file, 1, &[page(1), page(2)]);
             ring(11);
             assert_eq!(waits.join().unwrap().unwrap().pages, 2);

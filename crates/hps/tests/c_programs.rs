@@ -1,4 +1,4 @@
-//! The example programs in C and C++, and the corners of the C interface (`tests/c/corners.c`), built with gcc and clang against the shared
+//! The example programs in C and C++, and the corners of the C interface (`tests/c`), built with gcc and clang against the shared
 //! and the static library, and run with AddressSanitizer and under valgrind. What a machine lacks is said, not passed over.
 
 use std::path::{Path, PathBuf};
@@ -94,6 +94,13 @@ fn the_examples_work_without_a_daemon() {
 fn the_corners_of_the_interface_hold() {
     for (compiler, flags) in [("gcc", &["-fsanitize=address"][..]), ("clang", &[])] {
         passes("tests/c/corners.c", compiler, flags, &[]);
+    }
+}
+
+#[test]
+fn children_get_no_lock_that_is_held() {
+    for compiler in ["gcc", "clang"] {
+        passes("tests/c/forks.c", compiler, &[], &[]);
     }
 }
 

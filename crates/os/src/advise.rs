@@ -3,8 +3,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use crate::PidFd;
+
+/// Waits before memory is advised again after EAGAIN: pages were held for a moment, by writeback or another thread.
+const RETRIES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
 
 /// The two kinds of remote advice that hugepilot gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +60,56 @@ pub fn advise(target: &PidFd, start: u64, len: u64, advice: Advice) -> io::Resul
     }
 }
 
+/// Advises, and again after 1, 4 and 16 ms for as long as the kernel says so (`EAGAIN`) and nobody asks to stop.
+pub fn advise_again(mut advise: impl FnMut() -> io::Result<()>, stop: impl Fn() -> bool) -> io::Result<()> {
+    let mut result = advise();
+    for wait in RETRIES {
+        match &result {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && !stop() => {
+                std::thread::sleep(wait);
+                result = advise();
+            }
+            _ => break,
+        }
+    }
+    result
+}
+
 /// Puts this process's own memory on huge pages now: `len` bytes from `start`, both multiples of 2 MiB, whoever they belong to. Its
-/// contents stay as they are. Errors: as [`advise`].
+/// contents stay as they are. Errors: as [`advise`], `EAGAIN` even after it was tried again.
 pub fn collapse_own(start: u64, len: u64) -> io::Result<()> {
     // SAFETY: the kernel checks that the range is mapped; where it is, its contents and their addresses stay what they are.
-    match unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_COLLAPSE) } {
+    let collapse = || match unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_COLLAPSE) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    };
+    advise_again(collapse, || false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often is advised where these are the answers, and what comes of it.
+    fn advised(answers: &[i32], stop_after: usize) -> (usize, Result<(), Option<i32>>) {
+        let tried = std::cell::Cell::new(0);
+        let advise = || {
+            tried.set(tried.get() + 1);
+            match answers[tried.get() - 1] {
+                0 => Ok(()),
+                errno => Err(io::Error::from_raw_os_error(errno)),
+            }
+        };
+        let result = advise_again(advise, || tried.get() >= stop_after);
+        (tried.get(), result.map_err(|error| error.raw_os_error()))
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        let again = libc::EAGAIN;
+        assert_eq!(advised(&[again, again, 0], 9), (3, Ok(())));
+        assert_eq!(advised(&[again; 5], 9), (4, Err(Some(again))), "not for ever");
+        assert_eq!(advised(&[again, libc::EINVAL, 0], 9), (2, Err(Some(libc::EINVAL))));
+        assert_eq!(advised(&[again, again, 0], 2), (2, Err(Some(again))), "somebody asked to stop");
     }
 }

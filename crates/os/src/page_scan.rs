@@ -135,7 +135,8 @@ impl WriteWatch {
         Ok(Self { faults, pagemap: File::open("/proc/self/pagemap")? })
     }
 
-    /// Watches memory of this process from now on, until this value is dropped or it is unmapped; all of it counts as not written.
+    /// Watches memory of this process from now on, until this value is dropped or it is unmapped; all of it counts as not written. What of
+    /// it is watched already may be added again.
     ///
     /// Errors: `EINVAL` nothing is mapped there, or of a kind that cannot be protected, `EBUSY` another userfaultfd watches it.
     pub fn add(&self, start: u64, len: u64) -> io::Result<()> {
@@ -159,6 +160,8 @@ impl WriteWatch {
     }
 
     /// Hands over the runs of pages written since they were last taken, ascending, and watches them anew.
+    ///
+    /// Errors: `EPERM` something there is not watched, such as what was mapped there meanwhile; what was written may be lost.
     pub fn take_written(&self, start: u64, len: u64, each: impl FnMut(PageRun)) -> io::Result<()> {
         let argument = ScanArgument {
             flags: SCAN_PROTECT_MATCHING | SCAN_CHECK_PROTECTED,
@@ -228,5 +231,27 @@ mod tests {
         assert_eq!(written(&memory), [5..6, 20..21]);
         assert_eq!(written(&memory), []);
         assert_eq!((memory.bytes()[5 * PAGE], memory.bytes()[20 * PAGE]), (2, 2));
+    }
+
+    #[test]
+    fn what_is_mapped_anew_must_be_added_again() {
+        let mut memory = Mapping::anonymous(64 * PAGE).unwrap();
+        let Some(watch) = supported(WriteWatch::new()) else { return };
+        let (start, len) = (memory.address(), 64 * PAGE as u64);
+        watch.add(start, len).unwrap();
+        let place = (start as usize + 8 * PAGE) as *mut libc::c_void;
+        let (rights, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+        // SAFETY: it replaces pages of our own mapping by empty ones of the same kind, to which nobody refers just now.
+        assert_eq!(unsafe { libc::mmap(place, 8 * PAGE, rights, kind, -1, 0) }, place);
+        let error = watch.take_written(start, len, |_| ()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+        memory.bytes_mut()[9 * PAGE] = 1;
+        watch.add(start, len).unwrap();
+        memory.bytes_mut()[10 * PAGE] = 1;
+        memory.bytes_mut()[20 * PAGE] = 1;
+        let mut found = Vec::new();
+        watch.take_written(start, len, |run| found.push(pages(&memory, run))).unwrap();
+        assert_eq!(found, [10..11, 20..21]);
     }
 }

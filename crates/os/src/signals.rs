@@ -167,26 +167,31 @@ mod tests {
         // SAFETY: the handler stores a number, which is async-signal-safe.
         unsafe { signal_hook_registry::register_sigaction(signal, note) }.unwrap();
         assert_eq!(disposition(signal).unwrap(), Disposition::Handled);
-        let own = PidFd::open(std::process::id()).unwrap();
         // SAFETY: it takes nothing and cannot fail.
-        let thread = unsafe { libc::gettid() } as u32;
-        let to = Addressee::thread(thread).or_else(|_| Addressee::process(&own)).unwrap();
+        let to = match Addressee::thread(unsafe { libc::gettid() } as u32) {
+            // A signal for the whole process would go to another of the test's threads.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                return eprintln!("skipped: this kernel sends signals to whole processes only (before 6.9)");
+            }
+            to => to.unwrap(),
+        };
         take_only(libc::SIGUSR1);
         to.send(signal, u64::MAX - 5).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(NUMBER.load(Ordering::SeqCst), 0, "it is blocked");
         let (mut one, mut other) = UnixStream::pair().unwrap();
-        assert_eq!(wait_open_to(signal, &[one.as_fd()], None).unwrap(), [false]);
+        let long = Some(Duration::from_secs(20));
+        assert_eq!(wait_open_to(signal, &[one.as_fd()], long).unwrap(), [false]);
         assert_eq!(NUMBER.load(Ordering::SeqCst), u64::MAX - 5);
         let began = Instant::now();
         let short = Some(Duration::from_millis(30));
         assert_eq!(wait_open_to(signal, &[one.as_fd()], short).unwrap(), [false]);
         assert!(began.elapsed() >= Duration::from_millis(30));
         other.write_all(b"x").unwrap();
-        assert_eq!(wait_open_to(signal, &[one.as_fd()], None).unwrap(), [true]);
+        assert_eq!(wait_open_to(signal, &[one.as_fd()], long).unwrap(), [true]);
         one.read_exact(&mut [0]).unwrap();
         drop(other);
-        assert_eq!(wait_open_to(signal, &[one.as_fd()], None).unwrap(), [true], "it hung up");
+        assert_eq!(wait_open_to(signal, &[one.as_fd()], long).unwrap(), [true], "it hung up");
     }
 
     #[test]

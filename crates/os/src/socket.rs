@@ -1,14 +1,17 @@
 //! Unix sockets: connecting in time, and descriptors that travel with a message.
+//!
+//! Waiting ends with EINTR whenever a signal is handled meanwhile, if the socket has a time limit, even where other calls are restarted. So
+//! it is tried again here, for as long as the limit says.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::io::retry_on_intr;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, send, sendmsg, socket_with,
@@ -20,7 +23,8 @@ use rustix::net::{
 pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let address = SocketAddrUnix::new(path)?;
+    through_signals(&socket, Timeout::Send, || rustix::net::connect(&socket, &address))?;
     Ok(UnixStream::from(socket))
 }
 
@@ -29,7 +33,7 @@ pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
 /// Errors: `EPIPE`, `EAGAIN` it took too long.
 pub fn send_all(stream: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let sent = retry_on_intr(|| send(&stream, bytes, SendFlags::NOSIGNAL))?;
+        let sent = through_signals(&stream, Timeout::Send, || send(&stream, bytes, SendFlags::NOSIGNAL))?;
         bytes = &bytes[sent..];
     }
     Ok(())
@@ -48,7 +52,9 @@ pub fn send_with(stream: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) ->
 pub fn receive_with(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut room);
-    let received = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received = through_signals(&stream, Timeout::Recv, || {
+        recvmsg(&stream, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
     let descriptor = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
@@ -56,9 +62,26 @@ pub fn receive_with(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, O
     Ok((received.bytes, descriptor))
 }
 
+/// Tries again what a signal interrupts. The kernel begins the socket's time limit anew with each try, so it is kept here.
+fn through_signals<T>(
+    socket: impl AsFd,
+    waiting_to: Timeout,
+    mut attempt: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let until = socket_timeout(&socket, waiting_to)?.and_then(|limit| Instant::now().checked_add(limit));
+    loop {
+        match attempt() {
+            Err(Errno::INTR) if until.is_none_or(|until| Instant::now() < until) => {}
+            Err(Errno::INTR) => return Err(Errno::AGAIN),
+            done => return done,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signals::Addressee;
     use std::fs::File;
     use std::io::{Read, Seek, Write};
     use std::os::unix::net::UnixListener;
@@ -97,6 +120,55 @@ mod tests {
         });
     }
 
+    /// Does this on a thread whose waiting is interrupted all the time. None where the kernel cannot send a signal to a thread.
+    #[allow(unsafe_code, reason = "without a handler the signal would end the test")]
+    fn interrupted<T: Send>(what: impl FnOnce() -> T + Send) -> Option<T> {
+        let signal = libc::SIGRTMIN() + 10;
+        // SAFETY: a handler that does nothing is async-signal-safe.
+        unsafe { signal_hook_registry::register(signal, || ()) }.unwrap();
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel();
+            let waiting = scope.spawn(move || {
+                tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                what()
+            });
+            let thread = match Addressee::thread(told.recv().unwrap() as u32) {
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    eprintln!("skipped: this kernel sends signals to whole processes only (before 6.9)");
+                    return None;
+                }
+                thread => thread.unwrap(),
+            };
+            for _ in 0..20_000 {
+                if waiting.is_finished() {
+                    return Some(waiting.join().unwrap());
+                }
+                // It may have ended just now.
+                let _ = thread.send(signal, 0);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            panic!("as long as signals come it does not end");
+        })
+    }
+
+    #[test]
+    fn signals_neither_end_a_wait_nor_prolong_it() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let wait_for = |limit| set_socket_timeout(&other, Timeout::Recv, Some(Duration::from_millis(limit))).unwrap();
+        wait_for(20_000);
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            (&one).write_all(b"late").unwrap();
+            one
+        });
+        let Some(received) = interrupted(|| receive_with(&other, &mut [0; 8])) else { return };
+        assert_eq!(received.unwrap().0, 4);
+        let _one = later.join().unwrap();
+        wait_for(50);
+        let received = interrupted(|| receive_with(&other, &mut [0; 8])).unwrap();
+        assert_eq!(received.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
     #[test]
     fn who_does_not_accept_does_not_hold_anybody_up() {
         let path = std::env::temp_dir().join(format!("hugepilot-socket-{}", std::process::id()));
@@ -106,6 +178,9 @@ mod tests {
         let _first = connect(&path, limit).unwrap();
         let late = (0..3).find_map(|_| connect(&path, limit).err()).expect("the queue is full");
         assert_eq!(late.kind(), io::ErrorKind::WouldBlock);
+        if let Some(late) = interrupted(|| connect(&path, limit)) {
+            assert_eq!(late.unwrap_err().kind(), io::ErrorKind::WouldBlock, "signals make no difference");
+        }
         std::fs::remove_file(&path).unwrap();
         assert_eq!(connect(&path, limit).unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -1,13 +1,14 @@
 //! Promote: put regions on huge pages, one after the other.
 //!
-//! Owns: the collapse of single regions, retries by errno, and the pace. Never touches: the choice of regions.
+//! Owns: the collapse of single regions, and the pace. Never touches: the choice of regions.
 //!
 //! One call a region: a call for a range may fail after having collapsed most of it, and could not be stopped halfway.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use hugepilot_os::{Advice, PidFd, advise::advise};
+use hugepilot_os::advise::{advise, advise_again};
+use hugepilot_os::{Advice, PidFd};
 use rustix::io::Errno;
 
 use super::{Outcome, Refusal, RefusalReason};
@@ -110,9 +111,6 @@ pub(super) struct Schedule<'a> {
     pub(super) stop: &'a Stop,
 }
 
-/// Waits before a region is tried again after EAGAIN: pages were held for a moment, by writeback or another thread.
-const RETRIES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
-
 /// Promotes the regions in the order given, until all are done, time is up, the target ends, or stopping is requested.
 /// Adds to the account, which `progress` is told after each region.
 pub fn promote(
@@ -156,17 +154,7 @@ pub(super) fn step_through(
 }
 
 fn collapse(target: &PidFd, region: Address, stop: &Stop) -> io::Result<()> {
-    let mut result = advise(target, region.0, HUGE_PAGE, Advice::Collapse);
-    for wait in RETRIES {
-        match &result {
-            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) && !stop.requested() => {
-                std::thread::sleep(wait);
-                result = advise(target, region.0, HUGE_PAGE, Advice::Collapse);
-            }
-            _ => break,
-        }
-    }
-    result
+    advise_again(|| advise(target, region.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
 }
 
 impl Outcome {
