@@ -6,9 +6,12 @@ use std::fs;
 use hugepilot::doctor;
 use hugepilot::kernel::probe::{Facts, LiveProbes};
 use hugepilot::kernel::{Root, cgroup, cpu, hugetlb, hugetlb_limits, pmu, process};
+use hugepilot::launch::machine::Machine;
+use hugepilot::launch::wish::PageKind;
+use hugepilot::pool::Surroundings;
 
 /// A part of the input starts with the letter of its file.
-const FILES: [&str; 25] = [
+const FILES: [&str; 29] = [
     "proc/1/cgroup",
     "proc/1/task/1/syscall",
     "proc/1/stat",
@@ -34,6 +37,10 @@ const FILES: [&str; 25] = [
     "sys/kernel/mm/transparent_hugepage/enabled",
     "sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none",
     "sys/kernel/security/lockdown",
+    "proc/cmdline",
+    "proc/self/cgroup",
+    "sys/fs/cgroup/hugetlb.2MB.current",
+    "sys/fs/cgroup/hugetlb.2MB.max",
 ];
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
@@ -49,6 +56,10 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     assert!(!doctor::check(&Facts::gather(&root, LiveProbes::default())).is_empty());
     let _ = (cgroup::memory_room(&root, 1), cgroup::processes(&root, "/"));
     let _ = (hugetlb::default_size(&root), hugetlb_limits::read(&root));
+    if let Ok(machine) = Machine::read(&root, PageKind::Huge) {
+        assert!(machine.binding_limit().is_none_or(|limit| limit.pages_left() == machine.available()));
+    }
+    let _ = Surroundings::read(&root);
     let _ = (cpu::online(&root), pmu::walk_events(&root), pmu::most_samples_per_second(&root));
     let _ = (process::threads(&root, 1), process::descendants(&root, 1), process::stack_pointer(&root, 1, 1));
 });

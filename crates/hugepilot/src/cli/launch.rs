@@ -12,9 +12,10 @@ use hugepilot_os::placement::CountsFile;
 
 use super::args::{PrintFormat, RunArgs};
 use super::terminal;
+use crate::act::RefusalReason;
 use crate::kernel::Root;
 use crate::launch::counts::Placed;
-use crate::launch::verify::Account;
+use crate::launch::verify::{Account, Piloted};
 use crate::launch::watch::{Seen, watch};
 use crate::launch::{COUNTS_VARIABLE, Prepared, prepare};
 use crate::pilot::Flight;
@@ -78,8 +79,14 @@ impl Launch {
         let placed = self.counts.as_ref().map(|counts| Placed::of(&counts.tally()));
         let given_back = Bytes(flight.counts.given_back.saturating_mul(HUGE_PAGE));
         let Prepared { wish, recipe, machine, .. } = &self.prepared;
-        let promoted = flight.outcome.applied_bytes() - given_back;
-        Account::of(seen, (wish, recipe, machine), placed.as_ref(), promoted, self.required)
+        // Memory that changed, or whose process ended, is nobody's refusal.
+        let passing = [RefusalReason::Changed, RefusalReason::Exited];
+        let refused = flight.outcome.refused.iter().map(|refusal| refusal.reason);
+        let piloted = Piloted {
+            promoted: flight.outcome.applied_bytes() - given_back,
+            refused: refused.filter(|reason| !passing.contains(reason)).collect(),
+        };
+        Account::of(seen, (wish, recipe, machine), placed.as_ref(), &piloted, self.required)
     }
 }
 

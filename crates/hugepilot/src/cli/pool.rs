@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use super::args::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 use super::terminal;
 use crate::kernel::Root;
 use crate::kernel::cpu::Cpu;
 use crate::kernel::hugetlb::{self, FileSystem, Pool};
-use crate::pool::{self, Ended, Lasting, LastingPool, MountOptions, PoolError, Resized, Surroundings, View, Wish};
+use crate::pool::{
+    self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, Surroundings, View, Wish,
+};
 use crate::report::{PersistReport, json, text};
 use crate::stop::{SecondSignal, Stop};
 
@@ -59,7 +61,7 @@ fn set(args: &PoolSetArgs) -> anyhow::Result<()> {
 
 fn ensure_done(resized: &[Resized]) -> anyhow::Result<()> {
     let short: Vec<&Resized> = resized.iter().filter(|each| each.ended != Ended::Done).collect();
-    let Some(first) = short.first() else { return Ok(()) };
+    let Some(first) = short.first() else { return ensure_overcommit(resized) };
     if short.iter().any(|each| each.ended == Ended::Stopped) {
         bail!("stopped by a signal; what was reached stays, run the command again to go on");
     }
@@ -71,16 +73,38 @@ fn ensure_done(resized: &[Resized]) -> anyhow::Result<()> {
     );
 }
 
+fn ensure_overcommit(resized: &[Resized]) -> anyhow::Result<()> {
+    match resized.iter().find(|each| each.overcommit_refused.is_some()) {
+        Some(each) => bail!(
+            "the pool of {} has its pages, but what may be taken on demand is not as wanted; why is told above",
+            hugetlb::size_name(each.change.page_size)
+        ),
+        None => Ok(()),
+    }
+}
+
 fn persist(args: &PoolPersistArgs) -> anyhow::Result<()> {
     let root = Root::host();
     let lasting = if args.remove { Lasting::default() } else { wanted(args, &root)? };
     let (edits, next_steps) = pool::persist(&lasting, &Surroundings::read(&root)?)?;
+    let tell = |edits: &[Edit], next_steps: &[NextStep]| {
+        let report = PersistReport { edits, next_steps, applied: args.apply, removes: args.remove };
+        terminal::print(&if args.json { json::persist(&report) } else { text::persist(&report) })
+    };
     if args.apply {
         terminal::ensure_read()?;
-        edits.iter().try_for_each(|edit| edit.apply(&root))?;
+        for (written, edit) in edits.iter().enumerate() {
+            if let Err(refused) = edit.apply(&root) {
+                // What was done is told, also where something else could not be.
+                if written > 0 {
+                    tell(&edits[..written], &[])?;
+                }
+                return Err(refused)
+                    .context("not all files were written, and the same command goes on once this is mended");
+            }
+        }
     }
-    let report = PersistReport { edits: &edits, next_steps: &next_steps, applied: args.apply, removes: args.remove };
-    terminal::print(&if args.json { json::persist(&report) } else { text::persist(&report) })
+    tell(&edits, &next_steps)
 }
 
 /// The pools that are named, or all that are there.

@@ -43,19 +43,11 @@ impl Room {
 ///
 /// Errors: the process has ended (`is_gone`), a limit that is not a number.
 pub fn memory_room(root: &Root, pid: u32) -> Result<Option<Room>, KernelError> {
-    let groups = root.text(&format!("proc/{pid}/cgroup"))?;
-    let Some(mounts) = optional(mounts::read(root))? else { return Ok(None) };
-    let Some((version, group)) = memory_group(&groups) else { return Ok(None) };
-    let Some(mount) = mounts.iter().find(|mount| version.has(mount, "memory")) else { return Ok(None) };
-    let Some(mut below) = mount.inside(group) else { return Ok(None) };
+    let Some(lineage) = Lineage::read(root, &pid.to_string(), "memory")? else { return Ok(None) };
     let mut tightest: Option<Room> = None;
-    for _ in 0..DEPTH {
-        if let Some(room) = read_room(root, version, &mount.point, below)? {
+    for group in &lineage.groups {
+        if let Some(room) = read_room(root, lineage.version, &lineage.mount.point, group)? {
             tightest = tightest.into_iter().chain([room]).min_by_key(Room::left);
-        }
-        match below.rsplit_once('/') {
-            Some((above, _)) => below = above,
-            None => break,
         }
     }
     Ok(tightest)
@@ -142,7 +134,7 @@ pub(super) fn for_each_below(
     for _ in 0..GROUPS {
         let Some(directory) = directories.pop() else { break };
         // A group may go away meanwhile.
-        let names = optional(root.entries(&directory))?.unwrap_or_default();
+        let names = unless_gone(root.entries(&directory))?.unwrap_or_default();
         visit(&directory, &names)?;
         let below = names.iter().map(|name| format!("{directory}/{name}"));
         directories.extend(below.filter(|path| root.path(path).is_dir()));
@@ -151,7 +143,7 @@ pub(super) fn for_each_below(
 }
 
 /// The two kinds of control groups, which may both be mounted.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     One,
     Two,
@@ -176,12 +168,42 @@ fn group_of_line(line: &str) -> Option<(&str, &str)> {
     line.split_once(':')?.1.split_once(':')
 }
 
-/// The group of the memory controller in `/proc/PID/cgroup`: version 1 where it is mounted so, else version 2.
-fn memory_group(text: &str) -> Option<(Version, &str)> {
+/// The groups of one controller that a process is in: all whose limits bind it and can be seen.
+pub(super) struct Lineage {
+    pub(super) version: Version,
+    /// Where the groups' directories are.
+    pub(super) mount: Mount,
+    /// Below the mount point, the process's own first, then those above it.
+    pub(super) groups: Vec<String>,
+}
+
+impl Lineage {
+    /// Reads it for a process, by its id or `self`; `None` where the controller is not mounted, or the group lies outside what is.
+    pub(super) fn read(root: &Root, process: &str, controller: &str) -> Result<Option<Self>, KernelError> {
+        let text = root.text(&format!("proc/{process}/cgroup"))?;
+        let mounts = optional(mounts::read(root))?.unwrap_or_default();
+        let Some((version, group)) = group_of(&text, controller) else { return Ok(None) };
+        let Some(mount) = mounts.into_iter().find(|mount| version.has(mount, controller)) else { return Ok(None) };
+        let below = std::iter::successors(mount.inside(group), |below| Some(below.rsplit_once('/')?.0));
+        let groups = below.take(DEPTH).map(str::to_owned).collect();
+        Ok(Some(Self { version, mount, groups }))
+    }
+}
+
+/// A controller's group in `/proc/PID/cgroup`: version 1 where it is mounted so, else version 2.
+fn group_of<'a>(text: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     let lines = || text.lines().filter_map(group_of_line);
-    let one = lines().find(|(names, _)| names.split(',').any(|name| name == "memory"));
+    let one = lines().find(|(names, _)| names.split(',').any(|name| name == controller));
     let two = lines().find(|(names, _)| names.is_empty());
     one.map(|(_, group)| (Version::One, group)).or(two.map(|(_, group)| (Version::Two, group)))
+}
+
+/// `None` for a group that has gone: its files cannot be opened any more, and those that are open not be read (ENODEV).
+pub(super) fn unless_gone<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
+    match result {
+        Err(error) if error.errno() == Some(libc::ENODEV) => Ok(None),
+        result => optional(result),
+    }
 }
 
 fn read_room(root: &Root, version: Version, mount: &str, group: &str) -> Result<Option<Room>, KernelError> {
@@ -192,12 +214,12 @@ fn read_room(root: &Root, version: Version, mount: &str, group: &str) -> Result<
     };
     let mut limit: Option<Bytes> = None;
     for file in limits {
-        let text = optional(root.text(&name(file)))?.unwrap_or_default();
+        let text = unless_gone(root.text(&name(file)))?.unwrap_or_default();
         limit = limit.into_iter().chain(parse_limit(&text)).min();
     }
     let Some(limit) = limit else { return Ok(None) };
-    let Some(usage) = optional(root.number(&name(usage)))?.map(Bytes) else { return Ok(None) };
-    let statistics = optional(root.text(&name("memory.stat")))?.unwrap_or_default();
+    let Some(usage) = unless_gone(root.number(&name(usage)))?.map(Bytes) else { return Ok(None) };
+    let statistics = unless_gone(root.text(&name("memory.stat")))?.unwrap_or_default();
     let reclaimable =
         statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse().ok()).map_or(Bytes(0), Bytes);
     let cgroup = if group.is_empty() { "/" } else { group }.to_owned();
@@ -264,6 +286,16 @@ mod tests {
         write(tree.path(), "sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 10\n");
         let room = memory_room(&Root::at(tree.path()), 7).unwrap().unwrap();
         assert_eq!((room.cgroup.as_str(), room.left()), ("/", Bytes(50)));
+    }
+
+    #[test]
+    fn a_group_that_went_while_it_was_read_is_absent() {
+        let answered = |errno| {
+            let cause = std::io::Error::from_raw_os_error(errno);
+            unless_gone::<()>(Err(KernelError::Read { path: "/sys/fs/cgroup/a/memory.max".into(), cause }))
+        };
+        assert!(matches!((answered(libc::ENODEV), answered(libc::ENOENT)), (Ok(None), Ok(None))));
+        assert!(answered(libc::EIO).is_err());
     }
 
     #[test]
@@ -377,7 +409,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(text in "([0-9]{0,2}:(memory|cpu,)?:.{0,9}\n|.{0,20}\n){0,4}") {
-            prop_assert!(memory_group(&text).is_none_or(|(_, group)| text.contains(group)));
+            prop_assert!(group_of(&text, "memory").is_none_or(|(_, group)| text.contains(group)));
             let _ = parse_limit(&text);
         }
     }

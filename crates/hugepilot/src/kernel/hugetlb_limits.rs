@@ -3,7 +3,7 @@
 //! Owns: the hugetlb controller's files, in both versions (Documentation/admin-guide/cgroup-v2.rst, "HugeTLB";
 //! cgroup-v1/hugetlb.rst). Never touches: the limits.
 
-use super::cgroup::{self, Version};
+use super::cgroup::{self, Lineage, Version, unless_gone};
 use super::mounts::{self, Mount};
 use super::root::optional;
 use super::{KernelError, Root};
@@ -24,6 +24,28 @@ pub struct Limit {
     pub usage: Bytes,
     /// How often it was refused more; `None` where the kernel does not count that.
     pub refused: Option<u64>,
+}
+
+impl Limit {
+    /// Whole pages that the group can still have.
+    pub fn pages_left(&self) -> u64 {
+        (self.limit - self.usage).0 / self.page_size.0.max(1)
+    }
+}
+
+/// The limits that bind this process, those of its own group first; none where no hugetlb controller is mounted.
+pub fn own(root: &Root) -> Result<Vec<Limit>, KernelError> {
+    let Some(Lineage { version, mount, groups }) = optional(Lineage::read(root, "self", "hugetlb"))?.flatten() else {
+        return Ok(Vec::new());
+    };
+    let mut limits = Vec::new();
+    for group in groups {
+        let directory = format!("{}{group}", mount.point);
+        for name in unless_gone(root.entries(&directory))?.unwrap_or_default() {
+            limits.extend(read_limit(root, version, &mount, &directory, &name)?);
+        }
+    }
+    Ok(limits)
 }
 
 /// All limits that are set, by group; none where no hugetlb controller is mounted.
@@ -55,17 +77,17 @@ fn read_limit(
     name: &str,
 ) -> Result<Option<Limit>, KernelError> {
     let Some((page_size, of_reservations)) = limit_file(version, name) else { return Ok(None) };
-    let Some(text) = optional(root.text(&format!("{directory}/{name}")))? else { return Ok(None) };
+    let Some(text) = unless_gone(root.text(&format!("{directory}/{name}")))? else { return Ok(None) };
     let Some(limit) = cgroup::parse_limit(&text) else { return Ok(None) };
     let (end, usage) = match version {
         Version::One => ("limit_in_bytes", "usage_in_bytes"),
         Version::Two => ("max", "current"),
     };
     let stem = format!("{directory}/{}", name.strip_suffix(end).unwrap_or(name));
-    let Some(usage) = optional(root.number(&format!("{stem}{usage}")))? else { return Ok(None) };
+    let Some(usage) = unless_gone(root.number(&format!("{stem}{usage}")))? else { return Ok(None) };
     let refused = match version {
-        Version::One => optional(root.number(&format!("{stem}failcnt")))?,
-        Version::Two => optional(root.text(&format!("{stem}events")))?.as_deref().and_then(refusals),
+        Version::One => unless_gone(root.number(&format!("{stem}failcnt")))?,
+        Version::Two => unless_gone(root.text(&format!("{stem}events")))?.as_deref().and_then(refusals),
     };
     let below = mount.below_its_point(directory).unwrap_or_default();
     let cgroup = format!("{}{below}", mount.top.trim_end_matches('/'));
@@ -155,8 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn those_of_our_own_group_and_above_it_bind_us() {
+        let file = |group: &str, name: &str| format!("sys/fs/cgroup{group}/hugetlb.2MB.{name}");
+        let mut files = vec![
+            ("proc/self/cgroup".to_owned(), "0::/a/b\n"),
+            ("proc/self/mountinfo".to_owned(), "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+        ];
+        for (group, limit, usage) in [("/a/b", "max", "0"), ("/a", "8388608", "5242880"), ("/c", "0", "0")] {
+            files.extend([(file(group, "max"), limit), (file(group, "current"), usage)]);
+        }
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), *text)).collect();
+        let limits = own(&Root::at(tree(&files).path())).unwrap();
+        let told: Vec<_> = limits.iter().map(|limit| (limit.cgroup.as_str(), limit.pages_left())).collect();
+        assert_eq!(told, [("/a", 1)], "half a page is none");
+    }
+
+    #[test]
     fn this_machine_is_read() {
         read(&Root::host()).unwrap();
+        own(&Root::host()).unwrap();
+        assert_eq!(own(&Root::at(tree(&[]).path())).unwrap(), []);
         assert_eq!(read(&Root::at(tree(&[]).path())).unwrap(), []);
     }
 }

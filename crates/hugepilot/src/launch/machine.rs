@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::wish::PageKind;
 use crate::kernel::hugetlb::{self, FileSystem, Pool};
+use crate::kernel::hugetlb_limits::{self, Limit};
 use crate::kernel::thp::Thp;
 use crate::kernel::{KernelError, Root, mounts, optional};
 
@@ -18,6 +19,8 @@ pub struct Machine {
     pub pool: Option<Pool>,
     /// Where the pool's pages are mounted as files, if anywhere.
     pub mount: Option<PathBuf>,
+    /// What control groups leave us of that pool, and so a program that we start.
+    pub limits: Vec<Limit>,
 }
 
 impl Machine {
@@ -31,7 +34,9 @@ impl Machine {
         let pool = pools.into_iter().find(|pool| pool.page_size == pages.size());
         let mounts = optional(mounts::read(root))?.unwrap_or_default();
         let mount = mounts.iter().filter_map(FileSystem::of).find(|mounted| mounted.page_size == pages.size());
-        Ok(Self { transparent, pool, mount: mount.map(|mounted| mounted.point.into()) })
+        let mut limits = hugetlb_limits::own(root)?;
+        limits.retain(|limit| limit.page_size == pages.size());
+        Ok(Self { transparent, pool, mount: mount.map(|mounted| mounted.point.into()), limits })
     }
 
     /// Whether the kernel heeds programs that ask for transparent huge pages.
@@ -39,10 +44,30 @@ impl Machine {
         matches!(self.transparent.as_deref(), Some("madvise" | "always"))
     }
 
-    /// Pages of the pool that can still be given out.
+    /// Pages of the pool that a program can still be given.
     pub fn available(&self) -> u64 {
-        self.pool.map_or(0, |pool| pool.available())
+        let pool = self.pool.map_or(0, |pool| pool.available());
+        self.limits.iter().map(Limit::pages_left).fold(pool, u64::min)
     }
+
+    /// The tightest limit of those that leave a program less than the pool could give out.
+    pub fn binding_limit(&self) -> Option<&Limit> {
+        let pool = self.pool?.available();
+        tightest(self.limits.iter().filter(|limit| limit.pages_left() < pool))
+    }
+
+    /// The limit that ends a program (SIGBUS) where it touches what the kernel has promised it.
+    pub fn ending_limit(&self) -> Option<&Limit> {
+        let pool = self.pool?;
+        let (promises, uses): (Vec<&Limit>, Vec<&Limit>) = self.limits.iter().partition(|limit| limit.of_reservations);
+        let most = pool.available().saturating_add(pool.overcommit.saturating_sub(pool.surplus));
+        let promised = promises.into_iter().map(Limit::pages_left).fold(most, u64::min);
+        tightest(uses.into_iter().filter(|limit| limit.pages_left() < promised))
+    }
+}
+
+fn tightest<'a>(limits: impl Iterator<Item = &'a Limit>) -> Option<&'a Limit> {
+    limits.min_by_key(|limit| limit.pages_left())
 }
 
 #[cfg(test)]
@@ -50,6 +75,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::units::{Bytes, HUGE_PAGE};
 
     #[test]
     fn a_mount_is_found_by_its_page_size() {
@@ -64,6 +90,39 @@ mod tests {
         assert_eq!(mount(PageKind::Huge), Some("/dev/hugepages".into()));
         assert_eq!(mount(PageKind::Giant), Some("/mnt/1 G".into()));
         assert_eq!(mount(PageKind::Transparent), None);
+    }
+
+    #[test]
+    fn a_group_may_leave_less_than_the_pool_has() {
+        let limit = |pages: u64, of_reservations| Limit {
+            cgroup: format!("/{pages}"),
+            page_size: PageKind::Huge.size(),
+            of_reservations,
+            limit: Bytes((pages + 1) * HUGE_PAGE),
+            usage: Bytes(HUGE_PAGE),
+            refused: None,
+        };
+        let pool = |free, overcommit| Pool {
+            page_size: PageKind::Huge.size(),
+            total: 1000,
+            free,
+            reserved: 0,
+            surplus: 0,
+            overcommit,
+        };
+        let told = |pool: Pool, limits: &[Limit]| {
+            let machine = Machine { pool: Some(pool), limits: limits.to_vec(), ..Machine::default() };
+            let name = |limit: Option<&Limit>| limit.map_or(String::new(), |limit| limit.cgroup.clone());
+            (machine.available(), name(machine.binding_limit()), name(machine.ending_limit()))
+        };
+        let named = |available, binding: &str, ending: &str| (available, binding.to_owned(), ending.to_owned());
+        let (used, promised) = (|pages| limit(pages, false), |pages| limit(pages, true));
+        assert_eq!(told(pool(500, 0), &[]), named(500, "", ""));
+        assert_eq!(told(pool(500, 0), &[used(128), used(200)]), named(128, "/128", "/128"));
+        assert_eq!(told(pool(500, 0), &[promised(0)]), named(0, "/0", ""), "mmap fails");
+        assert_eq!(told(pool(500, 0), &[used(128), promised(128)]), named(128, "/128", ""), "mmap fails first");
+        assert_eq!(told(pool(100, 0), &[used(128)]), named(100, "", ""), "the pool binds first");
+        assert_eq!(told(pool(100, 50), &[used(128)]), named(100, "", "/128"), "but it may grow on demand");
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //!
 //! Owns: the account, a pure function of what was seen, done and counted. Never touches: the system, and the words of the report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::counts::{InTheWay, Placed, Placing};
 use super::machine::Machine;
 use super::recipe::{Mechanism, Memory, Recipe};
 use super::watch::{Sample, Seen};
 use super::wish::Wish;
+use crate::act::RefusalReason;
 use crate::units::Bytes;
 
 /// Who put memory on huge pages.
@@ -29,14 +30,27 @@ pub enum Why {
     SwitchedOff,
     /// The pool had nothing to give out when the program started.
     PoolEmpty,
-    /// The pool had nothing left at some time.
+    /// The pool had next to nothing left at some time.
     PoolUsedUp,
+    /// This control group may have less than the pool could give out.
+    Limited(String),
     /// The preload library was hindered.
     Hindered(InTheWay),
     /// No mechanism reaches that memory.
     NotReached(Vec<String>),
-    /// It comes in pieces too small, or was mapped by the program itself past all mechanisms; and it is walked too little for the pilot.
-    NotWorthIt,
+    /// The kernel refused the pilot.
+    Refused(BTreeSet<RefusalReason>),
+    /// Nobody knows: it may come in pieces too small, or be mapped past all mechanisms, and be walked too little for the pilot.
+    Unknown,
+}
+
+/// What the pilot has done meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piloted {
+    /// Memory that it put on huge pages and did not give back.
+    pub promoted: Bytes,
+    /// Why the kernel refused more.
+    pub refused: BTreeSet<RefusalReason>,
 }
 
 /// What became of it.
@@ -54,23 +68,25 @@ pub struct Account {
 
 /// Less than this part of the memory needs no explanation.
 const NEXT_TO_NOTHING: f64 = 0.02;
+/// What glibc takes at once for a thread's heap; a pool with fewer pages has none for it.
+const AT_ONCE: u64 = 4;
 
 impl Account {
-    /// Draws the account up. `promoted` is what the pilot has put on huge pages and not given back.
+    /// Draws the account up.
     pub fn of(
         seen: Seen,
         (wish, recipe, machine): (&Wish, &Recipe, &Machine),
         placed: Option<&Placed>,
-        promoted: Bytes,
+        piloted: &Piloted,
         required: Option<f64>,
     ) -> Self {
         let sample = &seen.largest;
         let lacking = sample.could - sample.huge();
         let rest = match lacking > sample.could.share(NEXT_TO_NOTHING) {
-            true => reasons(wish, recipe, machine, &seen, placed),
+            true => reasons((wish, recipe, machine), &seen, placed, piloted),
             false => Vec::new(),
         };
-        Self { by: shares(sample, recipe, placed, promoted), seen, rest, required }
+        Self { by: shares(sample, recipe, placed, piloted.promoted), seen, rest, required }
     }
 
     /// The share of the memory that was on huge pages, in percent; None if there was none that could be.
@@ -88,34 +104,38 @@ impl Account {
 /// Divides what was huge among those who may have done it: the pilot and the library say how much they did, and the rest is the
 /// allocator's, or the program's own.
 fn shares(sample: &Sample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
-    let mut shares = BTreeMap::new();
-    let mut give = |by: By, bytes: Bytes| {
-        if bytes > Bytes(0) {
+    let by_pilot = promoted.min(sample.transparent);
+    let mut shares = BTreeMap::from([(By::Pilot, by_pilot)]);
+    for (is_reserved, bytes) in [(true, sample.reserved), (false, sample.transparent - by_pilot)] {
+        for (by, bytes) in divided(bytes, is_reserved, recipe, placed) {
             *shares.entry(by).or_insert(Bytes(0)) += bytes;
         }
-    };
-    let mechanisms = recipe.mechanisms();
-    for is_reserved in [false, true] {
-        let mut left = if is_reserved { sample.reserved } else { sample.transparent };
-        if !is_reserved {
-            let bytes = promoted.min(left);
-            give(By::Pilot, bytes);
-            left = left - bytes;
-        }
-        for mechanism in mechanisms.iter().filter(|mechanism| mechanism.name == Mechanism::PRELOAD) {
-            let placing = placed.map(|placed| of_memory(placed, mechanism.memory)).unwrap_or_default();
-            let said = if is_reserved { placing.reserved } else { placing.transparent };
-            let bytes = said.min(left);
-            give(By::Recipe(vec![Mechanism { is_reserved, ..*mechanism }]), bytes);
-            left = left - bytes;
-        }
-        let others = mechanisms.iter().filter(|mechanism| mechanism.name != Mechanism::PRELOAD);
-        let others: Vec<Mechanism> = others.filter(|mechanism| mechanism.is_reserved == is_reserved).copied().collect();
-        give(if others.is_empty() { By::Itself } else { By::Recipe(others) }, left);
     }
-    let mut shares: Vec<(By, Bytes)> = shares.into_iter().collect();
+    let mut shares: Vec<(By, Bytes)> = shares.into_iter().filter(|(_, bytes)| *bytes > Bytes(0)).collect();
     shares.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     shares
+}
+
+/// Memory on one kind of huge pages, by mechanism. What the library says only rises: where that is more than there is, some has been
+/// unmapped since or was never touched, and nobody can tell its part from others'.
+fn divided(bytes: Bytes, is_reserved: bool, recipe: &Recipe, placed: Option<&Placed>) -> Vec<(By, Bytes)> {
+    let (libraries, others): (Vec<Mechanism>, Vec<Mechanism>) =
+        recipe.mechanisms().into_iter().partition(|mechanism| mechanism.name == Mechanism::PRELOAD);
+    let others: Vec<Mechanism> = others.into_iter().filter(|mechanism| mechanism.is_reserved == is_reserved).collect();
+    let said = libraries.into_iter().filter_map(|mechanism| {
+        let placing = of_memory(placed?, mechanism.memory);
+        let said = if is_reserved { placing.reserved } else { placing.transparent };
+        (said > Bytes(0)).then_some((Mechanism { is_reserved, ..mechanism }, said))
+    });
+    let said: Vec<(Mechanism, Bytes)> = said.collect();
+    let all_said: Bytes = said.iter().map(|(_, bytes)| *bytes).sum();
+    if all_said > bytes {
+        let together = others.into_iter().chain(said.into_iter().map(|(mechanism, _)| mechanism));
+        return vec![(By::Recipe(together.collect()), bytes)];
+    }
+    let left = if others.is_empty() { By::Itself } else { By::Recipe(others) };
+    let each = said.into_iter().map(|(mechanism, bytes)| (By::Recipe(vec![mechanism]), bytes));
+    each.chain([(left, bytes - all_said)]).collect()
 }
 
 fn of_memory(placed: &Placed, memory: Memory) -> Placing {
@@ -127,14 +147,15 @@ fn of_memory(placed: &Placed, memory: Memory) -> Placing {
     }
 }
 
-fn reasons(wish: &Wish, recipe: &Recipe, machine: &Machine, seen: &Seen, placed: Option<&Placed>) -> Vec<Why> {
+fn reasons(
+    (wish, recipe, machine): (&Wish, &Recipe, &Machine),
+    seen: &Seen,
+    placed: Option<&Placed>,
+    piloted: &Piloted,
+) -> Vec<Why> {
     let mut reasons = Vec::new();
     if wish.pages.is_reserved() {
-        if machine.available() == 0 {
-            reasons.push(Why::PoolEmpty);
-        } else if seen.largest.pool_left == Some(0) || seen.last.pool_left == Some(0) {
-            reasons.push(Why::PoolUsedUp);
-        }
+        reasons.extend(of_the_pool(machine, seen));
     } else if !machine.heeds_requests() {
         reasons.push(Why::SwitchedOff);
     }
@@ -143,15 +164,30 @@ fn reasons(wish: &Wish, recipe: &Recipe, machine: &Machine, seen: &Seen, placed:
     if !recipe.left_to_pilot.is_empty() {
         reasons.push(Why::NotReached(recipe.left_to_pilot.clone()));
     }
+    if !piloted.refused.is_empty() {
+        reasons.push(Why::Refused(piloted.refused.clone()));
+    }
     if reasons.is_empty() {
-        reasons.push(Why::NotWorthIt);
+        reasons.push(Why::Unknown);
     }
     reasons
+}
+
+fn of_the_pool(machine: &Machine, seen: &Seen) -> Option<Why> {
+    let is_used_up = |sample: &Sample| sample.pool_left.is_some_and(|left| left < AT_ONCE);
+    if let Some(limit) = machine.binding_limit() {
+        Some(Why::Limited(limit.cgroup.clone()))
+    } else if machine.available() == 0 {
+        Some(Why::PoolEmpty)
+    } else {
+        (is_used_up(&seen.largest) || is_used_up(&seen.last)).then_some(Why::PoolUsedUp)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::hugetlb_limits::Limit;
     use crate::launch::recipe::Variable;
     use crate::launch::wish::PageKind;
     use crate::units::HUGE_PAGE;
@@ -181,7 +217,8 @@ mod tests {
     }
 
     fn account(seen: Seen, recipe: &Recipe, placed: Option<&Placed>, promoted: u64) -> Account {
-        Account::of(seen, (&Wish::of(PageKind::Transparent), recipe, &madvise()), placed, Bytes(promoted), Some(90.0))
+        let piloted = Piloted { promoted: Bytes(promoted), ..Piloted::default() };
+        Account::of(seen, (&Wish::of(PageKind::Transparent), recipe, &madvise()), placed, &piloted, Some(90.0))
     }
 
     #[test]
@@ -195,10 +232,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_counted_and_is_gone_is_credited_to_nobody_in_particular() {
+        // 300 in the heap, and 100 mappings of 64, one after the other.
+        let placing = Placing { transparent: Bytes(6400), ..Placing::default() };
+        let placed = Placed { mmap: placing, ..Placed::default() };
+        let account = account(seen(400, 400, 0), &recipe_with(&[HEAP, MMAP]), Some(&placed), 50);
+        let expected = [(By::Recipe(vec![HEAP, MMAP]), 350), (By::Pilot, 50)];
+        assert_eq!(account.by, expected.map(|(by, bytes)| (by, Bytes(bytes))));
+    }
+
+    #[test]
     fn without_a_mechanism_it_was_the_program_itself() {
         let account = account(seen(1000, 300, 200), &Recipe::default(), None, 0);
         assert_eq!(account.by, [(By::Itself, Bytes(500))]);
-        assert_eq!((account.is_met(), account.rest), (false, vec![Why::NotWorthIt]));
+        assert_eq!((account.is_met(), account.rest), (false, vec![Why::Unknown]));
     }
 
     #[test]
@@ -213,7 +260,8 @@ mod tests {
         let why = |wish: PageKind, machine: Machine, recipe: Recipe, placed: Option<Placed>, left: Option<u64>| {
             let mut seen = seen(1000, 0, 0);
             seen.last.pool_left = left;
-            Account::of(seen, (&Wish::of(wish), &recipe, &machine), placed.as_ref(), Bytes(0), None).rest
+            let piloted = Piloted::default();
+            Account::of(seen, (&Wish::of(wish), &recipe, &machine), placed.as_ref(), &piloted, None).rest
         };
         let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
         assert_eq!(why(PageKind::Transparent, never, Recipe::default(), None, None), [Why::SwitchedOff]);
@@ -227,12 +275,33 @@ mod tests {
             overcommit: 0,
         };
         let machine = || Machine { pool: Some(pool), ..madvise() };
-        assert_eq!(why(PageKind::Huge, machine(), Recipe::default(), None, Some(0)), [Why::PoolUsedUp]);
+        let with_left = |left| why(PageKind::Huge, machine(), Recipe::default(), None, Some(left));
+        assert_eq!([with_left(0), with_left(3)], [[Why::PoolUsedUp], [Why::PoolUsedUp]], "too few for a thread's heap");
+        assert_eq!(with_left(4), [Why::Unknown]);
+        let limit = Limit {
+            cgroup: "/db".to_owned(),
+            page_size: Bytes(HUGE_PAGE),
+            of_reservations: true,
+            limit: Bytes(0),
+            usage: Bytes(0),
+            refused: None,
+        };
+        let limited = Machine { limits: vec![limit], ..machine() };
+        assert_eq!(why(PageKind::Huge, limited, Recipe::default(), None, Some(9)), [Why::Limited("/db".to_owned())]);
         let in_the_way = InTheWay { refused: Bytes(3), ..InTheWay::default() };
         let placed = Placed { in_the_way, ..Placed::default() };
         let recipe = Recipe { left_to_pilot: vec!["heap: static".to_owned()], ..Recipe::default() };
         let expected = [Why::Hindered(in_the_way), Why::NotReached(vec!["heap: static".to_owned()])];
         assert_eq!(why(PageKind::Huge, machine(), recipe, Some(placed), Some(5)), expected);
+    }
+
+    #[test]
+    fn the_pilots_refusals_are_reasons() {
+        let refused = BTreeSet::from([RefusalReason::NoContiguousMemory]);
+        let piloted = Piloted { refused: refused.clone(), ..Piloted::default() };
+        let of = (&Wish::of(PageKind::Transparent), &Recipe::default(), &madvise());
+        assert_eq!(Account::of(seen(1000, 0, 0), of, None, &piloted, None).rest, [Why::Refused(refused)]);
+        assert_eq!(Account::of(seen(1000, 1000, 0), of, None, &piloted, None).rest, [], "none was needed");
     }
 
     proptest! {

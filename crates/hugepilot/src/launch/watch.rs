@@ -22,7 +22,7 @@ const LATEST: Duration = Duration::from_secs(1);
 const SHARE_OF_AGE: u32 = 10;
 /// So many times the CPU time that a look took passes before the next: half a per cent of a CPU.
 const REST_AFTER: u32 = 200;
-/// However long looks take, the next comes within this time.
+/// However long looks take, the next comes within this time, and before the program is twice as old: a short one is seen more than once.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A later look stands for an earlier one that saw at most so much more memory.
 const ALIKE: f64 = 0.9;
@@ -95,13 +95,18 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
             if let Some(sample) = sample(&root, pid, pages) {
                 seen.note(sample);
             }
-            let by_age = (began.elapsed() / SHARE_OF_AGE).clamp(SOONEST, LATEST);
             // Not by the clock on the wall: on a busy machine looks would be few.
             let cost = own_cpu_time().saturating_sub(before);
-            next = Instant::now() + by_age.max(cost.saturating_mul(REST_AFTER).min(LONGEST_REST));
+            next = Instant::now() + rest(began.elapsed(), cost);
         }
         seen
     })
+}
+
+/// How long to wait after a look at a program of that age which cost so much.
+fn rest(age: Duration, cost: Duration) -> Duration {
+    let for_its_cost = cost.saturating_mul(REST_AFTER).min(LONGEST_REST).min(age);
+    (age / SHARE_OF_AGE).clamp(SOONEST, LATEST).max(for_its_cost)
 }
 
 /// CPU time of this thread.
@@ -144,6 +149,23 @@ mod tests {
             seen.note(sample);
         }
         assert_eq!((seen.looks, seen.largest, seen.last), (5, with(950, 950), with(10, 0)));
+    }
+
+    #[test]
+    fn looks_are_many_at_first_and_few_where_they_cost_much() {
+        let ms = Duration::from_millis;
+        for (age, cost, expected) in
+            [(0, 0, 20), (20, 0, 20), (1000, 0, 100), (100_000, 0, 1000), (10_000, 15, 3000), (100_000, 1000, 60_000)]
+        {
+            assert_eq!(rest(ms(age), ms(cost)), ms(expected), "{age} {cost}");
+        }
+        let mut age = SOONEST;
+        let looks = std::iter::repeat_with(|| {
+            age += rest(age, ms(50));
+            age
+        });
+        let looks: Vec<Duration> = looks.take(6).collect();
+        assert_eq!(looks, [40, 80, 160, 320, 640, 1280].map(ms), "however much each of them costs");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::{PoolError, Wish};
+use super::{PoolError, Wish, is_giant};
 use crate::kernel::hugetlb::{NodePool, Pool, size_name};
 use crate::units::{Bytes, GIANT_PAGE};
 
@@ -39,6 +39,12 @@ impl Change {
     /// Pages that may be taken on demand, once the pool has so many; `None` to leave that as it is.
     pub fn overcommit(&self, pages: u64) -> Option<u64> {
         self.most.map(|most| most.saturating_sub(pages))
+    }
+
+    /// The words on the kernel's command line that reserve so many pages at boot; for one node, kernels know them since Linux 5.16.
+    pub fn boot_words(&self) -> String {
+        let node = self.node.map_or(String::new(), |node| format!("{node}:"));
+        format!("hugepagesz={} hugepages={node}{}", size_name(self.page_size), self.to)
     }
 }
 
@@ -109,7 +115,9 @@ fn on_all(wish: &Wish, bound: Bound, pool: &Pool) -> Change {
         Bound::Size => (wish.amount.of(from), None),
         Bound::Least => {
             let to = wish.amount.of(from);
-            (to, Some(most.max(to)))
+            // Most kernels have giant pages on demand for nobody, so there is nothing to keep.
+            let is_kept = !is_giant(pool.page_size) || pool.overcommit > 0;
+            (to, is_kept.then(|| most.max(to)))
         }
         Bound::Most => {
             let most = wish.amount.of(most);
@@ -144,6 +152,23 @@ mod tests {
         assert_eq!(one("2M=130", Bound::Most), (100, 100, Some(30)));
         assert_eq!(one("2M=80", Bound::Most), (100, 80, Some(0)), "the least is lowered to the most");
         assert_eq!(one("2M=+10", Bound::Most), (100, 100, Some(60)));
+    }
+
+    #[test]
+    fn giant_pages_have_no_most_to_keep_where_none_can_be_taken_on_demand() {
+        let most = |wish: &str, bound, overcommit| {
+            let pool = Pool { overcommit, ..GIANT };
+            changes(&[wish.parse().unwrap()], bound, None, &[pool], &[], None).unwrap()[0].most
+        };
+        assert_eq!([most("1G=8", Bound::Least, 0), most("1G=2", Bound::Least, 0)], [None; 2]);
+        assert_eq!([most("1G=2", Bound::Least, 3), most("1G=8", Bound::Most, 0)], [Some(7), Some(8)]);
+    }
+
+    #[test]
+    fn pages_are_reserved_at_boot_by_their_own_words() {
+        let change = Change { page_size: Bytes(1 << 30), node: None, from: 1, to: 4, most: None };
+        assert_eq!(change.boot_words(), "hugepagesz=1G hugepages=4");
+        assert_eq!(Change { node: Some(1), ..change }.boot_words(), "hugepagesz=1G hugepages=1:4");
     }
 
     #[test]

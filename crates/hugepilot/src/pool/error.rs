@@ -25,12 +25,23 @@ pub enum PoolError {
     Twice { page_size: Bytes },
     #[error("memory node {node} has no pages of {}: name one of {nodes}", size_name(*page_size))]
     NoNode { node: u32, page_size: Bytes, nodes: String },
+    #[error(
+        "pages of {page_size} cannot be taken on demand with this kernel, so nothing was changed: reserve them instead (`hugepilot pool \
+         set {}=N`)",
+        size_name(*page_size)
+    )]
+    NotOnDemand { page_size: Bytes },
     #[error("cannot write {value} to {}: {cause}{step}", path.display())]
     Write { path: PathBuf, value: String, cause: io::Error, step: String },
     #[error("cannot {doing} {}: {cause}{step}", path.display())]
     File { doing: &'static str, path: PathBuf, cause: io::Error, step: &'static str },
     #[error("{} was not written by hugepilot, so it is left alone: move it away, or change it by hand", path.display())]
     Foreign { path: PathBuf },
+    #[error(
+        "{} reserves pages already, with words that hugepilot did not write ({words}): change them by hand, or take them away",
+        path.display()
+    )]
+    ForeignWords { path: PathBuf, words: String },
     #[error("a limit of {limit} holds no page of {page_size}: give at least one page")]
     LimitBelowPage { limit: Bytes, page_size: Bytes },
     #[error("{point} is no hugetlbfs mount: `hugepilot pool` lists those there are")]

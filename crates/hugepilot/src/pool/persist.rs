@@ -1,8 +1,8 @@
 //! What makes pools last beyond a reboot: the files for it, as a pure function of what is wanted and of what is there.
 //!
 //! Owns: which file does what, and its text (sysctl.d, tmpfiles.d, limits.d, mount units, the kernel's command line). Never touches: the
-//! files themselves; [`super::Edit`] writes them. Each file is hugepilot's as a whole but `/etc/kernel/cmdline`, of which only the words are
-//! that reserve giant pages.
+//! files themselves; [`super::Edit`] writes them. Each file is hugepilot's as a whole but `/etc/kernel/cmdline`, of which only those words are
+//! that a file beside it remembers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,14 @@ const TMPFILES: &str = "/etc/tmpfiles.d/hugepilot-pool.conf";
 const LIMITS: &str = "/etc/security/limits.d/60-hugepilot-pool.conf";
 const GRUB: &str = "/etc/default/grub.d/60-hugepilot-pool.cfg";
 const COMMAND_LINE: &str = "/etc/kernel/cmdline";
+/// The words in [`COMMAND_LINE`] that are hugepilot's: others reserve pages there, too.
+const OWN_WORDS: &str = "/etc/kernel/cmdline.hugepilot-pool";
 const UNITS: &str = "/etc/systemd/system";
 /// Has the mount units wanted at boot, without a link that somebody would have to remove.
 const WANTS: &str = "/etc/systemd/system/local-fs.target.d/60-hugepilot-pool.conf";
+
+/// Where distributions put the kernel that runs, as a shell finds it: Fedora and most others; Debian.
+const KERNEL_IMAGES: [&str; 2] = ["/lib/modules/$(uname -r)/vmlinuz", "/boot/vmlinuz-$(uname -r)"];
 
 /// The first line of each file that is hugepilot's.
 const HEAD: &str =
@@ -57,6 +62,10 @@ pub struct Surroundings {
     pub grub_reads_files: bool,
     /// Boot entries are changed with grubby (Fedora, RHEL).
     pub grubby: bool,
+    /// The words by which the machine was booted that reserve giant pages.
+    pub booted_with: String,
+    /// Where the kernel is that runs, for a shell; `None` where it was not found.
+    pub kernel_image: Option<&'static str>,
 }
 
 /// What is left to do once the files are written.
@@ -80,7 +89,18 @@ pub enum NextStep {
     /// Have GRUB's configuration made anew, and reboot.
     UpdateGrub,
     /// Have the boot entries made anew from `/etc/kernel/cmdline`, and reboot.
-    InstallKernel,
+    InstallKernel {
+        /// The kernel's file, for a shell.
+        image: &'static str,
+    },
+    /// Take these words off the kernel's command line if they are to go: the machine was booted with them, and no file holds them that
+    /// hugepilot knows.
+    TakeOut {
+        /// What to take out.
+        words: String,
+        /// Whether grubby does it.
+        grubby: bool,
+    },
     /// Have grubby add these words to the boot entries, and reboot.
     Grubby {
         /// What to add to the command line.
@@ -99,7 +119,7 @@ impl Surroundings {
     /// Reads what is there.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         let mut names = vec![SYSCTL.to_owned(), TMPFILES.to_owned(), LIMITS.to_owned(), GRUB.to_owned()];
-        names.extend([COMMAND_LINE.to_owned(), WANTS.to_owned()]);
+        names.extend([COMMAND_LINE.to_owned(), OWN_WORDS.to_owned(), WANTS.to_owned()]);
         let units = optional(root.entries(UNITS))?.unwrap_or_default();
         let own_units = units.iter().filter(|name| name.starts_with("dev-hugepages\\x2d") && name.ends_with(".mount"));
         names.extend(own_units.map(|name| format!("{UNITS}/{name}")));
@@ -114,16 +134,30 @@ impl Surroundings {
             files,
             grub_reads_files: root.exists("etc/default/grub.d")? || root.exists("usr/sbin/update-grub")?,
             grubby: root.exists("usr/sbin/grubby")? || root.exists("usr/bin/grubby")?,
+            booted_with: command_line::giants(&optional(root.text("proc/cmdline"))?.unwrap_or_default()),
+            kernel_image: kernel_image(root)?,
         })
     }
 }
 
+fn kernel_image(root: &Root) -> Result<Option<&'static str>, KernelError> {
+    let release = optional(root.text("proc/sys/kernel/osrelease"))?.unwrap_or_default();
+    for image in KERNEL_IMAGES {
+        if root.exists(&image.replace("$(uname -r)", release.trim()))? {
+            return Ok(Some(image));
+        }
+    }
+    Ok(None)
+}
+
 /// The edits that make just that last, and nothing that hugepilot made last before; then what is left to do.
 ///
-/// Errors: a file that should be written is somebody else's.
+/// Errors: a file that should be written is somebody else's, or words in it.
 pub fn persist(lasting: &Lasting, around: &Surroundings) -> Result<(Vec<Edit>, Vec<NextStep>), PoolError> {
     let giants: Vec<(Bytes, u64)> = reserved(lasting).filter(|(size, _)| is_giant(*size)).collect();
-    let wanted = own_files(lasting, around, &giants)?;
+    let line = on_command_line(around, &giants)?;
+    let own_words = line.as_ref().map_or("", |line| line.own_words.as_str());
+    let wanted = own_files(lasting, around, &giants, own_words)?;
     let mut edits = Vec::new();
     let paths: BTreeSet<&String> =
         wanted.keys().chain(around.files.keys().filter(|path| *path != COMMAND_LINE)).collect();
@@ -136,13 +170,39 @@ pub fn persist(lasting: &Lasting, around: &Surroundings) -> Result<(Vec<Edit>, V
             _ => edits.push(Edit { path: path.clone(), before: before.cloned(), after: after.cloned() }),
         }
     }
-    if let Some(text) = around.files.get(COMMAND_LINE) {
-        let after = Some(command_line::with_pools(text, &giants));
-        edits.push(Edit { path: COMMAND_LINE.to_owned(), before: Some(text.clone()), after });
+    if let Some(OnCommandLine { before, after, .. }) = line {
+        edits.push(Edit { path: COMMAND_LINE.to_owned(), before: Some(before), after: Some(after) });
     }
     edits.retain(|edit| edit.before != edit.after);
+    // Whose words they are is remembered before they are written, and forgotten after they were taken out.
+    edits.sort_by_key(|edit| edit.after.is_none());
     let steps = next_steps(&edits, &giants, around);
     Ok((edits, steps))
+}
+
+/// What becomes of [`COMMAND_LINE`].
+struct OnCommandLine {
+    before: String,
+    after: String,
+    /// The words in it that are hugepilot's then.
+    own_words: String,
+}
+
+/// `None` where there is no such file. What somebody else reserves there counts, and stays.
+fn on_command_line(around: &Surroundings, giants: &[(Bytes, u64)]) -> Result<Option<OnCommandLine>, PoolError> {
+    let Some(before) = around.files.get(COMMAND_LINE).cloned() else { return Ok(None) };
+    let remembered = around.files.get(OWN_WORDS).and_then(|text| text.strip_prefix(HEAD)).map_or("", str::trim);
+    let theirs = command_line::giants(&command_line::replaced(&before, remembered, ""));
+    let wanted = command_line::words(giants);
+    let own_words = if theirs.is_empty() {
+        wanted
+    } else if wanted.is_empty() || wanted == theirs {
+        String::new()
+    } else {
+        return Err(PoolError::ForeignWords { path: COMMAND_LINE.into(), words: theirs });
+    };
+    let after = command_line::replaced(&before, remembered, &own_words);
+    Ok(Some(OnCommandLine { before, after, own_words }))
 }
 
 fn reserved(lasting: &Lasting) -> impl Iterator<Item = (Bytes, u64)> {
@@ -154,6 +214,7 @@ fn own_files(
     lasting: &Lasting,
     around: &Surroundings,
     giants: &[(Bytes, u64)],
+    own_words: &str,
 ) -> Result<BTreeMap<String, String>, PoolError> {
     let mut files = BTreeMap::new();
     let (mut sysctl, mut tmpfiles) = (Vec::new(), Vec::new());
@@ -172,6 +233,7 @@ fn own_files(
     }
     files.insert(SYSCTL, sysctl);
     files.insert(TMPFILES, tmpfiles);
+    files.insert(OWN_WORDS, Some(own_words.to_owned()).filter(|words| !words.is_empty()).into_iter().collect());
     if around.grub_reads_files && !giants.is_empty() {
         let words = command_line::words(giants);
         files.insert(GRUB, vec![format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {words}\"")]);
@@ -254,17 +316,26 @@ fn next_steps(edits: &[Edit], giants: &[(Bytes, u64)], around: &Surroundings) ->
         steps.push(NextStep::UpdateGrub);
     }
     if edit(COMMAND_LINE).is_some() {
-        steps.push(NextStep::InstallKernel);
+        steps.push(NextStep::InstallKernel { image: around.kernel_image.unwrap_or(KERNEL_IMAGES[0]) });
     }
     if is_written(LIMITS) {
         steps.push(NextStep::LogInAnew);
     }
+    steps.extend(take_out(giants, around));
     let is_in_a_file = around.grub_reads_files || around.files.contains_key(COMMAND_LINE);
     if !giants.is_empty() && !is_in_a_file {
         let words = command_line::words(giants);
         steps.push(if around.grubby { NextStep::Grubby { words } } else { NextStep::ByHand { words } });
     }
     steps
+}
+
+/// Words that somebody added by grubby or by hand, as they were told to, have no file that could be removed.
+fn take_out(giants: &[(Bytes, u64)], around: &Surroundings) -> Option<NextStep> {
+    let words = &around.booted_with;
+    let in_a_file = |text: &String| text.contains(words) || command_line::giants(text) == *words;
+    let is_left = !words.is_empty() && *words != command_line::words(giants) && !around.files.values().any(in_a_file);
+    is_left.then(|| NextStep::TakeOut { words: words.clone(), grubby: around.grubby })
 }
 
 #[cfg(test)]

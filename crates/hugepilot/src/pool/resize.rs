@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Change, Obstacles, PoolError};
+use super::{Change, Obstacles, PoolError, is_giant};
 use crate::kernel::hugetlb::{self, NodePool, Pool};
 use crate::kernel::{KernelError, Root};
 use crate::stop::Stop;
@@ -63,6 +63,8 @@ pub struct Resized {
     pub after: Pool,
     /// Why it ended.
     pub ended: Ended,
+    /// Why what may be taken on demand could not be set to go with these pages; `None` where it was, or did not have to be.
+    pub overcommit_refused: Option<String>,
     /// What stands in the way of the rest; `None` where nothing does.
     pub obstacles: Option<Obstacles>,
     /// How often memory was compacted.
@@ -77,7 +79,7 @@ pub struct Resized {
 
 /// Makes a change, and tells after each step how many pages there are. What was reached stays when it ends early.
 ///
-/// Errors: the kernel refuses (EACCES, EPERM: not root; EINVAL: not at run time).
+/// Errors: the kernel refuses (EACCES, EPERM: not root; EINVAL: not at run time, or not on demand).
 pub fn resize(
     root: &Root,
     change: &Change,
@@ -88,30 +90,44 @@ pub fn resize(
     let begun = Instant::now();
     let deadline = begun + effort.time_limit;
     let before = hugetlb::pool(root, change.page_size)?;
+    if change.to <= change.from {
+        // How many pages there will be is certain, so that a refusal can come before anything is changed.
+        set_overcommit(root, change, change.to)?;
+    }
     let mut kernel =
         Kernel { root, change, make_room: effort.make_room, deadline, stop, compactions: 0, cache_drops: 0 };
     let (ended, longest) = walk(&mut kernel, change, deadline, stop, progress)?;
     let (compactions, cache_drops) = (kernel.compactions, kernel.cache_drops);
     let pages = pages(root, change)?;
-    if let Some(overcommit) = change.overcommit(pages).filter(|&overcommit| overcommit != before.overcommit) {
-        let path = root.path(&format!("{}/nr_overcommit_hugepages", Pool::directory(change.page_size)));
-        write(path.clone(), overcommit).map_err(|cause| PoolError::write(path, overcommit, change.page_size, cause))?;
-    }
-    let missing = Bytes(change.to.saturating_sub(pages).saturating_mul(change.page_size.0));
-    let is_short = ended == Ended::NoMore || ended == Ended::TimeUp;
-    let obstacles =
-        (is_short && missing > Bytes(0)).then(|| Obstacles::read(root, change.page_size, change.node, missing));
+    let overcommit_refused = set_overcommit(root, change, pages).err().map(|refused| refused.to_string());
+    let is_short = (ended == Ended::NoMore || ended == Ended::TimeUp) && pages < change.to;
+    let obstacles = is_short.then(|| Obstacles::read(root, change, pages, ended, effort.make_room)).transpose()?;
     Ok(Resized {
         change: *change,
         pages,
         before,
         after: hugetlb::pool(root, change.page_size)?,
         ended,
-        obstacles: obstacles.transpose()?,
+        overcommit_refused,
+        obstacles,
         compactions,
         cache_drops,
         longest_step: Nanos::from_duration(longest),
         elapsed: Nanos::from_duration(begun.elapsed()),
+    })
+}
+
+/// Has the pool grow to the change's most on demand, once it has so many pages.
+fn set_overcommit(root: &Root, change: &Change, pages: u64) -> Result<(), PoolError> {
+    let page_size = change.page_size;
+    let Some(overcommit) = change.overcommit(pages) else { return Ok(()) };
+    if hugetlb::pool(root, page_size)?.overcommit == overcommit {
+        return Ok(());
+    }
+    let path = root.path(&format!("{}/nr_overcommit_hugepages", Pool::directory(page_size)));
+    write(path.clone(), overcommit).map_err(|cause| match cause.raw_os_error() {
+        Some(libc::EINVAL) if is_giant(page_size) => PoolError::NotOnDemand { page_size },
+        _ => PoolError::write(path, overcommit, page_size, cause),
     })
 }
 
@@ -232,7 +248,7 @@ impl Kernel<'_> {
     fn write(&self, name: &str, value: u64) -> Result<bool, PoolError> {
         let path = self.root.path(name);
         let written = path.clone();
-        match within(self.deadline, self.stop, move || write(written, value)) {
+        match within(self.deadline, GRACE, self.stop, move || write(written, value)) {
             Some(Ok(())) => Ok(true),
             Some(Err(cause)) => Err(PoolError::write(path, value, self.change.page_size, cause)),
             None => Ok(false),
@@ -240,9 +256,14 @@ impl Kernel<'_> {
     }
 }
 
-/// Has a thread do work, and waits until it is done; `None` if it is not soon after stopping was requested or the deadline has passed.
-/// What the thread is at then ends with this process: the kernel gives up compacting and taking pages for one that is killed.
-fn within<T: Send + 'static>(deadline: Instant, stop: &Stop, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Has a thread do work, and waits until it is done; `None` if it is not within the grace after stopping was requested or the deadline
+/// has passed. What the thread is at then ends with this process: the kernel gives up compacting and taking pages for one that is killed.
+fn within<T: Send + 'static>(
+    deadline: Instant,
+    grace: Duration,
+    stop: &Stop,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let (sender, receiver) = channel();
     let worker = thread::spawn(move || {
         // Nobody may be waiting any more.
@@ -252,7 +273,7 @@ fn within<T: Send + 'static>(deadline: Instant, stop: &Stop, work: impl FnOnce()
     loop {
         match receiver.recv_timeout(LOOK) {
             Ok(done) => return Some(done),
-            Err(RecvTimeoutError::Timeout) if given_up.is_some_and(|since| since.elapsed() >= GRACE) => return None,
+            Err(RecvTimeoutError::Timeout) if given_up.is_some_and(|since| since.elapsed() >= grace) => return None,
             Err(RecvTimeoutError::Timeout) if stop.requested() || Instant::now() >= deadline => {
                 given_up = given_up.or_else(|| Some(Instant::now()));
             }
@@ -336,16 +357,16 @@ mod tests {
         let stop = Stop::default();
         stop.request();
         let (hold, held) = channel::<()>();
-        assert_eq!(within(Instant::now() + LONG, &stop, move || held.recv()), None);
+        assert_eq!(within(Instant::now() + LONG, Duration::ZERO, &stop, move || held.recv()), None);
         let (hold_too, held) = channel::<()>();
-        assert_eq!(within(Instant::now(), &Stop::default(), move || held.recv()), None);
+        assert_eq!(within(Instant::now(), Duration::ZERO, &Stop::default(), move || held.recv()), None);
         drop((hold, hold_too));
-        assert_eq!(within(Instant::now() + LONG, &Stop::default(), || 7), Some(7));
-        assert_eq!(within(Instant::now(), &Stop::default(), || 7), Some(7), "what is done at once is counted");
+        assert_eq!(within(Instant::now() + LONG, Duration::ZERO, &Stop::default(), || 7), Some(7));
+        assert_eq!(within(Instant::now(), LONG, &Stop::default(), || 7), Some(7), "what is done soon is counted");
     }
 
-    #[test]
-    fn a_tree_is_resized_and_its_overcommit_follows() {
+    /// A machine with a pool of ten pages of 2 MiB.
+    fn tree() -> (tempfile::TempDir, Root, PathBuf) {
         let tree = tempfile::tempdir().unwrap();
         let directory = tree.path().join(Pool::directory(Bytes(2 << 20)));
         fs::create_dir_all(&directory).unwrap();
@@ -356,6 +377,12 @@ mod tests {
         }
         fs::write(directory.join("nr_overcommit_hugepages"), "5").unwrap();
         let root = Root::at(tree.path());
+        (tree, root, directory)
+    }
+
+    #[test]
+    fn a_tree_is_resized_and_its_overcommit_follows() {
+        let (_tree, root, _) = tree();
         let effort = Effort { make_room: true, time_limit: LONG };
         let mut told = Vec::new();
         let change = Change { most: Some(320), ..change(10, 300) };
@@ -368,6 +395,25 @@ mod tests {
         assert!(told.is_sorted() && told.len() > 2 && told.last() == Some(&300), "{told:?}");
         let absent = Change { page_size: Bytes(1 << 30), ..change };
         assert!(resize(&root, &absent, &effort, &Stop::default(), |_| ()).is_err());
+    }
+
+    #[test]
+    fn an_overcommit_that_is_refused_hides_no_pages_and_is_refused_first_where_it_can_be() {
+        let (_tree, root, directory) = tree();
+        // Root may read it, and not write.
+        let read_only = directory.join("nr_overcommit_hugepages");
+        fs::remove_file(&read_only).unwrap();
+        std::os::unix::fs::symlink("/proc/sys/kernel/cap_last_cap", &read_only).unwrap();
+        let effort = Effort { make_room: false, time_limit: LONG };
+        let resize = |from, to, most| {
+            let change = Change { most: Some(most), ..change(from, to) };
+            resize(&root, &change, &effort, &Stop::default(), |_| ())
+        };
+        let grown = resize(10, 300, 1000).unwrap();
+        assert_eq!((grown.pages, grown.ended), (300, Ended::Done));
+        assert!(grown.overcommit_refused.is_some_and(|told| told.contains("nr_overcommit_hugepages")));
+        assert!(resize(300, 200, 200).is_err());
+        assert_eq!(hugetlb::pool(&root, Bytes(2 << 20)).unwrap().total, 300, "nothing was changed");
     }
 
     proptest! {

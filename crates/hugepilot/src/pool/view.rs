@@ -22,7 +22,7 @@ pub struct View {
     pub nodes: Vec<NodePool>,
     /// Processes that hold pages, those with the most first.
     pub users: Vec<User>,
-    /// Processes that could not be looked at, for want of rights.
+    /// Processes that could not be looked at, for want of rights or because they have mapped too much.
     pub unseen: u64,
     /// Mounts of hugetlbfs.
     pub mounts: Vec<FileSystem>,

@@ -59,7 +59,25 @@ pub(super) fn limit() -> Limit {
 
 /// Three of four pages of 1 GiB, on one node.
 pub(super) fn short() -> Resized {
+    let obstacles = obstacles();
     let before = Pool { page_size: ONE, total: 1, free: 1, reserved: 0, surplus: 0, overcommit: 0 };
+    Resized {
+        change: obstacles.change,
+        pages: 3,
+        before,
+        after: Pool { total: 3, free: 3, ..before },
+        ended: obstacles.ended,
+        overcommit_refused: None,
+        obstacles: Some(obstacles),
+        compactions: 2,
+        cache_drops: 1,
+        longest_step: Nanos(1_500_000_000),
+        elapsed: Nanos(4_000_000_000),
+    }
+}
+
+/// What stood in the way of the fourth.
+pub(super) fn obstacles() -> Obstacles {
     let zone = ZoneObstacles {
         node: 1,
         name: "Normal".into(),
@@ -67,24 +85,15 @@ pub(super) fn short() -> Resized {
         largest_free: Some(Bytes(4 << 20)),
         unmovable: Some(Bytes(70 << 20)),
     };
-    Resized {
+    Obstacles {
         change: Change { page_size: ONE, node: Some(1), from: 1, to: 4, most: None },
-        pages: 3,
-        before,
-        after: Pool { total: 3, free: 3, ..before },
         ended: Ended::NoMore,
-        obstacles: Some(Obstacles {
-            page_size: ONE,
-            missing: ONE,
-            available: Bytes(900 << 20),
-            zones: vec![
-                zone.clone(),
-                ZoneObstacles { name: "Movable".into(), largest_free: None, unmovable: None, ..zone },
-            ],
-        }),
-        compactions: 2,
-        cache_drops: 1,
-        longest_step: Nanos(1_500_000_000),
-        elapsed: Nanos(4_000_000_000),
+        made_room: true,
+        missing: ONE,
+        available: Bytes(900 << 20),
+        zones: vec![
+            zone.clone(),
+            ZoneObstacles { name: "Movable".into(), largest_free: None, unmovable: None, ..zone },
+        ],
     }
 }

@@ -2,7 +2,8 @@
 
 use similar::TextDiff;
 
-use crate::pool::{Edit, Ended, Hindrance, NextStep};
+use crate::kernel::hugetlb::size_name;
+use crate::pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
 
 /// The name that JSON uses for why resizing ended.
 pub(super) fn ended_name(ended: Ended) -> &'static str {
@@ -28,25 +29,48 @@ pub(super) fn ended(ended: Ended) -> &'static str {
 pub(super) fn hindrance_name(hindrance: Hindrance) -> &'static str {
     match hindrance {
         Hindrance::TooLittleMemory => "too_little_memory",
+        Hindrance::TimeUp => "time_up",
         Hindrance::Giant => "giant",
         Hindrance::BrokenUp => "broken_up",
     }
 }
 
 /// What stands in the way, and what to do next.
-pub(super) fn hindrance(hindrance: Hindrance) -> (&'static str, &'static str) {
+pub(super) fn hindrance(hindrance: Hindrance, of: &Obstacles) -> (&'static str, String) {
     match hindrance {
-        Hindrance::TooLittleMemory => {
-            ("programs use the memory: less is available than is missing", "end programs, or ask for fewer pages")
-        }
-        Hindrance::Giant => (
-            "each page needs one piece of memory as large as itself, in which everything can be moved",
-            "have them reserved while the machine boots: `hugepilot pool persist` writes what that takes",
+        Hindrance::TooLittleMemory => (
+            "the memory is in use: less is to be had than is missing",
+            match (of.change.node, of.made_room) {
+                // Only of the whole machine is it known what page cache would give.
+                (Some(_), false) => "try --make-room, which drops clean page cache; or end programs".to_owned(),
+                _ => "end programs, or ask for fewer pages".to_owned(),
+            },
         ),
+        Hindrance::TimeUp => ("there was no time for more", "give it longer: --time-limit".to_owned()),
+        Hindrance::Giant => {
+            ("each page needs one piece of memory as large as itself, in which everything can be moved", at_boot(of))
+        }
+        Hindrance::BrokenUp if of.made_room => {
+            ("enough memory is available, but in pieces smaller than a page", at_boot(of))
+        }
         Hindrance::BrokenUp => (
             "enough memory is available, but in pieces smaller than a page",
-            "try --make-room, which drops clean page cache; or reserve them at boot: `hugepilot pool persist`",
+            format!("try --make-room, which drops clean page cache; or {}", at_boot(of)),
         ),
+    }
+}
+
+/// Reserving pages before memory is broken up. What makes pools last knows no nodes.
+fn at_boot(of: &Obstacles) -> String {
+    let change = &of.change;
+    match change.node {
+        None => format!(
+            "reserve them at boot: `hugepilot pool persist {}={}` shows how (on the kernel's command line: {})",
+            size_name(change.page_size),
+            change.to,
+            change.boot_words()
+        ),
+        Some(_) => format!("reserve them at boot, with {} on the kernel's command line", change.boot_words()),
     }
 }
 
@@ -63,8 +87,8 @@ pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
             (Some(format!("systemctl daemon-reload && systemctl start {}", units.join(" "))), "to mount them now, too")
         }
         NextStep::UpdateGrub => (Some("update-grub".to_owned()), "then reboot: pages that large are reserved at boot"),
-        NextStep::InstallKernel => (
-            Some("kernel-install add \"$(uname -r)\" \"/lib/modules/$(uname -r)/vmlinuz\"".to_owned()),
+        NextStep::InstallKernel { image } => (
+            Some(format!("kernel-install add \"$(uname -r)\" \"{image}\"")),
             "then reboot: pages that large are reserved at boot",
         ),
         NextStep::Grubby { words } => (
@@ -74,6 +98,11 @@ pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
         NextStep::ByHand { words } => (
             Some(words.clone()),
             "no boot loader was found that hugepilot knows: add these words to the kernel's command line",
+        ),
+        NextStep::TakeOut { words, grubby } => (
+            Some(if *grubby { format!("grubby --update-kernel=ALL --remove-args=\"{words}\"") } else { words.clone() }),
+            "the machine was booted with these words, which stand in no file that hugepilot knows: take them off the kernel's command line \
+             if they are to go",
         ),
         NextStep::LogInAnew => (None, "the group's members may lock memory from their next login on"),
     }

@@ -12,10 +12,12 @@ crate::trials!(
     least_and_most_are_kept_apart,
     one_node_has_its_part,
     a_page_of_1_gib_is_had_or_it_is_said_why_not,
+    pages_of_1_gib_have_a_least_and_no_most_where_none_are_taken_on_demand,
     promised_pages_are_free_but_not_available,
     a_pool_in_use_shrinks_as_programs_let_go,
     a_pool_is_mounted_and_unmounted,
     what_lasts_is_shown_and_not_written,
+    what_was_written_is_told_though_not_all_could_be,
     what_is_not_there_is_named,
     a_pool_beyond_memory_falls_short_and_says_why,
 );
@@ -73,7 +75,11 @@ fn change(words: &str) -> Value {
 fn a_pool_grows_and_shrinks_back() {
     let _pools = Pools::kept();
     let before = number(&pool_of_two(), "persistent");
-    let grown = change("2M=+96");
+    let ran = hugepilot("pool set 2M=+96 --json");
+    if ran.stdout.contains("\"no_more\"") {
+        return eprintln!("96 pages are not to be had here: {}", ran.stdout);
+    }
+    let grown = list(&ran.json(), "changes")[0].clone();
     assert_eq!([number(&grown, "pages"), number(&grown, "wanted")], [before + 96; 2]);
     assert_eq!(number(&grown["before"], "persistent"), before);
     assert_eq!(number(&grown["after"], "persistent"), before + 96);
@@ -123,8 +129,27 @@ fn a_page_of_1_gib_is_had_or_it_is_said_why_not() {
         change("1G=-1");
     } else {
         assert!(ran.stdout.contains("\"giant\"") || ran.stderr.contains("hugepagesz=1G"), "{ran:?}");
+        // What was given up may have come through in the end.
+        hugepilot(&format!("pool set 1G={before}"));
     }
     assert_eq!(number(&pool_of(ONE).expect("it was there"), "persistent"), before);
+}
+
+fn pages_of_1_gib_have_a_least_and_no_most_where_none_are_taken_on_demand() {
+    let _pools = Pools::kept();
+    let Some(pool) = pool_of(ONE) else { return eprintln!("the processor has no pages of 1 GiB: not tested here") };
+    let (least, overcommit) = (number(&pool, "persistent"), number(&pool, "overcommit"));
+    let kept = change(&format!("1G={least} --min"));
+    assert_eq!(number(&kept["after"], "overcommit"), overcommit);
+    let ran = hugepilot("pool set 1G=+2 --max");
+    let now = pool_of(ONE).expect("it was there");
+    assert_eq!(number(&now, "persistent"), least);
+    if ran.status.success() {
+        assert_eq!(number(&now, "overcommit"), overcommit + 2);
+    } else {
+        ran.assert_fails_with(&["1 GiB cannot be taken on demand", "nothing was changed", "pool set 1G=N"]);
+        assert_eq!(number(&now, "overcommit"), overcommit);
+    }
 }
 
 fn promised_pages_are_free_but_not_available() {
@@ -197,6 +222,18 @@ fn what_lasts_is_shown_and_not_written() {
     let diff = file.expect("a file for the pool")["diff"].as_str().expect("a difference").to_owned();
     assert!(diff.contains("7777") && json["applied"] == false, "{json}");
     assert_eq!(fs::read_to_string(path).ok(), found);
+}
+
+fn what_was_written_is_told_though_not_all_could_be() {
+    // A machine of its own, as far as /etc goes, in which only some of it can be written.
+    let script = "mount -t tmpfs none /etc && mkdir /etc/sysctl.d /etc/tmpfiles.d && mount -t tmpfs -o ro none /etc/sysctl.d && \
+                  mount -t tmpfs -o ro none /etc/tmpfiles.d && exec $HUGEPILOT pool persist 2M=5 --group 7 --apply";
+    let mut command = std::process::Command::new("unshare");
+    let ran = crate::support::finish(
+        command.args(["--mount", "sh", "-c", script]).env("HUGEPILOT", crate::support::binary()),
+    );
+    assert_eq!(ran.stdout, "wrote /etc/security/limits.d/60-hugepilot-pool.conf\n", "{ran:?}");
+    ran.assert_fails_with(&["not all files were written", "hugepilot-pool.conf", "can only be read"]);
 }
 
 fn what_is_not_there_is_named() {

@@ -30,23 +30,23 @@ type Segments<'a> = &'a [ProgramHeader64<Endianness>];
 
 /// What a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Elf {
+pub struct Elf {
     /// For processors with 32 bits, and nothing else is known of it.
-    pub(super) is_32_bit: bool,
+    pub is_32_bit: bool,
     /// The loader of a dynamic program.
-    pub(super) loader: Option<PathBuf>,
+    pub loader: Option<PathBuf>,
     /// Built by Go, which maps memory by system calls of its own.
-    pub(super) is_go: bool,
+    pub is_go: bool,
     /// Names of the libraries that it needs itself.
-    pub(super) needed: Vec<String>,
+    pub needed: Vec<String>,
     /// Directories to search for them first, with `$ORIGIN` as it stands.
-    pub(super) search: Vec<String>,
+    pub search: Vec<String>,
     /// Which of [`OPTIONS`] it mentions.
-    pub(super) mentions: BTreeSet<&'static str>,
+    pub mentions: BTreeSet<&'static str>,
 }
 
 /// What a file says; None if it is no ELF file, or none that can be understood.
-pub(super) fn read(path: &Path) -> io::Result<Option<Elf>> {
+pub fn read(path: &Path) -> io::Result<Option<Elf>> {
     let cache = ReadCache::new(File::open(path)?);
     Ok(parse(Bounded(&cache)))
 }
@@ -69,7 +69,8 @@ impl<'a> ReadRef<'a> for Bounded<'a> {
     }
 }
 
-fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
+/// What the bytes of a file say.
+pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
     match data.read_bytes_at(0, 5).ok()? {
         b"\x7fELF\x01" => return Some(Elf { is_32_bit: true, ..Elf::default() }),
         b"\x7fELF\x02" => {}

@@ -31,11 +31,15 @@ pub(super) struct Found {
 pub(super) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Found, ProgramError> {
     let mut program = resolve(command, path)?;
     for scripts in 0..=MOST_SCRIPTS {
-        let Some(interpreter) = first_line(&program)?.as_deref().and_then(interpreter) else {
+        let Some(named) = first_line(&program)?.as_deref().and_then(interpreter) else {
             return Ok(Found { program, is_script: scripts > 0 });
         };
-        program = resolve(OsStr::new(&interpreter), path)
-            .map_err(|cause| ProgramError::Interpreter { script: program, cause: Box::new(cause) })?;
+        let behind = named.behind_env.and_then(|word| resolve(OsStr::new(&word), path).ok());
+        program = match behind {
+            Some(behind) => behind,
+            None => resolve(OsStr::new(&named.program), path)
+                .map_err(|cause| ProgramError::Interpreter { script: program, cause: Box::new(cause) })?,
+        };
     }
     Err(ProgramError::Loop { program })
 }
@@ -69,15 +73,22 @@ fn first_line(program: &Path) -> Result<Option<Vec<u8>>, ProgramError> {
     }
 }
 
-/// The program that a script's first line names; behind `env` the one that it searches.
-fn interpreter(start: &[u8]) -> Option<String> {
+/// What a script's first line names.
+#[derive(Debug, PartialEq, Eq)]
+struct Interpreter {
+    program: String,
+    /// If the program is `env`: what may be the one that it starts, or a word for `env` itself, whose options are many.
+    behind_env: Option<String>,
+}
+
+fn interpreter(start: &[u8]) -> Option<Interpreter> {
     let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     let (program, argument) = line.trim().split_once([' ', '\t']).unwrap_or((line.trim(), ""));
     let is_env = Path::new(program).file_name() == Some(OsStr::new("env"));
-    let searched = || argument.split_ascii_whitespace().find(|word| !word.starts_with('-') && !word.contains('='));
-    let named = if is_env { searched().unwrap_or(program) } else { program };
-    (!named.is_empty()).then(|| named.to_owned())
+    let mut words = argument.split_ascii_whitespace().filter(|_| is_env);
+    let behind_env = words.find(|word| !word.starts_with('-') && !word.contains('=')).map(str::to_owned);
+    (!program.is_empty()).then(|| Interpreter { program: program.to_owned(), behind_env })
 }
 
 #[cfg(test)]
@@ -96,17 +107,19 @@ mod tests {
 
     #[test]
     fn first_lines_name_their_interpreters() {
-        for (line, named) in [
-            ("#!/bin/sh\nexit", Some("/bin/sh")),
-            ("#! /usr/bin/perl -w", Some("/usr/bin/perl")),
-            ("#!/usr/bin/env python3\n", Some("python3")),
-            ("#!/usr/bin/env -S LANG=C node --inspect\n", Some("node")),
-            ("#!/usr/bin/env", Some("/usr/bin/env")),
-            ("#!\n", None),
-            ("\x7fELF", None),
-            ("", None),
+        for (line, program, behind_env) in [
+            ("#!/bin/sh\nexit", "/bin/sh", None),
+            ("#! /usr/bin/perl -w", "/usr/bin/perl", None),
+            ("#!/usr/bin/perl perl", "/usr/bin/perl", None),
+            ("#!/usr/bin/env python3\n", "/usr/bin/env", Some("python3")),
+            ("#!/usr/bin/env -S LANG=C node --inspect\n", "/usr/bin/env", Some("node")),
+            ("#!/usr/bin/env", "/usr/bin/env", None),
         ] {
-            assert_eq!(interpreter(line.as_bytes()).as_deref(), named, "{line}");
+            let expected = Interpreter { program: program.to_owned(), behind_env: behind_env.map(str::to_owned) };
+            assert_eq!(interpreter(line.as_bytes()), Some(expected), "{line}");
+        }
+        for line in ["#!\n", "\x7fELF", ""] {
+            assert_eq!(interpreter(line.as_bytes()), None, "{line}");
         }
     }
 
@@ -136,6 +149,13 @@ mod tests {
         let lost = write(folder.path(), "lost", "#!/no/such/interpreter\n", 0o755);
         let error = find(lost.as_os_str(), None).unwrap_err().to_string();
         assert!(error.contains("lost") && error.contains("/no/such/interpreter"), "{error}");
+        let tool_behind = |words: &str| {
+            let env = write(folder.path(), "env", "\x7fELF", 0o755);
+            let script = write(folder.path(), "behind", &format!("#!{} {words}\n", env.display()), 0o755);
+            let found = find(script.as_os_str(), Some(folder.path().as_os_str())).unwrap();
+            found.program.file_name().unwrap().to_owned()
+        };
+        assert_eq!([tool_behind("tool"), tool_behind("-S -u LD_PRELOAD tool")], ["tool", "env"]);
         let circle = folder.path().join("circle");
         write(folder.path(), "circle", &format!("#!{}\n", circle.display()), 0o755);
         assert!(matches!(find(circle.as_os_str(), None), Err(ProgramError::Loop { .. })));

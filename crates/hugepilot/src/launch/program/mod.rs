@@ -3,7 +3,7 @@
 //! Owns: reading a program's file and the names of its libraries. Never touches: what follows for huge pages. Files are read with bounds,
 //! and nothing is run but the program's own loader, which is asked which settings it knows.
 
-mod elf;
+pub mod elf;
 mod find;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -100,6 +100,8 @@ pub enum Family {
     Python,
     /// A shell, which starts other programs.
     Shell,
+    /// Starts the program in its own place, or as its child: taskset, nice, env.
+    Wrapper,
     /// Starts the program with an environment of its own, or elsewhere.
     Elsewhere,
     /// Any other.
@@ -216,6 +218,8 @@ fn family(program: &Path) -> Family {
         "node" | "nodejs" => Family::Node,
         "mysqld" | "mariadbd" => Family::Mysql,
         "sh" | "bash" | "dash" | "zsh" | "ksh" => Family::Shell,
+        "taskset" | "numactl" | "nice" | "ionice" | "chrt" | "env" | "timeout" | "nohup" | "setsid" | "stdbuf"
+        | "setpriv" | "prlimit" | "time" => Family::Wrapper,
         "sudo" | "su" | "doas" | "systemd-run" | "docker" | "podman" => Family::Elsewhere,
         name if name.strip_prefix("python").is_some_and(is_version) => Family::Python,
         _ => Family::Other,
@@ -351,6 +355,7 @@ mod tests {
             ("/usr/lib/jvm/17/bin/java", Family::Java),
             ("/usr/lib/postgresql/15/bin/postgres", Family::Postgres),
             ("/usr/bin/redis-server", Family::Redis),
+            ("/usr/bin/taskset", Family::Wrapper),
             ("/", Family::Other),
         ] {
             assert_eq!(family(Path::new(path)), known, "{path}");

@@ -1,6 +1,6 @@
 //! The heap: what the allocator hands out that a program has, by the allocator's own settings.
 
-use super::{Context, List, Mechanism, Memory, Recipe, Remark};
+use super::{Context, List, Mechanism, Memory, Recipe, Remark, forks};
 use crate::launch::program::{Allocator, Family, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, TCMALLOC_OPTION, TUNABLE};
 use crate::launch::wish::PageKind;
 
@@ -136,11 +136,6 @@ fn heed_madvise(recipe: &mut Recipe, context: Context<'_>) {
         let why = "glibc 2.36 misreads the setting `madvise` in some starts, but not once all calls are bound";
         recipe.set(context, "LD_BIND_NOW", "1".to_owned(), why, None);
     }
-}
-
-/// Whether a program makes children that go on with its memory, as a matter of course.
-fn forks(family: Family) -> bool {
-    matches!(family, Family::Shell | Family::Postgres | Family::Redis)
 }
 
 /// Settings of glibc (GNU libc manual, "Memory Allocation Tunables"), the one that counts first.

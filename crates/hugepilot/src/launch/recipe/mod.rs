@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::machine::Machine;
-use super::program::Program;
-use super::wish::Wish;
+use super::program::{Family, Program};
+use super::wish::{PageKind, Wish};
 
 /// What a program is to be started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,12 +140,36 @@ pub fn recipe(program: &Program, wish: &Wish, machine: &Machine, given: &Given) 
         recipe.left_to_pilot.push(why);
         return recipe;
     }
-    let covered = server::apply(&mut recipe, context);
+    if program.family == Family::Wrapper {
+        recipe.named.push(obstacle::wrapper(program));
+    }
+    // Only the preload library has its pages before the program uses them.
+    let without_promises = Wish { pages: PageKind::Transparent, ..*wish };
+    let of_promises = match machine.ending_limit() {
+        Some(_) => Context { wish: &without_promises, ..context },
+        None => context,
+    };
+    let covered = server::apply(&mut recipe, of_promises);
     if wish.heap && !covered.heap {
-        allocator::apply(&mut recipe, context);
+        allocator::apply(&mut recipe, of_promises);
     }
     preload::apply(&mut recipe, context, covered);
     recipe
+}
+
+impl Given {
+    /// Whether an argument names an option, in whatever form: `--large-pages=0`, `--skip_large_pages`, `-c huge_pages=off`.
+    fn names(&self, option: &str) -> bool {
+        let is_it = |word: &String| {
+            let name = word.split('=').next().unwrap_or_default().trim().to_ascii_lowercase().replace('_', "-");
+            let name = name.trim_start_matches('-');
+            // `-chuge_pages=off` and `--skip-large-pages`.
+            let is_before =
+                |before: &str| ["", "c"].contains(&before) || before.ends_with('-') && !before.contains('/');
+            name.strip_suffix(option).is_some_and(is_before)
+        };
+        self.arguments.iter().any(is_it)
+    }
 }
 
 impl Recipe {
@@ -171,7 +195,9 @@ impl Recipe {
     /// user's is known, which stays as it is.
     fn extend(&mut self, context: Context<'_>, list: &List, words: &[(&str, String)], why: String, by: Mechanism) {
         let there = context.given.environment.get(list.name).map_or("", |value| value.trim());
-        let is_there = |beginning: &str| there.split(list.separator).any(|word| word.trim().starts_with(beginning));
+        let alike = |word: &str| word.trim().replace('_', "-");
+        let is_there =
+            |beginning: &str| there.split(list.separator).any(|word| alike(word).starts_with(&alike(beginning)));
         let (kept, new): (Vec<_>, Vec<_>) = words.iter().partition(|(beginning, _)| is_there(beginning));
         for (beginning, _) in kept {
             self.keep(format!("{} has {beginning} already", list.name));
@@ -217,6 +243,11 @@ impl Remark {
     fn note(what: impl Into<String>) -> Self {
         Self { what: what.into(), next_step: None }
     }
+}
+
+/// Whether a program makes children that go on with its memory, as a matter of course.
+fn forks(family: Family) -> bool {
+    matches!(family, Family::Shell | Family::Postgres | Family::Redis)
 }
 
 /// A variable that holds several settings.

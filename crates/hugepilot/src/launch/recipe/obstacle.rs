@@ -1,6 +1,8 @@
 //! What cannot work, whatever is tried: on this machine, and for this program.
 
 use super::{Context, Remark};
+use crate::kernel::hugetlb::Pool;
+use crate::kernel::hugetlb_limits::Limit;
 use crate::kernel::thp::DIRECTORY;
 use crate::launch::program::{Family, Linking, Program};
 use crate::launch::wish::PageKind;
@@ -38,14 +40,22 @@ fn switched_off(context: Context<'_>) -> Option<Remark> {
     }
 }
 
-fn pool(context: Context<'_>) -> Option<Remark> {
-    let pool = context.machine.pool?;
+fn pool(context: Context<'_>) -> Vec<Remark> {
+    let Some(pool) = &context.machine.pool else { return Vec::new() };
+    let what_there_is = match context.machine.binding_limit() {
+        Some(limit) => limited(context, pool, limit),
+        None => given_out(context, pool),
+    };
+    std::iter::once(what_there_is).chain(context.machine.ending_limit().map(ends_programs)).collect()
+}
+
+fn given_out(context: Context<'_>, pool: &Pool) -> Remark {
     let (pages, available) = (context.wish.pages, pool.available());
     if available > 0 {
         let held = Bytes(available.saturating_mul(pool.page_size.0));
-        return Some(Remark::note(format!(
+        return Remark::note(format!(
             "the pool of {pages} pages can give out {available} ({held}); what is beyond gets ordinary pages"
-        )));
+        ));
     }
     let found = match pool.free {
         0 => format!("it has {}, all in use", pool.total),
@@ -53,10 +63,38 @@ fn pool(context: Context<'_>) -> Option<Remark> {
     };
     let found = if pool.total == 0 { "it is empty".to_owned() } else { found };
     let more = (GIANT_PAGE / pool.page_size.0).max(1);
-    Some(Remark::new(
+    Remark::new(
         format!("the pool of {pages} pages can give out none ({found}): the program gets ordinary pages"),
         format!("hugepilot pool set {pages}={}", pool.total.saturating_add(more)),
-    ))
+    )
+}
+
+fn limited(context: Context<'_>, pool: &Pool, limit: &Limit) -> Remark {
+    let of = if limit.of_reservations { "reservations" } else { "use" };
+    Remark::new(
+        format!(
+            "the pool of {} pages could give out {}, but control group {} may have only {} more: what is beyond gets ordinary pages",
+            context.wish.pages,
+            pool.available(),
+            limit.cgroup,
+            limit.pages_left()
+        ),
+        format!(
+            "raise the group's limit on {of}, or start the program in another group; `hugepilot pool` shows these limits"
+        ),
+    )
+}
+
+/// What is mapped from a pool is promised at once, and counted by a limit on use only when it is touched.
+fn ends_programs(limit: &Limit) -> Remark {
+    Remark::new(
+        format!(
+            "the kernel would end the program (SIGBUS) where it touches more of what it was promised than the {} of control group {}: heap \
+             and buffers get transparent pages instead, and only hugepilot's library, which takes its pages at once, the pool's",
+            limit.limit, limit.cgroup
+        ),
+        "raise that limit, or set the group's limit on reservations (rsvd) no higher, so that mmap fails instead",
+    )
 }
 
 /// Why neither the environment nor arguments reach a program.
@@ -77,6 +115,15 @@ pub(super) fn out_of_reach(program: &Program) -> Option<String> {
     (program.linking == Linking::ThirtyTwoBit).then(|| {
         "it is a 32-bit program, whose address space is too small to gain; the pilot leaves it alone, too".to_owned()
     })
+}
+
+/// A program that does nothing but start another one.
+pub(super) fn wrapper(program: &Program) -> Remark {
+    let name = program.path.file_name().unwrap_or_default().to_string_lossy();
+    Remark::new(
+        "it starts another program, which gets what the environment brings, but no arguments of its own",
+        format!("put hugepilot behind it: {name} .. hugepilot run .. -- CMD"),
+    )
 }
 
 /// Why no library can be preloaded into a program; None if one can.

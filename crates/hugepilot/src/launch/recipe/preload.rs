@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::obstacle::to_preloading;
-use super::{Context, Covered, Mechanism, Memory, Recipe, Variable};
+use super::{Context, Covered, Mechanism, Memory, Recipe, Remark, Variable, forks};
+use crate::launch::program::Family;
 use crate::launch::wish::Want;
 
 /// The loader's list of libraries to load first.
@@ -12,7 +13,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered) {
     let wish = context.wish;
     let wanted = [
-        (wish.mmap == Want::Asked || wish.mmap == Want::ByDefault && !covered.mmap, Memory::Mmap),
+        (maps(recipe, context, covered), Memory::Mmap),
         (wish.shm, Memory::Shm),
         (wish.text && !covered.text, Memory::Text),
     ];
@@ -46,6 +47,32 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
             Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "large anonymous mappings"),
         };
         set(name, "1".to_owned(), why, Some(Mechanism::of(context, memory, Mechanism::PRELOAD)));
+    }
+}
+
+/// Whether large mappings are placed. From a pool they are copied to ordinary memory for each child that is forked, which is no good for
+/// whoever forks to write its data to a file. A shell has no data, and what it starts is served.
+fn maps(recipe: &mut Recipe, context: Context<'_>, covered: Covered) -> bool {
+    let family = context.program.family;
+    let is_copied = context.wish.pages.is_reserved() && forks(family) && family != Family::Shell;
+    match context.wish.mmap {
+        Want::No => false,
+        Want::ByDefault if covered.mmap => false,
+        Want::ByDefault if is_copied => {
+            recipe.named.push(Remark::note(
+                "its large mappings stay off the pool: at each fork, as for a snapshot, all of them would be copied to ordinary memory",
+            ));
+            false
+        }
+        Want::Asked if is_copied => {
+            recipe.name(
+                "at each fork, as for a snapshot, what is mapped from the pool is copied to ordinary memory, which takes time and as much \
+                 memory again",
+                "leave --mmap out, or take --pages thp",
+            );
+            true
+        }
+        Want::ByDefault | Want::Asked => true,
     }
 }
 

@@ -39,7 +39,12 @@ pub(super) fn machine(transparent: &str, available: u64) -> Machine {
         surplus: 0,
         overcommit: 0,
     };
-    Machine { transparent: Some(transparent.to_owned()), pool: Some(pool), mount: Some("/dev/hugepages".into()) }
+    Machine {
+        transparent: Some(transparent.to_owned()),
+        pool: Some(pool),
+        mount: Some("/dev/hugepages".into()),
+        limits: Vec::new(),
+    }
 }
 
 /// A user with these variables and arguments, and the library in its place.

@@ -1,7 +1,7 @@
 //! Programs that have a switch of their own: their documented ones, set in the environment, added to the arguments where that is safe,
 //! named otherwise.
 
-use super::{Context, Covered, List, Mechanism, Memory, Place, Recipe};
+use super::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe};
 use crate::launch::program::{Family, MYSQL_OPTION, POSTGRES_OPTION, REDIS_OPTION};
 use crate::launch::wish::{PageKind, Want, Wish};
 
@@ -13,7 +13,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         Family::Memcached => memcached(recipe, context),
         Family::Node => node(recipe, context),
         Family::Mysql => mysql(recipe, context),
-        Family::Python | Family::Shell | Family::Elsewhere | Family::Other => Covered::default(),
+        Family::Python | Family::Shell | Family::Wrapper | Family::Elsewhere | Family::Other => Covered::default(),
     }
 }
 
@@ -22,6 +22,10 @@ fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let covered = Covered { heap: true, mmap: true, text: false };
     if !context.wish.heap {
         return Covered { heap: false, ..covered };
+    }
+    if let Some(switch) = java_switch(context) {
+        recipe.keep(format!("{switch} is given already"));
+        return covered;
     }
     let large = |size: &str| {
         let size = ("-XX:LargePageSizeInBytes", format!("-XX:LargePageSizeInBytes={size}"));
@@ -39,6 +43,18 @@ fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     covered
 }
 
+/// The user's own word on huge pages, for or against, wherever a JVM takes it from.
+fn java_switch<'a>(context: Context<'a>) -> Option<&'a str> {
+    let Given { environment, arguments, .. } = context.given;
+    let variables = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"].into_iter();
+    let words = variables.filter_map(|name| environment.get(name)).flat_map(|value| value.split_ascii_whitespace());
+    let mut words = words.chain(arguments.iter().map(String::as_str));
+    words.find(|word| {
+        let name = word.strip_prefix("-XX:").map(|name| name.trim_start_matches(['+', '-']));
+        name.is_some_and(|name| ["UseLargePages", "UseTransparentHugePages"].contains(&name))
+    })
+}
+
 /// Its buffers are shared memory, for which it knows a pool's pages only.
 fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let pages = context.wish.pages;
@@ -53,6 +69,10 @@ fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         return Covered::default();
     }
     let covered = Covered { mmap: true, ..Covered::default() };
+    if context.given.names("huge-pages") {
+        recipe.keep("huge_pages is given already".to_owned());
+        return covered;
+    }
     let size = if pages == PageKind::Giant { "huge_page_size=1GB" } else { "huge_page_size=2MB" };
     let knows_sizes = context.program.mentions(POSTGRES_OPTION);
     // Modes such as --single take what comes last for something else.
@@ -64,7 +84,10 @@ fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         return covered;
     }
     let by = Mechanism::of(context, Memory::Buffers, "huge_pages");
-    let words = if knows_sizes { vec!["-c", "huge_pages=try", "-c", size] } else { vec!["-c", "huge_pages=try"] };
+    let mut words = vec!["-c", "huge_pages=try"];
+    if knows_sizes && !context.given.names("huge-page-size") {
+        words.extend(["-c", size]);
+    }
     let why =
         "PostgreSQL takes its shared buffers from the pool; with `on` it would not start where the pool has too few";
     recipe.insert(Place::Last, &words, why, Some(by));
@@ -73,10 +96,13 @@ fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 
 /// It switches huge pages off for itself where it finds them at `always`.
 fn redis(recipe: &mut Recipe, context: Context<'_>) -> Covered {
-    let says_so = |word: &String| word.trim_start_matches('-') == REDIS_OPTION;
     let does_not_serve = |word: &String| ["-v", "--version", "-h", "--help", "--test-memory"].contains(&word.as_str());
-    let arguments = &context.given.arguments;
-    if !context.program.mentions(REDIS_OPTION) || arguments.iter().any(|word| says_so(word) || does_not_serve(word)) {
+    let given = context.given;
+    if !context.program.mentions(REDIS_OPTION) || given.arguments.iter().any(does_not_serve) {
+        return Covered::default();
+    }
+    if given.names(REDIS_OPTION) {
+        recipe.keep(format!("{REDIS_OPTION} is given already"));
         return Covered::default();
     }
     let why = "Redis switches huge pages off for itself where transparent huge pages are at `always`";
@@ -105,20 +131,27 @@ fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     if !context.wish.text {
         return Covered::default();
     }
+    let covered = Covered { text: true, ..Covered::default() };
+    if context.given.names("use-largepages") {
+        recipe.keep("--use-largepages is given already".to_owned());
+        return covered;
+    }
     let list = List { name: "NODE_OPTIONS", separator: ' ' };
     let words = [("--use-largepages", "--use-largepages=silent".to_owned())];
     let by = Mechanism::transparent(Memory::Text, "--use-largepages");
     recipe.extend(context, &list, &words, "node moves its own code to transparent huge pages".to_owned(), by);
-    Covered { text: true, ..Covered::default() }
+    covered
 }
 
 /// It falls back to ordinary pages with a warning.
 fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
-    let is_given = |word: &String| word.trim_start_matches('-').starts_with(MYSQL_OPTION);
     let pages = context.wish.pages;
-    let has_it = context.given.arguments.iter().any(is_given);
-    if !pages.is_reserved() || !wants_buffers(context.wish) || !context.program.mentions(MYSQL_OPTION) || has_it {
+    if !pages.is_reserved() || !wants_buffers(context.wish) || !context.program.mentions(MYSQL_OPTION) {
         return Covered::default();
+    }
+    if context.given.names(MYSQL_OPTION) {
+        recipe.keep(format!("{MYSQL_OPTION} is given already"));
+        return Covered { mmap: true, ..Covered::default() };
     }
     if pages == PageKind::Giant {
         recipe.name(

@@ -6,10 +6,12 @@ use proptest::prelude::*;
 
 use super::samples::{given, machine, program, static_program};
 use super::*;
+use crate::kernel::hugetlb_limits::Limit;
 use crate::launch::program::{
-    Allocator, Family, JEMALLOC_OPTIONS, Linking, MYSQL_OPTION, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION,
+    Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_OPTION, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION,
 };
-use crate::launch::wish::{PageKind, Want};
+use crate::launch::wish::Want;
+use crate::units::{Bytes, HUGE_PAGE};
 
 const THP: PageKind = PageKind::Transparent;
 const HUGE: PageKind = PageKind::Huge;
@@ -81,6 +83,107 @@ fn what_the_user_has_set_stays() {
     let mimalloc = with(program(Family::Other), &[Allocator::Mimalloc], &[]);
     let given = given(&[("MIMALLOC_ALLOW_LARGE_OS_PAGES", "0")], &[]);
     assert!(recipe(&mimalloc, &heap(THP), &machine("madvise", 0), &given).variables.is_empty());
+}
+
+#[test]
+fn a_servers_own_switch_that_the_user_gave_stays_in_any_form() {
+    let postgres = with(program(Family::Postgres), &[], &[POSTGRES_OPTION]);
+    let mysql = with(program(Family::Mysql), &[], &[MYSQL_OPTION]);
+    let redis = with(program(Family::Redis), &[], &[REDIS_OPTION]);
+    for (program, words) in [
+        (&postgres, ["-c", "huge_pages=off"]),
+        (&postgres, ["-D/data", "-chuge_pages=on"]),
+        (&postgres, ["--huge-pages=off", "-F"]),
+        (&mysql, ["--large_pages=0", "-v"]),
+        (&mysql, ["-v", "--skip-large-pages"]),
+        (&mysql, ["-v", "--loose_skip_large_pages"]),
+        (&redis, ["--disable-thp", "yes"]),
+    ] {
+        let recipe = recipe(program, &Wish::of(HUGE), &machine("madvise", 7), &given(&[], &words));
+        assert_eq!(arguments(&recipe, &words), words.join(" "));
+        assert!(said(&recipe.named).contains("is given already; it stays as it is"), "{words:?}: {recipe:?}");
+    }
+    for (words, added) in [
+        (["-D", "/my/huge-pages"], "-c huge_pages=try -c huge_page_size=2MB"),
+        (["-c", "huge_page_size=1GB"], "-c huge_pages=try"),
+    ] {
+        let recipe = recipe(&postgres, &Wish::of(HUGE), &machine("madvise", 7), &given(&[], &words));
+        assert_eq!(arguments(&recipe, &words), format!("{} {added}", words.join(" ")));
+    }
+}
+
+#[test]
+fn a_runtimes_switch_that_the_user_gave_stays_in_any_form() {
+    let quiet = |program: &Program, environment: &[(&str, &str)], words: &[&str], wish: &Wish| {
+        let recipe = recipe(program, wish, &machine("madvise", 7), &given(environment, words));
+        assert!(said(&recipe.named).contains("already; it stays as it is"), "{recipe:?}");
+        recipe.variables
+    };
+    let java = program(Family::Java);
+    let off = "-Xmx1g -XX:-UseTransparentHugePages";
+    for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"] {
+        assert_eq!(quiet(&java, &[(name, off)], &[], &Wish::of(THP)), []);
+    }
+    assert_eq!(quiet(&java, &[], &["-XX:+UseLargePages", "-jar", "a.jar"], &Wish::of(THP)), []);
+    let node = program(Family::Node);
+    let code = Wish { text: true, heap: false, mmap: Want::No, ..Wish::of(THP) };
+    assert_eq!(quiet(&node, &[("NODE_OPTIONS", "--use_largepages=off")], &[], &code), []);
+    assert_eq!(quiet(&node, &[], &["--use-largepages=on", "a.js"], &code), []);
+}
+
+#[test]
+fn what_is_copied_at_each_fork_stays_off_the_pool() {
+    let redis = with(program(Family::Redis), &[Allocator::Jemalloc], &[REDIS_OPTION]);
+    let preloads = |recipe: &Recipe| variables(recipe).iter().any(|(name, _)| *name == "LD_PRELOAD");
+    let by_default = plain(&redis, &Wish::of(HUGE));
+    assert!(!preloads(&by_default) && said(&by_default.named).contains("at each fork"), "{by_default:?}");
+    let asked = plain(&redis, &Wish { mmap: Want::Asked, ..Wish::of(HUGE) });
+    assert!(preloads(&asked) && said(&asked.named).contains("leave --mmap out"), "{asked:?}");
+    for (program, pages) in [(&redis, THP), (&program(Family::Shell), HUGE)] {
+        let recipe = plain(program, &Wish::of(pages));
+        assert!(preloads(&recipe) && !said(&recipe.named).contains("at each fork"), "{recipe:?}");
+    }
+}
+
+#[test]
+fn who_starts_another_program_is_told_where_to_put_hugepilot() {
+    let wrapper = Program { path: "/usr/bin/taskset".into(), ..program(Family::Wrapper) };
+    let recipe = plain(&wrapper, &Wish::of(THP));
+    assert!(said(&recipe.named).contains("taskset .. hugepilot run"), "{recipe:?}");
+    assert_eq!(variables(&recipe)[0].0, "GLIBC_TUNABLES", "which what it starts inherits");
+}
+
+#[test]
+fn what_a_group_may_not_touch_is_not_promised() {
+    let limit = |pages: u64, of_reservations| Limit {
+        cgroup: "/system.slice/db".into(),
+        page_size: Bytes(HUGE_PAGE),
+        of_reservations,
+        limit: Bytes(pages * HUGE_PAGE),
+        usage: Bytes(0),
+        refused: None,
+    };
+    let limited = |limit: Limit, program: &Program| {
+        let machine = Machine { limits: vec![limit], ..machine("madvise", 1000) };
+        recipe(program, &Wish::of(HUGE), &machine, &given(&[], &[]))
+    };
+    let other = program(Family::Other);
+    let ends = limited(limit(128, false), &other);
+    let told = said(&ends.obstacles);
+    assert!(told.contains("could give out 1000, but control group /system.slice/db may have only 128"), "{told}");
+    assert!(told.contains("SIGBUS") && told.contains("limit on use"), "{told}");
+    assert!(variables(&ends)[0].1.starts_with("glibc.malloc.hugetlb=1:"), "{ends:?}");
+    assert!(variables(&ends).contains(&("HUGEPILOT_PAGES", "2M")), "the library takes its pages at once: {ends:?}");
+    let fails = limited(limit(0, true), &other);
+    let told = said(&fails.obstacles);
+    assert!(told.contains("may have only 0 more") && told.contains("limit on reservations"), "{told}");
+    assert!(
+        !told.contains("SIGBUS") && variables(&fails)[0].1.starts_with("glibc.malloc.hugetlb=2097152:"),
+        "{fails:?}"
+    );
+    let server = with(program(Family::Postgres), &[], &[POSTGRES_OPTION]);
+    assert_eq!(limited(limit(128, false), &server).arguments, []);
+    assert_eq!(limited(limit(128, true), &server).arguments.len(), 1);
 }
 
 #[test]
@@ -303,7 +406,7 @@ fn what_the_machine_lacks_is_said_first() {
 proptest! {
     #[test]
     fn every_line_has_its_reason_and_no_variable_comes_twice(
-        (family, linking) in (0usize..10, 0usize..7),
+        (family, linking) in (0usize..11, 0usize..7),
         mentioned in proptest::collection::vec(any::<bool>(), OPTIONS.len()),
         (jemalloc, mimalloc, tcmalloc, gains_rights) in any::<(bool, bool, bool, bool)>(),
         has_tunable in any::<Option<bool>>(),
@@ -324,7 +427,7 @@ proptest! {
             mentions: OPTIONS.into_iter().zip(mentioned).filter(|(_, is)| *is).map(|(each, _)| each).collect(),
             gains_rights,
             has_tunable,
-            ..program([Java, Postgres, Redis, Memcached, Node, Mysql, Python, Shell, Elsewhere, Other][family])
+            ..program([Java, Postgres, Redis, Memcached, Node, Mysql, Python, Shell, Wrapper, Elsewhere, Other][family])
         };
         let wish = Wish {
             pages: [THP, HUGE, GIANT][pages], heap, mmap: [Want::No, Want::ByDefault, Want::Asked][want], shm, text,

@@ -44,8 +44,68 @@ fn giant_pages_are_reserved_by_the_boot_loader_that_is_there() {
     let line = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {words}\"\n");
     assert_eq!((written(&edits), steps), (vec![(GRUB, Some(line.as_str()))], vec![NextStep::UpdateGrub]));
     let (edits, steps) = persist(&lasting(&[ONE]), &around(&[(COMMAND_LINE, "root=/dev/sda1 ro\n")])).unwrap();
-    let line = format!("root=/dev/sda1 ro {words}\n");
-    assert_eq!((written(&edits), steps), (vec![(COMMAND_LINE, Some(line.as_str()))], vec![NextStep::InstallKernel]));
+    let (line, own) = (format!("root=/dev/sda1 ro {words}\n"), format!("{words}\n"));
+    assert_eq!(written(&edits), [(OWN_WORDS, Some(own.as_str())), (COMMAND_LINE, Some(line.as_str()))]);
+    assert_eq!(steps, [NextStep::InstallKernel { image: KERNEL_IMAGES[0] }]);
+}
+
+#[test]
+fn words_that_an_administrator_wrote_stay() {
+    let theirs = |words: &str| around(&[(COMMAND_LINE, &format!("ro {words} quiet\n"))]);
+    for words in ["hugepagesz=1G hugepages=16", "hugepagesz=1G splash hugepages=16"] {
+        assert_eq!(persist(&Lasting::default(), &theirs(words)).unwrap(), (Vec::new(), Vec::new()), "{words}");
+        assert!(persist(&lasting(&[TWO]), &theirs(words)).unwrap().0.iter().all(|edit| edit.path == SYSCTL));
+        let told = persist(&lasting(&[ONE]), &theirs(words)).unwrap_err().to_string();
+        assert!(told.contains("did not write (hugepagesz=1G hugepages=16)"), "{told}");
+    }
+    let same = persist(&lasting(&[ONE]), &theirs("hugepagesz=1G hugepages=4")).unwrap().0;
+    assert_eq!(same, [], "what is wanted stands there already");
+}
+
+#[test]
+fn own_words_are_forgotten_once_they_are_taken_out() {
+    let own = format!("{HEAD}hugepagesz=1G hugepages=4\n");
+    let line = "ro hugepagesz=1G hugepages=4 quiet\n";
+    let there = around(&[(COMMAND_LINE, line), (OWN_WORDS, &own)]);
+    let (edits, _) = persist(&Lasting::default(), &there).unwrap();
+    assert_eq!(written(&edits), [(COMMAND_LINE, Some("ro quiet\n")), (OWN_WORDS, None)]);
+    let edited = around(&[(COMMAND_LINE, "ro hugepagesz=1G hugepages=8\n"), (OWN_WORDS, &own)]);
+    let (edits, _) = persist(&Lasting::default(), &edited).unwrap();
+    assert_eq!(written(&edits), [(OWN_WORDS, None)], "somebody changed them, so they are theirs");
+}
+
+#[test]
+fn words_that_stand_in_no_file_are_named_when_they_are_to_go() {
+    let words = "hugepagesz=1G hugepages=4".to_owned();
+    let booted = |files: &[(&str, &str)]| Surroundings { booted_with: words.clone(), ..around(files) };
+    let steps = |lasting: &Lasting, around: &Surroundings| persist(lasting, around).unwrap().1;
+    let take_out = |grubby| NextStep::TakeOut { words: words.clone(), grubby };
+    assert_eq!(steps(&Lasting::default(), &booted(&[])), [take_out(false)]);
+    assert_eq!(steps(&Lasting::default(), &Surroundings { grubby: true, ..booted(&[]) }), [take_out(true)]);
+    assert_eq!(steps(&Lasting::default(), &booted(&[(COMMAND_LINE, &format!("ro {words}\n"))])), []);
+    let grub = format!("{HEAD}GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {words}\"\n");
+    assert_eq!(steps(&Lasting::default(), &booted(&[(GRUB, &grub)])), [NextStep::UpdateGrub]);
+    assert_eq!(steps(&lasting(&[ONE]), &booted(&[])), [NextStep::ByHand { words: words.clone() }]);
+    let seven = lasting(&[LastingPool { pages: 7, ..ONE }]);
+    assert_eq!(steps(&seven, &booted(&[]))[0], take_out(false), "in place of what was there");
+}
+
+#[test]
+fn the_kernel_is_installed_from_where_it_is() {
+    let tree = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        fs::create_dir_all(tree.path().join(name).parent().unwrap()).unwrap();
+        fs::write(tree.path().join(name), text).unwrap();
+    };
+    let image = || Surroundings::read(&Root::at(tree.path())).unwrap().kernel_image;
+    write("proc/meminfo", "MemTotal: 1 kB\n");
+    write("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
+    write("boot/vmlinuz-6.1.0-17-amd64", "");
+    assert_eq!(image(), None, "another one");
+    write("boot/vmlinuz-6.1.0-18-amd64", "");
+    assert_eq!(image(), Some("/boot/vmlinuz-$(uname -r)"));
+    write("lib/modules/6.1.0-18-amd64/vmlinuz", "");
+    assert_eq!(image(), Some("/lib/modules/$(uname -r)/vmlinuz"));
 }
 
 #[test]
@@ -115,13 +175,13 @@ fn a_tree_is_changed_and_put_back() {
     let group = Some(Group { name: "music".into(), gid: 27 });
     let all = Lasting { pools: vec![TWO, ONE], group, mounts: true };
     let (edits, _) = persist(&all, &found).unwrap();
-    assert_eq!(edits.len(), 7, "{edits:?}");
+    assert_eq!(edits.len(), 8, "{edits:?}");
     edits.iter().for_each(|edit| edit.apply(&root).unwrap());
     let after = Surroundings::read(&root).unwrap();
     assert_eq!(persist(&all, &after).unwrap(), (Vec::new(), Vec::new()), "nothing is left to do");
     // What is not named any more goes.
     let fewer = persist(&lasting(&[TWO]), &after).unwrap().0;
-    assert_eq!(fewer.iter().filter(|edit| edit.after.is_none()).count(), 5, "{fewer:?}");
+    assert_eq!(fewer.iter().filter(|edit| edit.after.is_none()).count(), 6, "{fewer:?}");
     let (edits, _) = persist(&Lasting::default(), &after).unwrap();
     edits.iter().for_each(|edit| edit.apply(&root).unwrap());
     assert_eq!(Surroundings::read(&root).unwrap(), found);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::launch::recipe::Mechanism;
+use crate::launch::recipe::{Mechanism, Remark};
 use crate::launch::verify::{By, Why};
 use crate::launch::watch::Sample;
 use crate::report::LaunchReport;
@@ -15,7 +15,8 @@ pub(super) struct LaunchFields<'a> {
     pages: &'static str,
     environment: BTreeMap<&'static str, &'a str>,
     arguments: Vec<&'a str>,
-    obstacles: Vec<&'a str>,
+    obstacles: Vec<RemarkFields<'a>>,
+    named: Vec<RemarkFields<'a>>,
     left_to_pilot: &'a [String],
     looks: u64,
     /// When the program had most memory, which is what the share is of.
@@ -26,6 +27,12 @@ pub(super) struct LaunchFields<'a> {
     met: bool,
     by: Vec<ShareFields>,
     rest: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct RemarkFields<'a> {
+    what: &'a str,
+    next_step: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -56,7 +63,8 @@ pub(super) fn launch_fields<'a>(report: &LaunchReport<'a>) -> LaunchFields<'a> {
         pages: report.prepared.wish.pages.word(),
         environment: recipe.variables.iter().map(|variable| (variable.name, variable.value.as_str())).collect(),
         arguments: recipe.arguments.iter().flat_map(|insert| &insert.words).map(String::as_str).collect(),
-        obstacles: recipe.obstacles.iter().map(|remark| remark.what.as_str()).collect(),
+        obstacles: recipe.obstacles.iter().map(remark_fields).collect(),
+        named: recipe.named.iter().map(remark_fields).collect(),
         left_to_pilot: &recipe.left_to_pilot,
         looks: account.seen.looks,
         largest: sample_fields(&account.seen.largest),
@@ -67,6 +75,10 @@ pub(super) fn launch_fields<'a>(report: &LaunchReport<'a>) -> LaunchFields<'a> {
         by: account.by.iter().map(|(by, bytes)| share_fields(by, *bytes)).collect(),
         rest: account.rest.iter().map(why_name).collect(),
     }
+}
+
+fn remark_fields(remark: &Remark) -> RemarkFields<'_> {
+    RemarkFields { what: &remark.what, next_step: remark.next_step.as_deref() }
 }
 
 fn sample_fields(sample: &Sample) -> SampleFields {
@@ -94,9 +106,11 @@ fn why_name(why: &Why) -> &'static str {
         Why::SwitchedOff => "switched_off",
         Why::PoolEmpty => "pool_empty",
         Why::PoolUsedUp => "pool_used_up",
+        Why::Limited(_) => "limited",
         Why::Hindered(_) => "hindered",
         Why::NotReached(_) => "not_reached",
-        Why::NotWorthIt => "not_worth_it",
+        Why::Refused(_) => "refused",
+        Why::Unknown => "unknown",
     }
 }
 

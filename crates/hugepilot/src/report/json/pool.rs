@@ -7,7 +7,7 @@ use crate::kernel::hugetlb::{FileSystem, Pool};
 use crate::kernel::hugetlb_limits::Limit;
 use crate::pool::{Edit, Obstacles, Resized, User, View, ZoneObstacles, is_all_promised};
 use crate::report::PersistReport;
-use crate::report::pool_words::{diff, ended_name, hindrance_name, next_step};
+use crate::report::pool_words::{diff, ended_name, hindrance, hindrance_name, next_step};
 use crate::units::{Bytes, Nanos};
 
 #[derive(Serialize)]
@@ -107,6 +107,7 @@ struct ResizedFields<'a> {
     cache_drops: u32,
     longest_step_ns: Nanos,
     seconds: f64,
+    overcommit_refused: Option<&'a str>,
     obstacles: Option<ObstacleFields<'a>>,
 }
 
@@ -115,6 +116,7 @@ struct ObstacleFields<'a> {
     missing_bytes: Bytes,
     available_bytes: Bytes,
     reasons: Vec<&'static str>,
+    next_steps: Vec<String>,
     zones: Vec<ZoneFields<'a>>,
 }
 
@@ -268,6 +270,7 @@ fn resized_fields(resized: &Resized) -> ResizedFields<'_> {
         cache_drops: resized.cache_drops,
         longest_step_ns: resized.longest_step,
         seconds: resized.elapsed.seconds(),
+        overcommit_refused: resized.overcommit_refused.as_deref(),
         obstacles: resized.obstacles.as_ref().map(obstacle_fields),
     }
 }
@@ -277,6 +280,7 @@ fn obstacle_fields(obstacles: &Obstacles) -> ObstacleFields<'_> {
         missing_bytes: obstacles.missing,
         available_bytes: obstacles.available,
         reasons: obstacles.hindrances().into_iter().map(hindrance_name).collect(),
+        next_steps: obstacles.hindrances().into_iter().map(|each| hindrance(each, obstacles).1).collect(),
         zones: obstacles.zones.iter().map(zone_fields).collect(),
     }
 }

@@ -5,7 +5,7 @@ use crate::launch::counts::InTheWay;
 use crate::launch::recipe::{Insert, Mechanism, Place, Recipe, Remark, Variable};
 use crate::launch::verify::{By, Why};
 use crate::report::LaunchReport;
-use crate::report::words::{percent, printable};
+use crate::report::words::{percent, printable, refusal};
 use crate::units::Bytes;
 
 /// Characters of a value that is shown; the user's own part of it may be long.
@@ -136,11 +136,17 @@ fn why(reason: &Why) -> String {
     match reason {
         Why::SwitchedOff => "transparent huge pages are switched off on this machine".to_owned(),
         Why::PoolEmpty => "the pool had nothing to give out when the program started".to_owned(),
-        Why::PoolUsedUp => "the pool had nothing left; a larger one would serve more (hugepilot pool set)".to_owned(),
+        Why::PoolUsedUp => "the pool had too few left; a larger one would serve more (hugepilot pool set)".to_owned(),
+        Why::Limited(group) => format!("control group {group} may have less of the pool than was wanted"),
         Why::Hindered(in_the_way) => format!("the preload library could not place {}", hindrances(in_the_way)),
         Why::NotReached(parts) => format!("only the pilot reaches it ({})", parts.join(", ")),
-        Why::NotWorthIt => {
-            "pieces too small for a huge page, or mapped past every mechanism, and walked too little for the pilot"
+        Why::Refused(reasons) => {
+            let told: Vec<&str> = reasons.iter().map(|&reason| refusal(reason).0).collect();
+            format!("the kernel refused the pilot ({})", told.join(", "))
+        }
+        Why::Unknown => {
+            "not known why; it may come in pieces too small for a huge page, or be mapped past every mechanism, and be walked too little for \
+             the pilot"
                 .to_owned()
         }
     }
@@ -150,7 +156,7 @@ fn hindrances(in_the_way: &InTheWay) -> String {
     let InTheWay { pool_empty, too_small, address_space, refused, of_threads, fork_copies, made_ordinary } =
         *in_the_way;
     let all = [
-        (pool_empty, "because the pool had too few pages"),
+        (pool_empty, "because the pool had too few pages or a group's limit was reached"),
         (too_small, "because it was no whole page of the pool's"),
         (address_space, "for lack of address space (ulimit -v)"),
         (refused, "because the kernel refused"),

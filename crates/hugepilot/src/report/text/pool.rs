@@ -125,7 +125,8 @@ fn users(view: &View) -> Vec<String> {
         lines.push(format!("and {} more (--json has all)", view.users.len() - MOST_USERS));
     }
     if view.unseen > 0 {
-        lines.push(format!("{} could not be looked at, for want of rights", count_of_processes(view.unseen)));
+        let processes = count_of_processes(view.unseen);
+        lines.push(format!("{processes} could not be looked at, for want of rights or for endless mappings"));
     }
     lines
 }
@@ -227,6 +228,7 @@ fn one_resized(resized: &Resized) -> Vec<String> {
     if resized.cache_drops > 0 {
         lines.push(format!("clean page cache was dropped {}", count_of(resized.cache_drops.into(), "time")));
     }
+    lines.extend(resized.overcommit_refused.iter().map(|refused| format!("what may be taken on demand: {refused}")));
     lines.extend(resized.obstacles.iter().flat_map(obstacles));
     lines.push(format!("took {}; longest step {}", resized.elapsed, resized.longest_step));
     lines
@@ -246,13 +248,12 @@ fn before_and_after(before: &Pool, after: &Pool) -> Vec<String> {
 }
 
 fn obstacles(obstacles: &Obstacles) -> Vec<String> {
-    let mut lines = vec![
-        String::new(),
-        format!(
-            "{} missing; programs could still get {}. Where it could come from:",
-            obstacles.missing, obstacles.available
-        ),
-    ];
+    let Obstacles { missing, available, .. } = obstacles;
+    let to_be_had = match obstacles.change.node {
+        None => format!("programs could still get {available}"),
+        Some(node) => format!("{available} free on node {node}"),
+    };
+    let mut lines = vec![String::new(), format!("{missing} missing; {to_be_had}. Where it could come from:")];
     let rows: Vec<Vec<String>> = obstacles
         .zones
         .iter()
@@ -265,7 +266,7 @@ fn obstacles(obstacles: &Obstacles) -> Vec<String> {
     let columns =
         [("node", RIGHT), ("zone", LEFT), ("free", RIGHT), ("largest block", RIGHT), ("with unmovable pages", RIGHT)];
     lines.extend(table(&columns, &rows));
-    for (why, next_step) in obstacles.hindrances().into_iter().map(hindrance) {
+    for (why, next_step) in obstacles.hindrances().into_iter().map(|each| hindrance(each, obstacles)) {
         lines.push(why.to_owned());
         lines.push(format!("  {next_step}"));
     }
@@ -317,8 +318,8 @@ pub fn mount(file_system: &FileSystem, done: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{Edit, NextStep};
-    use crate::report::pool_samples::{limit, mount as mount_sample, short, view};
+    use crate::pool::{Change, Edit, NextStep};
+    use crate::report::pool_samples::{limit, mount as mount_sample, obstacles as obstacles_sample, short, view};
 
     #[test]
     fn pools_read_from_memory_to_limits() {
@@ -345,6 +346,30 @@ mod tests {
         insta::assert_snapshot!(resized(&[short()]));
         let done = Resized { ended: Ended::Done, obstacles: None, pages: 4, ..short() };
         assert!(resized(&[done]).starts_with("1G on node 1: 4 pages (4 GiB)\n"));
+    }
+
+    #[test]
+    fn what_was_tried_is_not_advised_again() {
+        let told = |obstacles: Obstacles| resized(&[Resized { obstacles: Some(obstacles), ..short() }]);
+        let whole = Change { page_size: Bytes(2 << 20), node: None, to: 1000, ..short().change };
+        let broken_up =
+            |made_room| Obstacles { change: whole, made_room, available: Bytes(9 << 30), ..obstacles_sample() };
+        let (before, after) = (told(broken_up(false)), told(broken_up(true)));
+        assert!(before.contains("try --make-room") && !after.contains("--make-room"), "{before}\n{after}");
+        for text in [&before, &after] {
+            assert!(text.contains("`hugepilot pool persist 2M=1000`") && text.contains("hugepages=1000"), "{text}");
+        }
+        let late = told(Obstacles { ended: Ended::TimeUp, ..broken_up(true) });
+        assert!(late.contains("--time-limit") && !late.contains("smaller than a page"), "{late}");
+        let on_node = told(Obstacles { made_room: false, ..obstacles_sample() });
+        assert!(on_node.contains("try --make-room") && on_node.contains("hugepages=1:4"), "{on_node}");
+    }
+
+    #[test]
+    fn pages_are_told_though_their_overcommit_was_refused() {
+        let refused = Some("cannot write 7 to /p: no".to_owned());
+        let text = resized(&[Resized { overcommit_refused: refused, ended: Ended::Done, obstacles: None, ..short() }]);
+        assert!(text.contains("before  after\n") && text.contains("on demand: cannot write 7"), "{text}");
     }
 
     #[test]
