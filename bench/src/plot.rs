@@ -3,10 +3,12 @@
 //! Owns: drawing, as SVG or PNG. Never touches: fonts of the machine; a bare machine has none, so the one font needed is
 //! part of the program.
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue};
+use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
+use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
@@ -100,6 +102,43 @@ fn scale(run: &Run) -> (f64, &'static str) {
     }
 }
 
+/// A chart with a row for each configuration.
+pub type Rows<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
+
+/// An empty one, the first configuration at its bottom; `said`: what goes across.
+pub fn chart_of_rows<'a, B>(
+    area: &'a DrawingArea<B, Shift>,
+    caption: String,
+    across: Range<f64>,
+    said: &str,
+    configurations: &[Configuration],
+) -> Result<Rows<'a, B>>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let rows = configurations.len();
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(150)
+        .build_cartesian_2d(across, (0..rows - 1).into_segmented())?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_max_light_lines(0)
+        .y_labels(rows)
+        .y_label_formatter(&|value| match value {
+            SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
+            _ => String::new(),
+        })
+        .x_desc(said)
+        .label_style((FONT, 14))
+        .draw()?;
+    Ok(chart)
+}
+
 fn draw_ratios<B>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
 where
     B: DrawingBackend,
@@ -115,25 +154,10 @@ where
     let lowest = intervals.iter().flatten().map(|interval| interval.low).fold(1.0 - reach, f64::min);
     let highest = intervals.iter().flatten().map(|interval| interval.high).fold(1.0 + reach, f64::max);
     let space = (highest - lowest).max(0.01) * 0.05;
-    let rows = configurations.len();
-    let mut chart = ChartBuilder::on(area)
-        .caption(format!("{}: throughput against default", run.workload), (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(150)
-        .build_cartesian_2d(lowest - space..highest + space, (0..rows - 1).into_segmented())?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .x_max_light_lines(0)
-        .y_labels(rows)
-        .y_label_formatter(&|value| match value {
-            SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
-            _ => String::new(),
-        })
-        .x_desc("ratio and interval; grey: default against default")
-        .label_style((FONT, 14))
-        .draw()?;
+    let across = lowest - space..highest + space;
+    let said = "ratio and interval; grey: default against default";
+    let caption = format!("{}: throughput against default", run.workload);
+    let mut chart = chart_of_rows(area, caption, across, said, &configurations)?;
     let band = [(1.0 - reach, SegmentValue::Exact(0)), (1.0 + reach, SegmentValue::Last)];
     chart.draw_series([Rectangle::new(band, BLACK.mix(0.12).filled())])?;
     for (row, interval) in intervals.iter().enumerate().filter_map(|(row, interval)| Some((row, (*interval)?))) {

@@ -4,12 +4,12 @@
 
 use anyhow::Result;
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue};
+use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
 use crate::comparison::typical;
 use crate::configuration::Configuration;
-use crate::plot::{FONT, color, draw_key};
+use crate::plot::{FONT, chart_of_rows, color, draw_key};
 use crate::record::Run;
 use crate::workload::SearchWork;
 
@@ -85,25 +85,9 @@ where
 {
     // From the bottom up, so that the default is on top.
     let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
+    let caption = format!("{}: shares of a query's time", run.workload);
+    let mut chart = chart_of_rows(area, caption, 0.0..100.0, "percent", &configurations)?;
     let rows = configurations.len();
-    let mut chart = ChartBuilder::on(area)
-        .caption(format!("{}: shares of a query's time", run.workload), (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(150)
-        .build_cartesian_2d(0.0..100.0, (0..rows - 1).into_segmented())?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .x_max_light_lines(0)
-        .y_labels(rows)
-        .y_label_formatter(&|value| match value {
-            SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
-            _ => String::new(),
-        })
-        .x_desc("percent")
-        .label_style((FONT, 14))
-        .draw()?;
     let mut ends = vec![0.0; rows];
     for (name, color, share) in PARTS {
         let mut bars = Vec::new();

@@ -51,7 +51,7 @@ impl Sighting {
 }
 
 /// A read counts only if the program had a tenth of its pace since the bits were cleared. The clock is read now and then, and in
-/// between the program may have run at any time: of little time little is known, and what is divided by it is rated a hundredfold.
+/// between the program may have run at any time: of little time little is known, and what is divided by it is rated far too high.
 const LEAST_PACE: u64 = 10;
 
 /// Turns delays into what they would have been at the program's own pace, and drops reads of which that is not known; the last one
