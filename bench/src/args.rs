@@ -14,8 +14,8 @@ use crate::pilot::PilotArguments;
 use crate::tracker::TrackerArguments;
 use crate::workload::{
     AliasesChild, Chase, ChaseChild, ChasePattern, Fingerprint, FingerprintChild, HotChild, Local, LocalChild,
-    LocalPattern, MOST_SONGS, MappingsChild, Memcached, ResidentChild, SWEEPS_PER_SAMPLE, Sweep, SweepChild,
-    SweepPattern, ThirdChild, Workload,
+    LocalPattern, MOST_SONGS, MappingsChild, Memcached, Popularity, ResidentChild, SWEEPS_PER_SAMPLE, Sweep,
+    SweepChild, SweepPattern, ThirdChild, Workload,
 };
 use crate::{measure, pilot, process};
 
@@ -167,6 +167,9 @@ pub struct MemcachedArguments {
     /// Reads under way on each connection.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub depth: u32,
+    /// Among which items the reads are zipfian.
+    #[arg(long, value_enum, default_value_t = Popularity::Ycsb)]
+    pub popularity: Popularity,
     /// The memcached that compacts by libhps, for the configurations that have to do with it.
     #[arg(long, value_name = "PATH", default_value = COMPACTING)]
     pub compacting: OsString,
@@ -278,6 +281,7 @@ impl MemcachedArguments {
             value_size: self.value_size as usize,
             connections: self.connections as usize,
             depth: self.depth as usize,
+            popularity: self.popularity,
             seed: self.common.seed,
             compacting: self.compacting.clone(),
         }
@@ -360,6 +364,7 @@ impl EstimateArguments {
             paper: false,
             connections,
             depth,
+            popularity: Popularity::Ycsb,
             compacting,
             common: common_too,
         };

@@ -17,7 +17,7 @@ use crate::sample::huge_memory;
 use crate::statistics::{Interval, median, paired_ratio};
 use crate::verdict::Verdict;
 use crate::warm::WarmMemory;
-use crate::workload::{Histogram, Memcached, Running, Server, Start, Workload};
+use crate::workload::{Histogram, Memcached, Popularity, Running, Server, Start, Workload};
 
 /// Of what the server can do.
 const LOAD: f64 = 0.3;
@@ -244,7 +244,8 @@ fn line(rounds: &[Round], phase: Phase) -> String {
 
 /// An ordinary memcached, asked for one item at a time on each connection.
 fn server(items: u64, value_size: usize, connections: usize, seed: u64) -> Memcached {
-    Memcached { items, value_size, connections, depth: 1, seed, compacting: "memcached".into() }
+    let popularity = Popularity::Ycsb;
+    Memcached { items, value_size, connections, depth: 1, popularity, seed, compacting: "memcached".into() }
 }
 
 #[cfg(test)]

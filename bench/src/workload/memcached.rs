@@ -19,7 +19,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::memcached_client::Connection;
 use super::open_loop::OpenLoop;
 use super::progress::WorkInterval;
-use super::zipfian::ScrambledZipfian;
+use super::zipfian::{Popularity, ScrambledZipfian};
 use super::{Histogram, Progress, Role, Running, Start, Workload};
 use crate::process::{BoundChild, Processors, bind_this_thread};
 
@@ -40,6 +40,8 @@ pub struct Memcached {
     pub connections: usize,
     /// Reads under way on each connection.
     pub depth: usize,
+    /// Which items are read most.
+    pub popularity: Popularity,
     /// Where the random numbers start.
     pub seed: u64,
     /// The memcached that compacts by libhps, as `integrations/memcached/build` makes it.
@@ -68,8 +70,12 @@ impl Workload for Memcached {
     }
 
     fn description(&self) -> String {
+        let over = match self.popularity {
+            Popularity::Ycsb => "",
+            Popularity::Items => " over the items themselves",
+        };
         format!(
-            "{} items of {} bytes; reads, scrambled zipfian 0.99, {} connections of {} outstanding requests",
+            "{} items of {} bytes; reads, scrambled zipfian 0.99{over}, {} connections of {} outstanding requests",
             self.items, self.value_size, self.connections, self.depth
         )
     }
@@ -176,7 +182,7 @@ impl Memcached {
 
     fn read_until(&self, socket: &Path, progress: &Progress, stop: &Stop) -> Result<()> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let zipfian = ScrambledZipfian::new(self.items);
+        let zipfian = ScrambledZipfian::of(self.popularity, self.items);
         let mut connections = Vec::new();
         for _ in 0..self.connections {
             let mut connection = Connection::open(socket, self.value_size)?;
@@ -279,7 +285,9 @@ mod tests {
 
     fn command(how: Start<'_>) -> Vec<OsString> {
         let compacting = "compacting".into();
-        let workload = Memcached { items: 800_000, value_size: 512, connections: 4, depth: 16, seed: 1, compacting };
+        let (value_size, popularity) = (512, Popularity::Ycsb);
+        let workload =
+            Memcached { items: 800_000, value_size, connections: 4, depth: 16, popularity, seed: 1, compacting };
         workload.command("/tmp/x".as_ref(), how)
     }
 

@@ -36,6 +36,7 @@ pub use own_process::OwnProcess;
 pub use progress::{Progress, Window, WorkInterval};
 pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
 pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
+pub use zipfian::Popularity;
 
 /// Something that can be measured.
 pub trait Workload {
