@@ -70,6 +70,11 @@ impl Activity {
         all.filter(move |page| of_interest(page.address))
     }
 
+    /// Page walks a second in these ranges, or everywhere if there are none.
+    pub(super) fn walks_per_second(&self, ranges: &[Range]) -> f64 {
+        self.pages(ranges).map(|page| page.walks_per_second).sum()
+    }
+
     /// Of a page that this read saw and the one before it did not.
     fn rate(&self, read: u8) -> f64 {
         let (after, by) = (self.reads[read as usize - 2], self.reads[read as usize - 1]);
@@ -132,6 +137,7 @@ mod tests {
         };
         let some: Vec<Page> = activity.pages(&[range(1, 5, 8), range(3, 511, 512)]).collect();
         assert_eq!(some, [all[1], all[2], all[4]]);
+        assert_eq!((activity.walks_per_second(&[]), activity.walks_per_second(&[range(1, 5, 8)])), (49.0, 25.0));
         assert_eq!(activity.pages(&[Range { start: 0, end: 1 }]).count(), 0);
         let kept = Activity::of(&heat, &[range(3, 511, 512)]).regions;
         assert_eq!(kept.into_keys().collect::<Vec<_>>(), [at(3)], "no others take memory");

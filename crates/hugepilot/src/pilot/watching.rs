@@ -45,8 +45,8 @@ pub(super) struct Watching {
     /// The next look would cost the program more than its share.
     not_before: Instant,
     was_resting: bool,
-    /// Active pages when it began to rest.
-    at_rest: Option<u64>,
+    /// Active pages and page walks a second when it began to rest.
+    at_rest: Option<(u64, f64)>,
     /// Active pages at the last look.
     pub(super) active: u64,
 }
@@ -148,7 +148,7 @@ impl Watching {
     fn finish(&mut self, look: &Look, client: &Client) -> anyhow::Result<bool> {
         self.active = look.activity.pages(&client.track.ranges).count() as u64;
         self.next = Instant::now() + if client.resting { interval(client) * RESTING } else { Duration::ZERO };
-        let has_risen = !client.resting || self.has_risen();
+        let has_risen = !client.resting || self.has_risen(look.activity.walks_per_second(&client.track.ranges));
         if self.active < client.track.threshold_pages || !has_risen {
             return Ok(false);
         }
@@ -162,10 +162,11 @@ impl Watching {
         Ok(client.resting)
     }
 
-    /// Whether a client that rests walks half as many pages more as when it began to.
-    fn has_risen(&mut self) -> bool {
-        let at_rest = *self.at_rest.get_or_insert(self.active);
-        self.active > at_rest + at_rest / 2
+    /// Whether a client that rests walks half as many pages more as when it began to, or half as often. Pages alone do not tell: a program
+    /// whose few hot pages are on huge ones walks most of the others sooner or later, and no more when others become hot.
+    fn has_risen(&mut self, walks_per_second: f64) -> bool {
+        let (pages, walks) = *self.at_rest.get_or_insert((self.active, walks_per_second));
+        self.active > pages + pages / 2 || walks_per_second > walks * 1.5
     }
 
     /// Sends the signal that is owed.
