@@ -162,8 +162,8 @@ impl Watching {
         Ok(client.resting)
     }
 
-    /// Whether a client that rests walks half as many pages more as when it began to, or half as often. Pages alone do not tell: a program
-    /// whose few hot pages are on huge ones walks most of the others sooner or later, and no more when others become hot.
+    /// Whether a client that rests walks half as many pages more than when it began to, or walks half as often again. Pages alone do not
+    /// tell: a program whose few hot pages are on huge ones walks most of the others sooner or later, and no more when others become hot.
     fn has_risen(&mut self, walks_per_second: f64) -> bool {
         let (pages, walks) = *self.at_rest.get_or_insert((self.active, walks_per_second));
         self.active > pages + pages / 2 || walks_per_second > walks * 1.5
@@ -219,4 +219,21 @@ fn write(client: &Client, head: Head, pages: impl Iterator<Item = Page>) -> io::
         offset += (piece.len() * Page::LEN) as u64;
     }
     client.list.write_all_at(&head.bytes(), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_rise_by_their_pages_or_by_their_rate() {
+        let mut watching = Watching { active: 100, ..Watching::new() };
+        assert!(!watching.has_risen(1000.0), "that is how it rests");
+        assert!(!watching.has_risen(1500.0));
+        assert!(watching.has_risen(1501.0), "the same pages, more often");
+        watching.active = 150;
+        assert!(!watching.has_risen(1000.0));
+        watching.active = 151;
+        assert!(watching.has_risen(1000.0), "more pages, at the same rate");
+    }
 }
