@@ -28,7 +28,7 @@ pub(super) fn capabilities(needed: &[Capability]) -> anyhow::Result<()> {
     if !missing.is_empty() {
         bail!(
             "missing {}: run as root (sudo hugepilot ..), or give the capabilities with systemd's AmbientCapabilities= or \
-             `setpriv --ambient-caps`; nothing was changed",
+             `setpriv --ambient-caps`",
             missing.join(", ")
         );
     }

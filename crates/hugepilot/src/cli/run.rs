@@ -1,6 +1,8 @@
 //! `hugepilot run`: start a program, with `--pages` on huge pages, and pilot it while it runs.
 //!
 //! Owns: the child process, its signals and its exit status. Never touches: how it is observed or promoted.
+//!
+//! What `--pages` adds needs no rights, so that it serves users and servers which refuse to be root; only the pilot does.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,7 +27,7 @@ use crate::act::Pacer;
 use crate::kernel::Root;
 use crate::launch::Prepared;
 use crate::launch::verify::Account;
-use crate::observe;
+use crate::observe::{self, Tracker};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{LaunchReport, RunReport, json, text};
@@ -39,14 +41,24 @@ const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match (launch::prepare_for(args)?, args.launch.print) {
         (Some(prepared), Some(format)) => launch::print(args, &prepared, format),
-        (prepared, _) => run_piloted(args, prepared),
+        (Some(prepared), None) => run_child(args, Some(prepared), tracker(args)),
+        (None, _) => run_child(args, None, Ok(tracker(args)?)),
     }
 }
 
-fn run_piloted(args: &RunArgs, prepared: Option<Prepared>) -> anyhow::Result<ExitCode> {
+/// What the pilot observes with. Errors: rights are missing, or this machine has no tracker.
+fn tracker(args: &RunArgs) -> anyhow::Result<Box<dyn Tracker>> {
     require::observing(args.watch.tracker)?;
     require::capabilities(require::ACT)?;
-    let mut tracker = observe::open(args.watch.tracker)?;
+    Ok(observe::open(args.watch.tracker)?)
+}
+
+/// Runs the program to its end: piloted, or alone where there is no tracker.
+fn run_child(
+    args: &RunArgs,
+    prepared: Option<Prepared>,
+    tracker: anyhow::Result<Box<dyn Tracker>>,
+) -> anyhow::Result<ExitCode> {
     let summary = args.summary_json.as_ref().map(|path| create(path)).transpose()?;
     let launch = prepared.map(|prepared| Launch::begin(prepared, args)).transpose()?;
     let stop = Stop::default();
@@ -56,22 +68,12 @@ fn run_piloted(args: &RunArgs, prepared: Option<Prepared>) -> anyhow::Result<Exi
     let (child, handle) = start(args, launch.as_ref())?;
     let pid = child.id();
     let watching = launch.as_ref().map(|launch| launch.watch(pid, stop.clone()));
-    say_pace(args.pace.pace());
     pass_signals_on(signals, handle);
     let waiting = wait_in_background(child, stop.clone());
-    let mut pilot = Pilot {
-        tracker: &mut *tracker,
-        watch: args.watch.options(),
-        budget: Budget::saving(args.budget.max_cpu),
-        allowance: on_this_machine(args.spend.allowance())?,
-        pacer: Pacer::backing_off(args.pace.pace()),
-        stop,
-        began: started,
+    let flight = match tracker {
+        Ok(mut tracker) => pilot(args, pid, &mut *tracker, stop, started)?,
+        Err(error) => without_pilot(&error),
     };
-    // One that has ended already has nobody's start.
-    let process = Process::of(&Root::host(), pid).unwrap_or(Process { pid, start_ticks: 0 });
-    let fleet = Fleet::new(Scope::process(process, true), Rules::default(), Board::default());
-    let flight = fleet.fly(&mut pilot, None, |_| ());
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
     let elapsed = Nanos::from_duration(started.elapsed());
     let seen = watching.map(|watching| watching.join().expect("the watching thread does not panic"));
@@ -82,6 +84,30 @@ fn run_piloted(args: &RunArgs, prepared: Option<Prepared>) -> anyhow::Result<Exi
         eprintln!("hugepilot: {error:#}");
     }
     Ok(launch::status(exit_code(status), status.success(), account.as_ref()))
+}
+
+fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began: Instant) -> anyhow::Result<Flight> {
+    say_pace(args.pace.pace());
+    let mut pilot = Pilot {
+        tracker,
+        watch: args.watch.options(),
+        budget: Budget::saving(args.budget.max_cpu),
+        allowance: on_this_machine(args.spend.allowance())?,
+        pacer: Pacer::backing_off(args.pace.pace()),
+        stop,
+        began,
+    };
+    // One that has ended already has nobody's start.
+    let process = Process::of(&Root::host(), pid).unwrap_or(Process { pid, start_ticks: 0 });
+    let fleet = Fleet::new(Scope::process(process, true), Rules::default(), Board::default());
+    Ok(fleet.fly(&mut pilot, None, |_| ()))
+}
+
+/// What comes of a program that is not piloted; says at once why it is not.
+fn without_pilot(why: &anyhow::Error) -> Flight {
+    // Standard error may be closed; nothing depends on this.
+    let _ = writeln!(io::stderr(), "hugepilot: not piloted, so that what is above is all it gets: {why:#}");
+    Flight::never_begun("it was not piloted")
 }
 
 fn create(path: &std::path::Path) -> anyhow::Result<File> {

@@ -34,6 +34,11 @@ pub struct Flight {
 }
 
 impl Flight {
+    /// What comes of a program that is not piloted, for that reason.
+    pub fn never_begun(reason: &str) -> Self {
+        Self { left_alone: BTreeSet::from([reason.to_owned()]), ..Self::default() }
+    }
+
     /// All processes together, each before anything was promoted in it.
     pub fn before(&self) -> Option<Snapshot> {
         self.before

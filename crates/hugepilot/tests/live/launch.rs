@@ -1,14 +1,15 @@
 //! `run --pages`: a program is on huge pages from its first allocation, and the summary says how much of it was, and why not more.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hugepilot::kernel::{Root, mounts};
 use serde_json::Value;
 
-use crate::support::{Ran, Setting, binary, finish, list, number, program_command, wait_until};
+use crate::support::{Ran, Setting, as_user, binary, finish, list, number, program_command, public_copy, wait_until};
 
 crate::trials!(
     a_heap_is_on_transparent_huge_pages_from_the_start,
@@ -23,6 +24,7 @@ crate::trials!(
     a_program_that_is_linked_statically_is_left_to_the_pilot,
     without_pages_nothing_is_said_of_them,
     what_a_program_maps_itself_is_placed_by_the_library,
+    who_has_no_rights_gets_all_but_the_pilot,
 );
 
 /// What the allocator of a program under test hands out.
@@ -70,6 +72,23 @@ fn a_heap_is_on_transparent_huge_pages_from_the_start() {
     assert!(ran.stderr.contains("hugepilot: GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), "{ran:?}");
     assert!(ran.stderr.contains("that could be huge") && ran.stderr.contains("heap (glibc.malloc.hugetlb)"), "{ran:?}");
     assert!(ran.stderr.lines().all(|line| line.starts_with("hugepilot: ")), "{ran:?}");
+}
+
+fn who_has_no_rights_gets_all_but_the_pilot() {
+    let _madvise = Setting::huge_pages("madvise");
+    let (folder, program) = (tempfile::tempdir().expect("a folder"), program_command(STEPS));
+    let (hugepilot, summary) = (public_copy(&folder, binary()), folder.path().join("summary.json"));
+    File::create(&summary).and_then(|file| file.set_permissions(Permissions::from_mode(0o666))).expect("a summary");
+    let mut command = as_user(65_534);
+    command.arg(hugepilot).args(["run", "--summary-json"]).arg(&summary);
+    command.args(["--pages", "thp", "--heap", "--require", "90", "--"]);
+    command.arg(public_copy(&folder, program.get_program())).args(program.get_args());
+    let ran = finish(command.current_dir(&folder));
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(ran.stderr.contains("not piloted") && ran.stderr.contains("CAP_SYS_ADMIN"), "{ran:?}");
+    let json: Value = serde_json::from_str(&fs::read_to_string(&summary).expect("a summary")).expect("JSON");
+    assert!(by_the_allocator(&json["launch"]) >= SIZE / 10 * 9, "{json}");
+    assert_eq!(json["left_alone"], serde_json::json!(["it was not piloted"]), "{json}");
 }
 
 fn a_heap_is_on_a_pools_pages() {

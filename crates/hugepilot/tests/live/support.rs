@@ -2,8 +2,9 @@
 //!
 //! Owns: starting and ending processes. Never touches: processes it did not start.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -273,6 +274,23 @@ pub fn send(pid: u32, signal: Signal) {
 /// hugepilot, as built for these tests.
 pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_hugepilot")
+}
+
+/// A copy of a program in a folder, for every user to run.
+pub fn public_copy(folder: &tempfile::TempDir, program: impl AsRef<Path>) -> PathBuf {
+    let path = folder.path().join(program.as_ref().file_name().expect("a program's name"));
+    if !path.exists() {
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
+        fs::copy(program, &path).expect("a copy");
+    }
+    path
+}
+
+/// The beginning of a command that another user runs, without any rights.
+pub fn as_user(uid: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);
+    command
 }
 
 /// What a run of hugepilot put out.

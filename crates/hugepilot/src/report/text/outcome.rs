@@ -87,7 +87,11 @@ pub fn flight(report: &FlightReport) -> String {
     let sums =
         if report.processes > 1 { format!(" (sums over {} processes)", report.processes) } else { String::new() };
     let mut lines = match (report.before, report.too_small) {
-        (None, Some(most)) => vec![format!("too small to be observed: no process had more than {most} resident")],
+        (None, Some(most)) => {
+            vec![format!(
+                "too small to be observed: no process had more than {most} resident, pools' pages not counted"
+            )]
+        }
         (None, None) if report.left_alone.is_empty() => {
             vec!["the program ended before it could be observed".to_owned()]
         }

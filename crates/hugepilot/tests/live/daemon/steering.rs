@@ -1,14 +1,14 @@
 //! Pause, resume and give back through the control socket, by root and by others.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::Value;
 
 use super::{Daemon, MIB, gentle, socket, target, wait_until_huge};
-use crate::support::{Program, Ran, Setting, binary, finish, number, program_command, wait_until};
+use crate::support::{
+    Program, Ran, Setting, as_user, binary, finish, number, program_command, public_copy, wait_until,
+};
 
 crate::trials!(
     whoever_is_paused_is_left_alone_until_resumed,
@@ -88,24 +88,9 @@ fn what_is_given_back_stays_so() {
 /// What another user's command of hugepilot is answered by the daemon.
 fn ask_as(uid: u32, daemon: &Daemon, words: &str) -> Ran {
     let mut command = as_user(uid);
-    command.arg(public_binary(daemon)).args(words.split(' ')).arg("--socket").arg(socket(&daemon.folder));
+    command.arg(public_copy(&daemon.folder, binary())).args(words.split(' '));
+    command.arg("--socket").arg(socket(&daemon.folder));
     finish(command.current_dir("/"))
-}
-
-fn as_user(uid: u32) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);
-    command
-}
-
-/// A copy that every user may run, beside a socket that every user may reach.
-fn public_binary(daemon: &Daemon) -> PathBuf {
-    let path = daemon.folder.path().join("hugepilot");
-    if !path.exists() {
-        fs::set_permissions(daemon.folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
-        fs::copy(binary(), &path).expect("a copy");
-    }
-    path
 }
 
 fn users_steer_their_own_processes_and_no_others() {
@@ -113,13 +98,9 @@ fn users_steer_their_own_processes_and_no_others() {
     const STRANGER: u32 = 65_532;
     let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
-    let copy = folder.path().join("program");
-    fs::copy(std::env::current_exe().expect("our own path"), &copy).expect("a copy");
-    let start = || {
-        let steps = program_command("map=64M fill ready read=all");
-        Program::command(as_user(OWNER).current_dir("/").arg(&copy).args(steps.get_args()))
-    };
+    let steps = program_command("map=64M fill ready read=all");
+    let copy = public_copy(&folder, steps.get_program());
+    let start = || Program::command(as_user(OWNER).current_dir("/").arg(&copy).args(steps.get_args()));
     let (mut one, mut other, roots) = (start(), start(), Program::start("map=64M fill ready read=all"));
     let daemon = Daemon::start(&target(&[&one, &other, &roots]));
     [&one, &other, &roots].iter().for_each(|program| wait_until_huge(program, 60 * MIB));
