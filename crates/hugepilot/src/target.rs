@@ -77,7 +77,7 @@ pub enum TargetError {
     #[error(
         "process {pid} ({name}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). Redis does \
          this to itself where transparent_hugepage/enabled is `always`: set `disable-thp no` in redis.conf (or the setting to \
-         `madvise`) and restart it"
+         `madvise`) and restart it. MariaDB always does: start it with `--large-pages` and a pool (hugepilot run --pages 2M)"
     )]
     HugePagesOff { pid: u32, name: String },
     #[error("cannot open process {pid}: {cause}")]

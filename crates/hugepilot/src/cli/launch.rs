@@ -74,19 +74,19 @@ impl Launch {
         watch(pid, self.prepared.wish.pages, stop)
     }
 
-    /// What became of it.
-    pub(super) fn account(&self, seen: Seen, flight: &Flight) -> Account {
+    /// What became of it, with a pilot or without.
+    pub(super) fn account(&self, seen: Seen, flight: &Flight, piloted: bool) -> Account {
         let placed = self.counts.as_ref().map(|counts| Placed::of(&counts.tally()));
         let given_back = Bytes(flight.counts.given_back.saturating_mul(HUGE_PAGE));
         let Prepared { wish, recipe, machine, .. } = &self.prepared;
         // Memory that changed, or whose process ended, is nobody's refusal.
         let passing = [RefusalReason::Changed, RefusalReason::Exited];
         let refused = flight.outcome.refused.iter().map(|refusal| refusal.reason);
-        let piloted = Piloted {
+        let piloted = piloted.then(|| Piloted {
             promoted: flight.outcome.applied_bytes() - given_back,
             refused: refused.filter(|reason| !passing.contains(reason)).collect(),
-        };
-        Account::of(seen, (wish, recipe, machine), placed.as_ref(), &piloted, self.required)
+        });
+        Account::of(seen, (wish, recipe, machine), placed.as_ref(), piloted.as_ref(), self.required)
     }
 }
 

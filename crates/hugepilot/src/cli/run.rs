@@ -70,6 +70,7 @@ fn run_child(
     let watching = launch.as_ref().map(|launch| launch.watch(pid, stop.clone()));
     pass_signals_on(signals, handle);
     let waiting = wait_in_background(child, stop.clone());
+    let piloted = tracker.is_ok();
     let flight = match tracker {
         Ok(mut tracker) => pilot(args, pid, &mut *tracker, stop, started)?,
         Err(error) => without_pilot(&error),
@@ -77,7 +78,7 @@ fn run_child(
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
     let elapsed = Nanos::from_duration(started.elapsed());
     let seen = watching.map(|watching| watching.join().expect("the watching thread does not panic"));
-    let account = launch.as_ref().zip(seen).map(|(launch, seen)| launch.account(seen, &flight));
+    let account = launch.as_ref().zip(seen).map(|(launch, seen)| launch.account(seen, &flight, piloted));
     let launched = launch.as_ref().zip(account.as_ref());
     // The program's own exit status counts, whatever becomes of the summary.
     if let Err(error) = report(args, &flight, launched, status, elapsed, summary) {

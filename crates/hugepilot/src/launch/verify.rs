@@ -40,6 +40,8 @@ pub enum Why {
     NotReached(Vec<String>),
     /// The kernel refused the pilot.
     Refused(BTreeSet<RefusalReason>),
+    /// No mechanism of the recipe put it there, and the pilot, which might have, did not run.
+    NotPiloted,
     /// Nobody knows: it may come in pieces too small, or be mapped past all mechanisms, and be walked too little for the pilot.
     Unknown,
 }
@@ -72,12 +74,12 @@ const NEXT_TO_NOTHING: f64 = 0.02;
 const AT_ONCE: u64 = 4;
 
 impl Account {
-    /// Draws the account up.
+    /// Draws the account up; `piloted` is None where no pilot ran.
     pub fn of(
         seen: Seen,
         (wish, recipe, machine): (&Wish, &Recipe, &Machine),
         placed: Option<&Placed>,
-        piloted: &Piloted,
+        piloted: Option<&Piloted>,
         required: Option<f64>,
     ) -> Self {
         let sample = &seen.largest;
@@ -86,7 +88,8 @@ impl Account {
             true => reasons((wish, recipe, machine), &seen, placed, piloted),
             false => Vec::new(),
         };
-        Self { by: shares(sample, recipe, placed, piloted.promoted), seen, rest, required }
+        let promoted = piloted.map_or(Bytes(0), |piloted| piloted.promoted);
+        Self { by: shares(sample, recipe, placed, promoted), seen, rest, required }
     }
 
     /// The share of the memory that was on huge pages, in percent; None if there was none that could be.
@@ -151,7 +154,7 @@ fn reasons(
     (wish, recipe, machine): (&Wish, &Recipe, &Machine),
     seen: &Seen,
     placed: Option<&Placed>,
-    piloted: &Piloted,
+    piloted: Option<&Piloted>,
 ) -> Vec<Why> {
     let mut reasons = Vec::new();
     if wish.pages.is_reserved() {
@@ -164,11 +167,10 @@ fn reasons(
     if !recipe.left_to_pilot.is_empty() {
         reasons.push(Why::NotReached(recipe.left_to_pilot.clone()));
     }
-    if !piloted.refused.is_empty() {
-        reasons.push(Why::Refused(piloted.refused.clone()));
-    }
+    let refused = piloted.map(|piloted| &piloted.refused).filter(|refused| !refused.is_empty());
+    reasons.extend(refused.cloned().map(Why::Refused));
     if reasons.is_empty() {
-        reasons.push(Why::Unknown);
+        reasons.push(if piloted.is_some() { Why::Unknown } else { Why::NotPiloted });
     }
     reasons
 }
@@ -218,7 +220,7 @@ mod tests {
 
     fn account(seen: Seen, recipe: &Recipe, placed: Option<&Placed>, promoted: u64) -> Account {
         let piloted = Piloted { promoted: Bytes(promoted), ..Piloted::default() };
-        Account::of(seen, (&Wish::of(PageKind::Transparent), recipe, &madvise()), placed, &piloted, Some(90.0))
+        Account::of(seen, (&Wish::of(PageKind::Transparent), recipe, &madvise()), placed, Some(&piloted), Some(90.0))
     }
 
     #[test]
@@ -261,7 +263,7 @@ mod tests {
             let mut seen = seen(1000, 0, 0);
             seen.last.pool_left = left;
             let piloted = Piloted::default();
-            Account::of(seen, (&Wish::of(wish), &recipe, &machine), placed.as_ref(), &piloted, None).rest
+            Account::of(seen, (&Wish::of(wish), &recipe, &machine), placed.as_ref(), Some(&piloted), None).rest
         };
         let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
         assert_eq!(why(PageKind::Transparent, never, Recipe::default(), None, None), [Why::SwitchedOff]);
@@ -300,8 +302,9 @@ mod tests {
         let refused = BTreeSet::from([RefusalReason::NoContiguousMemory]);
         let piloted = Piloted { refused: refused.clone(), ..Piloted::default() };
         let of = (&Wish::of(PageKind::Transparent), &Recipe::default(), &madvise());
-        assert_eq!(Account::of(seen(1000, 0, 0), of, None, &piloted, None).rest, [Why::Refused(refused)]);
-        assert_eq!(Account::of(seen(1000, 1000, 0), of, None, &piloted, None).rest, [], "none was needed");
+        assert_eq!(Account::of(seen(1000, 0, 0), of, None, Some(&piloted), None).rest, [Why::Refused(refused)]);
+        assert_eq!(Account::of(seen(1000, 1000, 0), of, None, Some(&piloted), None).rest, [], "none was needed");
+        assert_eq!(Account::of(seen(1000, 0, 0), of, None, None, None).rest, [Why::NotPiloted]);
     }
 
     proptest! {

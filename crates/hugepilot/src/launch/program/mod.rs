@@ -48,6 +48,8 @@ pub const REDIS_OPTION: &str = "disable-thp";
 pub const POSTGRES_OPTION: &str = "huge_page_size";
 /// MySQL takes a pool's pages for its buffers.
 pub const MYSQL_OPTION: &str = "large-pages";
+/// The same as a variable, by which the option is told: a linker may keep that only as the end of another (`super-large-pages`).
+pub const MYSQL_VARIABLE: &str = "large_pages";
 
 /// Everything that a program can be asked whether it mentions it.
 pub const OPTIONS: [&str; 9] = [
@@ -59,7 +61,7 @@ pub const OPTIONS: [&str; 9] = [
     TCMALLOC_OPTION,
     REDIS_OPTION,
     POSTGRES_OPTION,
-    MYSQL_OPTION,
+    MYSQL_VARIABLE,
 ];
 
 /// How a program gets its libraries, which says what can be done from outside.

@@ -2,7 +2,7 @@
 //! named otherwise.
 
 use super::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe};
-use crate::launch::program::{Family, MYSQL_OPTION, POSTGRES_OPTION, REDIS_OPTION};
+use crate::launch::program::{Family, MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, REDIS_OPTION};
 use crate::launch::wish::{PageKind, Want, Wish};
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
@@ -146,7 +146,14 @@ fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 /// It falls back to ordinary pages with a warning.
 fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let pages = context.wish.pages;
-    if !pages.is_reserved() || !wants_buffers(context.wish) || !context.program.mentions(MYSQL_OPTION) {
+    if !wants_buffers(context.wish) || !context.program.mentions(MYSQL_VARIABLE) {
+        return Covered::default();
+    }
+    if !pages.is_reserved() {
+        recipe.name(
+            "MariaDB switches transparent huge pages off for itself (10.11 does)",
+            "--pages 2M puts its buffers on a pool's pages",
+        );
         return Covered::default();
     }
     if context.given.names(MYSQL_OPTION) {

@@ -8,7 +8,7 @@ use super::samples::{given, machine, program, static_program};
 use super::*;
 use crate::kernel::hugetlb_limits::Limit;
 use crate::launch::program::{
-    Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_OPTION, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION,
+    Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_VARIABLE, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION,
 };
 use crate::launch::wish::Want;
 use crate::units::{Bytes, HUGE_PAGE};
@@ -88,7 +88,7 @@ fn what_the_user_has_set_stays() {
 #[test]
 fn a_servers_own_switch_that_the_user_gave_stays_in_any_form() {
     let postgres = with(program(Family::Postgres), &[], &[POSTGRES_OPTION]);
-    let mysql = with(program(Family::Mysql), &[], &[MYSQL_OPTION]);
+    let mysql = with(program(Family::Mysql), &[], &[MYSQL_VARIABLE]);
     let redis = with(program(Family::Redis), &[], &[REDIS_OPTION]);
     for (program, words) in [
         (&postgres, ["-c", "huge_pages=off"]),
@@ -344,13 +344,14 @@ fn node_moves_its_own_code() {
 
 #[test]
 fn mysql_takes_the_default_size_only() {
-    let server = with(program(Family::Mysql), &[], &[MYSQL_OPTION]);
+    let server = with(program(Family::Mysql), &[], &[MYSQL_VARIABLE]);
     let line = |pages, words: &[&str]| {
         arguments(&recipe(&server, &Wish::of(pages), &machine("madvise", 7), &given(&[], words)), words)
     };
     assert_eq!(line(HUGE, &["--user=mysql"]), "--user=mysql --large-pages");
     assert_eq!(line(HUGE, &["--large-pages=0"]), "--large-pages=0");
     assert_eq!([line(THP, &[]), line(GIANT, &[])], ["", ""]);
+    assert!(said(&plain(&server, &Wish::of(THP)).named).contains("MariaDB switches transparent huge pages off"));
 }
 
 #[test]

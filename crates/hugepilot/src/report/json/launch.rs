@@ -110,6 +110,7 @@ fn why_name(why: &Why) -> &'static str {
         Why::Hindered(_) => "hindered",
         Why::NotReached(_) => "not_reached",
         Why::Refused(_) => "refused",
+        Why::NotPiloted => "not_piloted",
         Why::Unknown => "unknown",
     }
 }

@@ -144,6 +144,7 @@ fn why(reason: &Why) -> String {
             let told: Vec<&str> = reasons.iter().map(|&reason| refusal(reason).0).collect();
             format!("the kernel refused the pilot ({})", told.join(", "))
         }
+        Why::NotPiloted => "only the pilot would reach it, and it did not run".to_owned(),
         Why::Unknown => {
             "not known why; it may come in pieces too small for a huge page, or be mapped past every mechanism, and be walked too little for \
              the pilot"
