@@ -12,6 +12,7 @@ use hugepilot::units::Bytes;
 use crate::configuration::Configuration;
 use crate::pilot::PilotArguments;
 use crate::tracker::TrackerArguments;
+use crate::transpose::{self, TransposeArguments};
 use crate::workload::{
     AliasesChild, Chase, ChaseChild, ChasePattern, Fingerprint, FingerprintChild, HotChild, Local, LocalChild,
     LocalPattern, MOST_SONGS, MappingsChild, Memcached, Popularity, ResidentChild, SWEEPS_PER_SAMPLE, Sweep,
@@ -33,6 +34,7 @@ Examples:
   hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
+  hugepilot-bench transpose                             page coloring, on a model of the paper's processors; --measure: here, too
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
 
 Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C.";
@@ -67,6 +69,9 @@ pub enum Command {
     /// The pilot over time: few huge pages, a second program, a hot set that moves, rest, and response times.
     #[command(after_help = pilot::EXAMPLES)]
     Pilot(PilotArguments),
+    /// Page coloring: a transpose on a model of the paper's processors, and on this machine.
+    #[command(after_help = transpose::EXAMPLES)]
+    Transpose(TransposeArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -258,6 +263,7 @@ impl Command {
             Command::Estimate(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
             Command::Pilot(arguments) => arguments.run(),
+            Command::Transpose(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),

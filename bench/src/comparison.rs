@@ -2,9 +2,10 @@
 //!
 //! Owns: which number of a turn is compared, and forming pairs. Never touches: judgement.
 
+use hugepilot::statistics::{Interval, median, paired_ratio};
+
 use crate::configuration::Configuration::{self, Default, DefaultAgain};
 use crate::record::{Run, Turn};
-use crate::statistics::{Interval, median, paired_ratio};
 
 /// A number of a turn that can be compared as a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

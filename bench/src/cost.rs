@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use hugepilot::observe::heat::TrackerKind;
 use hugepilot::observe::write_scan::WriteScan;
 use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
+use hugepilot::statistics::median;
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
 use hugepilot::units::{Address, AddressRange, Bytes, CpuShare, GIANT_PAGE, Nanos};
@@ -21,7 +22,6 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::plot::{COLORS, FONT, load_font};
-use crate::statistics::median;
 use crate::workload::{OwnProcess, Running};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use hugepilot::statistics::median;
 use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
 use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
 use plotters::coord::{CoordTranslate, Shift};
@@ -17,7 +18,6 @@ use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
 use crate::plot_search;
 use crate::record::{Record, Run, Turn};
-use crate::statistics::median;
 
 const PANEL: (u32, u32) = (560, 420);
 /// The one font of all plots.

@@ -2,10 +2,11 @@
 //!
 //! Owns: this comparison. Never touches: how either was found.
 
+use hugepilot::statistics::Interval;
+
 use crate::comparison::{Metric, noise, ratio, typical};
 use crate::configuration::Configuration::{Default, Estimated, Hugepilot};
 use crate::record::{Run, Turn};
-use crate::statistics::Interval;
 
 /// How far the estimate may be off, as a share of the gain.
 const MARGIN: f64 = 0.3;

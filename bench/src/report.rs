@@ -2,6 +2,7 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
+use hugepilot::statistics::Interval;
 use hugepilot::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
@@ -9,7 +10,6 @@ use crate::configuration::{Configuration, Launch};
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Record, Run, Turn};
-use crate::statistics::Interval;
 use crate::verdict::verdicts;
 use crate::workload::SearchWork;
 
@@ -225,7 +225,7 @@ fn strings(texts: &[&str]) -> Vec<String> {
 }
 
 /// Aligns columns: the first to the left, numbers to the right.
-fn table(rows: &[Vec<String>]) -> String {
+pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

@@ -15,6 +15,7 @@ use hugepilot::observe::choice::TRACKERS;
 use hugepilot::observe::heat::{Cost, TrackerKind};
 use hugepilot::observe::write_scan::WriteScan;
 use hugepilot::observe::{self, Choice, Options, Tracker};
+use hugepilot::statistics::{Interval, median, paired_ratio};
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
 use hugepilot::units::{Bytes, CpuShare, Nanos};
@@ -24,7 +25,6 @@ use crate::args::seconds;
 use crate::comparison::Metric;
 use crate::machine::Machine;
 use crate::report::interval_text;
-use crate::statistics::{Interval, median, paired_ratio};
 use crate::verdict::Verdict;
 use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload};
 

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use hugepilot::decide::{Allowance, Past, Spent, decide};
 use hugepilot::observe::heat::{Region, TrackerKind};
 use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
+use hugepilot::statistics::median;
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::target::Target;
 use hugepilot::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
@@ -20,7 +21,6 @@ use crate::cost::SizeArguments;
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::slowdown::SlowdownArguments;
-use crate::statistics::median;
 use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.

@@ -9,6 +9,8 @@
 
 use std::fmt;
 
+use hugepilot::statistics::Interval;
+
 use crate::comparison::{Metric, gain_noise, gain_ratio, noise, ratio, slowest_tool, typical};
 use crate::configuration::Configuration::{
     self, Always, Default, Explained, Hugepilot, HugepilotNoGrowth, Ideal, Jemalloc, Libhps, LibhpsTenth, Libhugetlbfs,
@@ -16,7 +18,6 @@ use crate::configuration::Configuration::{
     TunablesThp,
 };
 use crate::record::Run;
-use crate::statistics::Interval;
 use crate::workload::SearchWork;
 
 /// Fewer pairs give no interval of 95 %.

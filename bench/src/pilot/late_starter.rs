@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use hugepilot::statistics::median;
 use hugepilot::units::Bytes;
 use serde::Serialize;
 
@@ -16,7 +17,6 @@ use super::timeline::{Parts, fair_since};
 use super::{AROUND, PilotArguments, Scenario, Stage, all_within, figure, seconds};
 use crate::process::Processors;
 use crate::sample::huge_memory;
-use crate::statistics::median;
 use crate::warm::WarmMemory;
 use crate::workload::{OwnProcess, Running};
 

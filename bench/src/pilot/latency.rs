@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use hugepilot::statistics::{Interval, median, paired_ratio};
 use hugepilot::units::{Bytes, Nanos};
 use serde::Serialize;
 
 use super::{AROUND, PilotArguments, Scenario, Stage, figure, interval};
 use crate::sample::huge_memory;
-use crate::statistics::{Interval, median, paired_ratio};
 use crate::verdict::Verdict;
 use crate::warm::WarmMemory;
 use crate::workload::{Histogram, Memcached, Popularity, Running, Server, Start, Workload};

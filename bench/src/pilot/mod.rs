@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use hugepilot::statistics::Interval;
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::units::Bytes;
 use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::settings::Settings;
-use crate::statistics::Interval;
 use crate::tool::Tool;
 use crate::verdict::Verdict;
 use crate::workload::Running;

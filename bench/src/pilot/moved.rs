@@ -5,13 +5,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use hugepilot::statistics::{median, paired_ratio};
 use hugepilot::units::Bytes;
 use serde::Serialize;
 
 use super::timeline::{Speed, back_after};
 use super::{AROUND, LOOK, PilotArguments, Scenario, Stage, all_within, figure, interval, seconds};
 use crate::sample::huge_memory;
-use crate::statistics::{median, paired_ratio};
 use crate::warm::WarmMemory;
 use crate::workload::{Hot, HotPattern, Running, Start, Workload, move_on};
 

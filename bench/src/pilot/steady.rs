@@ -8,13 +8,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use hugepilot::statistics::{Interval, median, paired_ratio};
 use hugepilot::units::Bytes;
 use rustix::process::Signal;
 use serde::Serialize;
 
 use super::{AROUND, PilotArguments, Scenario, Stage, all_within, figure, interval};
 use crate::sample::{cpu_time, huge_memory};
-use crate::statistics::{Interval, median, paired_ratio};
 use crate::tool::ToolProcess;
 use crate::verdict::Verdict;
 use crate::warm::WarmMemory;

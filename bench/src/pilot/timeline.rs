@@ -2,9 +2,8 @@
 //!
 //! Owns: samples and what is read off them. Never touches: programs or clocks.
 
+use hugepilot::statistics::median;
 use serde::Serialize;
-
-use crate::statistics::median;
 
 /// So many samples in a row are judged together: one alone may be an outlier either way.
 const IN_A_ROW: usize = 4;

@@ -33,6 +33,7 @@ pub use hot::{Hot, HotChild, HotPattern, move_on};
 pub use local::{Local, LocalChild, LocalPattern};
 pub use memcached::{Memcached, Server};
 pub use own_process::OwnProcess;
+pub use pages::below;
 pub use progress::{Progress, Window, WorkInterval};
 pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
 pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};

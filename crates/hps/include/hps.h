@@ -47,11 +47,17 @@
 // An arena lies on ordinary pages, at least in part.
 #define HPS_BASE_PAGES 3
 
+// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest.
+#define HPS_COLOR_HUGE 1
+
 // Bytes that it takes.
 #define Head_LEN 32
 
 // Memory on huge pages for hot objects.
 struct hps_arena;
+
+// Memory whose pages follow each other through the sets of a cache.
+struct hps_color_arena;
 
 // Addresses from `start` up to but not including `end`.
 struct hps_range {
@@ -167,6 +173,39 @@ struct hps_arena_info {
   uint64_t huge_bytes;
 };
 
+// What colored memory is wanted. Set everything to 0, then `size`, `colors` and `bytes`, then what is to be different.
+struct hps_color_options {
+  // `sizeof (struct hps_color_options)`, by which the library knows which fields there are.
+  uint32_t size;
+  // How many colors the cache has; `hugepilot color probe` tells, and whether they are real.
+  uint32_t colors;
+  // How large, rounded up to 4 KiB.
+  uint64_t bytes;
+  // Colors that may be used, counted from 0, which keeps the memory out of the rest of the cache (and off huge pages, which have all
+  // colors); NULL: all. Copied.
+  const uint32_t *used;
+  // How many there are.
+  uint64_t used_count;
+  // `HPS_COLOR_HUGE`.
+  uint32_t flags;
+  // 0.
+  uint32_t reserved;
+};
+
+// How colored memory lies now.
+struct hps_color_info {
+  // Where it begins.
+  uint64_t address;
+  // How long it is.
+  uint64_t bytes;
+  // Of these, bytes at its beginning that lie on huge pages.
+  uint64_t huge_bytes;
+  // Base pages that were chosen by their color.
+  uint64_t pages;
+  // Of these, pages that have the color they should have: fewer after the kernel migrated or swapped some.
+  uint64_t right_pages;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -272,6 +311,37 @@ int hps_arena_get_info(const struct hps_arena *arena, struct hps_arena_info *inf
 //
 // `arena` is NULL, or one that was made and not destroyed, and nobody uses a piece of it any more.
 void hps_arena_destroy(struct hps_arena *arena);
+
+// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while at
+// least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; twice that where some are short.
+//
+// A forked child has it too, but what either writes to then is copied to a page of any color.
+//
+// Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range;
+// `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few pages of the colors that may be
+// used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
+//
+// # Safety
+//
+// `options` points to a `struct hps_color_options` whose pointer is NULL or valid, and `arena` to a pointer.
+int hps_color_create(const struct hps_color_options *options,
+                     struct hps_color_arena **arena);
+
+// Writes to `info` where colored memory is, and how much of it has its colors still.
+//
+// Returns 0, or `-EINVAL` for NULL; `-EPERM` page frames are hidden by now.
+//
+// # Safety
+//
+// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_color_info`.
+int hps_color_verify(const struct hps_color_arena *arena, struct hps_color_info *info);
+
+// Gives colored memory back to the machine.
+//
+// # Safety
+//
+// `arena` is NULL, or one that was made and not destroyed, and nobody uses its memory any more.
+void hps_color_destroy(struct hps_color_arena *arena);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -131,7 +131,7 @@ impl State {
 }
 
 /// Backs 2 MiB with memory; says whether with a huge page.
-fn back(memory: &mut Mapping, offset: usize, pool: bool) -> io::Result<bool> {
+pub(crate) fn back(memory: &mut Mapping, offset: usize, pool: bool) -> io::Result<bool> {
     if !pool {
         // Where huge pages are on request this makes one; where they are off, collapsing may do it still.
         let _ = memory.advise(offset, REGION as usize, OwnAdvice::HugePage);

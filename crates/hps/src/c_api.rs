@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types, reason = "these are C's names")]
 
+mod color;
+
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;

@@ -1,11 +1,12 @@
-//! Why tracking does not work, in words and as the errno that C gets.
+//! Why a call failed, in words and as the errno that C gets.
 
 use std::io;
 use std::path::PathBuf;
 
+use crate::color::ColorError;
 use crate::wire::WireError;
 
-/// Why tracking does not work.
+/// Why a call failed: tracking, mostly.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum TrackError {
@@ -19,6 +20,8 @@ pub enum TrackError {
     Refused { why: String },
     #[error(transparent)]
     Wire(#[from] WireError),
+    #[error(transparent)]
+    Color(#[from] ColorError),
     #[error("signal {signal} has a handler already, or is ignored; choose another")]
     SignalTaken { signal: i32 },
     #[error("cannot {doing}: {cause}")]
@@ -47,6 +50,7 @@ impl TrackError {
             TrackError::Wire(_) | TrackError::NoRanges => libc::EINVAL,
             TrackError::NotTracked => libc::ESRCH,
             TrackError::SignalTaken { .. } | TrackError::Busy => libc::EBUSY,
+            TrackError::Color(error) => error.errno(),
             TrackError::System { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
             TrackError::TimedOut => libc::ETIMEDOUT,
             TrackError::Ended => libc::ECANCELED,

@@ -98,6 +98,14 @@ fn the_corners_of_the_interface_hold() {
 }
 
 #[test]
+fn colored_memory_is_made_and_verified() {
+    for (compiler, flags) in [("gcc", &["-fsanitize=address"][..]), ("clang", &["-static-libhps"])] {
+        let said = passes("tests/c/color.c", compiler, flags, &[]);
+        assert!(said.is_none_or(|said| said.contains("made") || said.contains("skipped")));
+    }
+}
+
+#[test]
 fn children_get_no_lock_that_is_held() {
     for compiler in ["gcc", "clang"] {
         passes("tests/c/forks.c", compiler, &[], &[]);

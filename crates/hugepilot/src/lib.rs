@@ -8,6 +8,7 @@
 pub mod act;
 pub mod calibrate;
 pub mod cli;
+pub mod color;
 pub mod config;
 pub mod control;
 pub mod decide;
@@ -24,6 +25,7 @@ pub mod recording;
 pub mod report;
 pub mod run_directory;
 pub mod service;
+pub mod statistics;
 pub mod stop;
 pub mod target;
 pub mod units;

@@ -8,7 +8,9 @@ use hugepilot::kernel::lockdown::Lockdown;
 use hugepilot::kernel::probe::{Ability, Facts, LiveProbes};
 use hugepilot::kernel::process::{self, Status};
 use hugepilot::kernel::thp::Thp;
-use hugepilot::kernel::{Root, buddy, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory, smaps, vm_flags};
+use hugepilot::kernel::{
+    Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory, smaps, vm_flags,
+};
 use hugepilot::units::{Address, Bytes, Nanos};
 
 const TREES: [&str; 3] = ["linux-6.18", "debian-6.1", "debian-6.12"];
@@ -105,6 +107,15 @@ fn settings_and_pools() {
     let counts: Vec<_> =
         pools.iter().map(|pool| (pool.page_size.0 >> 20, pool.total, pool.free, pool.available())).collect();
     assert_eq!(counts, [(2, 512, 40, 4), (1024, 4, 2, 0)]);
+}
+
+#[test]
+fn caches() {
+    let told = |name| cache::data_caches(&tree(name), 0).unwrap();
+    let shapes: Vec<_> =
+        told("debian-6.1").iter().map(|cache| (cache.level, cache.size.0 >> 10, cache.colors())).collect();
+    assert_eq!(shapes, [(1, 48, 1), (2, 1280, 16), (3, 54 << 10, 1152)]);
+    assert_eq!(told("debian-6.12"), [], "some virtual machines tell of none");
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! Every system call that hugepilot makes beyond plain file reads.
 //!
 //! Owns: pidfds, remote memory advice, private mappings, BPF links and iterators, performance
-//! events, signals, fork, the counters of the preload library.
+//! events, signals, fork, userfaultfd, the counters of the preload library.
 //! Never touches: policy, text of /proc, anything a caller did not name. Nothing here allocates behind the
 //! caller's back; each function states its preconditions and the errors it passes on.
 
 pub mod advise;
 pub mod bpf;
+mod faults;
 pub mod fork;
 pub mod heap;
 pub mod memory;
+pub mod page_move;
 pub mod page_scan;
 pub mod perf;
 pub mod placement;

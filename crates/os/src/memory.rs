@@ -49,13 +49,17 @@ pub struct Mapping {
     whole: (NonNull<c_void>, usize),
     start: NonNull<u8>,
     len: usize,
+    /// No page of it is anywhere else.
+    private: bool,
 }
 
 impl Mapping {
     /// Maps `len` bytes, rounded up to base pages. Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         // Much of it may never be touched, and the kernel need not put aside memory for that.
-        Self::of_kind(len, MapFlags::PRIVATE | MapFlags::NORESERVE)
+        let mut mapping = Self::of_kind(len, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        mapping.private = true;
+        Ok(mapping)
     }
 
     /// The same, of the kind that a process shares with its children (shmem). Children must leave it alone: the borrows that
@@ -148,7 +152,7 @@ impl Mapping {
         }
         let pointers = NonNull::new(whole).zip(NonNull::new(start as *mut u8));
         let (whole, start) = pointers.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Self { whole: (whole, whole_len), start, len })
+        Ok(Self { whole: (whole, whole_len), start, len, private: false })
     }
 
     /// The address of the first byte, a multiple of 2 MiB.
@@ -160,6 +164,11 @@ impl Mapping {
     #[expect(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether it is private memory all over, so that a page that leaves it is nowhere else.
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
     }
 
     /// The contents.

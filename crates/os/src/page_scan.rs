@@ -4,7 +4,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::faults;
 
 /// Bits that say what pages are (`include/uapi/linux/fs.h`).
 pub mod category {
@@ -50,31 +52,9 @@ struct ScanArgument {
     return_mask: u64,
 }
 
-/// `struct uffdio_api`
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// `struct uffdio_register`
-#[repr(C)]
-struct Register {
-    start: u64,
-    len: u64,
-    mode: u64,
-    ioctls: u64,
-}
-
 const PAGEMAP_SCAN: libc::Ioctl = 0xC060_6610_u32 as libc::Ioctl;
 const SCAN_PROTECT_MATCHING: u64 = 1;
 const SCAN_CHECK_PROTECTED: u64 = 2;
-const UFFDIO_API: libc::Ioctl = 0xC018_AA3F_u32 as libc::Ioctl;
-const UFFDIO_REGISTER: libc::Ioctl = 0xC020_AA00_u32 as libc::Ioctl;
-const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_AA01_u32 as libc::Ioctl;
-const UFFD_API: u64 = 0xAA;
-const UFFD_USER_MODE_ONLY: i32 = 1;
 const REGISTER_MODE_WP: u64 = 1 << 1;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
 const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
@@ -121,17 +101,7 @@ pub struct WriteWatch {
 impl WriteWatch {
     /// Ready to watch. Errors: `ENOSYS`, `EINVAL` the kernel is older than 6.7, `EPERM` forbidden (seccomp).
     pub fn new() -> io::Result<Self> {
-        // SAFETY: takes flags and gives a new descriptor or an error.
-        let faults = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) };
-        let faults = i32::try_from(faults).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        let faults = unsafe { OwnedFd::from_raw_fd(faults) };
-        let features = FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED | FEATURE_WP_HUGETLBFS_SHMEM;
-        let mut api = Api { api: UFFD_API, features, ioctls: 0 };
-        // SAFETY: `api` has the shape that this request expects, and lives through the call.
-        if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let faults = faults::open(FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED | FEATURE_WP_HUGETLBFS_SHMEM)?;
         Ok(Self { faults, pagemap: File::open("/proc/self/pagemap")? })
     }
 
@@ -140,23 +110,14 @@ impl WriteWatch {
     ///
     /// Errors: `EINVAL` nothing is mapped there, or of a kind that cannot be protected, `EBUSY` another userfaultfd watches it.
     pub fn add(&self, start: u64, len: u64) -> io::Result<()> {
-        let mut register = Register { start, len, mode: REGISTER_MODE_WP, ioctls: 0 };
-        // SAFETY: `register` has the shape that this request expects. Asynchronous protection changes no contents, and a write to
-        // protected memory goes on by itself.
-        if unsafe { libc::ioctl(self.faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        // Asynchronous protection changes no contents, and a write to protected memory goes on by itself.
+        faults::register(&self.faults, start, len, REGISTER_MODE_WP)?;
         self.take_written(start, len, |_| ())
     }
 
     /// Watches this part no more, which the kernel then may put on huge pages. Errors: `EINVAL` it is not watched whole.
     pub fn remove(&self, start: u64, len: u64) -> io::Result<()> {
-        let range = [start, len];
-        // SAFETY: the kernel reads two numbers (`struct uffdio_range`), which live through the call; contents stay as they are.
-        if unsafe { libc::ioctl(self.faults.as_raw_fd(), UFFDIO_UNREGISTER, &raw const range) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        faults::unregister(&self.faults, start, len)
     }
 
     /// Hands over the runs of pages written since they were last taken, ascending, and watches them anew.

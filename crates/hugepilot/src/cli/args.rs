@@ -2,6 +2,7 @@
 //!
 //! Owns: every option, its default and its help. Never touches: what a command does with them.
 
+mod color;
 mod daemon;
 mod pool;
 mod run;
@@ -9,6 +10,8 @@ mod run;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use color::COLOR_EXAMPLES;
+pub use color::{ColorArgs, ColorCommand, ColorProbeArgs};
 use daemon::{CONFIG_EXAMPLES, DAEMON_EXAMPLES, PAUSE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES};
 pub use daemon::{ConfigArgs, DaemonArgs, DaemonOptions, PauseArgs, StatusArgs};
 use pool::POOL_EXAMPLES;
@@ -138,6 +141,9 @@ pub enum Command {
     /// Show, resize, mount and keep the pools of reserved huge pages
     #[command(after_help = POOL_EXAMPLES, disable_help_subcommand = true)]
     Pool(PoolArgs),
+    /// Tell how many page colors the caches have, and measure whether they are real
+    #[command(after_help = COLOR_EXAMPLES, disable_help_subcommand = true)]
+    Color(ColorArgs),
     /// Check what this machine offers, and say how to mend what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),

@@ -4,6 +4,7 @@
 
 pub mod args;
 mod attach;
+mod color;
 mod config;
 mod daemon;
 mod doctor;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Pool(args) => pool::pool(args),
         Command::Record(args) => record::record(args),
         Command::Replay(args) => replay::replay(args),
+        Command::Color(args) => color::color(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Config(args) => config::config(args),
     };

@@ -5,6 +5,7 @@
 //! alone; every read goes through a [`Root`], which is the real system or a captured tree of fixtures.
 
 pub mod buddy;
+pub mod cache;
 pub mod capability;
 pub mod cgroup;
 pub mod cpu;

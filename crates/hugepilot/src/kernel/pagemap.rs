@@ -89,9 +89,8 @@ impl Pagemap {
 
 /// The page frames of memory of our own, from `start`; 0 where there is none to be seen.
 pub fn own_frames(start: Address, pages: usize) -> Result<Vec<u64>, KernelError> {
-    let mut entries = vec![Entry::default(); pages];
-    Pagemap::open(&Root::host(), std::process::id())?.read(start, &mut entries)?;
-    Ok(entries.into_iter().map(|entry| entry.frame().unwrap_or(0)).collect())
+    hugepilot_os::page_move::own_frames(start.0, pages)
+        .map_err(|cause| KernelError::Read { path: "/proc/self/pagemap".into(), cause })
 }
 
 #[cfg(test)]

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use super::Snapshot;
 use crate::act::{Outcome, Refusal, RefusalReason};
+use crate::color::Probe;
+use crate::color::answer::{Answer, Finding, Indexing, Unmeasured};
 use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
 use crate::decide::{Allowance, Limits, Past, Plan, Spent, decide};
+use crate::kernel::cache::Cache;
 use crate::launch::Prepared;
 use crate::launch::counts::InTheWay;
 use crate::launch::machine::Machine;
@@ -17,6 +20,7 @@ use crate::launch::wish::{PageKind, Wish};
 use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
 use crate::pilot::GroupSeen;
 use crate::pilot::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
+use crate::statistics::Interval;
 use crate::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
 
 /// Before and after a promotion.
@@ -245,5 +249,29 @@ pub(super) fn outcome() -> Outcome {
         busy: Nanos(9_000_000),
         longest: Nanos(4_000_000),
         elapsed: Nanos(11_000_000),
+    }
+}
+
+/// Colors that are real, hidden, undecided, and too many to measure.
+pub(super) fn color_probe() -> Probe {
+    let cache = |level, size, ways, sets| Cache { level, size: Bytes(size), ways, line: Bytes(64), sets };
+    let slowdown = |estimate| {
+        Some(Interval { estimate, low: estimate - 0.05, high: estimate + 0.05, confidence: 0.954, pairs: 30 })
+    };
+    let finding = |cache, answer, slowdown, indexing| Finding { cache, answer, slowdown, indexing, obstacle: None };
+    let (real, not) = (Answer::Real, Answer::NotObservable);
+    let large = cache(4, 1 << 30, 16, 1 << 20);
+    let memory = Unmeasured::Memory { needed: Bytes(3 << 30), available: Bytes(4 << 30) };
+    Probe {
+        cpu: 1,
+        model: "Some CPU".to_owned(),
+        virtual_machine: true,
+        findings: vec![
+            finding(cache(2, 2 << 20, 16, 2048), real, slowdown(4.2), Some(Indexing::BareBits)),
+            finding(cache(2, 1 << 20, 8, 2048), not, slowdown(1.01), Some(Indexing::HashedOrHidden)),
+            finding(cache(3, 260 << 20, 20, 212_992), not, slowdown(1.0), Some(Indexing::HashedBySets)),
+            finding(cache(3, 32 << 20, 16, 32768), Answer::Undecided, slowdown(1.1), None),
+            Finding { obstacle: Some(memory), ..finding(large, Answer::Undecided, None, None) },
+        ],
     }
 }

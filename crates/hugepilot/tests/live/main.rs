@@ -7,6 +7,7 @@
 //! measures speed. They need root, BTF and huge pages, and are skipped, saying why, only where one of the three is missing.
 
 mod attach;
+mod color;
 mod daemon;
 mod damon;
 mod doctor;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         live_view::trials(),
         explain::trials(),
         survey::trials(),
+        color::trials(),
     ];
     let mut trials: Vec<_> = modules.into_iter().flatten().collect();
     if let Some(missing) = support::missing() {

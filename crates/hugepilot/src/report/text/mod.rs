@@ -1,5 +1,6 @@
 //! Reports for people: plain text, one function a report. Each ends with a line break.
 
+mod color;
 mod explain;
 mod group;
 mod heat;
@@ -9,6 +10,7 @@ mod plan;
 mod pool;
 mod status;
 
+pub use color::color;
 pub use explain::explain;
 pub use group::group;
 pub use heat::heat;

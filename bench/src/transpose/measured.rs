@@ -1,0 +1,193 @@
+//! The same transpose on this machine: real pages, new ones for each choice, and the clock.
+//!
+//! Owns: memory placed in each of the ways, and timing. Never touches: settings of the machine.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hps::color::{ColoredArena, Palette, Wish};
+use hugepilot::kernel::Root;
+use hugepilot::kernel::cache::{Cache, data_caches};
+use hugepilot::stop::Stop;
+use hugepilot::units::{BASE_PAGE, HUGE_PAGE};
+use hugepilot_os::advise::collapse_own;
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use serde::Serialize;
+
+use super::model::matrices_bytes;
+use super::placement::Placement;
+use super::simulation::Point;
+
+/// Timed so long at once, and so often, of which the fastest counts: an interruption makes one of them slow.
+const LENGTH: Duration = Duration::from_millis(2);
+const TIMES: usize = 3;
+/// The arena whose building is timed.
+const ARENA_BYTES: u64 = 256 << 20;
+
+/// Keeps this thread on one processor; the second-level cache there.
+pub fn settle() -> Result<Cache> {
+    let cpu = sched_getcpu();
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).context("cannot stay on one processor")?;
+    let caches = data_caches(&Root::host(), cpu as u32)?;
+    caches
+        .into_iter()
+        .find(|cache| cache.level == 2)
+        .context("the kernel does not tell the shape of the second-level cache")
+}
+
+/// Memory placed in one of the ways.
+enum Memory {
+    AsItComes(Mapping),
+    Colored(ColoredArena),
+}
+
+impl Memory {
+    fn place(placement: Placement, bytes: u64, palette: &Palette) -> Result<Self> {
+        let colored = |huge_pages| {
+            ColoredArena::create(&Wish { bytes, palette: palette.clone(), huge_pages, first: None })
+                .map(Memory::Colored)
+        };
+        match placement {
+            Placement::Random => as_it_comes(bytes, 0),
+            Placement::Colored => Ok(colored(false)?),
+            Placement::Huge => as_it_comes(bytes.next_multiple_of(HUGE_PAGE), bytes.next_multiple_of(HUGE_PAGE)),
+            Placement::HugeAndColored => Ok(colored(true)?),
+            Placement::HugeAndRandom => as_it_comes(bytes, bytes / HUGE_PAGE * HUGE_PAGE),
+        }
+    }
+
+    fn words_mut(&mut self) -> &mut [u64] {
+        match self {
+            Memory::AsItComes(mapping) => mapping.words_mut(),
+            Memory::Colored(arena) => arena.words_mut(),
+        }
+    }
+}
+
+/// So many bytes on huge pages, the rest on base pages as the kernel gives them.
+fn as_it_comes(bytes: u64, huge: u64) -> Result<Memory> {
+    let (bytes, huge) = (bytes.next_multiple_of(BASE_PAGE) as usize, huge as usize);
+    let mut mapping = Mapping::anonymous(bytes)?;
+    if huge > 0 {
+        mapping.advise(0, huge, OwnAdvice::HugePage)?;
+    }
+    if bytes > huge {
+        mapping.advise(huge, bytes - huge, OwnAdvice::NoHugePage)?;
+    }
+    mapping.advise(0, bytes, OwnAdvice::Populate)?;
+    for region in (0..huge as u64).step_by(HUGE_PAGE as usize) {
+        collapse_own(mapping.address() + region, HUGE_PAGE).context("no huge page can be had")?;
+    }
+    Ok(Memory::AsItComes(mapping))
+}
+
+/// Transposes of one dimension, in each of the ways, with pages chosen anew so often.
+pub fn measure(
+    dimension: u64,
+    placements: &[Placement],
+    choices: u64,
+    palette: &Palette,
+    stop: &Stop,
+) -> Result<Point> {
+    let mut speeds: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    // All stay until the end, so that no choice gets the pages of another.
+    let mut held = Vec::new();
+    for choice in 0..choices {
+        stop.check()?;
+        // By turns, so that none always comes after the same other one.
+        for turn in 0..placements.len() {
+            let placement = placements[(turn + choice as usize) % placements.len()];
+            let mut memory = Memory::place(placement, matrices_bytes(dimension), palette)
+                .with_context(|| format!("cannot place matrices of {dimension} ({placement})"))?;
+            let speed = megabytes_per_second(memory.words_mut(), dimension as usize);
+            speeds.entry(placement.to_string()).or_default().push(speed);
+            held.push(memory);
+        }
+    }
+    Ok(Point { dimension, speeds })
+}
+
+/// As the paper counts them: each element is read and written.
+fn megabytes_per_second(words: &mut [u64], dimension: usize) -> f64 {
+    words.fill(1);
+    let (to, from) = words.split_at_mut(dimension * dimension);
+    let mut seconds = |transposes: u32| {
+        let began = Instant::now();
+        for _ in 0..transposes {
+            transpose(black_box(&mut *to), black_box(&*from), dimension);
+        }
+        began.elapsed().as_secs_f64() / f64::from(transposes)
+    };
+    seconds(1);
+    let transposes = (LENGTH.as_secs_f64() / seconds(1).max(1e-9)).ceil() as u32;
+    let fastest = (0..TIMES).map(|_| seconds(transposes)).fold(f64::INFINITY, f64::min);
+    (2 * 8 * dimension * dimension) as f64 / fastest / 1e6
+}
+
+/// `a[i][j] = b[j][i]`: 8 bytes that are moved, of whatever type.
+#[inline(never)]
+fn transpose(to: &mut [u64], from: &[u64], dimension: usize) {
+    for (row, elements) in to.chunks_exact_mut(dimension).enumerate() {
+        let column = from[row..].iter().step_by(dimension);
+        elements.iter_mut().zip(column).for_each(|(element, value)| *element = *value);
+    }
+}
+
+/// How a large arena was built.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Built {
+    /// All of it on colored base pages.
+    pub bytes: u64,
+    /// From the call to its return.
+    pub seconds: f64,
+    /// Candidates for each page.
+    pub candidates: f64,
+    /// Pages of the color that the sequence wants.
+    pub exact: f64,
+}
+
+/// Builds a large arena once.
+pub fn build(palette: &Palette) -> Result<Built> {
+    let wish = Wish { bytes: ARENA_BYTES, palette: palette.clone(), huge_pages: false, first: None };
+    let began = Instant::now();
+    let arena = ColoredArena::create(&wish)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let verified = arena.verify()?;
+    ensure!(verified.pages == ARENA_BYTES / BASE_PAGE, "not all of it is colored");
+    let pages = verified.pages as f64;
+    let (candidates, exact) = (arena.candidates() as f64 / pages, verified.right as f64 / pages);
+    Ok(Built { bytes: ARENA_BYTES, seconds, candidates, exact })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transpose_moves_each_element_to_its_place() {
+        let from: Vec<u64> = (0..9).collect();
+        let mut to = vec![0; 9];
+        transpose(&mut to, &from, 3);
+        assert_eq!(to, [0, 3, 6, 1, 4, 7, 2, 5, 8]);
+    }
+
+    #[test]
+    fn every_way_of_placing_is_measured_as_often() {
+        let palette = Palette::all(32).unwrap();
+        let ways = [Placement::Random, Placement::Colored];
+        match measure(43, &ways, 2, &palette, &Stop::default()) {
+            Err(error) => assert!(format!("{error:#}").contains("CAP_SYS_ADMIN"), "{error:#}"),
+            Ok(point) => {
+                assert_eq!(point.speeds.len(), 2);
+                assert!(
+                    point.speeds.values().all(|speeds| speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0))
+                );
+            }
+        }
+    }
+}

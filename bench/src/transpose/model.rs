@@ -1,0 +1,225 @@
+//! The paper's processors, and what a transpose of two matrices costs them.
+//!
+//! Owns: two levels of cache, the trace of the real loop, and a price for each event. Never touches: how pages are chosen.
+//!
+//! A model of caches only: no TLB, no prefetching, no overlap. Prices are not the point: which lines miss is, and that follows from the
+//! datasheets' geometry and the loop alone.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::cache::{Access, Cache, Geometry};
+
+/// Of the memory of the paper's time.
+pub const PAGE_BYTES: u64 = 4096;
+const ELEMENT: u64 = 8;
+
+/// A processor of the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processor {
+    /// Celeron 900 MHz (Coppermine).
+    Celeron,
+    /// Pentium 4 1.6 GHz (Northwood).
+    Pentium4,
+}
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Datasheet {
+    pub hertz: f64,
+    pub first: Geometry,
+    pub second: Geometry,
+    pub prices: Prices,
+}
+
+/// Cycles. Those of the Celeron make its two plateaus in the paper's table come out (1,556 MB/s inside the second level, 260 beyond it); those
+/// of the Pentium 4 are assumed: a second level about as far away in cycles, and memory as far away in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Prices {
+    /// An element read and written, everything in the first level.
+    pub element: f64,
+    /// A line from the second level.
+    pub second: f64,
+    /// A line from memory.
+    pub memory: f64,
+    /// A line written back to memory.
+    pub write_back: f64,
+}
+
+/// Events of some transposes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Elements transposed.
+    pub elements: u64,
+    /// Lines that the first level did not have.
+    pub first_misses: u64,
+    /// Lines that the second level did not have either.
+    pub second_misses: u64,
+    /// Lines written back to memory.
+    pub write_backs: u64,
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Processor::Celeron => "Celeron",
+            Processor::Pentium4 => "Pentium 4",
+        })
+    }
+}
+
+impl Processor {
+    /// Intel's datasheets for the caches: 16 KB of 4 ways and 32 bytes, 128 KB of 4 ways; 8 KB of 4 ways and 64 bytes, 512 KB of 8 ways.
+    pub fn datasheet(self) -> Datasheet {
+        let geometry = |kilobytes: u64, ways, line_bytes| Geometry { size_bytes: kilobytes << 10, ways, line_bytes };
+        match self {
+            Processor::Celeron => Datasheet {
+                hertz: 900e6,
+                first: geometry(16, 4, 32),
+                second: geometry(128, 4, 32),
+                prices: Prices { element: 5.0, second: 8.0, memory: 75.0, write_back: 30.0 },
+            },
+            Processor::Pentium4 => Datasheet {
+                hertz: 1600e6,
+                first: geometry(8, 4, 64),
+                second: geometry(512, 8, 64),
+                prices: Prices { element: 5.0, second: 18.0, memory: 135.0, write_back: 55.0 },
+            },
+        }
+    }
+
+    /// Colors by the paper's count: the whole second level by the page size.
+    pub fn colors(self) -> u64 {
+        self.datasheet().second.size_bytes / PAGE_BYTES
+    }
+}
+
+/// Bytes of both matrices, one behind the other.
+pub fn matrices_bytes(dimension: u64) -> u64 {
+    2 * dimension * dimension * ELEMENT
+}
+
+impl Events {
+    /// Transposes again and again, first once so that the caches know the matrices: `a[i][j] = b[j][i]`.
+    ///
+    /// `pages`: physical addresses of the pages that hold both matrices, in order.
+    pub fn of_transposes(datasheet: &Datasheet, dimension: u64, pages: &[u64], times: u64) -> Self {
+        let physical = |address: u64| pages[(address / PAGE_BYTES) as usize] + address % PAGE_BYTES;
+        let (mut levels, mut events) = (Levels::new(datasheet), Self::default());
+        let second = dimension * dimension * ELEMENT;
+        for time in 0..=times {
+            if time == 1 {
+                events = Self::default();
+            }
+            for row in 0..dimension {
+                for column in 0..dimension {
+                    levels.access(physical(second + (column * dimension + row) * ELEMENT), false, &mut events);
+                    levels.access(physical((row * dimension + column) * ELEMENT), true, &mut events);
+                    events.elements += 1;
+                }
+            }
+        }
+        events
+    }
+
+    /// Megabytes a second, as the paper counts them: each element is read and written.
+    pub fn megabytes_per_second(&self, datasheet: &Datasheet) -> f64 {
+        let Prices { element, second, memory, write_back } = datasheet.prices;
+        let cycles = self.elements as f64 * element
+            + self.first_misses as f64 * second
+            + self.second_misses as f64 * memory
+            + self.write_backs as f64 * write_back;
+        (self.elements * 2 * ELEMENT) as f64 * datasheet.hertz / cycles.max(1.0) / 1e6
+    }
+}
+
+/// Both caches.
+struct Levels {
+    first: Cache,
+    second: Cache,
+}
+
+impl Levels {
+    fn new(datasheet: &Datasheet) -> Self {
+        Self { first: Cache::new(datasheet.first), second: Cache::new(datasheet.second) }
+    }
+
+    /// The first level asks the second for what it lacks, and writes to it what leaves it dirty.
+    fn access(&mut self, address: u64, writes: bool, events: &mut Events) {
+        let access = self.first.access(address, writes);
+        if access == Access::Hit {
+            return;
+        }
+        events.first_misses += 1;
+        if let Access::MissAndWriteBack(dirty) = access {
+            self.ask_second(dirty, true, events);
+        }
+        self.ask_second(address, false, events);
+    }
+
+    fn ask_second(&mut self, address: u64, writes: bool, events: &mut Events) {
+        match self.second.access(address, writes) {
+            Access::Hit => {}
+            // A whole line that is written need not be read first, but only a line that is there can be dirty.
+            Access::Miss => events.second_misses += u64::from(!writes),
+            Access::MissAndWriteBack(_) => {
+                events.second_misses += u64::from(!writes);
+                events.write_backs += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One set of two lines of 16 bytes, and four sets of two.
+    const TINY: Datasheet = Datasheet {
+        hertz: 1e6,
+        first: Geometry { size_bytes: 32, ways: 2, line_bytes: 16 },
+        second: Geometry { size_bytes: 128, ways: 2, line_bytes: 16 },
+        prices: Prices { element: 1.0, second: 10.0, memory: 100.0, write_back: 50.0 },
+    };
+
+    #[test]
+    fn misses_of_a_transpose_of_two_by_two_counted_by_hand() {
+        // a is at 0 to 31 (lines 0, 1), b at 32 to 63 (lines 2, 3). Read b, write a: lines 2 0, 3 0, 2 1, 3 1.
+        // Two lines fit, the one used last stays: once both caches know everything, 0 is never there when the second round comes.
+        //   start (after one transpose): 1 (dirty), 3
+        //   2: miss, 3 leaves clean -> 2 1     0: miss, 1 leaves dirty -> 0 2
+        //   3: miss, 2 leaves clean -> 3 0     0: hit -> 0 3
+        //   2: miss, 3 leaves clean -> 2 0     1: miss, 0 leaves dirty -> 1 2
+        //   3: miss, 2 leaves clean -> 3 1     1: hit -> 1 3
+        let events = Events::of_transposes(&TINY, 2, &[0], 1);
+        assert_eq!(events, Events { elements: 4, first_misses: 6, second_misses: 0, write_backs: 0 });
+        // 4 elements, 6 lines from the second level: 64 cycles for 64 bytes at 1 MHz.
+        assert!((events.megabytes_per_second(&TINY) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn pages_that_share_sets_miss_and_others_do_not() {
+        let (celeron, dimension) = (Processor::Celeron.datasheet(), 85);
+        let pages = matrices_bytes(dimension).div_ceil(PAGE_BYTES);
+        let same_color: Vec<u64> = (0..pages).map(|page| page * 32 * PAGE_BYTES).collect();
+        let contiguous: Vec<u64> = (0..pages).map(|page| page * PAGE_BYTES).collect();
+        let misses = |pages: &[u64]| Events::of_transposes(&celeron, dimension, pages, 1).second_misses;
+        assert_eq!(misses(&contiguous), 0, "both matrices fit");
+        assert!(misses(&same_color) > 3_000, "four ways do not hold {pages} pages of one color");
+    }
+
+    #[test]
+    fn prices_make_the_plateaus_of_the_papers_table() {
+        let celeron = Processor::Celeron.datasheet();
+        let speed = |dimension| {
+            let pages: Vec<u64> =
+                (0..matrices_bytes(dimension).div_ceil(PAGE_BYTES)).map(|page| page * PAGE_BYTES).collect();
+            Events::of_transposes(&celeron, dimension, &pages, 1).megabytes_per_second(&celeron)
+        };
+        assert!((1_400.0..1_700.0).contains(&speed(81)), "{}", speed(81));
+        assert!((230.0..300.0).contains(&speed(161)), "{}", speed(161));
+    }
+}

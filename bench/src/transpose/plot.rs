@@ -1,0 +1,76 @@
+//! Ratios against the dimension, as the paper's figures have them.
+//!
+//! Owns: drawing. Never touches: conclusions.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::Series;
+use super::placement::Placement;
+use crate::plot::{COLORS, FONT, draw_key, load_font};
+
+/// What is divided by what.
+const RATIOS: [(Placement, Placement, &str); 3] = [
+    (Placement::Colored, Placement::Random, "colored / random"),
+    (Placement::Huge, Placement::Random, "huge / random"),
+    (Placement::HugeAndColored, Placement::HugeAndRandom, "huge + colored / huge + random"),
+];
+const PANEL: (u32, u32) = (720, 420);
+
+/// A row for each processor, as SVG.
+pub(super) fn draw(series: &[Series], path: &Path) -> Result<()> {
+    load_font()?;
+    let area = SVGBackend::new(path, (PANEL.0, PANEL.1 * series.len().max(1) as u32)).into_drawing_area();
+    area.fill(&WHITE)?;
+    for (series, area) in series.iter().zip(area.split_evenly((series.len().max(1), 1))) {
+        draw_ratios(&area, series)?;
+    }
+    area.present().with_context(|| format!("cannot draw {}", path.display()))
+}
+
+fn draw_ratios(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &Series) -> Result<()> {
+    let line = |one, other| -> Vec<(f64, f64)> {
+        series.points.iter().filter_map(|point| Some((point.dimension as f64, point.ratio(one, other)?))).collect()
+    };
+    let lines = RATIOS.map(|(one, other, name)| (name, line(one, other)));
+    let highest = |of: fn(&(f64, f64)) -> f64| lines.iter().flat_map(|(_, line)| line).map(of).fold(1.0, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .caption(format!("throughput of a transpose: {}", series.subject.name()), (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(50)
+        .build_cartesian_2d(0.0..highest(|point| point.0), 0.0..highest(|point| point.1) * 1.05)?;
+    chart.configure_mesh().max_light_lines(0).x_desc("dimension").y_desc("ratio").label_style((FONT, 14)).draw()?;
+    for (number, (name, line)) in lines.into_iter().enumerate() {
+        let style = COLORS[number].stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(line, style))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    draw_key(&mut chart)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Subject;
+    use super::super::model::Processor;
+    use super::super::simulation::simulate;
+    use super::*;
+
+    #[test]
+    fn every_processor_has_its_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("transpose.svg");
+        let of = |processor| {
+            let points = simulate(processor, &[Placement::Random, Placement::Colored], &[11, 13], 1, 1);
+            Series { subject: Subject::Simulated(processor), points }
+        };
+        draw(&[of(Processor::Celeron), of(Processor::Pentium4)], &path).unwrap();
+        let svg = std::fs::read_to_string(path).unwrap();
+        assert!(svg.contains("Celeron") && svg.contains("Pentium 4") && svg.contains("colored / random"));
+    }
+}

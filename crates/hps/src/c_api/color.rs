@@ -1,0 +1,137 @@
+//! The C interface to colored memory.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+use super::{answer, invalid};
+use crate::TrackError;
+use crate::color::{ColorError, ColoredArena, Palette, Wish};
+
+/// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest.
+pub const HPS_COLOR_HUGE: u32 = 1;
+
+/// What colored memory is wanted. Set everything to 0, then `size`, `colors` and `bytes`, then what is to be different.
+#[repr(C)]
+pub struct hps_color_options {
+    /// `sizeof (struct hps_color_options)`, by which the library knows which fields there are.
+    pub size: u32,
+    /// How many colors the cache has; `hugepilot color probe` tells, and whether they are real.
+    pub colors: u32,
+    /// How large, rounded up to 4 KiB.
+    pub bytes: u64,
+    /// Colors that may be used, counted from 0, which keeps the memory out of the rest of the cache (and off huge pages, which have all
+    /// colors); NULL: all. Copied.
+    pub used: *const u32,
+    /// How many there are.
+    pub used_count: u64,
+    /// `HPS_COLOR_HUGE`.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Memory whose pages follow each other through the sets of a cache.
+pub struct hps_color_arena(ColoredArena);
+
+/// How colored memory lies now.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct hps_color_info {
+    /// Where it begins.
+    pub address: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// Of these, bytes at its beginning that lie on huge pages.
+    pub huge_bytes: u64,
+    /// Base pages that were chosen by their color.
+    pub pages: u64,
+    /// Of these, pages that have the color they should have: fewer after the kernel migrated or swapped some.
+    pub right_pages: u64,
+}
+
+/// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while at
+/// least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; twice that where some are short.
+///
+/// A forked child has it too, but what either writes to then is copied to a page of any color.
+///
+/// Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range;
+/// `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few pages of the colors that may be
+/// used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
+///
+/// # Safety
+///
+/// `options` points to a `struct hps_color_options` whose pointer is NULL or valid, and `arena` to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_color_create(
+    options: *const hps_color_options,
+    arena: *mut *mut hps_color_arena,
+) -> c_int {
+    // SAFETY: the caller says so.
+    let (Some(options), Some(place)) = (unsafe { (options.as_ref(), arena.as_mut()) }) else {
+        return answer(Err(invalid("make colored memory: NULL was given")));
+    };
+    // SAFETY: the caller says so.
+    let made = unsafe { wish(options) }.and_then(|wish| Ok(ColoredArena::create(&wish)?));
+    answer(made.map(|made| *place = Box::into_raw(Box::new(hps_color_arena(made)))))
+}
+
+/// Writes to `info` where colored memory is, and how much of it has its colors still.
+///
+/// Returns 0, or `-EINVAL` for NULL; `-EPERM` page frames are hidden by now.
+///
+/// # Safety
+///
+/// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_color_info`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, info: *mut hps_color_info) -> c_int {
+    // SAFETY: the caller says so.
+    let (Some(hps_color_arena(arena)), Some(info)) = (unsafe { (arena.as_ref(), info.as_mut()) }) else {
+        return answer(Err(invalid("look at colored memory: NULL was given")));
+    };
+    let verified = arena.verify().map_err(TrackError::from);
+    answer(verified.map(|verified| {
+        *info = hps_color_info {
+            address: arena.address(),
+            bytes: arena.len() as u64,
+            huge_bytes: arena.huge_bytes() as u64,
+            pages: verified.pages,
+            right_pages: verified.right,
+        }
+    }))
+}
+
+/// Gives colored memory back to the machine.
+///
+/// # Safety
+///
+/// `arena` is NULL, or one that was made and not destroyed, and nobody uses its memory any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_color_destroy(arena: *mut hps_color_arena) {
+    if let Some(arena) = NonNull::new(arena) {
+        // SAFETY: `hps_color_create` made it, and the caller says that this is the only time that it is destroyed.
+        drop(unsafe { Box::from_raw(arena.as_ptr()) });
+    }
+}
+
+/// # Safety
+///
+/// As `hps_color_create`.
+unsafe fn wish(options: &hps_color_options) -> Result<Wish, TrackError> {
+    if options.size as usize != size_of::<hps_color_options>() {
+        return Err(invalid("read struct hps_color_options: its size is of no known version"));
+    }
+    if options.flags & !HPS_COLOR_HUGE != 0 || options.reserved != 0 {
+        return Err(invalid("read struct hps_color_options: an unknown flag"));
+    }
+    let palette = match NonNull::new(options.used.cast_mut()) {
+        None => Palette::all(options.colors)?,
+        Some(_) if options.used_count > u64::from(options.colors) => return Err(ColorError::TooMany.into()),
+        Some(used) => {
+            // SAFETY: the caller says that so many are there.
+            let used = unsafe { std::slice::from_raw_parts(used.as_ptr(), options.used_count as usize) };
+            Palette::only(options.colors, used.iter().copied())?
+        }
+    };
+    let huge_pages = options.flags & HPS_COLOR_HUGE != 0;
+    Ok(Wish { bytes: options.bytes, palette, huge_pages, first: None })
+}

@@ -1,0 +1,258 @@
+//! Which page goes where: the color sequence, and the next-best color where one has run out.
+//!
+//! Owns: arithmetic on page frames. Never touches: memory; the same frames give the same choice.
+//!
+//! The color of a page is its frame's number modulo the number of colors. Page after page wants the next color, counted from where the
+//! sequence begins, whatever color the page before has got: one color that has run out costs one page its place, and not all that follow.
+
+use super::ColorError;
+
+/// Colors beyond this are no cache's: it would have 16 GiB in each way.
+const MOST_COLORS: u32 = 1 << 22;
+
+/// The colors that are used, and how many there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Palette {
+    count: u32,
+    /// Ascending, none twice, never empty.
+    used: Vec<u32>,
+}
+
+/// Which candidate goes where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// For each place, the number of its candidate.
+    pub candidates: Vec<usize>,
+    /// Places that got the color they want.
+    pub exact: usize,
+}
+
+/// Candidates that lie next to each other, and whose places do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first candidate.
+    pub candidate: usize,
+    /// The first place.
+    pub place: usize,
+    /// How many.
+    pub pages: usize,
+}
+
+impl Palette {
+    /// All of so many colors.
+    pub fn all(count: u32) -> Result<Self, ColorError> {
+        Self::only(count, 0..count)
+    }
+
+    /// Only these of so many colors; naming one twice changes nothing.
+    pub fn only(count: u32, used: impl IntoIterator<Item = u32>) -> Result<Self, ColorError> {
+        if count == 0 || count > MOST_COLORS {
+            return Err(ColorError::Count { count, most: MOST_COLORS });
+        }
+        let mut colors = Vec::new();
+        for color in used {
+            if color >= count {
+                return Err(ColorError::NoSuchColor { color, count });
+            }
+            colors.push(color);
+        }
+        colors.sort_unstable();
+        colors.dedup();
+        if colors.is_empty() { Err(ColorError::NoColor) } else { Ok(Self { count, used: colors }) }
+    }
+
+    /// How many colors there are, used or not.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// How many are used.
+    pub fn used(&self) -> usize {
+        self.used.len()
+    }
+
+    /// Whether every color is used.
+    pub fn is_whole(&self) -> bool {
+        self.used.len() == self.count as usize
+    }
+
+    /// The color of a page frame.
+    pub fn color_of(&self, frame: u64) -> u32 {
+        (frame % u64::from(self.count)) as u32
+    }
+
+    /// The color that a place should have, where the first place has the one numbered `first` of those used.
+    pub fn wanted(&self, first: usize, place: usize) -> u32 {
+        self.used[(first % self.used.len() + place) % self.used.len()]
+    }
+
+    /// Whether a frame's color is one of those used.
+    pub fn is_used(&self, frame: u64) -> bool {
+        self.rank(frame).is_some()
+    }
+
+    /// How far the place's color is among those that are used. None for a color that is not.
+    fn rank(&self, frame: u64) -> Option<usize> {
+        self.used.binary_search(&self.color_of(frame)).ok()
+    }
+
+    /// Chooses among candidates, by their frames, for so many places. Of a color, candidates are taken in the order in which they come. Where
+    /// a color has run out, the place gets the next one of those used that has not.
+    ///
+    /// None if there are too few candidates of the colors used.
+    pub fn choose(&self, frames: &[u64], first: usize, places: usize) -> Option<Choice> {
+        let mut by_color = vec![Vec::new(); self.used.len()];
+        for (candidate, &frame) in frames.iter().enumerate().rev() {
+            if let Some(rank) = self.rank(frame) {
+                by_color[rank].push(candidate);
+            }
+        }
+        let mut choice = Choice { candidates: Vec::with_capacity(places), exact: 0 };
+        for place in 0..places {
+            let wanted = (first % self.used.len() + place) % self.used.len();
+            let from_there = (wanted..self.used.len()).chain(0..wanted);
+            let (rank, candidate) = from_there.into_iter().find_map(|rank| Some((rank, by_color[rank].pop()?)))?;
+            choice.candidates.push(candidate);
+            choice.exact += usize::from(rank == wanted);
+        }
+        Some(choice)
+    }
+
+    /// How many pages the color lacks that lacks most, for so many places.
+    pub fn shortage(&self, frames: &[u64], first: usize, places: usize) -> u64 {
+        let colors = self.used.len();
+        let mut there = vec![0_u64; colors];
+        frames.iter().filter_map(|&frame| self.rank(frame)).for_each(|rank| there[rank] += 1);
+        let wanted = |rank: usize| {
+            let place = (rank + colors - first % colors) % colors;
+            (places / colors + usize::from(place < places % colors)) as u64
+        };
+        (0..colors).map(|rank| wanted(rank).saturating_sub(there[rank])).max().unwrap_or(0)
+    }
+}
+
+impl Choice {
+    /// The choice in as few pieces as it has.
+    pub fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (place, &candidate) in self.candidates.iter().enumerate() {
+            match runs.last_mut() {
+                Some(run) if run.candidate + run.pages == candidate => run.pages += 1,
+                _ => runs.push(Run { candidate, place, pages: 1 }),
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn colors(palette: &Palette, frames: &[u64], choice: &Choice) -> Vec<u32> {
+        choice.candidates.iter().map(|&candidate| palette.color_of(frames[candidate])).collect()
+    }
+
+    #[test]
+    fn the_next_best_color_takes_one_place_and_not_those_that_follow() {
+        let palette = Palette::all(4).unwrap();
+        // Two pages of each color, but one of color 2 and three of color 3.
+        let frames = [0, 1, 2, 3, 4, 5, 7, 11];
+        let choice = palette.choose(&frames, 1, 8).unwrap();
+        assert_eq!(colors(&palette, &frames, &choice), [1, 2, 3, 0, 1, 3, 3, 0]);
+        assert_eq!((choice.exact, palette.shortage(&frames, 1, 8)), (7, 1));
+        assert_eq!(palette.choose(&frames, 1, 9), None);
+    }
+
+    #[test]
+    fn colors_that_are_not_used_stay_away() {
+        let palette = Palette::only(8, [5, 2, 5]).unwrap();
+        let frames: Vec<u64> = (0..32).collect();
+        let choice = palette.choose(&frames, 1, 6).unwrap();
+        assert_eq!(colors(&palette, &frames, &choice), [5, 2, 5, 2, 5, 2]);
+        assert_eq!((palette.choose(&frames, 0, 9), palette.shortage(&frames, 0, 9)), (None, 1));
+        assert!((0..9).map(|place| palette.wanted(1, place)).eq([5, 2, 5, 2, 5, 2, 5, 2, 5]));
+    }
+
+    #[test]
+    fn palettes_that_make_no_sense_are_refused() {
+        let refused = |palette: Result<Palette, ColorError>| palette.unwrap_err().to_string();
+        assert!(refused(Palette::all(0)).contains("not 0") && refused(Palette::all(u32::MAX)).contains("colors"));
+        assert!(refused(Palette::only(8, [3, 8])).contains("no color 8 among 8"));
+        assert!(refused(Palette::only(8, [])).contains("at least one"));
+    }
+
+    #[test]
+    fn neighbours_that_stay_together_are_one_piece() {
+        let choice = Choice { candidates: vec![7, 8, 9, 3, 2, 3], exact: 0 };
+        let run = |candidate, place, pages| Run { candidate, place, pages };
+        assert_eq!(choice.runs(), [run(7, 0, 3), run(3, 3, 1), run(2, 4, 2)]);
+        assert_eq!(Choice::default().runs(), []);
+    }
+
+    /// A palette, and frames of which none comes twice.
+    fn palette_and_frames() -> impl Strategy<Value = (Palette, Vec<u64>)> {
+        let palette = (1..40_u32).prop_flat_map(|count| {
+            prop::collection::vec(0..count, 1..20).prop_map(move |used| Palette::only(count, used).unwrap())
+        });
+        (palette, prop::collection::hash_set(1..2000_u64, 0..300).prop_map(|frames| frames.into_iter().collect()))
+    }
+
+    proptest! {
+        #[test]
+        fn no_page_comes_twice_and_none_of_a_color_that_is_not_used(
+            (palette, frames) in palette_and_frames(), first in 0..50_usize, places in 0..300_usize,
+        ) {
+            let usable = frames.iter().filter(|&&frame| palette.used.contains(&palette.color_of(frame))).count();
+            let Some(choice) = palette.choose(&frames, first, places) else {
+                prop_assert!(usable < places);
+                return Ok(());
+            };
+            prop_assert!(usable >= places && choice.candidates.len() == places);
+            let mut candidates = choice.candidates.clone();
+            candidates.sort_unstable();
+            candidates.dedup();
+            prop_assert_eq!(candidates.len(), places);
+            let exact = |(place, &color): (usize, &u32)| color == palette.wanted(first, place);
+            let got = colors(&palette, &frames, &choice);
+            prop_assert_eq!(got.iter().enumerate().filter(|&each| exact(each)).count(), choice.exact);
+            prop_assert!(got.iter().all(|color| palette.used.contains(color)));
+        }
+
+        #[test]
+        fn the_sequence_is_exact_where_no_color_is_short(
+            (palette, frames) in palette_and_frames(), first in 0..50_usize, places in 0..300_usize,
+        ) {
+            let exact = palette.choose(&frames, first, places).is_some_and(|choice| choice.exact == places);
+            prop_assert_eq!(exact, palette.shortage(&frames, first, places) == 0);
+        }
+
+        #[test]
+        fn a_place_gets_another_color_only_when_its_own_is_gone_and_then_the_next_one(
+            (palette, frames) in palette_and_frames(), first in 0..50_usize, places in 0..300_usize,
+        ) {
+            let Some(choice) = palette.choose(&frames, first, places) else { return Ok(()) };
+            let mut left = vec![0; palette.count as usize];
+            frames.iter().for_each(|&frame| left[palette.color_of(frame) as usize] += 1);
+            for (place, color) in colors(&palette, &frames, &choice).into_iter().enumerate() {
+                let better = (0..palette.used.len())
+                    .map(|further| palette.wanted(first, place + further))
+                    .find(|&color| left[color as usize] > 0);
+                prop_assert_eq!(better, Some(color), "place {}", place);
+                left[color as usize] -= 1;
+            }
+        }
+
+        #[test]
+        fn pieces_are_the_choice(candidates in prop::collection::vec(0..20_usize, 0..40)) {
+            let choice = Choice { candidates, exact: 0 };
+            let mut rebuilt = Vec::new();
+            for run in choice.runs() {
+                prop_assert_eq!(run.place, rebuilt.len());
+                rebuilt.extend(run.candidate..run.candidate + run.pages);
+            }
+            prop_assert_eq!(rebuilt, choice.candidates);
+        }
+    }
+}

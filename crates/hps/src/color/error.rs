@@ -1,0 +1,49 @@
+//! Why there is no colored memory, in words and as the errno that C gets.
+
+use std::io;
+
+/// Why there is no colored memory.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum ColorError {
+    #[error("an arena of 0 bytes has no pages; ask for some")]
+    Empty,
+    #[error("a cache has 1 to {most} colors, not {count}; `hugepilot color probe` tells how many")]
+    Count { count: u32, most: u32 },
+    #[error("there is no color {color} among {count}: they are counted from 0")]
+    NoSuchColor { color: u32, count: u32 },
+    #[error("more colors are named than there are")]
+    TooMany,
+    #[error("no color is left: name at least one that may be used")]
+    NoColor,
+    #[error("the kernel hides page frames from this process: run it as root, or give it CAP_SYS_ADMIN")]
+    FramesHidden,
+    #[error(
+        "{needed} bytes of memory are needed for a while to choose from, and {available} are available: ask for less, or allow more \
+         colors"
+    )]
+    Memory { needed: u64, available: u64 },
+    #[error(
+        "too few pages of the wanted colors came: {found} of {wanted}; allow more colors, or try again when more memory is free"
+    )]
+    TooFew { found: u64, wanted: u64 },
+    #[error(
+        "each of {pages} pages would be a mapping of its own, and a process has at most {most}: raise vm.max_map_count, or use Linux \
+         6.8, which moves pages without"
+    )]
+    TooManyMappings { pages: u64, most: u64 },
+    #[error("cannot {doing}: {cause}")]
+    System { doing: &'static str, cause: io::Error },
+}
+
+impl ColorError {
+    /// As C gets it: positive.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Empty | Self::Count { .. } | Self::NoSuchColor { .. } | Self::TooMany | Self::NoColor => libc::EINVAL,
+            Self::FramesHidden => libc::EPERM,
+            Self::Memory { .. } | Self::TooFew { .. } | Self::TooManyMappings { .. } => libc::ENOMEM,
+            Self::System { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+/* Colored memory through libhps' C interface: what is refused, and for who sees page frames (root) what is made. Each check names its line. */
+#define _GNU_SOURCE
+#include <hps.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "line %d: %s; errno %d, hps_error: %s\n", __LINE__, #condition, errno, hps_error());       \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static struct hps_color_options options(uint32_t colors, uint64_t bytes)
+{
+    struct hps_color_options options = {.size = sizeof options, .colors = colors, .bytes = bytes};
+    return options;
+}
+
+static void out_of_range(void)
+{
+    struct hps_color_arena *arena = NULL;
+    struct hps_color_options wrong = options(32, 0);
+    CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "0 bytes"));
+    wrong = options(0, 4096);
+    CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "color probe"));
+    wrong = options(32, 4096), wrong.size = 3;
+    CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "version"));
+    wrong = options(32, 4096), wrong.flags = 8;
+    CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "flag"));
+    uint32_t used[33] = {1, 32};
+    wrong = options(32, 4096), wrong.used = used, wrong.used_count = 2;
+    CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "no color 32 among 32"));
+    wrong.used_count = 33;
+    CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "more colors"));
+    wrong = options(32, (uint64_t)1 << 50);
+    CHECK(hps_color_create(&wrong, &arena) == -ENOMEM && strstr(hps_error(), "available"));
+    struct hps_color_info info;
+    CHECK(hps_color_create(NULL, &arena) == -EINVAL && hps_color_create(&wrong, NULL) == -EINVAL);
+    CHECK(hps_color_verify(NULL, &info) == -EINVAL && !arena);
+    hps_color_destroy(NULL);
+}
+
+/* In colors 4 to 7 of 32 only, and written to by a child as well. */
+static void confined(void)
+{
+    uint32_t used[] = {4, 5, 6, 7};
+    struct hps_color_options wanted = options(32, 100 << 12);
+    wanted.used = used, wanted.used_count = 4, wanted.flags = HPS_COLOR_HUGE;
+    struct hps_color_arena *arena;
+    CHECK(hps_color_create(&wanted, &arena) == 0);
+    struct hps_color_info info;
+    CHECK(hps_color_verify(arena, &info) == 0 && info.bytes == 100 << 12 && info.huge_bytes == 0);
+    CHECK(info.pages == 100 && info.right_pages == 100);
+    char *memory = (char *)(uintptr_t)info.address;
+    CHECK(memory[0] == 0 && memory[info.bytes - 1] == 0);
+    memset(memory, 1, info.bytes);
+    pid_t child = fork();
+    if (child == 0) {
+        memset(memory, 2, info.bytes);
+        hps_color_destroy(arena);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && memory[5000] == 1);
+    hps_color_destroy(arena);
+}
+
+static void with_huge_pages(void)
+{
+    struct hps_color_options wanted = options(32, (4 << 20) + 5000);
+    wanted.flags = HPS_COLOR_HUGE;
+    struct hps_color_arena *arena;
+    CHECK(hps_color_create(&wanted, &arena) == 0);
+    struct hps_color_info info;
+    CHECK(hps_color_verify(arena, &info) == 0 && info.bytes == (4 << 20) + 8192);
+    CHECK(info.huge_bytes + info.pages * 4096 == info.bytes && info.huge_bytes % (2 << 20) == 0);
+    CHECK(info.right_pages == info.pages);
+    hps_color_destroy(arena);
+}
+
+int main(void)
+{
+    out_of_range();
+    struct hps_color_options one = options(32, 4096);
+    struct hps_color_arena *arena;
+    int answer = hps_color_create(&one, &arena);
+    if (answer == -EPERM) {
+        CHECK(strstr(hps_error(), "CAP_SYS_ADMIN"));
+        puts("skipped: page frames are hidden from this process");
+        return 0;
+    }
+    CHECK(answer == 0);
+    hps_color_destroy(arena);
+    confined();
+    with_huge_pages();
+    puts("made");
+    return 0;
+}

@@ -1,0 +1,98 @@
+//! Page colors: how many there are by level, and whether they are real.
+
+use serde::Serialize;
+
+use super::{VERSION, line};
+use crate::color::Probe;
+use crate::color::answer::{Answer, Finding, Indexing, Unmeasured};
+use crate::units::Bytes;
+
+#[derive(Serialize)]
+struct ColorDocument<'a> {
+    version: u32,
+    cpu: u32,
+    model: &'a str,
+    virtual_machine: bool,
+    coloring_can_help: bool,
+    caches: Vec<CacheFields>,
+}
+
+#[derive(Serialize)]
+struct CacheFields {
+    level: u32,
+    size_bytes: Bytes,
+    ways: u32,
+    line_bytes: Bytes,
+    sets: u64,
+    colors: u32,
+    answer: &'static str,
+    slowdown: Option<SlowdownFields>,
+    indexing: Option<&'static str>,
+    obstacle: Option<&'static str>,
+}
+
+/// How many times as long reads of pages that share a color take.
+#[derive(Serialize)]
+struct SlowdownFields {
+    estimate: f64,
+    low: f64,
+    high: f64,
+    confidence: f64,
+    rounds: usize,
+}
+
+/// What was found out of page colors.
+pub fn color(probe: &Probe) -> String {
+    line(&ColorDocument {
+        version: VERSION,
+        cpu: probe.cpu,
+        model: &probe.model,
+        virtual_machine: probe.virtual_machine,
+        coloring_can_help: probe.coloring_can_help(),
+        caches: probe.findings.iter().map(cache_fields).collect(),
+    })
+}
+
+fn cache_fields(finding: &Finding) -> CacheFields {
+    let Finding { cache, answer, slowdown, indexing, obstacle } = *finding;
+    CacheFields {
+        level: cache.level,
+        size_bytes: cache.size,
+        ways: cache.ways,
+        line_bytes: cache.line,
+        sets: cache.sets,
+        colors: cache.colors(),
+        answer: match answer {
+            Answer::Real => "real",
+            Answer::NotObservable => "not-observable",
+            Answer::Undecided => "undecided",
+        },
+        slowdown: slowdown.map(|interval| SlowdownFields {
+            estimate: interval.estimate,
+            low: interval.low,
+            high: interval.high,
+            confidence: interval.confidence,
+            rounds: interval.pairs,
+        }),
+        indexing: indexing.map(|indexing| match indexing {
+            Indexing::BareBits => "bare-bits",
+            Indexing::HashedBySets | Indexing::Hashed => "hashed",
+            Indexing::HashedOrHidden => "hashed-or-hidden",
+        }),
+        obstacle: obstacle.map(|obstacle| match obstacle {
+            Unmeasured::OneColor => "one-color",
+            Unmeasured::Memory { .. } => "too-little-memory",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples;
+
+    #[test]
+    fn colors_have_their_fields() {
+        insta::assert_snapshot!(color(&samples::color_probe()));
+    }
+}

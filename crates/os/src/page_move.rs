@@ -1,0 +1,240 @@
+//! Moving physical pages to other addresses of this process, contents and all: `UFFDIO_MOVE` (Linux 6.8,
+//! Documentation/admin-guide/mm/userfaultfd.rst), which splits no mapping; and `mremap(2)`, by which each page becomes a mapping of its own.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use crate::faults;
+use crate::memory::Mapping;
+
+const PAGE: usize = 4096;
+/// Entries of pagemap read in one call.
+const ENTRIES: usize = 8192;
+const FRAME: u64 = (1 << 55) - 1;
+const PRESENT: u64 = 1 << 63;
+
+/// `struct uffdio_move`
+#[repr(C)]
+struct Move {
+    to: u64,
+    from: u64,
+    len: u64,
+    mode: u64,
+    /// Answered: bytes moved, or a negative errno.
+    moved: i64,
+}
+
+const UFFDIO_MOVE: libc::Ioctl = 0xC028_AA05_u32 as libc::Ioctl;
+const REGISTER_MODE_MISSING: u64 = 1;
+const FEATURE_MOVE: u64 = 1 << 16;
+/// The kernel says "try again" while somebody else holds a page for a moment, such as a batch on its way to the lists of pages.
+const TRIES: u32 = 1000;
+
+/// Moves pages into one mapping. While this lives, an access to a page of that mapping that is not there yet would wait for ever: only
+/// what was moved may be touched, which the exclusive borrow sees to.
+#[derive(Debug)]
+pub struct PageMover<'a> {
+    faults: OwnedFd,
+    into: &'a mut Mapping,
+}
+
+/// Where pages are, and where they go; all in bytes, multiples of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRun {
+    /// From the start of the mapping that they come from.
+    pub from: usize,
+    /// From the start of the mapping that they go to.
+    pub to: usize,
+    /// How long they are together.
+    pub len: usize,
+}
+
+impl PageRun {
+    /// Errors: `EINVAL` it is beyond either mapping, empty or unaligned, or a mapping is not private.
+    fn check(self, from: &Mapping, into: &Mapping) -> io::Result<()> {
+        let aligned = [self.from, self.to, self.len].iter().all(|bytes| bytes.is_multiple_of(PAGE));
+        let within = |start: usize, mapping: &Mapping| {
+            start.checked_add(self.len).is_some_and(|end| end <= mapping.len().next_multiple_of(PAGE))
+        };
+        let private = from.is_private() && into.is_private();
+        if private && aligned && self.len > 0 && within(self.from, from) && within(self.to, into) {
+            return Ok(());
+        }
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+}
+
+impl<'a> PageMover<'a> {
+    /// Ready to move pages into this mapping, which is registered whole until this value is dropped.
+    ///
+    /// Errors: `EINVAL` the kernel is older than 6.8, or the mapping is not private; `ENOSYS` it has no userfaultfd; `EPERM` forbidden
+    /// (seccomp); `EBUSY` another userfaultfd watches it.
+    pub fn into(into: &'a mut Mapping) -> io::Result<Self> {
+        let faults = faults::open(FEATURE_MOVE)?;
+        faults::register(&faults, into.address(), into.len().next_multiple_of(PAGE) as u64, REGISTER_MODE_MISSING)?;
+        Ok(Self { faults, into })
+    }
+
+    /// Moves pages, which are holes of zeros afterwards where they were.
+    ///
+    /// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory with the same rights; `EEXIST` there are pages where they should go;
+    /// `ENOENT` no page is there; `EBUSY` a page is shared with a child, or held by a device; `EAGAIN` held for a moment, even after it
+    /// was tried again. What was moved before stays moved.
+    pub fn bring(&mut self, from: &mut Mapping, run: PageRun) -> io::Result<()> {
+        run.check(from, self.into)?;
+        let (mut done, mut tries) = (0, 0);
+        while done < run.len {
+            match self.bring_some(from, PageRun { from: run.from + done, to: run.to + done, len: run.len - done }) {
+                Ok(moved) => done += moved,
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && tries < TRIES => {
+                    tries += 1;
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes moved, of a run that lies within both mappings.
+    fn bring_some(&mut self, from: &mut Mapping, run: PageRun) -> io::Result<usize> {
+        let (to, len) = (self.into.address() + run.to as u64, run.len as u64);
+        let mut argument = Move { to, from: from.address() + run.from as u64, len, mode: 0, moved: 0 };
+        // SAFETY: the argument has the shape that this request expects and lives through the call. Both ranges lie inside mappings that are
+        // exclusively borrowed, so that nobody refers to either; each byte of both has a value before and after.
+        let answer = unsafe { libc::ioctl(self.faults.as_raw_fd(), UFFDIO_MOVE, &raw mut argument) };
+        match usize::try_from(argument.moved) {
+            _ if answer == 0 => Ok(run.len),
+            Ok(moved) if moved > 0 => Ok(moved),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for PageMover<'_> {
+    fn drop(&mut self) {
+        // Whoever touches a hole must get a page of zeros again, and not wait; closing the descriptor would see to it, too.
+        let _ = faults::unregister(&self.faults, self.into.address(), self.into.len().next_multiple_of(PAGE) as u64);
+    }
+}
+
+/// Moves pages as [`PageMover::bring`] does, on any kernel since 5.7, but makes a mapping of them that does not join its neighbours: a
+/// process has at most `vm.max_map_count` of those.
+///
+/// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory, `ENOMEM` too many mappings.
+pub fn remap(from: &mut Mapping, into: &mut Mapping, run: PageRun) -> io::Result<()> {
+    run.check(from, into)?;
+    let start = (from.address() as usize + run.from) as *mut libc::c_void;
+    let place = (into.address() as usize + run.to) as *mut libc::c_void;
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    // SAFETY: both ranges lie inside mappings that are exclusively borrowed, so that nobody refers to either. What is replaced was private
+    // memory like that which takes its place; the source stays mapped and reads as zero, so that nothing is in both.
+    let moved = unsafe { libc::mremap(start, run.len, run.len, flags, place) };
+    if moved == place { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The page frames of this process's own memory from `start`, a multiple of 4 KiB: one for each base page, 0 where none is present, and
+/// everywhere without CAP_SYS_ADMIN. Errors: as `open(2)` and `pread(2)` of `/proc/self/pagemap`.
+pub fn own_frames(start: u64, pages: usize) -> io::Result<Vec<u64>> {
+    let pagemap = File::open("/proc/self/pagemap")?;
+    let mut frames = Vec::with_capacity(pages);
+    let mut bytes = vec![0; pages.min(ENTRIES) * 8];
+    while frames.len() < pages {
+        let wanted = (pages - frames.len()).min(ENTRIES) * 8;
+        pagemap.read_exact_at(&mut bytes[..wanted], (start / PAGE as u64 + frames.len() as u64) * 8)?;
+        let entries = bytes[..wanted].as_chunks::<8>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
+        frames.extend(entries.map(|entry| if entry & PRESENT == 0 { 0 } else { entry & FRAME }));
+    }
+    Ok(frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::OwnAdvice;
+
+    /// Pages of which each holds its number, counted from 1, and none is huge.
+    fn numbered(pages: usize) -> Mapping {
+        let mut memory = Mapping::anonymous(pages * PAGE).unwrap();
+        memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
+        (0..pages).for_each(|page| memory.bytes_mut()[page * PAGE] = page as u8 + 1);
+        memory
+    }
+
+    fn empty(pages: usize) -> Mapping {
+        let mut memory = Mapping::anonymous(pages * PAGE).unwrap();
+        memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
+        memory
+    }
+
+    fn run(from: usize, to: usize, pages: usize) -> PageRun {
+        PageRun { from: from * PAGE, to: to * PAGE, len: pages * PAGE }
+    }
+
+    fn numbers(memory: &Mapping) -> Vec<u8> {
+        memory.bytes().iter().step_by(PAGE).copied().collect()
+    }
+
+    /// None where the kernel is too old.
+    fn mover(into: &mut Mapping) -> Option<PageMover<'_>> {
+        match PageMover::into(into) {
+            Err(error) if [libc::EINVAL, libc::ENOSYS].contains(&error.raw_os_error().unwrap_or(0)) => {
+                eprintln!("skipped: this kernel has no UFFDIO_MOVE ({error})");
+                None
+            }
+            mover => Some(mover.expect("it is offered")),
+        }
+    }
+
+    #[test]
+    fn pages_move_with_their_contents_and_frames_and_leave_zeros() {
+        let (mut from, mut into) = (numbered(8), empty(4));
+        let before = own_frames(from.address(), 8).unwrap();
+        let Some(mut mover) = mover(&mut into) else { return };
+        mover.bring(&mut from, run(6, 0, 2)).unwrap();
+        mover.bring(&mut from, run(1, 3, 1)).unwrap();
+        drop(mover);
+        assert_eq!(own_frames(into.address(), 4).unwrap(), [before[6], before[7], 0, before[1]]);
+        assert_eq!(numbers(&into), [7, 8, 0, 2], "the hole is read without waiting");
+        assert_eq!(numbers(&from), [1, 0, 3, 4, 5, 6, 0, 0]);
+    }
+
+    #[test]
+    fn what_cannot_be_moved_is_told() {
+        let (mut from, mut into) = (numbered(4), empty(4));
+        from.advise(3 * PAGE, PAGE, OwnAdvice::DontNeed).unwrap();
+        let Some(mut mover) = mover(&mut into) else { return };
+        mover.bring(&mut from, run(0, 0, 1)).unwrap();
+        let mut refused = |run| mover.bring(&mut from, run).unwrap_err().raw_os_error();
+        assert_eq!(refused(run(1, 0, 1)), Some(libc::EEXIST));
+        assert_eq!(refused(run(3, 1, 1)), Some(libc::ENOENT));
+        for wrong in [
+            run(0, 4, 1),
+            run(3, 0, 2),
+            run(0, 0, 0),
+            PageRun { from: 1, ..run(0, 1, 1) },
+            run(usize::MAX / PAGE, 0, 1),
+        ] {
+            assert_eq!(refused(wrong), Some(libc::EINVAL), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn remapped_pages_arrive_too() {
+        let (mut from, mut into) = (numbered(4), empty(4));
+        let before = own_frames(from.address(), 4).unwrap();
+        for (page, place) in [(3, 0), (0, 1), (2, 2)] {
+            remap(&mut from, &mut into, run(page, place, 1)).unwrap();
+        }
+        assert_eq!(own_frames(into.address(), 3).unwrap(), [before[3], before[0], before[2]]);
+        assert_eq!((numbers(&into), numbers(&from)), (vec![4, 1, 3, 0], vec![0, 2, 0, 0]));
+        let beyond = remap(&mut from, &mut into, run(1, 4, 1)).unwrap_err();
+        assert_eq!(beyond.raw_os_error(), Some(libc::EINVAL));
+        let mut shared = Mapping::shared(PAGE).unwrap();
+        let twice = remap(&mut shared, &mut into, run(0, 0, 1)).unwrap_err();
+        assert_eq!(twice.raw_os_error(), Some(libc::EINVAL), "its page would be in both");
+    }
+}
