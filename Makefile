@@ -105,6 +105,7 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) fingerprint --rounds 10 --wait 4 --seconds 5 --keep
 	$(BENCH) local --keep
 	$(BENCH) transpose --measure --keep
+	$(BENCH) lists --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
 

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
+use crate::lists::ListsArguments;
 use crate::pilot::PilotArguments;
 use crate::tracker::TrackerArguments;
 use crate::transpose::{self, TransposeArguments};
@@ -18,7 +19,7 @@ use crate::workload::{
     LocalPattern, MOST_SONGS, MappingsChild, Memcached, Popularity, ResidentChild, SWEEPS_PER_SAMPLE, Sweep,
     SweepChild, SweepPattern, ThirdChild, Workload,
 };
-use crate::{measure, pilot, process};
+use crate::{lists, measure, pilot, process};
 
 /// Where `integrations/memcached/build` puts it.
 pub const COMPACTING: &str = "target/memcached/memcached";
@@ -35,9 +36,11 @@ Examples:
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
   hugepilot-bench transpose                             page coloring, on a model of the paper's processors; --measure: here, too
+  hugepilot-bench lists --plot lists.svg                page lists of several kernels, simulated, in minutes
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
 
-Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C.";
+Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C. `lists` measures nothing
+and needs no root.";
 
 /// Measures hugepilot against what an operator would choose instead.
 #[derive(Debug, Parser)]
@@ -72,6 +75,9 @@ pub enum Command {
     /// Page coloring: a transpose on a model of the paper's processors, and on this machine.
     #[command(after_help = transpose::EXAMPLES)]
     Transpose(TransposeArguments),
+    /// The page lists of Linux 2.6, the paper's split of them, and those of today: a simulation of what reclaim costs as memory grows.
+    #[command(after_help = lists::EXAMPLES)]
+    Lists(ListsArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -264,6 +270,7 @@ impl Command {
             Command::Tracker(arguments) => arguments.run(),
             Command::Pilot(arguments) => arguments.run(),
             Command::Transpose(arguments) => arguments.run(),
+            Command::Lists(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),

@@ -10,6 +10,7 @@ mod configuration;
 mod cost;
 mod ideal;
 mod launch;
+mod lists;
 mod machine;
 mod measure;
 mod pilot;

@@ -216,11 +216,13 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-fn cell(text: Option<String>) -> String {
+/// A dash where there is nothing.
+pub fn cell(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-fn strings(texts: &[&str]) -> Vec<String> {
+/// A row of them.
+pub fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 

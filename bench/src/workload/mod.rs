@@ -37,7 +37,7 @@ pub use pages::below;
 pub use progress::{Progress, Window, WorkInterval};
 pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
 pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
-pub use zipfian::Popularity;
+pub use zipfian::{Popularity, ScrambledZipfian};
 
 /// Something that can be measured.
 pub trait Workload {

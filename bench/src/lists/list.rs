@@ -1,0 +1,202 @@
+//! Lists of frames: doubly linked through arrays, so that moving a page is a few stores.
+//!
+//! Owns: the links, and which list a frame is on. Never touches: what is in a frame.
+//!
+//! Each frame is on one list or on none. A list has a newest end, where pages come, and an oldest end, where they are judged.
+
+/// No frame.
+const NONE: u32 = u32::MAX;
+/// No list.
+const NOWHERE: u8 = u8::MAX;
+
+/// Several lists of the same frames.
+pub struct Lists {
+    links: Vec<Links>,
+    on: Vec<u8>,
+    ends: Vec<Ends>,
+}
+
+#[derive(Clone, Copy)]
+struct Links {
+    newer: u32,
+    older: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    newest: u32,
+    oldest: u32,
+    len: u32,
+}
+
+impl Lists {
+    /// So many empty lists, numbered from 0, of frames that are on none.
+    pub fn new(frames: u32, lists: usize) -> Self {
+        debug_assert!(lists < usize::from(NOWHERE));
+        Self {
+            links: vec![Links { newer: NONE, older: NONE }; frames as usize],
+            on: vec![NOWHERE; frames as usize],
+            ends: vec![Ends { newest: NONE, oldest: NONE, len: 0 }; lists],
+        }
+    }
+
+    /// Frames on a list.
+    pub fn len(&self, list: usize) -> u32 {
+        self.ends[list].len
+    }
+
+    /// The list that a frame is on.
+    pub fn of(&self, frame: u32) -> Option<usize> {
+        let on = self.on[frame as usize];
+        (on != NOWHERE).then_some(usize::from(on))
+    }
+
+    /// Adds a frame that is on no list.
+    pub fn add_newest(&mut self, list: usize, frame: u32) {
+        let newest = self.ends[list].newest;
+        self.links[frame as usize] = Links { newer: NONE, older: newest };
+        match newest {
+            NONE => self.ends[list].oldest = frame,
+            newest => self.links[newest as usize].newer = frame,
+        }
+        self.ends[list].newest = frame;
+        self.count_in(list, frame);
+    }
+
+    /// Adds a frame that is on no list, to be judged next.
+    pub fn add_oldest(&mut self, list: usize, frame: u32) {
+        let oldest = self.ends[list].oldest;
+        self.links[frame as usize] = Links { newer: oldest, older: NONE };
+        match oldest {
+            NONE => self.ends[list].newest = frame,
+            oldest => self.links[oldest as usize].older = frame,
+        }
+        self.ends[list].oldest = frame;
+        self.count_in(list, frame);
+    }
+
+    fn count_in(&mut self, list: usize, frame: u32) {
+        debug_assert_eq!(self.on[frame as usize], NOWHERE, "frame {frame} is on a list");
+        self.on[frame as usize] = list as u8;
+        self.ends[list].len += 1;
+    }
+
+    /// Takes a frame off the list that it is on.
+    pub fn remove(&mut self, frame: u32) {
+        let list = self.of(frame).expect("only frames on a list are removed");
+        let Links { newer, older } = self.links[frame as usize];
+        match newer {
+            NONE => self.ends[list].newest = older,
+            newer => self.links[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.ends[list].oldest = newer,
+            older => self.links[older as usize].newer = newer,
+        }
+        self.on[frame as usize] = NOWHERE;
+        self.ends[list].len -= 1;
+    }
+
+    /// Takes the oldest frame off a list.
+    pub fn take_oldest(&mut self, list: usize) -> Option<u32> {
+        let oldest = self.ends[list].oldest;
+        (oldest != NONE).then(|| {
+            self.remove(oldest);
+            oldest
+        })
+    }
+
+    /// Moves a frame to the newest end of a list, from wherever it is.
+    pub fn make_newest(&mut self, list: usize, frame: u32) {
+        self.remove(frame);
+        self.add_newest(list, frame);
+    }
+
+    /// Moves a frame to the oldest end of a list, from wherever it is.
+    pub fn make_oldest(&mut self, list: usize, frame: u32) {
+        self.remove(frame);
+        self.add_oldest(list, frame);
+    }
+}
+
+#[cfg(test)]
+impl Lists {
+    /// The frames of a list, newest first.
+    pub fn newest_first(&self, list: usize) -> Vec<u32> {
+        let next = |frame: &u32| Some(self.links[*frame as usize].older).filter(|&older| older != NONE);
+        std::iter::successors(Some(self.ends[list].newest).filter(|&newest| newest != NONE), next).collect()
+    }
+
+    /// Panics unless links, ends, lengths and marks all say the same.
+    pub fn check(&self) {
+        let mut seen = vec![NOWHERE; self.on.len()];
+        for (list, ends) in self.ends.iter().enumerate() {
+            let frames = self.newest_first(list);
+            assert_eq!(frames.len(), ends.len as usize, "length of list {list}");
+            assert_eq!(frames.last().copied().unwrap_or(NONE), ends.oldest, "oldest of list {list}");
+            for pair in frames.windows(2) {
+                assert_eq!(self.links[pair[1] as usize].newer, pair[0], "links of list {list}");
+            }
+            for frame in frames {
+                assert_eq!(std::mem::replace(&mut seen[frame as usize], list as u8), NOWHERE, "frame {frame} twice");
+            }
+        }
+        assert_eq!(seen, self.on, "every frame is where its mark says");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn pages_come_at_one_end_and_go_at_the_other() {
+        let mut lists = Lists::new(4, 2);
+        (0..3).for_each(|frame| lists.add_newest(0, frame));
+        lists.add_oldest(0, 3);
+        assert_eq!(lists.newest_first(0), [2, 1, 0, 3]);
+        lists.make_newest(1, 1);
+        lists.make_oldest(0, 2);
+        assert_eq!((lists.newest_first(0), lists.newest_first(1)), (vec![0, 3, 2], vec![1]));
+        let taken: Vec<u32> = std::iter::from_fn(|| lists.take_oldest(0)).collect();
+        assert_eq!((taken, lists.len(0), lists.of(1), lists.of(2)), (vec![2, 3, 0], 0, Some(1), None));
+        lists.check();
+    }
+
+    proptest! {
+        #[test]
+        fn lists_are_what_two_queues_would_be(steps in prop::collection::vec((0..5u8, 0..3usize, 0..12u32), 1..200)) {
+            let mut lists = Lists::new(12, 3);
+            let mut queues = vec![VecDeque::new(); 3];
+            for (what, list, frame) in steps {
+                let on = lists.of(frame);
+                queues.iter_mut().for_each(|queue: &mut VecDeque<u32>| {
+                    if what < 4 {
+                        queue.retain(|&other| other != frame);
+                    }
+                });
+                match (what, on) {
+                    (0, None) => lists.add_newest(list, frame),
+                    (1, None) => lists.add_oldest(list, frame),
+                    (0 | 2, Some(_)) => lists.make_newest(list, frame),
+                    (1 | 3, Some(_)) => lists.make_oldest(list, frame),
+                    (2 | 3, None) => continue,
+                    _ => prop_assert_eq!(lists.take_oldest(list), queues[list].pop_back()),
+                }
+                match what {
+                    0 | 2 => queues[list].push_front(frame),
+                    1 | 3 => queues[list].push_back(frame),
+                    _ => {}
+                }
+                lists.check();
+                for (list, queue) in queues.iter().enumerate() {
+                    prop_assert_eq!(&lists.newest_first(list), &queue.iter().copied().collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The machine of the model: memory, who is in it, and a disk that writes; one policy chooses what goes.
+//!
+//! Owns: frames and the places of pages, and when memory is short. Never touches: what to choose, or what anything costs.
+
+use super::account::Account;
+use super::pages::{Bit, Class, Pages};
+use super::policy::{Kind, Policy, Taken};
+use super::trace::{Event, Layout, TICKS_PER_SECOND};
+use super::writeback::Writeback;
+
+/// Marks the owners of pages without a number; the rest is the writer.
+const STREAMED: u32 = 1 << 31;
+/// The file that pages with numbers are written as: the file system's own device.
+const DEVICE: u32 = 1 << 20;
+/// Whoever reads files that nobody looks at again.
+const READER: u32 = STREAMED | DEVICE;
+/// A dirty page waits for the disk at most so long: `/proc/sys/vm/dirty_expire_centisecs` as it comes.
+const LONGEST_WAIT_TICKS: u64 = 30 * TICKS_PER_SECOND as u64;
+/// So often reclaim is asked again after the disk has written something, before a page is refused.
+const ATTEMPTS: u32 = 8;
+
+/// Where a page with a number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nobody has used it.
+    Nowhere,
+    /// It was in memory, and had to go; with what the policy wants to be told.
+    Evicted(u32),
+    /// In this frame.
+    In(u32),
+}
+
+/// The machine.
+pub struct Machine {
+    pages: Pages,
+    free: Vec<u32>,
+    policy: Box<dyn Policy>,
+    places: Vec<Place>,
+    classes: Layout,
+    writeback: Writeback,
+    /// Frames that reclaim has given to the disk.
+    early: Vec<u32>,
+    taken: Taken,
+    written: Vec<u32>,
+    /// When fewer frames than the first are free, reclaim is asked until there are as many as the second.
+    watermarks: [u32; 2],
+    now: u64,
+    account: Account,
+}
+
+impl Machine {
+    /// An empty machine of so many frames, each of so many base pages.
+    pub fn new(frames: u32, base_pages: u64, layout: &Layout, policy: Kind) -> Self {
+        Self {
+            pages: Pages::new(frames, base_pages, layout.mappers),
+            free: (0..frames).rev().collect(),
+            policy: policy.build(frames),
+            places: vec![Place::Nowhere; layout.pages() as usize],
+            classes: layout.clone(),
+            writeback: Writeback::default(),
+            early: Vec::new(),
+            taken: Taken::default(),
+            written: Vec::new(),
+            watermarks: watermarks(frames, base_pages),
+            now: 0,
+            account: Account::default(),
+        }
+    }
+
+    /// What happened since it was asked the last time.
+    pub fn take_account(&mut self) -> Account {
+        std::mem::take(&mut self.account)
+    }
+
+    /// Time passes, and this happens.
+    pub fn tick(&mut self, events: &[Event]) {
+        self.now += 1;
+        self.finish_early_writes();
+        while self.writeback.oldest().is_some_and(|since| since + LONGEST_WAIT_TICKS <= self.now) {
+            self.write_next();
+        }
+        for &event in events {
+            match event {
+                Event::Write { writer } => self.write(writer),
+                Event::Read => {
+                    self.stream(READER);
+                }
+                Event::Use { page, write } => self.use_page(page, write),
+            }
+        }
+    }
+
+    fn write(&mut self, writer: u32) {
+        let Some(frame) = self.stream(STREAMED | writer) else { return };
+        self.pages.soil(frame);
+        self.writeback.add(writer, frame, &self.pages, self.now);
+        while Writeback::is_full(&self.pages) && self.write_next() {}
+    }
+
+    /// A page without a number comes, by a system call.
+    fn stream(&mut self, owner: u32) -> Option<u32> {
+        let frame = self.bring_in(Class::Cache, owner, None)?;
+        self.policy.called(&mut self.pages, frame);
+        self.account.moved += self.pages.base_pages();
+        Some(frame)
+    }
+
+    fn use_page(&mut self, page: u32, write: bool) {
+        let class = self.classes.class(page);
+        let frame = match self.places[page as usize] {
+            Place::In(frame) => Some(frame),
+            Place::Nowhere => {
+                // New anonymous and shared memory is zeroes, which no disk has to bring.
+                self.account.first_reads += if class.is_swapped() { 0 } else { self.pages.base_pages() };
+                self.bring_in(class, page, None)
+            }
+            Place::Evicted(evicted) => {
+                self.account.refaults[class as usize] += self.pages.base_pages();
+                self.bring_in(class, page, Some(evicted))
+            }
+        };
+        let Some(frame) = frame else { return };
+        self.places[page as usize] = Place::In(frame);
+        if class.is_mapped() {
+            self.pages.set(frame, Bit::Young);
+        } else {
+            self.policy.called(&mut self.pages, frame);
+        }
+        if write && self.pages.soil(frame) && class == Class::Cache {
+            self.writeback.add(DEVICE, frame, &self.pages, self.now);
+        }
+    }
+
+    fn bring_in(&mut self, class: Class, owner: u32, evicted: Option<u32>) -> Option<u32> {
+        if self.free.len() < self.watermarks[0] as usize {
+            self.reclaim();
+        }
+        let mut attempts = 0;
+        while self.free.is_empty() && attempts < ATTEMPTS {
+            attempts += 1;
+            self.account.waits += 1;
+            self.write_next();
+            self.finish_early_writes();
+            self.reclaim();
+        }
+        let Some(frame) = self.free.pop() else {
+            self.account.refused += self.pages.base_pages();
+            return None;
+        };
+        self.pages.fill(frame, class, owner);
+        self.policy.insert(&mut self.pages, frame, evicted);
+        Some(frame)
+    }
+
+    fn reclaim(&mut self) {
+        let wanted = self.watermarks[1].saturating_sub(self.free.len() as u32);
+        let scan = self.policy.reclaim(&mut self.pages, wanted, &mut self.taken);
+        self.account.reclaims += 1;
+        self.account.scan += scan.in_base_pages(self.pages.base_pages());
+        for &frame in &self.taken.writes {
+            let swapped = self.pages.class(frame).is_swapped();
+            let counter = if swapped { &mut self.account.swapped_out } else { &mut self.account.written_early };
+            *counter += self.pages.base_pages();
+        }
+        self.early.append(&mut self.taken.writes);
+        for (frame, evicted) in self.taken.freed.drain(..) {
+            let owner = self.pages.owner(frame);
+            if owner & STREAMED == 0 {
+                self.places[owner as usize] = Place::Evicted(evicted);
+            }
+            self.pages.empty(frame);
+            self.free.push(frame);
+        }
+    }
+
+    /// What reclaim gave to the disk is written.
+    fn finish_early_writes(&mut self) {
+        for frame in std::mem::take(&mut self.early) {
+            self.pages.take(frame, Bit::Writeback);
+            if self.pages.take(frame, Bit::Reclaim) {
+                self.policy.written(&mut self.pages, frame);
+            }
+        }
+    }
+
+    /// The disk writes what has waited longest. Returns false if nothing waits.
+    fn write_next(&mut self) -> bool {
+        let any = self.writeback.write_next(&mut self.pages, self.now, &mut self.written);
+        self.account.written += self.written.len() as u64 * self.pages.base_pages();
+        for frame in self.written.drain(..) {
+            // A page that reclaim is writing, too, is done when that is.
+            if !self.pages.has(frame, Bit::Writeback) && self.pages.take(frame, Bit::Reclaim) {
+                self.policy.written(&mut self.pages, frame);
+            }
+        }
+        any
+    }
+}
+
+/// After `init_per_zone_pages_min` in `mm/page_alloc.c` of Linux 2.6: four times the root of memory in KiB is the least, reclaim begins
+/// at twice as much and ends at three times.
+fn watermarks(frames: u32, base_pages: u64) -> [u32; 2] {
+    let least_kib = ((u64::from(frames) * base_pages * 4 * 16).isqrt()).clamp(128, 64 << 10);
+    let frames_of = |kib: u64| (kib.div_ceil(4 * base_pages) as u32).clamp(1, (frames / 4).max(1));
+    let low = frames_of(2 * least_kib);
+    [low, (low + frames_of(least_kib)).min((frames / 2).max(1))]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! The paper's question as a simulation: what does it cost to keep all pages on one pair of lists, and what do others cost?
+//!
+//! Owns: the command, and the order in which runs are made, told and kept. Never touches: the machine that it runs on; nothing here is
+//! measured, and the same arguments give the same figures everywhere.
+//!
+//! Data flows one way: trace -> machine with a policy -> account -> throughput -> report, plot.
+
+mod account;
+mod list;
+mod machine;
+mod pages;
+mod plot;
+mod policy;
+mod report;
+mod shape;
+mod simulation;
+mod throughput;
+mod trace;
+mod writeback;
+
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, bail};
+use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::plot::check_name;
+use crate::settings::Settings;
+use policy::Kind;
+use simulation::{Length, Outcome, simulate};
+use trace::{Choice, Setup};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  hugepilot-bench lists --quick                          a look in seconds
+  hugepilot-bench lists --plot lists.svg --json lists.json
+  hugepilot-bench lists --trace shared --policies mixed,split --mapped-page-cost 1,8,32,100
+  hugepilot-bench lists --trace crowded --memory 16G,64G --settle 20    as long as the paper's five hours
+  hugepilot-bench lists --trace cache.hugepilot --memory 4G,8G    what `hugepilot record` saw, beside writers
+
+It is a simulation: it measures nothing, needs no root, and gives the same figures everywhere.";
+
+/// `mapped_page_cost` at which mapped pages are not aged.
+const RESTS: u32 = 100;
+
+/// `lists`
+#[derive(Clone, Debug, clap::Args)]
+pub struct ListsArguments {
+    /// Sizes of memory, separated by commas [default: 2G,4G,8G,16G,32G,64G; with --quick 1G,2G,4G]
+    #[arg(long, value_delimiter = ',', value_parser = memory)]
+    memory: Vec<Bytes>,
+    /// Traces, separated by commas: writers, crowded, backup, shared, or a recording of `hugepilot record` [default: the first four]
+    #[arg(long, value_delimiter = ',')]
+    trace: Vec<Choice>,
+    /// Policies, separated by commas: mixed, mixed-2.6.9, split, split-by-use, anon-file, generations [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = policy_name)]
+    policies: Vec<String>,
+    /// What a mapped page costs the splits, in unmapped ones; 100: mapped pages are not aged. Each makes a policy of its own
+    #[arg(long, value_delimiter = ',', default_values_t = [8, RESTS], value_parser = clap::value_parser!(u32).range(0..=100))]
+    mapped_page_cost: Vec<u32>,
+    /// What resident programs take of memory, such as 40%
+    #[arg(long, default_value = "40%", value_parser = share)]
+    resident: f64,
+    /// Bytes a second that the disk reads or writes in one go
+    #[arg(long, default_value = "100M", value_parser = disk)]
+    disk: Bytes,
+    /// What a page of the model stands for: a power of two from 4K to 2M
+    #[arg(long, default_value = "64K", value_parser = page)]
+    page: Bytes,
+    /// Where random numbers start
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often as much as memory is written and read before anything is measured
+    #[arg(long, default_value_t = 1.5, value_parser = times)]
+    settle: f64,
+    /// Intervals of ten seconds that each run measures at least [default: 40; with --quick 20]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    intervals: Option<u32>,
+    /// Small memory and short runs: a look in seconds
+    #[arg(long)]
+    quick: bool,
+    /// Writes the raw results to a file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draws the results to a file, FILE.svg or FILE.png
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Keeps raw results, report and plot below a directory, in one named after day and machine
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
+    keep: Option<PathBuf>,
+}
+
+/// Raw results: everything that they depend on, and everything that came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    page_bytes: u64,
+    disk_bytes_per_second: u64,
+    resident: f64,
+    seed: u64,
+    length: Length,
+    outcomes: Vec<Outcome>,
+}
+
+impl ListsArguments {
+    /// Makes all runs, prints the report, and keeps what is to be kept.
+    pub fn run(&self) -> Result<()> {
+        self.plot.as_deref().map_or(Ok(()), check_name)?;
+        // Before minutes of simulating, because it may fail; the machine only names the directory.
+        let describe = || Machine::describe(&Settings::of_this_machine()?);
+        let kept_for = self.keep.as_deref().map(|directory| Ok::<_, Error>((directory, describe()?))).transpose()?;
+        let stop = Stop::on_signals(SecondSignal::Waits)?;
+        let (mut record, ended) = self.simulate(&stop);
+        if record.outcomes.is_empty() {
+            return ended;
+        }
+        record.outcomes.sort_by_key(|outcome| (self.place_of(&outcome.trace), outcome.memory_bytes, outcome.policy));
+        let text = report::text(&record);
+        print!("{text}");
+        self.json.as_deref().map_or(Ok(()), |path| write(path, &record))?;
+        self.plot.as_deref().map_or(Ok(()), |path| plot::draw(&record, path))?;
+        kept_for.map_or(Ok(()), |(directory, machine)| keep(directory, &machine, &record, &text))?;
+        match ended {
+            Err(_) if stop.requested() => bail!("stopped on request; what was simulated so far is kept"),
+            ended => ended,
+        }
+    }
+
+    /// As far as it came.
+    fn simulate(&self, stop: &Stop) -> (Record, Result<()>) {
+        let mut record = Record {
+            version: 1,
+            page_bytes: self.page.0,
+            disk_bytes_per_second: self.disk.0,
+            resident: self.resident,
+            seed: self.seed,
+            length: self.length(),
+            outcomes: Vec::new(),
+        };
+        let (traces, sizes, policies) = (self.traces(), self.sizes(), self.kinds());
+        // A large memory takes longer, and all policies take about as long.
+        let all_memory = sizes.iter().map(|size| size.0 >> 20).sum::<u64>();
+        let bar = progress_bar(all_memory * (traces.len() * policies.len()) as u64);
+        for trace in &traces {
+            for &memory in &sizes {
+                let setup =
+                    Setup { memory, page: self.page, disk: self.disk, resident: self.resident, seed: self.seed };
+                for &policy in &policies {
+                    bar.set_message(format!("{trace}, {memory}, {policy}"));
+                    match simulate(trace, policy, &setup, record.length, stop) {
+                        Ok(outcome) => record.outcomes.push(outcome),
+                        Err(error) => return (record, Err(error)),
+                    }
+                    bar.inc(memory.0 >> 20);
+                }
+            }
+        }
+        bar.finish_and_clear();
+        (record, Ok(()))
+    }
+
+    fn length(&self) -> Length {
+        let intervals = self.intervals.unwrap_or(if self.quick { 20 } else { 40 }) as usize;
+        Length { settle: self.settle, intervals }
+    }
+
+    fn traces(&self) -> Vec<Choice> {
+        if self.trace.is_empty() { trace::BUILT_IN.to_vec() } else { self.trace.clone() }
+    }
+
+    fn place_of(&self, trace: &str) -> usize {
+        self.traces().iter().position(|choice| choice.to_string() == trace).unwrap_or(usize::MAX)
+    }
+
+    fn sizes(&self) -> Vec<Bytes> {
+        let gib = |sizes: &[u64]| sizes.iter().map(|gib| Bytes(gib << 30)).collect();
+        match (self.memory.is_empty(), self.quick) {
+            (false, _) => self.memory.clone(),
+            (true, true) => gib(&[1, 2, 4]),
+            (true, false) => gib(&[2, 4, 8, 16, 32, 64]),
+        }
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let all: Vec<String> = policy::NAMES.map(str::to_owned).to_vec();
+        let names = if self.policies.is_empty() { &all } else { &self.policies };
+        let costs = || self.mapped_page_cost.iter().copied();
+        let kinds = names.iter().flat_map(|name| -> Vec<Kind> {
+            match name.as_str() {
+                "split" => costs().map(Kind::Split).collect(),
+                "split-by-use" => costs().map(Kind::SplitByUse).collect(),
+                name => name.parse().into_iter().collect(),
+            }
+        });
+        let mut kinds: Vec<Kind> = kinds.collect();
+        kinds.sort();
+        kinds.dedup();
+        kinds
+    }
+}
+
+fn policy_name(name: &str) -> Result<String, String> {
+    let known = policy::NAMES.contains(&name) || name.parse::<Kind>().is_ok();
+    known
+        .then(|| name.to_owned())
+        .ok_or_else(|| format!("'{name}' is no policy: there are {}", policy::NAMES.join(", ")))
+}
+
+fn memory(text: &str) -> Result<Bytes, String> {
+    size_within(text, 256 << 20..=1 << 40, "from 256M to 1T")
+}
+
+fn disk(text: &str) -> Result<Bytes, String> {
+    size_within(text, 1 << 20..=100 << 30, "from 1M to 100G a second")
+}
+
+fn page(text: &str) -> Result<Bytes, String> {
+    let words = "a power of two from 4K to 2M";
+    let bytes = size_within(text, BASE_PAGE..=HUGE_PAGE, words)?;
+    bytes.0.is_power_of_two().then_some(bytes).ok_or_else(|| format!("'{text}' is not {words}"))
+}
+
+fn size_within(text: &str, allowed: RangeInclusive<u64>, words: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error: SizeError| error.to_string())?;
+    allowed.contains(&bytes.0).then_some(bytes).ok_or_else(|| format!("'{text}' is not {words}"))
+}
+
+fn times(text: &str) -> Result<f64, String> {
+    let times = text.parse::<f64>().ok().filter(|times| (0.5..=1000.0).contains(times));
+    times.ok_or_else(|| format!("'{text}' is not a number from 0.5 to 1000"))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok());
+    let percent = percent.filter(|percent| (1.0..=90.0).contains(percent));
+    percent.map(|percent| percent / 100.0).ok_or_else(|| format!("'{text}' is not a share from 1% to 90%"))
+}
+
+/// Drawn on standard error, and only when that is a terminal.
+fn progress_bar(length: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {percent} % {msg} (left: {eta})");
+    let bar = ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+fn write(path: &Path, record: &Record) -> Result<()> {
+    // One line a run, so that files can be compared.
+    let text = serde_json::to_string(record)?.replace("{\"trace\":", "\n{\"trace\":");
+    fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn keep(directory: &Path, machine: &Machine, record: &Record, text: &str) -> Result<()> {
+    let path = machine.free_path(directory, "lists")?;
+    write(&path.with_extension("json"), record)?;
+    fs::write(path.with_extension("txt"), text)?;
+    plot::draw(record, &path.with_extension("svg"))?;
+    eprintln!("kept in {}.*", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

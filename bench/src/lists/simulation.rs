@@ -1,0 +1,123 @@
+//! One run: a trace, a size of memory, a policy; and what came out of it.
+//!
+//! Owns: how long a run is, and its sums. Never touches: how any of the three works.
+//!
+//! A run first fills memory and goes on until lists have settled. Then it is measured in intervals of ten seconds of the trace, so
+//! that throughput has a variation.
+
+use anyhow::Result;
+use hugepilot::stop::Stop;
+use hugepilot::units::{BASE_PAGE, Bytes};
+use serde::{Deserialize, Serialize};
+
+use super::account::Account;
+use super::machine::Machine;
+use super::policy::Kind;
+use super::throughput::throughput;
+use super::trace::{Choice, Setup, TICKS_PER_SECOND};
+
+const INTERVAL_TICKS: u32 = 10 * TICKS_PER_SECOND;
+/// Of memory, at least so much is written and read while it is measured.
+const MEASURE: f64 = 1.0;
+/// Bytes in a MiB.
+const MIB: f64 = (1 << 20) as f64;
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Length {
+    /// Of memory, so much is written and read before it is measured.
+    pub settle: f64,
+    /// Intervals that are measured at least.
+    pub intervals: usize,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The trace's name.
+    pub trace: String,
+    /// The trace in words.
+    pub description: String,
+    /// The machine's memory.
+    pub memory_bytes: u64,
+    /// What chose.
+    pub policy: Kind,
+    /// Everything while it was measured, in base pages.
+    pub account: Account,
+    /// What is predicted for each interval, in MiB a second.
+    pub throughput: Vec<f64>,
+    /// Pages scanned for each that was reclaimed, interval by interval; none where nothing was.
+    pub scanned: Vec<Option<f64>>,
+}
+
+/// Runs it. Errors: the trace cannot be read, or a stop was asked for.
+pub fn simulate(trace: &Choice, policy: Kind, setup: &Setup, length: Length, stop: &Stop) -> Result<Outcome> {
+    let mut source = trace.open(setup)?;
+    let mut machine = Machine::new(setup.pages(setup.memory), setup.page.0 / BASE_PAGE, source.layout(), policy);
+    let mut outcome = Outcome {
+        trace: trace.to_string(),
+        description: source.description(),
+        memory_bytes: setup.memory.0,
+        policy,
+        account: Account::default(),
+        throughput: Vec::new(),
+        scanned: Vec::new(),
+    };
+    let mut events = Vec::new();
+    let mut interval = || -> Result<Account> {
+        for _ in 0..INTERVAL_TICKS {
+            source.tick(&mut events)?;
+            machine.tick(&events);
+        }
+        stop.check()?;
+        Ok(machine.take_account())
+    };
+    // Where everything is refused, this must end, too.
+    let passed = |account: &Account| ((account.moved + account.refused) * BASE_PAGE) as f64 / setup.memory.0 as f64;
+    let mut settled = 0.0;
+    while settled < length.settle {
+        settled += passed(&interval()?);
+    }
+    let mut measured = 0.0;
+    while outcome.throughput.len() < length.intervals || measured < MEASURE {
+        let account = interval()?;
+        measured += passed(&account);
+        outcome.add(account, setup.disk);
+    }
+    Ok(outcome)
+}
+
+impl Outcome {
+    fn add(&mut self, account: Account, disk: Bytes) {
+        self.account += account;
+        self.throughput.push(four_digits(throughput(&account, disk) / MIB));
+        self.scanned.push(account.scanned_per_reclaimed().map(four_digits));
+    }
+
+    /// Over all intervals, in MiB a second. (Not the mean of theirs: a slow one lasts longer.)
+    pub fn mean_throughput(&self, disk: Bytes) -> f64 {
+        throughput(&self.account, disk) / MIB
+    }
+
+    /// How much the throughput of intervals differs: their standard deviation, of their mean.
+    pub fn variation(&self) -> f64 {
+        let count = self.throughput.len().max(1) as f64;
+        let mean = self.throughput.iter().sum::<f64>() / count;
+        let square = |value: &f64| (value - mean) * (value - mean);
+        let deviation = (self.throughput.iter().map(square).sum::<f64>() / count).sqrt();
+        if mean > 0.0 { deviation / mean } else { 0.0 }
+    }
+
+    /// The most pages scanned for each reclaimed in any interval.
+    pub fn most_scanned(&self) -> Option<f64> {
+        self.scanned.iter().flatten().copied().reduce(f64::max)
+    }
+}
+
+/// Predictions are no better than that, and pack well.
+fn four_digits(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! What happened, turned into time: a closed model of how fast files are written and read.
+//!
+//! Owns: every constant of it, and the one law. Never touches: lists; it sees numbers only.
+//!
+//! **The law.** With a thousand writers there is always one that can go on, so throughput is what the busiest of three allows: the
+//! disk, the processors, or the lists' lock, which only one holder has at a time (the bottleneck law of operational analysis: Denning
+//! and Buzen, "The Operational Analysis of Queueing Network Models", Computing Surveys 10(3), 1978). It is an upper bound: who waits
+//! for whom, and that many reclaim at once, is not in it.
+//!
+//! **The machine** is the paper's as far as it is known: four processors of 1.6 GHz, a RAID 5 of six disks. What the paper does not
+//! say is called an assumption.
+
+use hugepilot::units::{BASE_PAGE, Bytes};
+use serde::{Deserialize, Serialize};
+
+use super::account::Account;
+
+/// The paper's.
+const PROCESSORS: f64 = 4.0;
+/// The paper's.
+const SPINDLES: f64 = 6.0;
+/// From memory to the processor, in the front-side-bus Xeons of 2004. An assumption.
+const CACHE_MISS_NS: f64 = 150.0;
+/// To look at a page: its own descriptor, and the links of its neighbour.
+const MISSES_PER_SCAN: f64 = 2.0;
+/// To find one page-table entry from a page: who maps it, and the entry.
+const MISSES_PER_MAPPING: f64 = 2.0;
+/// Eight entries share a cache line where they are read in order.
+const MISSES_PER_WALKED: f64 = 1.0 / 8.0;
+/// With the lock held, a page is unlinked from or linked into a list.
+const MISSES_PER_HELD: f64 = 1.0;
+/// The system call, copying and the file system's part of 4 KiB: 400 MB/s for each processor. An assumption.
+const MOVE_NS: f64 = 10_000.0;
+/// Seek and half a turn of a disk of 10,000 turns a minute. An assumption.
+const SEEK_NS: f64 = 8_000_000.0;
+/// Pages that come or go with one seek: `/proc/sys/vm/page-cluster` is 3 as it comes.
+const PAGES_PER_SEEK: f64 = 8.0;
+/// A small write to a RAID 5 reads and writes both data and parity.
+const RAID_WRITES: f64 = 4.0;
+
+/// How busy everything is with what happened, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Busy {
+    /// The disk.
+    pub disk: f64,
+    /// Each processor.
+    pub processors: f64,
+    /// The lock, held.
+    pub lock: f64,
+}
+
+/// How busy everything is.
+pub fn busy(account: &Account, disk: Bytes) -> Busy {
+    let scan = &account.scan;
+    let misses = |count: u64, each: f64| count as f64 * each * CACHE_MISS_NS / 1e9;
+    let lock = misses(scan.held, MISSES_PER_HELD);
+    let looking = misses(scan.scanned, MISSES_PER_SCAN)
+        + misses(scan.mappings, MISSES_PER_MAPPING)
+        + misses(scan.walked, MISSES_PER_WALKED);
+    let seeks = |pages: u64, operations: f64| pages as f64 / PAGES_PER_SEEK * operations * SEEK_NS / SPINDLES / 1e9;
+    let streamed = (account.moved * BASE_PAGE) as f64 / disk.0 as f64;
+    Busy {
+        disk: streamed
+            + seeks(account.all_refaults() + account.first_reads, 1.0)
+            + seeks(account.swapped_out + account.written_early, RAID_WRITES),
+        processors: (account.moved as f64 * MOVE_NS / 1e9 + looking + lock) / PROCESSORS,
+        lock,
+    }
+}
+
+impl Busy {
+    /// The busiest decides how long it takes.
+    pub fn seconds(&self) -> f64 {
+        self.disk.max(self.processors).max(self.lock)
+    }
+}
+
+/// Bytes of files written and read in a second.
+pub fn throughput(account: &Account, disk: Bytes) -> f64 {
+    let seconds = busy(account, disk).seconds();
+    if seconds > 0.0 { (account.moved * BASE_PAGE) as f64 / seconds } else { 0.0 }
+}
+
+/// How long so many pages in one go keep the lock.
+pub fn hold_seconds(pages: u64) -> f64 {
+    pages as f64 * MISSES_PER_HELD * CACHE_MISS_NS / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lists::policy::Scan;
+
+    const DISK: Bytes = Bytes(100 << 20);
+
+    /// A second of such a disk: 25,600 pages.
+    fn second() -> Account {
+        Account { moved: 25_600, ..Account::default() }
+    }
+
+    fn share_of_the_disk(account: &Account) -> f64 {
+        throughput(account, DISK) / DISK.0 as f64
+    }
+
+    #[test]
+    fn writing_alone_is_as_fast_as_the_disk() {
+        assert!((share_of_the_disk(&second()) - 1.0).abs() < 1e-12);
+        assert_eq!(throughput(&Account::default(), DISK), 0.0);
+    }
+
+    #[test]
+    fn what_comes_back_takes_the_disk_from_the_writers() {
+        // 6,000 pages are 750 seeks of 8 ms on six disks: one second.
+        let account = Account { refaults: [1000, 2000, 3000, 0, 0], ..second() };
+        assert!((share_of_the_disk(&account) - 0.5).abs() < 1e-12);
+        // 1,500 written one by one take as long.
+        let account = Account { swapped_out: 1000, written_early: 500, ..second() };
+        assert!((share_of_the_disk(&account) - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn scanning_counts_once_it_is_busier_than_the_disk() {
+        let scanned = |scanned| Account { scan: Scan { scanned, ..Scan::default() }, ..second() };
+        assert!((share_of_the_disk(&scanned(25_600)) - 1.0).abs() < 1e-12, "once for each page is nothing");
+        // 0.256 s for moving, the rest of 8 s of four processors for scanning at 300 ns: two seconds.
+        let much = ((8.0 - 0.256) / 300e-9) as u64;
+        assert!((share_of_the_disk(&scanned(much)) - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_lock_is_one_for_all_processors() {
+        // 150 ns each.
+        let held = Account { scan: Scan { held: 13_333_333, ..Scan::default() }, ..second() };
+        assert!((share_of_the_disk(&held) - 0.5).abs() < 1e-6);
+        assert!((hold_seconds(32) - 4.8e-6).abs() < 1e-12);
+    }
+}
