@@ -71,9 +71,9 @@ impl AnonFile {
         let mut scan = Scan::default();
         let Aims { mut scans, deactivates } = self.aims(pages, priority);
         while scans[inactive(ANON)] + scans[inactive(FILE)] + scans[active(FILE)] > 0 && taken.freed.len() < wanted {
-            for list in 0..4 {
-                let frames = scans[list].min(cluster(pages));
-                scans[list] -= frames;
+            for (list, left) in scans.iter_mut().enumerate() {
+                let frames = (*left).min(cluster(pages));
+                *left -= frames;
                 let kind = list / 2;
                 if list == inactive(kind) {
                     scan += self.shrink(kind, frames, pages, taken);
