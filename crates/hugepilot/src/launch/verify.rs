@@ -28,6 +28,8 @@ pub enum By {
 pub enum Why {
     /// Transparent huge pages were switched off.
     SwitchedOff,
+    /// So many of its processes may have no transparent huge pages (`PR_SET_THP_DISABLE`).
+    SwitchedOffForItself(usize),
     /// The pool had nothing to give out when the program started.
     PoolEmpty,
     /// The pool had next to nothing left at some time.
@@ -161,6 +163,8 @@ fn reasons(
         reasons.extend(of_the_pool(machine, seen));
     } else if !machine.heeds_requests() {
         reasons.push(Why::SwitchedOff);
+    } else if seen.largest.switched_off > 0 {
+        reasons.push(Why::SwitchedOffForItself(seen.largest.switched_off));
     }
     let hindered = placed.map(|placed| placed.in_the_way).filter(|in_the_way| *in_the_way != InTheWay::default());
     reasons.extend(hindered.map(Why::Hindered));
@@ -206,6 +210,7 @@ mod tests {
     fn seen(could: u64, transparent: u64, reserved: u64) -> Seen {
         let sample = Sample {
             processes: 1,
+            switched_off: 0,
             could: Bytes(could),
             transparent: Bytes(transparent),
             reserved: Bytes(reserved),
@@ -295,6 +300,20 @@ mod tests {
         let recipe = Recipe { left_to_pilot: vec!["heap: static".to_owned()], ..Recipe::default() };
         let expected = [Why::Hindered(in_the_way), Why::NotReached(vec!["heap: static".to_owned()])];
         assert_eq!(why(PageKind::Huge, machine(), recipe, Some(placed), Some(5)), expected);
+    }
+
+    #[test]
+    fn a_program_that_switches_huge_pages_off_for_itself_is_why() {
+        let mut seen = seen(1000, 0, 0);
+        seen.largest.switched_off = 1;
+        let rest = |wish, machine: Machine| {
+            let of = (&Wish::of(wish), &Recipe::default(), &machine);
+            Account::of(seen, of, None, Some(&Piloted::default()), None).rest
+        };
+        assert_eq!(rest(PageKind::Transparent, madvise()), [Why::SwitchedOffForItself(1)]);
+        let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
+        assert_eq!(rest(PageKind::Transparent, never), [Why::SwitchedOff], "the kernel says so of every process then");
+        assert_eq!(rest(PageKind::Huge, madvise()), [Why::PoolEmpty], "a pool does not mind");
     }
 
     #[test]

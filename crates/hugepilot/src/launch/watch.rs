@@ -32,6 +32,8 @@ const ALIKE: f64 = 0.9;
 pub struct Sample {
     /// Processes that had any memory which could be on huge pages.
     pub processes: usize,
+    /// Of these, processes that may have no transparent huge pages, because they or what started them said so.
+    pub switched_off: usize,
     /// Private and shared memory that was there, of each process rounded down to whole huge pages, and files that were on huge pages.
     pub could: Bytes,
     /// Memory on transparent huge pages.
@@ -66,7 +68,9 @@ impl Sample {
         let whole = Bytes(resident.0 - resident.0 % HUGE_PAGE);
         // The two files are read one after the other.
         let could = whole.max(rollup.anonymous + rollup.shared) + rollup.file + rollup.reserved;
-        self.processes += usize::from(could > Bytes(0));
+        let counts = could > Bytes(0);
+        self.processes += usize::from(counts);
+        self.switched_off += usize::from(counts && status.thp_enabled == Some(false));
         self.could += could;
         self.transparent += rollup.transparent();
         self.reserved += rollup.reserved;
@@ -178,6 +182,9 @@ mod tests {
         let small = Status { rss_anon: Bytes(1 << 20), ..Status::default() };
         sample.add(&small, &Rollup::default());
         assert_eq!((sample.processes, sample.could), (1, huge(7)));
+        sample.add(&Status { thp_enabled: Some(false), ..status }, &Rollup::default());
+        sample.add(&Status { thp_enabled: Some(false), ..small.clone() }, &Rollup::default());
+        assert_eq!((sample.processes, sample.switched_off), (2, 1));
         // More was mapped between the two reads.
         let mut late = Sample::default();
         late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() });

@@ -215,6 +215,7 @@ pub(super) fn account_of_a_search() -> Account {
     let mmap = Mechanism { memory: Memory::Mmap, name: Mechanism::PRELOAD, is_reserved: true };
     let largest = Sample {
         processes: 2,
+        switched_off: 0,
         could: Bytes(3 << 30),
         transparent: Bytes(512 << 20),
         reserved: Bytes(2 << 30),

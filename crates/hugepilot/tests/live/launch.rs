@@ -25,6 +25,7 @@ crate::trials!(
     without_pages_nothing_is_said_of_them,
     what_a_program_maps_itself_is_placed_by_the_library,
     who_has_no_rights_gets_all_but_the_pilot,
+    a_program_that_switches_huge_pages_off_for_itself_is_named_as_why,
 );
 
 /// What the allocator of a program under test hands out.
@@ -89,6 +90,14 @@ fn who_has_no_rights_gets_all_but_the_pilot() {
     let json: Value = serde_json::from_str(&fs::read_to_string(&summary).expect("a summary")).expect("JSON");
     assert!(by_the_allocator(&json["launch"]) >= SIZE / 10 * 9, "{json}");
     assert_eq!(json["left_alone"], serde_json::json!(["it was not piloted"]), "{json}");
+}
+
+fn a_program_that_switches_huge_pages_off_for_itself_is_named_as_why() {
+    let _madvise = Setting::huge_pages("madvise");
+    let (ran, launch) = launch("--pages thp --heap", &format!("thp-disable {STEPS}"));
+    let reasons: Vec<&str> = list(&launch, "rest").iter().filter_map(Value::as_str).collect();
+    assert!(percent(&launch) < 10.0 && reasons.contains(&"switched_off_for_itself"), "{ran:?} {launch}");
+    assert!(ran.stderr.contains("1 of its processes switched transparent huge pages off"), "{ran:?}");
 }
 
 fn a_heap_is_on_a_pools_pages() {

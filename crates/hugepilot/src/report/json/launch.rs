@@ -104,6 +104,7 @@ fn share_fields(by: &By, bytes: Bytes) -> ShareFields {
 fn why_name(why: &Why) -> &'static str {
     match why {
         Why::SwitchedOff => "switched_off",
+        Why::SwitchedOffForItself(_) => "switched_off_for_itself",
         Why::PoolEmpty => "pool_empty",
         Why::PoolUsedUp => "pool_used_up",
         Why::Limited(_) => "limited",

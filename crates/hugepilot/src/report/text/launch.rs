@@ -135,6 +135,9 @@ fn mechanism(mechanism: &Mechanism) -> String {
 fn why(reason: &Why) -> String {
     match reason {
         Why::SwitchedOff => "transparent huge pages are switched off on this machine".to_owned(),
+        Why::SwitchedOffForItself(processes) => {
+            format!("{processes} of its processes switched transparent huge pages off for themselves (PR_SET_THP_DISABLE); a pool's they may have")
+        }
         Why::PoolEmpty => "the pool had nothing to give out when the program started".to_owned(),
         Why::PoolUsedUp => "the pool had too few left; a larger one would serve more (hugepilot pool set)".to_owned(),
         Why::Limited(group) => format!("control group {group} may have less of the pool than was wanted"),
