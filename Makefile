@@ -106,6 +106,7 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) local --keep
 	$(BENCH) transpose --measure --keep
 	$(BENCH) lists --keep
+	$(BENCH) io --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
 

@@ -16,7 +16,10 @@ fn facts(tree: &str) -> Facts {
         "debian-6.12" => Ability::No("loading was refused: Invalid argument (EINVAL)".to_owned()),
         _ => Ability::Yes,
     };
-    Facts::gather(&root, LiveProbes { bpf, process_madvise: Ability::Yes, pagemap: Ability::Yes })
+    Facts::gather(
+        &root,
+        LiveProbes { bpf, process_madvise: Ability::Yes, pagemap: Ability::Yes, cachestat: Ability::Yes },
+    )
 }
 
 /// The 6.18 tree, on which nothing is amiss, after something was changed.

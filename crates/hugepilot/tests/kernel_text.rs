@@ -20,7 +20,7 @@ fn tree(name: &str) -> Root {
 }
 
 fn able() -> LiveProbes {
-    LiveProbes { bpf: Ability::Yes, process_madvise: Ability::Yes, pagemap: Ability::Yes }
+    LiveProbes { bpf: Ability::Yes, process_madvise: Ability::Yes, pagemap: Ability::Yes, cachestat: Ability::Yes }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every system call that hugepilot makes beyond plain file reads.
 //!
-//! Owns: pidfds, remote memory advice, private mappings, BPF links and iterators, performance
+//! Owns: pidfds, remote memory advice, private mappings, the page cache of open files, BPF links and iterators, performance
 //! events, signals, fork, userfaultfd, the counters of the preload library.
 //! Never touches: policy, text of /proc, anything a caller did not name. Nothing here allocates behind the
 //! caller's back; each function states its preconditions and the errors it passes on.
@@ -8,6 +8,7 @@
 pub mod advise;
 pub mod bpf;
 mod faults;
+pub mod file_cache;
 pub mod fork;
 pub mod heap;
 pub mod memory;

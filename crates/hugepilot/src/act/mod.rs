@@ -1,7 +1,8 @@
 //! Act: carry a plan out, in bounded steps that can be stopped.
 //!
-//! Owns: changes to the target's memory, and the account of them. Never touches: the choice of what to change.
+//! Owns: changes to the target's memory, and to what the kernel keeps in memory ([`age`]), and the account of them. Never touches: the choice of what to change.
 
+pub mod age;
 mod give_back;
 mod outcome;
 mod promote;

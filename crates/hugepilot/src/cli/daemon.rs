@@ -22,9 +22,11 @@ use super::require;
 use crate::act::Pacer;
 use crate::config::Config;
 use crate::control::Server;
+use crate::kernel::Root;
 use crate::metrics_server::MetricsServer;
 use crate::observe::heat::TrackerKind;
 use crate::observe::{self, Tracker};
+use crate::pilot::age::{Aging, STEP, Store};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Pilot, Rules, on_this_machine};
 use crate::stop::{SecondSignal, Stop};
@@ -49,9 +51,12 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
         fleet: Fleet::new(config.scope.clone(), rules(&config), board.clone()),
         pilot: pilot(&config, &mut *tracker, stop)?,
         metrics: None,
+        aging: None,
         board: board.clone(),
         config,
     };
+    // What needs CAP_SYS_ADMIN is opened before that is given up.
+    daemon.begin_aging();
     give_up_sys_admin(daemon.pilot.tracker.kind());
     daemon.fleet.show(&daemon.pilot);
     // Threads come after that. The daemon can do without either edge, on a disk that is full or a /run that cannot be written.
@@ -61,6 +66,7 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     say_pace(daemon.config.pace);
     service::ready(&daemon.summary());
     daemon.run(&reload);
+    drop(daemon);
     service::stopping();
     say("stopped; what was promoted stays, and `hugepilot give-back PID` undoes it");
     Ok(ExitCode::SUCCESS)
@@ -73,6 +79,14 @@ struct Daemon<'a> {
     pilot: Pilot<'a>,
     board: Board,
     metrics: Option<MetricsServer>,
+    aging: Option<AgingWork>,
+}
+
+/// Aging, and where its state is kept.
+struct AgingWork {
+    aging: Aging,
+    store: Option<Store>,
+    next: Instant,
 }
 
 impl Daemon<'_> {
@@ -81,6 +95,7 @@ impl Daemon<'_> {
         loop {
             self.fleet.step(&mut self.pilot, &mut |_| service::watchdog());
             service::watchdog();
+            self.age();
             if reload.swap(false, Ordering::Relaxed) {
                 self.reload();
             }
@@ -119,11 +134,59 @@ impl Daemon<'_> {
         }
         self.fleet.change(config.scope.clone(), rules(&config));
         let moved = self.config.metrics != config.metrics;
+        let aged_otherwise = self.config.age != config.age;
         self.config = config;
         if moved {
             self.serve_metrics();
         }
+        if aged_otherwise {
+            self.change_aging();
+        }
         Ok(())
+    }
+
+    /// Begins to age memory if that is wished. The daemon can do without.
+    fn begin_aging(&mut self) {
+        let Some(wished) = self.config.age.clone() else { return };
+        let tracker = self.pilot.tracker.kind();
+        let uses_damon = matches!(tracker, TrackerKind::DamonVaddr | TrackerKind::DamonPaddr);
+        let damon_taken = uses_damon.then_some("the daemon's tracker uses it");
+        let begun = Store::take().and_then(|store| Ok((store, Aging::begin(&Root::host(), wished, damon_taken)?)));
+        match begun {
+            Ok((store, aging)) => self.aging = Some(AgingWork { aging, store, next: Instant::now() }),
+            Err(error) => say(format_args!("memory is not aged: {error}")),
+        }
+    }
+
+    fn change_aging(&mut self) {
+        let Some(wished) = self.config.age.clone() else { return self.end_aging() };
+        let Some(work) = &mut self.aging else { return self.begin_aging() };
+        if let Err(error) = work.aging.change(wished) {
+            say(format_args!("memory is aged as before: {error}"));
+        }
+    }
+
+    /// Ages what is due, a step a second at most.
+    fn age(&mut self) {
+        let Some(work) = self.aging.as_mut().filter(|work| work.next <= Instant::now()) else { return };
+        work.next = Instant::now() + STEP;
+        if let Err(error) = work.aging.step(&self.pilot.stop) {
+            say(format_args!("memory is not aged any more: {error}"));
+            return self.end_aging();
+        }
+        if let Some(store) = &mut work.store {
+            store.keep(|| work.aging.state_with_history());
+        }
+        self.board.show_age(Some(work.aging.state()));
+    }
+
+    fn end_aging(&mut self) {
+        if let Some(mut work) = self.aging.take() {
+            work.aging.finish();
+            let state = work.aging.state_with_history();
+            work.store.iter_mut().for_each(|store| store.write(&state));
+        }
+        self.board.show_age(None);
     }
 
     fn serve_metrics(&mut self) {
@@ -137,6 +200,12 @@ impl Daemon<'_> {
         let state = self.board.state();
         let held_back = state.held_back.map(|why| format!("; nothing is promoted: {why}")).unwrap_or_default();
         format!("{} targets, {} on huge pages{held_back}", state.targets.len(), state.budget.huge_bytes)
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        self.end_aging();
     }
 }
 

@@ -7,6 +7,7 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::args::DoctorArgs;
 use super::terminal;
+use crate::act::age::probe_drop_behind;
 use crate::doctor::{check, render_table, to_json};
 use crate::kernel::probe::{Ability, Facts, LiveProbes};
 use crate::kernel::{Root, pagemap};
@@ -29,6 +30,7 @@ fn try_on_ourselves() -> LiveProbes {
         bpf: ability(PageWalk::new().map(|_| true)),
         process_madvise: ability(collapse_own()),
         pagemap: ability(own_frames_are_shown()),
+        cachestat: ability(probe_drop_behind().map(|()| true)),
     }
 }
 

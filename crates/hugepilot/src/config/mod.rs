@@ -3,6 +3,7 @@
 //! Owns: the keys, their defaults, and what is said about a wrong one. Never touches: processes; a rule's id or control group is looked
 //! up by the census.
 
+mod age;
 mod mistake;
 mod section;
 
@@ -18,6 +19,7 @@ use self::section::Section;
 use crate::act::Pace;
 use crate::decide::{Allowance, Fairness};
 use crate::observe::{Choice, Options};
+use crate::pilot::age::AgeWishes;
 use crate::pilot::scope::{Matcher, Pid, Rule, Scope};
 use crate::units::{Bytes, CpuShare, Nanos, SizeOrShare, TimeError};
 
@@ -47,6 +49,8 @@ pub struct Config {
     pub give_back: bool,
     /// Where metrics are served, on this machine only; None for not at all.
     pub metrics: Option<SocketAddr>,
+    /// How memory is aged; None for not at all.
+    pub age: Option<AgeWishes>,
     /// Who is piloted.
     pub scope: Scope,
 }
@@ -64,6 +68,7 @@ impl Default for Config {
             min_size: Bytes(16 << 20),
             give_back: true,
             metrics: None,
+            age: None,
             scope: Scope::new(Vec::new(), Vec::new()),
         }
     }
@@ -95,6 +100,7 @@ impl Config {
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
         config.metrics = file.value("metrics", parse_loopback)?;
+        config.age = file.table("age")?.map(age::wishes).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
         let rules = targets.into_iter().map(rule).collect::<Result<_, _>>()?;
@@ -102,10 +108,10 @@ impl Config {
         Ok(Self { scope: Scope::new(rules, never), ..config })
     }
 
-    /// Errors if nobody would be piloted; says what to write into the file.
+    /// Errors if nobody would be piloted, nor memory aged; says what to write into the file.
     pub fn ensure_targets(&self, path: &Path) -> Result<(), ConfigError> {
         match self.scope.rules() {
-            [] => Err(ConfigError::NoTargets { path: path.to_owned() }),
+            [] if self.age.is_none() => Err(ConfigError::NoTargets { path: path.to_owned() }),
             _ => Ok(()),
         }
     }
@@ -225,17 +231,23 @@ mod tests {
         let set = Config::parse(&uncommented()).unwrap();
         assert_eq!((set.scope.rules().len(), set.scope.never().len()), (4, 1));
         let metrics = Some("127.0.0.1:9472".parse().unwrap());
-        assert_eq!(set, Config { metrics, scope: set.scope.clone(), ..Config::default() });
+        let age = set.age.clone();
+        assert_eq!(set, Config { metrics, age: age.clone(), scope: set.scope.clone(), ..Config::default() });
+        let AgeWishes { wishes, drop_behind } = age.expect("it is shown");
+        assert_eq!(wishes, crate::decide::age::Preset::Balanced.wishes());
+        assert_eq!(drop_behind.paths, [Path::new("/var/backups")]);
     }
 
     #[test]
     fn every_key_is_explained() {
         let text = uncommented();
-        for section in ["", "[[target]]\n", "[[never]]\n"] {
+        for section in ["", "[[target]]\n", "[[never]]\n", "[age]\n"] {
             let message = error(&format!("{section}qqq = 1\n"));
             let (_, known) = message.split_once("known here are ").unwrap_or_else(|| panic!("{message}"));
             for key in known.split(", ") {
-                let shown = |line: &str| line.starts_with(&format!("{key} = ")) || line == format!("[[{key}]]");
+                let shown = |line: &str| {
+                    line.starts_with(&format!("{key} = ")) || line == format!("[[{key}]]") || line == format!("[{key}]")
+                };
                 assert!(text.lines().any(shown), "{key} is missing");
             }
         }
@@ -274,6 +286,7 @@ mod tests {
             min_size: Bytes(1 << 30),
             give_back: false,
             metrics: Some("[::1]:80".parse().unwrap()),
+            age: None,
             scope: Scope::new(vec![Rule { whom, children: true, weight: 2.0 }], vec![never]),
         };
         assert_eq!(Config::parse(text), Ok(expected));

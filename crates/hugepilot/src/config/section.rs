@@ -87,6 +87,39 @@ impl<'a> Section<'a> {
         Ok(sections.collect())
     }
 
+    /// The table that begins with `[key]`; None if it is not there.
+    pub(super) fn table(&mut self, key: &'static str) -> Result<Option<Section<'a>>, Mistake> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let begin = value.span().start;
+        match value.get_ref() {
+            DeValue::Table(entries) => {
+                Ok(Some(Section { text: self.text, begin, entries: entries.clone(), known: Vec::new() }))
+            }
+            _ => Err(self.wrong(key, &value, &format!("keys below a line [{key}]"))),
+        }
+    }
+
+    /// The texts of a list, each understood by `read`; None if it is not given.
+    pub(super) fn list<T, E: Display>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<Vec<T>>, Mistake> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let expected = "texts in quotes between brackets, such as [\"/a\", \"/b\"]";
+        let DeValue::Array(items) = value.get_ref() else { return Err(self.wrong(key, &value, expected)) };
+        if items.len() > MOST_RULES {
+            return Err(self.mistake(key, &value, format!("{} of them are more than {MOST_RULES}", items.len())));
+        }
+        let read_item = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+            DeValue::String(text) if text.len() <= LONGEST_VALUE => {
+                read(text).map_err(|problem| self.mistake(key, item, problem.to_string()))
+            }
+            _ => Err(self.wrong(key, item, expected)),
+        };
+        items.iter().map(read_item).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Errors if a key is left that nobody took.
     pub(super) fn finish(self) -> Result<(), Mistake> {
         let Some(first) = self.entries.keys().min_by_key(|key| key.span().start) else { return Ok(()) };

@@ -1,8 +1,9 @@
 //! Decide: which regions should be on huge pages, and why?
 //!
 //! Owns: limits, plans, the pure function from heat to plan, and the estimate of what a plan gains. Never touches: the
-//! system; it imports units and heat, nothing else, and the same input gives the same plan.
+//! system; it imports units, heat and the uses of memory, nothing else, and the same input gives the same plan.
 
+pub mod age;
 mod back_off;
 mod choose;
 mod estimate;

@@ -23,6 +23,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         page_flags(facts),
         damon(facts),
         tracker(facts),
+        aging(facts),
     ]
 }
 
@@ -55,25 +56,54 @@ fn tracker(facts: &Facts) -> Check {
     }
 }
 
-fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
-    let damon = |operations: &Ability| match &facts.damon_threads {
+fn if_damon_is_free(facts: &Facts, operations: &Ability) -> Ability {
+    match &facts.damon_threads {
         Ok(None) => Ability::No("the kernel has no DAMON".to_owned()),
         Ok(Some(0)) => operations.clone(),
         Ok(Some(threads)) => Ability::No(format!("DAMON is in use by someone else ({threads} of its threads set up)")),
         Err(error) => Ability::Unknown(error.to_string()),
-    };
+    }
+}
+
+fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
     match kind {
         TrackerKind::PageWalk if facts.live.bpf == Ability::Yes => facts.clear_refs.clone(),
         TrackerKind::PageWalk => facts.live.bpf.clone(),
-        TrackerKind::DamonVaddr => damon(&facts.damon_vaddr),
+        TrackerKind::DamonVaddr => if_damon_is_free(facts, &facts.damon_vaddr),
         TrackerKind::IdlePage => facts.idle_pages.clone(),
-        TrackerKind::DamonPaddr => damon(&facts.damon_paddr),
+        TrackerKind::DamonPaddr => if_damon_is_free(facts, &facts.damon_paddr),
         TrackerKind::PerfMem => match facts.pmu {
             Ok(None) => Ability::No("no PMU samples memory accesses (usual in virtual machines)".to_owned()),
             Ok(Some(_)) => Ability::Yes,
             Err(ref error) => Ability::Unknown(error.to_string()),
         },
         TrackerKind::WriteScan => Ability::No("it sees only the process that asks for it".to_owned()),
+    }
+}
+
+/// Which mechanisms `hugepilot age` has here, and why not the others.
+fn aging(facts: &Facts) -> Check {
+    let name = "aging";
+    let mechanisms = [
+        ("damon", if_damon_is_free(facts, &facts.damon_paddr)),
+        ("memory-reclaim", facts.memory_reclaim.clone()),
+        ("drop-behind", facts.live.cachestat.clone()),
+    ];
+    let offered: Vec<&str> =
+        mechanisms.iter().filter(|(_, ability)| *ability == Ability::Yes).map(|each| each.0).collect();
+    let others = mechanisms.iter().filter_map(|(name, ability)| match ability {
+        Ability::Yes => None,
+        Ability::No(why) | Ability::Unknown(why) => Some(format!("{name}: {why}")),
+    });
+    let others: Vec<String> = others.collect();
+    let others = if others.is_empty() { String::new() } else { format!(" Not here: {}.", others.join("; ")) };
+    match offered.as_slice() {
+        [] => {
+            Check::warning(name, "no mechanism", format!("Cache that is not used stays, and breaks up memory.{others}"))
+        }
+        offered => {
+            Check::ok(name, offered.join(", "), format!("`hugepilot age` frees cache that is not used.{others}"))
+        }
     }
 }
 

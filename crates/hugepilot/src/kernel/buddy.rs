@@ -76,6 +76,53 @@ impl Zone {
     }
 }
 
+/// How free memory is broken up, for blocks of one order, by the kernel's own formulas (mm/vmstat.c, as in
+/// `/sys/kernel/debug/extfrag`, which only root sees and many kernels lack).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fragmentation {
+    /// Share of free memory that lies in smaller blocks, 0 to 1 (`unusable_index`).
+    pub unusable: f64,
+    /// Why a block of that order could not be had: towards 0 for want of memory, towards 1 because what is free is broken up. None where
+    /// one can be had (the kernel's -1).
+    pub index: Option<f64>,
+}
+
+impl Buddy {
+    /// How free memory of all zones is broken up, for blocks of a huge page.
+    pub fn fragmentation(&self) -> Fragmentation {
+        fragmentation(&self.free_blocks(), HUGE_ORDER)
+    }
+
+    /// How many blocks of 2^index base pages are free in all zones.
+    pub fn free_blocks(&self) -> Vec<u64> {
+        let orders = self.zones.iter().map(|zone| zone.free_blocks.len()).max().unwrap_or(0);
+        let blocks = |order: usize| self.zones.iter().filter_map(|zone| zone.free_blocks.get(order)).fold(0u64, add);
+        (0..orders).map(blocks).collect()
+    }
+}
+
+/// The order of a huge page: 2^9 base pages.
+const HUGE_ORDER: u32 = (HUGE_PAGE / BASE_PAGE).trailing_zeros();
+
+fn add(sum: u64, more: &u64) -> u64 {
+    sum.saturating_add(*more)
+}
+
+fn fragmentation(free_blocks: &[u64], order: u32) -> Fragmentation {
+    let pages = |from: usize| -> f64 {
+        let blocks = free_blocks.iter().enumerate().skip(from);
+        blocks.map(|(order, &count)| count as f64 * (1u64 << order) as f64).sum()
+    };
+    let (free, suitable) = (pages(0), pages(order as usize));
+    let blocks = free_blocks.iter().fold(0u64, add) as f64;
+    let index = match (suitable > 0.0, blocks > 0.0) {
+        (true, _) => None,
+        (false, false) => Some(0.0),
+        (false, true) => Some(1.0 - (1.0 + free / (1u64 << order) as f64) / blocks),
+    };
+    Fragmentation { unusable: if free > 0.0 { ((free - suitable) / free).clamp(0.0, 1.0) } else { 1.0 }, index }
+}
+
 /// Bytes in a block of 2^order base pages.
 fn block(order: usize) -> Bytes {
     Bytes(BASE_PAGE << order)
@@ -116,6 +163,20 @@ mod tests {
     }
 
     #[test]
+    fn fragmentation_is_the_kernels() {
+        // 1,000 single pages, none larger: of 512 needed there are enough, but broken up.
+        let broken = fragmentation(&[1000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], HUGE_ORDER);
+        assert_eq!(broken.unusable, 1.0);
+        assert!((broken.index.unwrap() - (1.0 - (1.0 + 1000.0 / 512.0) / 1000.0)).abs() < 1e-12);
+        let few = fragmentation(&[0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], HUGE_ORDER);
+        assert!(few.index.unwrap() < 0.0, "4 pages in one block: there is too little, whatever their order");
+        let whole = fragmentation(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1], HUGE_ORDER);
+        assert_eq!((whole.unusable, whole.index), (0.25, None));
+        assert_eq!(fragmentation(&[], HUGE_ORDER), Fragmentation { unusable: 1.0, index: Some(0.0) });
+        assert_eq!(Buddy::parse(TEXT).unwrap().fragmentation().index, None);
+    }
+
+    #[test]
     fn a_malformed_line_is_named() {
         for line in ["Node x, zone DMA 1 2", "Node 0, zone", "Node 0, zone DMA", "Node 0, zone DMA 1 -2", "DMA 1 2", ""]
         {
@@ -134,6 +195,7 @@ mod tests {
         fn any_text_is_parsed_or_refused(text in "(Node [0-9], zone [a-z]{0,4}( {1,3}[0-9]{1,20}){0,40}\n|.{0,20}\n){0,4}") {
             if let Ok(buddy) = Buddy::parse(&text) {
                 prop_assert!(buddy.free_huge() <= buddy.free());
+                prop_assert!((0.0..=1.0).contains(&buddy.fragmentation().unusable));
                 prop_assert!(buddy.free_giant_estimate() <= buddy.free_huge().max(buddy.free()));
             }
         }

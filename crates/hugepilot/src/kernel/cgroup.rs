@@ -76,6 +76,15 @@ pub fn processes(root: &Root, group: &str) -> Result<Option<BTreeSet<u32>>, Kern
     Ok(found)
 }
 
+/// Directories of the topmost groups of version 2 that have such a file; `None` where version 2 is not mounted.
+pub fn with_file(root: &Root, file: &str) -> Result<Option<Vec<String>>, KernelError> {
+    let mounts = optional(mounts::read(root))?.unwrap_or_default();
+    let Some(mount) = mounts.into_iter().find(|mount| mount.kind == "cgroup2") else { return Ok(None) };
+    let names = optional(root.entries(&mount.point))?.unwrap_or_default();
+    let groups = names.into_iter().map(|name| format!("{}/{name}", mount.point));
+    Ok(Some(groups.filter(|group| root.path(&format!("{group}/{file}")).exists()).collect()))
+}
+
 /// The groups that a process is in, one for each hierarchy, each once.
 ///
 /// Errors: the process has ended (`is_gone`).
@@ -224,6 +233,11 @@ fn read_room(root: &Root, version: Version, mount: &str, group: &str) -> Result<
         statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse().ok()).map_or(Bytes(0), Bytes);
     let cgroup = if group.is_empty() { "/" } else { group }.to_owned();
     Ok(Some(Room { cgroup, limit, usage, reclaimable }))
+}
+
+/// A value of `memory.stat`; none where the kernel does not tell it.
+pub fn statistic(text: &str, name: &str) -> Option<Bytes> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).map(Bytes)
 }
 
 /// A number of bytes; none for `max`, or for the huge number that version 1 writes in its place.

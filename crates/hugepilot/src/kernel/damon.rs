@@ -22,6 +22,33 @@ pub struct Note {
     pub pid: u32,
     /// When it started, in clock ticks after boot; with the id it names the process for good.
     pub start_ticks: u64,
+    /// What DAMON does for it.
+    #[serde(default)]
+    pub purpose: Purpose,
+    /// DAMON's thread, once that runs.
+    #[serde(default)]
+    pub thread: Option<u32>,
+}
+
+/// What hugepilot sets DAMON up for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// Looking only: one scheme that does nothing.
+    #[default]
+    Watch,
+    /// Aging memory.
+    Age,
+}
+
+impl Purpose {
+    /// What schemes do that are set up for it.
+    pub fn actions(self) -> &'static [&'static str] {
+        match self {
+            Purpose::Watch => &["stat"],
+            Purpose::Age => &["stat", "pageout", "lru_deprio", "lru_prio"],
+        }
+    }
 }
 
 /// The threads of DAMON that someone else has set up, running or not; `None` on a kernel without DAMON. What a hugepilot left
@@ -42,21 +69,32 @@ pub enum Leftover {
 
 /// What a hugepilot that has ended has left behind; `None` if nothing, or if it lives.
 pub fn leftover(root: &Root) -> Option<Leftover> {
-    let note = root.text(NOTE).ok()?;
-    let lives = serde_json::from_str(&note)
-        .is_ok_and(|note: Note| process::start_time(root, note.pid).is_ok_and(|start| start == note.start_ticks));
-    match (lives, looks_like_ours(root)) {
+    // A note that cannot be read was being written, when nothing but a scheme that does nothing can have been set up.
+    let unreadable = Note { pid: 0, start_ticks: 0, purpose: Purpose::Watch, thread: None };
+    let note: Note = serde_json::from_str(&root.text(NOTE).ok()?).unwrap_or(unreadable);
+    let lives = process::start_time(root, note.pid).is_ok_and(|start| start == note.start_ticks);
+    match (lives, looks_like(&note, root)) {
         (true, _) => None,
         (false, true) => Some(Leftover::AsSetUp),
         (false, false) => Some(Leftover::Note),
     }
 }
 
-/// Whether all that is set up is one thread with one scheme that does nothing, or not even that yet, as hugepilot leaves it.
-fn looks_like_ours(root: &Root) -> bool {
+/// Whether what is set up is what the note's writer did, or not even that yet: the very thread where that is known, else one thread whose
+/// schemes do nothing but what hugepilot's do.
+fn looks_like(note: &Note, root: &Root) -> bool {
     let threads: Result<u32, _> = root.number(&format!("{DIRECTORY}/nr_kdamonds"));
-    let action = root.text(&format!("{DIRECTORY}/0/contexts/0/schemes/0/action"));
-    threads.is_ok_and(|threads| threads <= 1) && action.map_or(true, |action| action.trim() == "stat")
+    if !threads.is_ok_and(|threads| threads <= 1) {
+        return false;
+    }
+    if let (Some(noted), Ok(running)) = (note.thread, root.number::<u32>(&format!("{DIRECTORY}/0/pid"))) {
+        return noted == running;
+    }
+    let schemes = format!("{DIRECTORY}/0/contexts/0/schemes");
+    let numbers = root.numbered_entries(&schemes).unwrap_or_default();
+    let action = |number: u32| root.text(&format!("{schemes}/{number}/action"));
+    let is_ours = |number| action(number).map_or(true, |action| note.purpose.actions().contains(&action.trim()));
+    numbers.into_iter().all(is_ours)
 }
 
 #[cfg(test)]
@@ -96,8 +134,24 @@ mod tests {
         assert_eq!((leftover(&root), threads_of_others(&root).unwrap()), (Some(Leftover::AsSetUp), Some(0)));
         let (_tree, root) = machine("1\n", Some("pageout\n"), Some(ENDED));
         assert_eq!((leftover(&root), threads_of_others(&root).unwrap()), (Some(Leftover::Note), Some(1)));
+        let (_tree, root) = machine("1\n", None, Some("{\"pid\":"));
+        assert_eq!(leftover(&root), Some(Leftover::AsSetUp), "killed while it wrote that");
         let (_tree, root) = machine("2\n", Some("stat\n"), Some(ENDED));
         assert_eq!((leftover(&root), threads_of_others(&root).unwrap()), (Some(Leftover::Note), Some(2)));
+    }
+
+    #[test]
+    fn a_thread_that_was_noted_is_told_from_any_other() {
+        let note = r#"{"pid":4194303,"start_ticks":1,"purpose":"age","thread":70}"#;
+        let of = |running: &str, action| {
+            let (tree, root) = machine("1\n", Some(action), Some(note));
+            fs::write(tree.path().join(DIRECTORY).join("0/pid"), running).unwrap();
+            leftover(&root)
+        };
+        assert_eq!(of("70\n", "pageout\n"), Some(Leftover::AsSetUp));
+        assert_eq!(of("71\n", "pageout\n"), Some(Leftover::Note), "someone else ages memory now");
+        assert_eq!(of("-1\n", "pageout\n"), Some(Leftover::AsSetUp), "it was switched off meanwhile");
+        assert_eq!(of("-1\n", "hugepage\n"), Some(Leftover::Note));
     }
 
     #[test]

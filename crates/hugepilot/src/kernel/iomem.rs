@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::{KernelError, Malformed, Root};
+use crate::units::BASE_PAGE;
 
 /// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
 pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
@@ -14,6 +15,16 @@ pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
 /// Physical addresses at which there is memory, ascending; none where the kernel shows zeros (no CAP_SYS_ADMIN).
 pub fn memory(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
     root.parsed("proc/iomem", Root::LIMIT, parse)
+}
+
+/// The same without the parts of pages at their ends.
+pub fn whole_pages(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
+    Ok(in_whole_pages(memory(root)?))
+}
+
+fn in_whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let whole = |range: Range<u64>| range.start.next_multiple_of(BASE_PAGE)..range.end / BASE_PAGE * BASE_PAGE;
+    ranges.into_iter().map(whole).filter(|range| !range.is_empty()).collect()
 }
 
 /// Understands the text of `iomem`.
@@ -59,6 +70,12 @@ mod tests {
         assert_eq!(parse(TEXT), Ok(vec![0x1000..0x9fc00, 0x100000000..0x630000000, 0x680000000..0x6c0000000]));
         assert_eq!(parse("00000000-00000000 : System RAM\n00000000-00000000 : PCI Bus\n"), Ok(vec![]), "hidden");
         assert_eq!(parse("00000000-00000fff : Reserved\n1000 : System RAM\n").unwrap_err().line, 2);
+    }
+
+    #[test]
+    fn parts_of_pages_are_left_out() {
+        let ranges = vec![0x1000..0x9fc00, 0x9fc00..0xa0000, 0x100001..0x102000];
+        assert_eq!(in_whole_pages(ranges), [0x1000..0x9f000, 0x101000..0x102000]);
     }
 
     proptest! {

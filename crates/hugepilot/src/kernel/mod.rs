@@ -20,6 +20,7 @@ pub mod maps;
 pub mod memory;
 pub mod mounts;
 pub mod page_types;
+pub mod page_use;
 pub mod pagemap;
 pub mod pmu;
 pub mod pressure;

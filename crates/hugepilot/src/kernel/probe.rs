@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::pmu::{self, MemorySampling};
 use super::process::{Status, kilobytes};
 use super::thp::Thp;
-use super::{KernelError, Malformed, Root, damon, kallsyms};
+use super::{KernelError, Malformed, Root, cgroup, damon, kallsyms};
 use crate::units::Bytes;
 
 /// Something known, or the reason why it is not.
@@ -38,6 +38,8 @@ pub struct LiveProbes {
     pub process_madvise: Ability,
     /// `pagemap` shows page frame numbers.
     pub pagemap: Ability,
+    /// `cachestat` tells what of a file is in memory.
+    pub cachestat: Ability,
 }
 
 /// A process, for people to recognize.
@@ -98,6 +100,8 @@ pub struct Facts {
     pub damon_paddr: Ability,
     /// The kernel marks idle pages on request.
     pub idle_pages: Ability,
+    /// Control groups can be asked to give memory back.
+    pub memory_reclaim: Ability,
     /// What the caller tried.
     pub live: LiveProbes,
 }
@@ -106,7 +110,7 @@ impl Default for LiveProbes {
     /// Nothing was tried.
     fn default() -> Self {
         let untried = || Ability::Unknown("not tried".to_owned());
-        Self { bpf: untried(), process_madvise: untried(), pagemap: untried() }
+        Self { bpf: untried(), process_madvise: untried(), pagemap: untried(), cachestat: untried() }
     }
 }
 
@@ -144,6 +148,7 @@ impl Facts {
             damon_vaddr: listed(root, VADDR_SYMBOL, "CONFIG_DAMON_VADDR"),
             damon_paddr: listed(root, PADDR_SYMBOL, "CONFIG_DAMON_PADDR"),
             idle_pages: present(root, IDLE_PAGES, "the kernel was built without CONFIG_IDLE_PAGE_TRACKING"),
+            memory_reclaim: memory_reclaim(root),
             live,
         }
     }
@@ -167,6 +172,15 @@ fn present(root: &Root, name: &str, otherwise: &str) -> Ability {
     match root.exists(name) {
         Ok(true) => Ability::Yes,
         Ok(false) => Ability::No(otherwise.to_owned()),
+        Err(error) => Ability::Unknown(error.to_string()),
+    }
+}
+
+fn memory_reclaim(root: &Root) -> Ability {
+    match cgroup::with_file(root, "memory.reclaim") {
+        Ok(None) => Ability::No("version 2 of control groups is not mounted".to_owned()),
+        Ok(Some(groups)) if groups.is_empty() => Ability::No("no control group has a file memory.reclaim".to_owned()),
+        Ok(Some(_)) => Ability::Yes,
         Err(error) => Ability::Unknown(error.to_string()),
     }
 }

@@ -17,7 +17,9 @@ pub struct Mapping {
     pub line: maps::Line,
     /// Memory present. The shared zero page and hugetlb pages are not counted.
     pub resident: Bytes,
-    /// Of it, given back by `MADV_FREE`, not written since, and not taken yet.
+    /// Memory present, each page divided by how many processes have it.
+    pub proportional: Bytes,
+    /// Of what is present, given back by `MADV_FREE`, not written since, and not taken yet.
     pub lazily_freed: Bytes,
     /// Memory mapped by entries of 2 MiB or more, hugetlb pages included.
     pub huge: Bytes,
@@ -59,6 +61,7 @@ impl Mapping {
         Self {
             line,
             resident: nothing,
+            proportional: nothing,
             lazily_freed: nothing,
             huge: nothing,
             page_size: nothing,
@@ -77,6 +80,7 @@ impl Mapping {
     fn take(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
             "Rss" => self.resident = kilobytes(value)?,
+            "Pss" => self.proportional = kilobytes(value)?,
             "LazyFree" => self.lazily_freed = kilobytes(value)?,
             "KernelPageSize" => self.page_size = kilobytes(value)?,
             "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => self.huge += kilobytes(value)?,
@@ -106,6 +110,7 @@ mod tests {
 Size:                132 kB
 KernelPageSize:        4 kB
 Rss:                  20 kB
+Pss:                  12 kB
 LazyFree:              8 kB
 AnonHugePages:      2048 kB
 Private_Hugetlb:    4096 kB
@@ -123,6 +128,7 @@ VmFlags: rd wr sh mr mw me ms sd
         let heap = &mappings[0];
         assert_eq!(heap.line.range, AddressRange { start: Address(0x555d5b10b000), end: Address(0x555d5b12c000) });
         assert_eq!((heap.resident, heap.lazily_freed, heap.huge), (Bytes(20 << 10), Bytes(8 << 10), Bytes(6 << 20)));
+        assert_eq!((heap.proportional, mappings[1].proportional), (Bytes(12 << 10), Bytes(0)));
         assert_eq!((heap.page_size, heap.hugetlb()), (Bytes(4 << 10), Bytes(4 << 20)));
         assert_eq!((heap.flags, mappings[1].flags), (vm_flags::NOHUGEPAGE, vm_flags::SHARED));
         assert_eq!(mappings[1].line.name, "/memfd:Size: (deleted)");
@@ -130,7 +136,7 @@ VmFlags: rd wr sh mr mw me ms sd
 
     #[test]
     fn a_malformed_line_is_named() {
-        for (line, text) in [(1, "Rss: 8 kB\n"), (13, &format!("{TEXT}Rss: 8 MB\n")), (13, &format!("{TEXT}nothing\n"))]
+        for (line, text) in [(1, "Rss: 8 kB\n"), (14, &format!("{TEXT}Rss: 8 MB\n")), (14, &format!("{TEXT}nothing\n"))]
         {
             assert_eq!(parse(text).unwrap_err().line, line, "{text}");
         }

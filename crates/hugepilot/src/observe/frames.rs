@@ -9,17 +9,7 @@ use std::os::unix::fs::FileExt;
 use super::ObserveError;
 use super::heat::{Growth, PageSet};
 use crate::kernel::Root;
-
-// include/uapi/linux/kernel-page-flags.h
-const ON_LRU: u64 = 1 << 5;
-const ANON: u64 = 1 << 12;
-const SWAPBACKED: u64 = 1 << 14;
-const COMPOUND_HEAD: u64 = 1 << 15;
-const COMPOUND_TAIL: u64 = 1 << 16;
-const HUGETLB: u64 = 1 << 17;
-const MERGED: u64 = 1 << 21;
-const TRANSPARENT_HUGE: u64 = 1 << 22;
-const ZERO_PAGE: u64 = 1 << 24;
+use crate::kernel::page_use::flag::{ANON, COMPOUND_HEAD, COMPOUND_TAIL, HUGE, KSM, LRU, SWAPBACKED, THP, ZERO_PAGE};
 
 /// Frames asked for in one read.
 const MOST_PER_READ: u64 = 8192;
@@ -61,12 +51,12 @@ impl FrameFlags {
 
     /// Whether it is part of a huge page: a transparent one of any size, of a pool, or the huge zero page.
     pub(super) fn is_of_huge_page(self) -> bool {
-        self.0 & (TRANSPARENT_HUGE | HUGETLB | ZERO_PAGE) != 0
+        self.0 & (THP | HUGE | ZERO_PAGE) != 0
     }
 
     /// Whether it is part of a transparent huge page of any size.
     pub(super) fn is_transparent_huge(self) -> bool {
-        self.0 & TRANSPARENT_HUGE != 0
+        self.0 & THP != 0
     }
 
     /// Whether it is the first of several frames that the kernel keeps together.
@@ -81,7 +71,7 @@ impl FrameFlags {
 
     /// Whether the kernel keeps it on a list of pages by their use.
     pub(super) fn is_on_lru(self) -> bool {
-        self.0 & ON_LRU != 0
+        self.0 & LRU != 0
     }
 }
 
@@ -131,6 +121,11 @@ impl FrameTables {
     /// The flags of `count` frames from `first`.
     pub(super) fn flags(&self, first: u64, count: u64) -> Result<Vec<FrameFlags>, ObserveError> {
         Ok(read(&self.flags, "kpageflags", first, count)?.into_iter().map(FrameFlags).collect())
+    }
+
+    /// The bits of the flags of `count` frames from `first`, and how often each is mapped.
+    pub(super) fn bits_and_counts(&self, first: u64, count: u64) -> Result<(Vec<u64>, Vec<u64>), ObserveError> {
+        Ok((read(&self.flags, "kpageflags", first, count)?, read(&self.counts, "kpagecount", first, count)?))
     }
 
     /// Tells what the kernel says of each frame. Sorts `frames`, because neighbours are read together.
@@ -233,7 +228,7 @@ fn classify(flags: u64, mapped: u64, dirty: bool) -> Option<Trait> {
         flags if flags & ANON == 0 => None,
         flags if flags & SWAPBACKED == 0 && !dirty => Some(Trait::LazilyFreed),
         _ if mapped <= 1 => None,
-        flags if flags & MERGED != 0 => Some(Trait::Merged),
+        flags if flags & KSM != 0 => Some(Trait::Merged),
         _ => Some(Trait::SharedByFork),
     }
 }
@@ -260,7 +255,7 @@ mod tests {
     fn pages_are_told_apart() {
         assert_eq!(classify(ANON | SWAPBACKED, 1, false), None);
         assert_eq!(classify(ANON | SWAPBACKED, 2, true), Some(Trait::SharedByFork));
-        assert_eq!(classify(ANON | MERGED | SWAPBACKED, 9, false), Some(Trait::Merged));
+        assert_eq!(classify(ANON | KSM | SWAPBACKED, 9, false), Some(Trait::Merged));
         assert_eq!(classify(SWAPBACKED, 9, false), None, "shared memory is not copied");
         assert_eq!(classify(ZERO_PAGE, 0, false), Some(Trait::Zero));
     }
@@ -273,8 +268,8 @@ mod tests {
 
     #[test]
     fn a_page_mapped_once_is_not_shared_even_where_the_kernel_marks_it_merged() {
-        assert_eq!(classify(ANON | MERGED | SWAPBACKED, 1, false), None);
-        assert_eq!(classify(ANON | MERGED, 1, false), Some(Trait::LazilyFreed));
+        assert_eq!(classify(ANON | KSM | SWAPBACKED, 1, false), None);
+        assert_eq!(classify(ANON | KSM, 1, false), Some(Trait::LazilyFreed));
     }
 
     #[test]

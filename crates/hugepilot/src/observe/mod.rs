@@ -3,6 +3,7 @@
 //! Owns: the [`Tracker`] trait, the trackers (one folder or file each), [`heat`], and heats joined ([`group`]). Never touches: memory placement; a
 //! tracker leaves the target's memory where it is.
 
+pub mod census;
 pub mod choice;
 mod contents;
 pub mod damon;
@@ -30,6 +31,7 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, Nanos, Pages, TimeError};
 
+pub use census::Census;
 pub use choice::{Choice, open};
 pub use contents::Contents;
 pub use damon::Damon;

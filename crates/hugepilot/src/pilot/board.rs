@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::age::AgeState;
 use super::clients::Clients;
 use crate::stop::Stop;
 use crate::target::Process;
@@ -57,6 +58,9 @@ pub struct State {
     /// Programs that see to their huge pages themselves, and are told which of their memory is active.
     #[serde(default)]
     pub clients: Vec<ClientState>,
+    /// How memory is aged; None where it is not.
+    #[serde(default)]
+    pub age: Option<AgeState>,
 }
 
 /// One program that sees to its huge pages itself (libhps).
@@ -194,6 +198,7 @@ pub struct Board {
 #[derive(Debug, Default)]
 struct Pinned {
     state: State,
+    age: Option<AgeState>,
     paused: bool,
     paused_processes: BTreeSet<Process>,
     wishes: Vec<Wish>,
@@ -202,15 +207,20 @@ struct Pinned {
 }
 
 impl Board {
-    /// The loop tells how things are. Pauses are the board's own, and entered into what is shown.
+    /// The loop tells how things are. Pauses are the board's own, and entered into what is shown, as is how memory is aged.
     pub fn show(&self, state: State) {
         self.pinned().state = state;
+    }
+
+    /// Whoever ages memory tells how that stands.
+    pub fn show_age(&self, age: Option<AgeState>) {
+        self.pinned().age = age;
     }
 
     /// How things are.
     pub fn state(&self) -> State {
         let pinned = self.pinned();
-        let mut state = State { paused: pinned.paused, ..pinned.state.clone() };
+        let mut state = State { paused: pinned.paused, age: pinned.age.clone(), ..pinned.state.clone() };
         for target in &mut state.targets {
             target.paused = pinned.paused || pinned.paused_processes.contains(&target.process());
         }

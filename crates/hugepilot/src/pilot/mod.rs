@@ -4,6 +4,7 @@
 //! done.
 
 mod activity;
+pub mod age;
 pub mod board;
 mod budget;
 pub mod clients;

@@ -45,6 +45,7 @@ impl Fleet {
             counts: self.flight.counts.clone(),
             targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
             clients: self.clients(),
+            age: None,
         }
     }
 

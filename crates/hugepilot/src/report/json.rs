@@ -3,6 +3,7 @@
 //! Names carry their unit last; bytes and nanoseconds, addresses as numbers. Fields may be added; `version` changes
 //! when one is renamed, removed or means something else.
 
+mod age;
 mod color;
 mod group;
 mod launch;
@@ -11,6 +12,7 @@ mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use age::{age, age_status};
 pub use color::color;
 pub use group::group;
 use launch::{LaunchFields, launch_fields};

@@ -3,6 +3,7 @@
 //! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
 //! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
 
+pub mod age_plot;
 pub mod film;
 pub mod heatmap;
 pub mod json;
@@ -21,7 +22,8 @@ use crate::decide::{GainPercent, Plan, WalkCost, WalkShare};
 use crate::explain::Explanation;
 use crate::launch::Prepared;
 use crate::launch::verify::Account;
-use crate::observe::Heat;
+use crate::observe::{Census, Heat};
+use crate::pilot::age::{AgeState, Moment};
 use crate::pool::{Edit, NextStep};
 use crate::units::{Bytes, Nanos};
 
@@ -167,6 +169,19 @@ pub struct FlightReport<'a> {
     pub pilot: Nanos,
     /// How long it piloted.
     pub elapsed: Nanos,
+}
+
+/// What memory is used for, and how it is aged.
+#[derive(Clone, Copy, Debug)]
+pub struct AgeStatusReport<'a> {
+    /// What memory is used for, or why that cannot be told.
+    pub census: Result<&'a Census, &'a str>,
+    /// Free and contiguous memory.
+    pub now: &'a Moment,
+    /// How aging stands, or stood when it ended; None where it never ran since the machine was started.
+    pub state: Option<&'a AgeState>,
+    /// Whether it goes on.
+    pub is_alive: bool,
 }
 
 /// The files that make pools of huge pages last.

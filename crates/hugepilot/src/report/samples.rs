@@ -17,8 +17,12 @@ use crate::launch::recipe::{Insert, Mechanism, Memory, Place, Recipe, Remark, Va
 use crate::launch::verify::{Account, By, Why};
 use crate::launch::watch::{Sample, Seen};
 use crate::launch::wish::{PageKind, Wish};
+use crate::memory_use::{ByUse, MemoryUse};
+use crate::observe::Census;
+use crate::observe::census::Fixed;
 use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
 use crate::pilot::GroupSeen;
+use crate::pilot::age::{AgeState, ClassState, MechanismState, Moment};
 use crate::pilot::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
 use crate::statistics::Interval;
 use crate::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
@@ -164,6 +168,7 @@ pub(super) fn pilot_state() -> State {
             active_pages: 123_456,
             lists: 7,
         }],
+        age: None,
         ..State::default()
     }
 }
@@ -250,6 +255,74 @@ pub(super) fn outcome() -> Outcome {
         busy: Nanos(9_000_000),
         longest: Nanos(4_000_000),
         elapsed: Nanos(11_000_000),
+    }
+}
+
+/// A census of 16 GiB.
+pub(super) fn census() -> Census {
+    let gib = |tenths: u64| Bytes((tenths << 30) / 10);
+    let mut held = ByUse::<[Bytes; 4]>::default();
+    held[MemoryUse::Code] = [gib(1), gib(1), gib(0), gib(0)];
+    held[MemoryUse::Anonymous] = [gib(20), gib(5), gib(5), gib(0)];
+    held[MemoryUse::UnmappedCache] = [gib(5), gib(15), gib(60), gib(0)];
+    let fixed = Fixed { slab: gib(4), page_tables: gib(1), kernel: gib(3), ..Fixed::default() };
+    Census { total: gib(160), sampled: 0.25, held, fixed, free: gib(40), behind_cache: gib(30) }
+}
+
+/// A machine with so many GiB free, half of them in huge pages.
+pub(super) fn moment(free: u64) -> Moment {
+    Moment {
+        at_ns: Nanos((60 + free) * 1_000_000_000),
+        free_bytes: Bytes(free << 30),
+        free_huge_bytes: Bytes(free << 29),
+        file_cache_bytes: Bytes((12 - free) << 30),
+        unusable: 0.5,
+        fragmentation_index: None,
+        free_blocks: vec![1000, 7, 0, 0, 0, 0, 0, 0, 0, 3, 640],
+    }
+}
+
+/// An aging that has freed 3 GiB.
+pub(super) fn age_state() -> AgeState {
+    let class = |class: MemoryUse| {
+        let is_cache = class == MemoryUse::UnmappedCache;
+        let gib = |gib: u64| Bytes(gib << 30);
+        ClassState {
+            class,
+            rate: if is_cache { "200%" } else { "0 B" }.to_owned(),
+            floor_bytes: if is_cache { Bytes(1 << 28) } else { Bytes(0) },
+            held_before_bytes: gib(if is_cache { 8 } else { 1 }),
+            held_bytes: gib(if is_cache { 5 } else { 1 }),
+            step_bytes: Bytes(if is_cache { 170 << 20 } else { 0 }),
+            reason: if is_cache { "aged" } else { "not_wished" }.to_owned(),
+            aged_bytes: gib(if is_cache { 3 } else { 0 }),
+            reclaimed_bytes: gib(if is_cache { 3 } else { 0 }),
+        }
+    };
+    let in_use =
+        "DAMON is in use by someone else (1 of its threads are set up in /sys/kernel/mm/damon), and was left alone";
+    let counts = [("dropped_bytes", 3 << 30), ("dropped_files", 1200), ("dirty_left_bytes", 0)];
+    AgeState {
+        version: 1,
+        pid: 4242,
+        start_ticks: 100,
+        up_ns: Nanos(90_000_000_000),
+        resting: false,
+        mapped_page_cost: 100,
+        free_below: Some("50%ram".to_owned()),
+        huge_below: Some("30%ram".to_owned()),
+        classes: MemoryUse::ALL.map(class).to_vec(),
+        mechanisms: vec![
+            MechanismState {
+                name: "drop-behind".to_owned(),
+                refused: None,
+                counts: counts.map(|(name, count)| (name.to_owned(), count)).into(),
+            },
+            MechanismState { name: "damon".to_owned(), refused: Some(in_use.to_owned()), ..MechanismState::default() },
+        ],
+        before: moment(1),
+        after: moment(4),
+        history: (1..=4).map(moment).collect(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! Tests run one at a time, because they share the CPUs whose page walks they watch and the machine's huge pages. None of them
 //! measures speed. They need root, BTF and huge pages, and are skipped, saying why, only where one of the three is missing.
 
+mod age;
 mod attach;
 mod color;
 mod daemon;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         run::trials(),
         launch::trials(),
         attach::trials(),
+        age::trials(),
         daemon::trials(),
         soak::trials(),
         doctor::trials(),

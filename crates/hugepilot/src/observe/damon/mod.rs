@@ -61,7 +61,7 @@ impl Damon {
         interface::ensure_usable(&root, space)?;
         let memory = match space {
             Space::Virtual => Vec::new(),
-            Space::Physical => whole_pages(iomem::memory(&root)?),
+            Space::Physical => iomem::whole_pages(&root)?,
         };
         if space == Space::Physical && memory.is_empty() {
             return Err(ObserveError::HiddenFrames);
@@ -113,12 +113,6 @@ impl Tracker for Damon {
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         self.survey.look(target, |_, _| false)
     }
-}
-
-/// Ranges without the parts of pages at their ends, which DAMON does not take.
-fn whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    let whole = |range: Range<u64>| range.start.next_multiple_of(BASE_PAGE)..range.end / BASE_PAGE * BASE_PAGE;
-    ranges.into_iter().map(whole).filter(|range| !range.is_empty()).collect()
 }
 
 /// Addresses that DAMON took for alike in each of its looks.
@@ -246,13 +240,5 @@ mod tests {
         warm(&mut region, &entries, Space::Physical, &over_all(&[seen.to_vec()]));
         assert_eq!(region.walked.iter().collect::<Vec<_>>(), [3, 4, 6]);
         assert_eq!(region.walks_per_second, walks_per_second(1.0) + 2.0 * walks_per_second(0.5));
-    }
-
-    #[test]
-    fn only_whole_pages_are_watched() {
-        assert_eq!(
-            whole_pages(vec![0x1000..0x9fc00, 0x9fc00..0xa0000, 0x100001..0x102000]),
-            [0x1000..0x9f000, 0x101000..0x102000]
-        );
     }
 }

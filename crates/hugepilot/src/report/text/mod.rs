@@ -1,5 +1,6 @@
 //! Reports for people: plain text, one function a report. Each ends with a line break.
 
+mod age;
 mod color;
 mod explain;
 mod group;
@@ -10,6 +11,7 @@ mod plan;
 mod pool;
 mod status;
 
+pub use age::{age_preview, age_status, aged, aging};
 pub use color::color;
 pub use explain::explain;
 pub use group::group;

@@ -38,6 +38,7 @@ pub fn status(state: &State) -> String {
     lines.extend(targets(&state.targets));
     lines.extend(clients(&state.clients));
     lines.extend(last_decisions(&state.targets));
+    lines.extend(state.age.as_ref().map(|age| format!("\naging        {}", super::aging(age))));
     joined(lines)
 }
 
@@ -211,6 +212,16 @@ mod tests {
     #[test]
     fn a_status_reads_from_budget_to_decisions() {
         insta::assert_snapshot!(status(&pilot_state()));
+    }
+
+    #[test]
+    fn how_memory_is_aged_is_told_where_it_is() {
+        let state = State { age: Some(crate::report::samples::age_state()), ..pilot_state() };
+        assert!(
+            status(&state)
+                .ends_with("\n\naging        ages: 3 GiB freed so far; 4 GiB free, 2 GiB of it in huge pages\n")
+        );
+        assert!(!status(&pilot_state()).contains("aging"));
     }
 
     #[test]

@@ -1,0 +1,195 @@
+//! Files on the disk that this was built on, where they are cached; elsewhere (a kernel before 6.5, a disk in memory) it is said that
+//! nothing was tested.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use super::*;
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+/// A folder on the disk that holds this test; None where drop-behind cannot work.
+fn folder() -> Option<TempDir> {
+    let beside = std::env::current_exe().expect("our own path").parent().expect("a folder").to_owned();
+    let folder = tempfile::tempdir_in(beside).expect("room");
+    let path = file(&folder, "probe", 1);
+    let probe = File::open(&path).unwrap();
+    let works = cache_state(&probe, 0, 0).is_ok_and(|state| state.cached == MIB / BASE_PAGE);
+    drop_clean(&probe, 0, 0).unwrap();
+    let works = works && cached(&path) == 0;
+    fs::remove_file(path).unwrap();
+    if !works {
+        eprintln!("skipped: this kernel or this file system does not tell what is in memory, or keeps it there");
+    }
+    works.then_some(folder)
+}
+
+/// A file of so many MiB that is on disk and in memory.
+fn file(folder: &TempDir, name: &str, mib: u64) -> PathBuf {
+    let path = folder.path().join(name);
+    let mut file = File::create(&path).unwrap();
+    file.write_all(&vec![7; (mib * MIB) as usize]).unwrap();
+    file.sync_all().unwrap();
+    path
+}
+
+fn cached(path: &Path) -> u64 {
+    cache_state(&File::open(path).unwrap(), 0, 0).unwrap().cached * BASE_PAGE / MIB
+}
+
+fn read(path: &Path) {
+    assert!(fs::read(path).unwrap().iter().all(|&byte| byte == 7));
+}
+
+fn open(folder: &TempDir, options: DropBehindOptions) -> DropBehind {
+    let options = DropBehindOptions { paths: vec![folder.path().to_owned()], ..options };
+    DropBehind::open(&Root::host(), options).unwrap()
+}
+
+/// Steps until a round is over; what went.
+fn round(behind: &mut DropBehind, mib: u64) -> u64 {
+    let rounds = behind.counts.rounds;
+    let mut dropped = 0;
+    while behind.counts.rounds == rounds && dropped < mib * MIB / BASE_PAGE {
+        dropped += behind.drop_up_to(Bytes(mib * MIB), &Stop::default());
+    }
+    dropped * BASE_PAGE / MIB
+}
+
+#[test]
+fn clean_files_go_and_come_back_unchanged() {
+    let Some(folder) = folder() else { return };
+    let paths = [file(&folder, "one", 3), file(&folder, "two", 2)];
+    let mut behind = open(&folder, DropBehindOptions::default());
+    assert_eq!(round(&mut behind, 100), 5);
+    assert_eq!(paths.each_ref().map(|path| cached(path)), [0, 0]);
+    assert_eq!((behind.counts.dropped_files, behind.counts.refused_files), (2, 0));
+    paths.iter().for_each(|path| read(path));
+}
+
+#[test]
+fn no_more_goes_than_is_wanted() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "large", 40);
+    let mut behind = open(&folder, DropBehindOptions::default());
+    assert_eq!(round(&mut behind, 10), 10);
+    assert_eq!(cached(&path), 30);
+}
+
+#[test]
+fn what_came_back_rests() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "hot", 2);
+    let mut behind = open(&folder, DropBehindOptions::default());
+    assert_eq!(round(&mut behind, 100), 2);
+    read(&path);
+    assert_eq!(round(&mut behind, 100), 0);
+    assert_eq!((cached(&path), behind.counts.comebacks), (2, 1));
+    // Written anew it is another file as far as that goes, but the rest is not cut short.
+    assert_eq!(round(&mut behind, 100), 0);
+    assert_eq!(behind.counts.comebacks, 1, "it is told once");
+}
+
+#[test]
+fn what_was_used_lately_stays_and_what_is_mapped() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "young", 2);
+    let idle = Duration::from_secs(3600);
+    let mut behind = open(&folder, DropBehindOptions { idle, ..DropBehindOptions::default() });
+    assert_eq!((round(&mut behind, 100), behind.counts.young_files_left), (0, 1));
+    let inode = fs::metadata(&path).unwrap().ino();
+    let mut behind = open(&folder, DropBehindOptions { spare_mapped: true, ..DropBehindOptions::default() });
+    let mut position = behind.begin_round();
+    position.mapped.insert(inode);
+    behind.at = Some(position);
+    assert_eq!((round(&mut behind, 100), behind.counts.mapped_files_left), (0, 1));
+    assert_eq!(round(&mut behind, 100), 2, "nobody maps it any more");
+}
+
+#[test]
+fn our_own_program_is_among_what_is_mapped() {
+    let inode = fs::metadata("/proc/self/exe").unwrap().ino();
+    assert!(mapped_files(&Root::host()).contains(&inode));
+}
+
+#[test]
+fn dirty_pages_stay_and_their_neighbours_go() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "half", 4);
+    let mut written = File::options().write(true).open(&path).unwrap();
+    written.write_all(&vec![7; 4096]).unwrap();
+    let state = || cache_state(&File::open(&path).unwrap(), 0, 0).unwrap();
+    if state().dirty == 0 {
+        return eprintln!("skipped: this file system writes at once");
+    }
+    let mut behind = open(&folder, DropBehindOptions::default());
+    let dropped = round(&mut behind, 100);
+    assert!((2..4).contains(&dropped), "{dropped} MiB went");
+    assert!(state().cached > 0 && behind.counts.dirty_pages_left > 0);
+    let now = Duration::ZERO;
+    let mut behind = open(&folder, DropBehindOptions { write_behind: Some(now), ..DropBehindOptions::default() });
+    round(&mut behind, 100);
+    assert_eq!(behind.counts.written_back_files, 1);
+    written.sync_all().unwrap();
+    while cached(&path) > 0 {
+        round(&mut behind, 100);
+    }
+    read(&path);
+}
+
+#[test]
+fn a_step_ends_when_asked_to() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "one", 2);
+    let stop = Stop::default();
+    stop.request();
+    assert_eq!(open(&folder, DropBehindOptions::default()).drop_up_to(Bytes(u64::MAX), &stop), 0);
+    assert_eq!(cached(&path), 2);
+}
+
+#[test]
+fn nothing_is_looked_at_while_it_rests() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "one", 2);
+    let mut behind = open(&folder, DropBehindOptions::default());
+    behind.rests_until = Instant::now() + Duration::from_secs(3600);
+    assert_eq!((behind.drop_up_to(Bytes(u64::MAX), &Stop::default()), cached(&path)), (0, 2));
+    behind.rests_until = Instant::now();
+    assert!(behind.drop_up_to(Bytes(u64::MAX), &Stop::default()) > 0);
+    let begun = Instant::now();
+    behind.rests_until = begun;
+    assert_eq!(behind.drop_up_to(Bytes(u64::MAX), &Stop::default()), 0);
+    assert!(behind.rests_until > begun, "it has looked in vain");
+}
+
+#[test]
+fn what_is_excepted_stays() {
+    let Some(folder) = folder() else { return };
+    let [kept, other] = ["kept", "other"].map(|name| file(&folder, name, 1));
+    let mut behind = open(&folder, DropBehindOptions { except: vec![kept.clone()], ..DropBehindOptions::default() });
+    assert_eq!((round(&mut behind, 100), cached(&kept), cached(&other)), (1, 1, 0));
+}
+
+#[test]
+fn only_who_uses_what_was_there_keeps_a_file_young() {
+    let before = Look { size: 10_000, modified: (1, 0), cached: 3 };
+    let uses = |size, modified, cached| Look { size, modified: (modified, 0), cached }.shows_use_since(before);
+    assert!(!uses(10_000, 1, 3));
+    assert!(!uses(10_000, 1, 1), "the kernel took some");
+    assert!(uses(10_000, 1, 4), "more of it was read");
+    assert!(uses(10_000, 2, 3), "it was written anew");
+    assert!(uses(9_000, 2, 3), "and shorter");
+    assert!(!uses(20_000, 2, 6), "it only got longer");
+    assert!(uses(20_000, 2, 7), "and was read, too");
+}
+
+#[test]
+fn a_large_file_goes_though_most_of_it_never_was_in_memory() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "sparse", 1);
+    File::options().write(true).open(&path).unwrap().set_len(4 * PART).unwrap();
+    let mut behind = open(&folder, DropBehindOptions::default());
+    assert_eq!((round(&mut behind, 100), cached(&path)), (1, 0));
+}

@@ -1,0 +1,89 @@
+//! Age memory: have the kernel let go of what is used least, so that what is left can be had in huge pages.
+//!
+//! Owns: the mechanisms, one file each behind one small trait, and the account of what they did. Never touches: the choice of what is aged.
+//!
+//! Nothing is lost by any of them: only what is on disk, or was written to swap, leaves memory.
+
+mod damon;
+mod drop_behind;
+mod error;
+mod reclaim;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use damon::Damon;
+pub use drop_behind::{DropBehind, DropBehindOptions, probe as probe_drop_behind};
+pub use error::AgeError;
+pub use reclaim::Reclaim;
+
+use crate::decide::age::Stroke;
+use crate::memory_use::Uses;
+use crate::stop::Stop;
+use crate::units::Bytes;
+
+/// One way of aging memory.
+pub trait Mechanism {
+    /// Which one it is.
+    fn kind(&self) -> MechanismKind;
+
+    /// Sets of uses, each of which it can take, and only without telling the uses in it apart; best first.
+    fn reach(&self) -> Vec<Uses>;
+
+    /// Carries an order out, each stroke within its uses; where the kernel does it by itself, sets it going and tells what came of the
+    /// step before. Without a stroke nothing more is done.
+    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError>;
+
+    /// What it has met, by a short name each.
+    fn counts(&self) -> BTreeMap<&'static str, u64>;
+}
+
+/// What to do in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Order<'a> {
+    /// What is to be aged.
+    pub strokes: &'a [Stroke],
+    /// The share of memory, 0 to 1, below which free memory must be for anything to be aged, where that alone decides it: whoever goes on
+    /// between steps heeds it.
+    pub free_below: Option<f64>,
+}
+
+/// Which mechanism, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MechanismKind {
+    /// Schemes of DAMON's over physical addresses.
+    Damon,
+    /// `memory.reclaim` of control groups.
+    Reclaim,
+    /// Advice on the files of named directories.
+    DropBehind,
+}
+
+impl MechanismKind {
+    /// As it is shown, and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Damon => "damon",
+            Self::Reclaim => "memory-reclaim",
+            Self::DropBehind => "drop-behind",
+        }
+    }
+}
+
+impl fmt::Display for MechanismKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What came of a stroke.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// The uses that it was for.
+    pub uses: Uses,
+    /// Memory that was made older: it goes sooner now.
+    pub aged: Bytes,
+    /// Of it, what is free already.
+    pub reclaimed: Bytes,
+}

@@ -1,0 +1,173 @@
+//! Arguments of `hugepilot age`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::parse_length;
+use crate::act::age::DropBehindOptions;
+use crate::decide::age::{ClassWish, MappedPageCost, Preset, Wishes};
+use crate::memory_use::MemoryUse;
+use crate::pilot::age::AgeWishes;
+use crate::units::{Nanos, SizeOrShare};
+
+pub(super) const AGE_EXAMPLES: &str = "\
+Examples:
+  hugepilot age --status               what memory is used for, and how much of it can be had in huge pages
+  hugepilot age --dry-run              what would be aged, and why not the rest; changes nothing
+  hugepilot age --preset backup-server --drop-behind /var/backups
+  hugepilot age --class unmapped-cache=20%:4G --mapped-page-cost 100 --when-huge-below 8G
+  hugepilot age --status --plot memory.svg
+
+Uses of memory: code, read-only-data, anonymous, shared, mapped-files, unmapped-cache. A rate is a size, or a share of what the use holds
+(10%) or of the machine's memory (1%ram), each a minute; a floor is a size or a share of the machine's memory. It runs until Ctrl-C, and
+puts back what it has set up. Dirty files, locked memory and, at a cost of 100, whatever processes map are never touched.";
+
+/// `hugepilot age`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct AgeArgs {
+    /// What is wished, by kind of machine: backup-server, database or balanced
+    #[arg(long, value_name = "PRESET", default_value_t)]
+    pub preset: Preset,
+    /// How much rather files that no process maps are aged than what processes map, 0 to 100; 100 leaves alone what is mapped [default: the preset's]
+    #[arg(long, value_name = "COST")]
+    pub mapped_page_cost: Option<MappedPageCost>,
+    /// How much of a use of memory is aged in a minute, and how much stays: unmapped-cache=20%:1G [default: the preset's]
+    #[arg(long = "class", value_name = "NAME=RATE[:FLOOR]", value_parser = parse_class)]
+    pub classes: Vec<(MemoryUse, ClassWish)>,
+    /// Directories, or files, of which clean contents that no process maps may leave memory
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub drop_behind: Vec<PathBuf>,
+    /// Of these, directories or files that are left alone
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "drop_behind")]
+    pub except: Vec<PathBuf>,
+    /// A file of these leaves memory once nothing has rewritten it, or read more of it, for so long [default: 10s; with --preset
+    /// backup-server 2s]
+    #[arg(long, value_name = "TIME", value_parser = DropBehindOptions::parse_wait)]
+    pub idle: Option<Nanos>,
+    /// Begin to write dirty files of these back after so long [default: the kernel does, in its own time]
+    #[arg(long, value_name = "TIME", value_parser = DropBehindOptions::parse_wait)]
+    pub write_behind: Option<Nanos>,
+    /// Age while less memory than this is free: a size, or a share of it (20%) [default: the preset's; with --when-huge-below, none]
+    #[arg(long, value_name = "SIZE", value_parser = Wishes::parse_mark)]
+    pub when_free_below: Option<SizeOrShare>,
+    /// Age while less memory than this is free in huge pages [default: the preset's; with --when-free-below, none]
+    #[arg(long, value_name = "SIZE", value_parser = Wishes::parse_mark)]
+    pub when_huge_below: Option<SizeOrShare>,
+    /// How long [default: until Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
+    pub length: Option<Nanos>,
+    /// Print what would be aged, and why not the rest; change nothing
+    #[arg(long, conflicts_with_all = ["length", "status"])]
+    pub dry_run: bool,
+    /// Show what memory is used for, how lately it was, what is aged, and free and contiguous memory; change nothing
+    #[arg(long, conflicts_with_all = ["length", "classes", "drop_behind", "write_behind", "mapped_page_cost"])]
+    pub status: bool,
+    /// With --status: draw free and contiguous memory over time, since aging began
+    #[arg(long, value_name = "FILE.svg", requires = "status")]
+    pub plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl AgeArgs {
+    /// What these arguments wish.
+    pub fn wishes(&self) -> AgeWishes {
+        let mut wishes = self.preset.wishes();
+        wishes.mapped_page_cost = self.mapped_page_cost.unwrap_or(wishes.mapped_page_cost);
+        for (class, wish) in &self.classes {
+            wishes.classes[*class] = *wish;
+        }
+        wishes.set_marks(self.when_free_below, self.when_huge_below);
+        let spare_mapped = wishes.mapped_page_cost == MappedPageCost::FORBIDS;
+        let drop_behind = DropBehindOptions {
+            paths: self.drop_behind.clone(),
+            except: self.except.clone(),
+            idle: self.idle.unwrap_or(self.preset.idle()).duration(),
+            spare_mapped,
+            write_behind: self.write_behind.map(Nanos::duration),
+        };
+        AgeWishes { wishes, drop_behind }
+    }
+}
+
+fn parse_class(text: &str) -> Result<(MemoryUse, ClassWish), String> {
+    let (name, wish) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' does not say how much: write NAME=RATE, such as unmapped-cache=20%"))?;
+    Ok((name.parse()?, wish.parse()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+    use crate::units::Bytes;
+    use clap::Parser;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn parse(line: &str) -> Result<AgeArgs, clap::Error> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {
+            Command::Age(args) => args,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn every_option_arrives() {
+        let line = "hugepilot age --preset database --mapped-page-cost 30 --class shared=1M --class unmapped-cache=20%:5%ram \
+                    --drop-behind /a /b --except /a/c --idle 0s --write-behind 5s --when-free-below 30% --for 1h --json";
+        let args = parse(line).unwrap();
+        let AgeWishes { wishes, drop_behind } = args.wishes();
+        assert_eq!(wishes.mapped_page_cost.get(), 30);
+        assert_eq!(wishes.classes[MemoryUse::Shared].rate, SizeOrShare::Size(Bytes(1 << 20)));
+        let cache = wishes.classes[MemoryUse::UnmappedCache];
+        assert_eq!((cache.rate, cache.floor), (SizeOrShare::Share(0.2), SizeOrShare::ShareOfRam(0.05)));
+        assert_eq!((wishes.free_below, wishes.huge_below), (Some(SizeOrShare::Share(0.3)), None));
+        let expected = DropBehindOptions {
+            paths: vec!["/a".into(), "/b".into()],
+            except: vec!["/a/c".into()],
+            idle: Duration::ZERO,
+            spare_mapped: false,
+            write_behind: Some(Duration::from_secs(5)),
+        };
+        assert_eq!((drop_behind, args.length, args.json), (expected, Some(Nanos(3_600_000_000_000)), true));
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_presets() {
+        let args = parse("hugepilot age").unwrap();
+        assert_eq!(args.wishes().wishes, Preset::Balanced.wishes());
+        let backup = parse("hugepilot age --preset backup-server").unwrap().wishes();
+        assert!(backup.drop_behind.spare_mapped && backup.wishes.mapped_page_cost == MappedPageCost::FORBIDS);
+        assert_eq!([args.wishes(), backup].map(|wished| wished.drop_behind.idle.as_secs()), [10, 2]);
+    }
+
+    #[test]
+    fn wrong_usage_says_what_is_right() {
+        for (words, expected) in [
+            ("--preset fast", "write one of backup-server, database, balanced"),
+            ("--class heap=1%", "'heap' is no use of memory: write one of code,"),
+            ("--class shared", "write NAME=RATE, such as unmapped-cache=20%"),
+            ("--class shared=lots", "'lots' is not a size"),
+            ("--mapped-page-cost 101", "write a number from 0 to 100"),
+            ("--when-free-below 101%", "write at most 100%"),
+            ("--when-huge-below 0", "write a size"),
+            ("--plot a.svg", "--status"),
+            ("--except /a", "--drop-behind"),
+            ("--status --for 1h", "cannot be used with"),
+        ] {
+            let error = parse(&format!("hugepilot age {words}")).unwrap_err();
+            assert!(error.exit_code() == 2 && error.to_string().contains(expected), "{words}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in ".{0,24}|[a-z-]{0,14}=[0-9]{0,4}[%GMr]{0,2}(:[0-9]{1,3}%?)?") {
+            let _ = parse_class(&text);
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Which memory is aged next, how much of it, and why not the rest.
+//!
+//! Owns: the wishes for each use of memory, and the pure function from them and what is there to a plan. Never touches: memory.
+
+mod preset;
+mod written;
+
+pub use preset::Preset;
+
+use crate::memory_use::{ByUse, MemoryUse, Uses};
+use crate::units::{Bytes, Nanos, SizeOrShare};
+
+const MINUTE: Nanos = Nanos(60_000_000_000);
+
+/// What is wished for one use of memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClassWish {
+    /// How much is aged in a minute: a size, a share of what the class holds (`10%`), or of the machine's memory (`1%ram`). 0 for none.
+    pub rate: SizeOrShare,
+    /// How much stays in any case: a size, or a share of the machine's memory.
+    pub floor: SizeOrShare,
+}
+
+/// How much rather unmapped cache is aged than what processes map, 0 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MappedPageCost(u8);
+
+impl MappedPageCost {
+    /// Mapped pages are aged as their rates say.
+    pub const NONE: Self = Self(0);
+    /// Mapped pages are not aged at all.
+    pub const FORBIDS: Self = Self(100);
+
+    /// None above 100.
+    pub fn new(cost: u8) -> Option<Self> {
+        (cost <= 100).then_some(Self(cost))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+
+    /// For each byte of unmapped cache that is aged at some rate, so much of what is mapped is aged at the same rate: 1 at 0, a half at 50,
+    /// nothing at 100.
+    fn mapped_part(self) -> f64 {
+        f64::from(100 - self.0) / 100.0
+    }
+}
+
+/// All that is wished.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wishes {
+    /// For each use of memory.
+    pub classes: ByUse<ClassWish>,
+    /// How much rather unmapped cache goes.
+    pub mapped_page_cost: MappedPageCost,
+    /// Memory is aged while less than this is free; None if that does not matter.
+    pub free_below: Option<SizeOrShare>,
+    /// Memory is aged while less than this is free in huge pages; None if that does not matter. Where neither is given, always.
+    pub huge_below: Option<SizeOrShare>,
+}
+
+/// What there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stock {
+    /// The machine's memory.
+    pub total: Bytes,
+    /// Memory that nothing uses.
+    pub free: Bytes,
+    /// Of it, what lies in blocks that hold a huge page.
+    pub free_huge: Bytes,
+    /// What each use holds.
+    pub held: ByUse<Bytes>,
+    /// Whether there is swap space left, without which some uses hold what they hold.
+    pub swap: bool,
+}
+
+/// What becomes of one use of memory in the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// How much of it is aged.
+    pub bytes: Bytes,
+    /// Why so much, or why none.
+    pub reason: Reason,
+}
+
+/// Why memory is aged, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// It is aged.
+    Aged,
+    /// Nobody wishes it: its rate is 0.
+    NotWished,
+    /// It is mapped, and the cost of mapped pages forbids it.
+    CostForbids,
+    /// It could only be swapped, and there is no swap space.
+    NoSwap,
+    /// It rests, because enough memory is free, in huge pages too where that is asked for.
+    EnoughFree,
+    /// What is left is what should stay.
+    AtFloor,
+    /// No mechanism here takes it without taking what must stay.
+    CannotTellApart,
+}
+
+/// Memory that a mechanism takes without telling its uses apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stroke {
+    /// The uses that it may come from.
+    pub uses: Uses,
+    /// How much of them together.
+    pub bytes: Bytes,
+    /// However little of what it looks at a mechanism can take, in a step it looks at no more than this: it may all be of one use.
+    pub most: Bytes,
+}
+
+/// What the next step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// For each use, with the share that it is expected to have in the strokes.
+    pub decisions: ByUse<Decision>,
+    /// What is to be done.
+    pub strokes: Vec<Stroke>,
+}
+
+impl Wishes {
+    /// Whether enough memory is free, so that none needs to be aged.
+    pub fn are_met(&self, stock: &Stock) -> bool {
+        let met = |wanted: Option<SizeOrShare>, free: Bytes| {
+            wanted.is_none_or(|wanted| free >= of_machine(wanted, stock.total))
+        };
+        let any = self.free_below.is_some() || self.huge_below.is_some();
+        any && met(self.free_below, stock.free) && met(self.huge_below, stock.free_huge)
+    }
+
+    /// What stays of a use.
+    pub fn floor(&self, class: MemoryUse, stock: &Stock) -> Bytes {
+        of_machine(self.classes[class].floor, stock.total)
+    }
+
+    /// What is to be aged after so much time, by the rates alone.
+    pub fn due(&self, stock: &Stock, elapsed: Nanos) -> ByUse<Bytes> {
+        ByUse::of(|class| {
+            let a_minute = match self.classes[class].rate {
+                SizeOrShare::Share(share) => stock.held[class].share(share),
+                rate => of_machine(rate, stock.total),
+            };
+            let part = if class.is_mapped() { self.mapped_page_cost.mapped_part() } else { 1.0 };
+            a_minute.share(part * elapsed.seconds() / MINUTE.seconds()).min(stock.held[class])
+        })
+    }
+
+    /// Whether a mechanism of this reach can do anything of what is wished, once there is enough of that.
+    pub fn are_served_by(&self, stock: &Stock, reach: &[Uses]) -> bool {
+        let nothing_stays = |class: MemoryUse| ClassWish { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
+        let wishes = Wishes { classes: ByUse::of(nothing_stays), free_below: None, huge_below: None, ..self.clone() };
+        let enough = |class: MemoryUse| if wishes.allow(class).is_ok() { stock.total } else { stock.held[class] };
+        let stock = Stock { held: ByUse::of(enough), ..*stock };
+        !plan(&wishes, &stock, &stock.held, reach).strokes.is_empty()
+    }
+
+    /// Whether a use may be aged at all.
+    fn allow(&self, class: MemoryUse) -> Result<(), Reason> {
+        let rests = match self.classes[class].rate {
+            SizeOrShare::Size(size) => size == Bytes(0),
+            SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share) => share <= 0.0,
+        };
+        match () {
+            () if rests => Err(Reason::NotWished),
+            () if class.is_mapped() && self.mapped_page_cost == MappedPageCost::FORBIDS => Err(Reason::CostForbids),
+            () => Ok(()),
+        }
+    }
+}
+
+/// What to do in the next step where so much is due, and with a mechanism that takes memory of these sets of uses, best first, each without
+/// telling its uses apart. Whatever a stroke takes its memory from, no use is left with less than its floor, and none that is not to be
+/// aged loses any.
+pub fn plan(wishes: &Wishes, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
+    let met = wishes.are_met(stock);
+    let takeable = Uses::that(|class| stock.swap || !class.needs_swap());
+    // Of what need not stay at all there cannot be taken too much.
+    let spare = ByUse::of(|class| match wishes.floor(class, stock) {
+        Bytes(0) => Bytes(u64::MAX),
+        floor => stock.held[class] - floor,
+    });
+    let rests = ByUse::of(|class| match wishes.allow(class) {
+        Err(reason) => Some(reason),
+        Ok(()) if !takeable.has(class) => Some(Reason::NoSwap),
+        Ok(()) if met => Some(Reason::EnoughFree),
+        Ok(()) if stock.held[class] <= wishes.floor(class, stock) => Some(Reason::AtFloor),
+        Ok(()) => None,
+    });
+    let mut decisions =
+        ByUse::of(|class| Decision { bytes: Bytes(0), reason: rests[class].unwrap_or(Reason::CannotTellApart) });
+    let mut strokes = Vec::new();
+    for &uses in reach {
+        // What nobody has any of cannot be taken by mistake.
+        let touched = Uses::that(|class| uses.and(takeable).has(class) && stock.held[class] > Bytes(0));
+        let wanted = Uses::that(|class| touched.has(class) && decisions[class].reason == Reason::CannotTellApart);
+        if wanted.is_empty() || touched.iter().any(|class| rests[class].is_some()) {
+            continue;
+        }
+        let all_due: Bytes = wanted.iter().map(|class| due[class]).sum();
+        // A use may be in several sets: what it can spare is divided among all of them.
+        let least = touched.iter().map(|class| spare[class]).min().unwrap_or_default();
+        let most = Bytes(least.0 / reach.len() as u64);
+        let bytes = all_due.min(most);
+        divide(bytes, wanted, due, &mut decisions);
+        strokes.extend((bytes > Bytes(0)).then_some(Stroke { uses: touched, bytes, most }));
+    }
+    Plan { decisions, strokes }
+}
+
+/// Divides what a stroke takes among those for whom it is made, as what is due of each, without a remainder.
+fn divide(bytes: Bytes, wanted: Uses, due: &ByUse<Bytes>, decisions: &mut ByUse<Decision>) {
+    let mut left = bytes;
+    let mut due_left: Bytes = wanted.iter().map(|class| due[class]).sum();
+    for class in wanted.iter() {
+        let part = if due_left == Bytes(0) { 0 } else { mul_div(left.0, due[class].0, due_left.0) };
+        decisions[class] = Decision { bytes: Bytes(part), reason: Reason::Aged };
+        (left, due_left) = (left - Bytes(part), due_left - due[class]);
+    }
+}
+
+fn mul_div(value: u64, numerator: u64, denominator: u64) -> u64 {
+    (u128::from(value) * u128::from(numerator) / u128::from(denominator)) as u64
+}
+
+/// A share without `ram` means the machine's memory, too: there is nothing else it could mean.
+fn of_machine(wanted: SizeOrShare, total: Bytes) -> Bytes {
+    match wanted {
+        SizeOrShare::Size(size) => size,
+        SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share) => total.share(share),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FILES: Uses = Uses::OF_FILES;
+
+    fn only(class: MemoryUse) -> Uses {
+        [class].into_iter().collect()
+    }
+
+    /// Everything is aged at half of what it holds a minute, and at no cost; 100 of each use.
+    fn wishes() -> Wishes {
+        let wish = ClassWish { rate: SizeOrShare::Share(0.5), floor: SizeOrShare::Size(Bytes(0)) };
+        let classes = ByUse::of(|_| wish);
+        Wishes { classes, mapped_page_cost: MappedPageCost::NONE, free_below: None, huge_below: None }
+    }
+
+    fn stock() -> Stock {
+        let held = ByUse::of(|_| Bytes(100));
+        Stock { total: Bytes(1000), free: Bytes(100), free_huge: Bytes(40), held, swap: false }
+    }
+
+    fn after_a_minute(wishes: &Wishes, stock: &Stock, reach: &[Uses]) -> Plan {
+        plan(wishes, stock, &wishes.due(stock, MINUTE), reach)
+    }
+
+    fn reason(plan: &Plan, class: MemoryUse) -> Reason {
+        plan.decisions[class].reason
+    }
+
+    #[test]
+    fn the_cost_sets_the_ratio_of_unmapped_to_mapped() {
+        let due = |cost| {
+            let wishes = Wishes { mapped_page_cost: MappedPageCost::new(cost).unwrap(), ..wishes() };
+            let due = wishes.due(&stock(), MINUTE);
+            (due[MemoryUse::UnmappedCache].0, due[MemoryUse::MappedFiles].0, due[MemoryUse::Code].0)
+        };
+        assert_eq!([due(0), due(50), due(80), due(100)], [(50, 50, 50), (50, 25, 25), (50, 10, 10), (50, 0, 0)]);
+        assert_eq!(MappedPageCost::new(101), None);
+    }
+
+    #[test]
+    fn rates_are_of_what_a_class_holds_or_of_the_machine() {
+        let mut wishes = wishes();
+        let rate = |text: &str| text.parse::<SizeOrShare>().unwrap();
+        wishes.classes[MemoryUse::UnmappedCache].rate = rate("3%ram");
+        wishes.classes[MemoryUse::MappedFiles].rate = rate("7");
+        let due = wishes.due(&stock(), MINUTE);
+        assert_eq!((due[MemoryUse::UnmappedCache], due[MemoryUse::MappedFiles]), (Bytes(30), Bytes(7)));
+        wishes.classes[MemoryUse::MappedFiles].rate = rate("1G");
+        assert_eq!(wishes.due(&stock(), MINUTE)[MemoryUse::MappedFiles], Bytes(100), "there is no more");
+    }
+
+    #[test]
+    fn every_class_has_its_reason() {
+        let mut wishes = wishes();
+        wishes.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
+        wishes.classes[MemoryUse::MappedFiles].floor = SizeOrShare::Share(0.1);
+        let made = after_a_minute(&wishes, &stock(), &[only(MemoryUse::UnmappedCache)]);
+        let reasons = MemoryUse::ALL.map(|class| reason(&made, class));
+        let (cannot, no_swap) = (Reason::CannotTellApart, Reason::NoSwap);
+        assert_eq!(reasons, [Reason::NotWished, cannot, no_swap, no_swap, Reason::AtFloor, Reason::Aged]);
+        let uses = only(MemoryUse::UnmappedCache);
+        assert_eq!(made.strokes, [Stroke { uses, bytes: Bytes(50), most: Bytes(u64::MAX) }]);
+        wishes.mapped_page_cost = MappedPageCost::FORBIDS;
+        let made = after_a_minute(&wishes, &stock(), &[FILES]);
+        assert_eq!(reason(&made, MemoryUse::ReadOnlyData), Reason::CostForbids);
+        assert_eq!(reason(&made, MemoryUse::UnmappedCache), cannot, "what maps files would lose them too");
+    }
+
+    #[test]
+    fn nothing_is_aged_while_enough_is_free() {
+        let rests = |free_below: Option<&str>, huge_below: Option<&str>| {
+            let parse = |text: &str| text.parse().unwrap();
+            let wishes = Wishes { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..wishes() };
+            let made = after_a_minute(&wishes, &stock(), &[FILES]);
+            assert_eq!(made.strokes.is_empty(), reason(&made, MemoryUse::Code) == Reason::EnoughFree);
+            made.strokes.is_empty()
+        };
+        assert!(!rests(None, None), "nothing is said of when");
+        assert!(rests(Some("10%"), None) && !rests(Some("101"), None));
+        assert!(rests(None, Some("40")) && !rests(None, Some("41")));
+        assert!(!rests(Some("10%"), Some("41")), "free, but not in huge pages");
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_shares_the_smallest_spare_part() {
+        let mut wishes = wishes();
+        wishes.classes[MemoryUse::Code].floor = SizeOrShare::Size(Bytes(88));
+        let made = after_a_minute(&wishes, &stock(), &[FILES]);
+        assert_eq!(made.strokes, [Stroke { uses: FILES, bytes: Bytes(12), most: Bytes(12) }], "all of it may be code");
+        let parts: Vec<u64> = FILES.iter().map(|class| made.decisions[class].bytes.0).collect();
+        assert_eq!(parts, [3, 3, 3, 3]);
+    }
+
+    #[test]
+    fn a_class_that_holds_nothing_is_in_nobodys_way() {
+        let mut wishes = wishes();
+        wishes.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
+        let mut stock = stock();
+        stock.held[MemoryUse::Code] = Bytes(0);
+        let made = after_a_minute(&wishes, &stock, &[FILES]);
+        let uses = FILES.without(only(MemoryUse::Code));
+        assert_eq!(made.strokes, [Stroke { uses, bytes: Bytes(150), most: Bytes(u64::MAX) }]);
+    }
+
+    #[test]
+    fn who_cannot_tell_what_must_stay_serves_nobody() {
+        let serves = |preset: Preset, swap, reach: &[Uses]| {
+            preset.wishes().are_served_by(&Stock { swap, ..with_some_of_all() }, reach)
+        };
+        let (all, files, cache) = ([Uses::ALL], [FILES, only(MemoryUse::Anonymous)], [only(MemoryUse::UnmappedCache)]);
+        for preset in Preset::ALL {
+            assert!(serves(preset, true, &cache), "{preset}");
+        }
+        assert!(serves(Preset::Balanced, false, &files) && serves(Preset::Balanced, true, &files));
+        assert!(serves(Preset::Balanced, false, &all));
+        assert!(!serves(Preset::Balanced, true, &all), "shared memory would be swapped");
+        assert!(!serves(Preset::BackupServer, false, &files), "what is mapped would go");
+    }
+
+    /// A machine that has little of everything, and enough free.
+    fn with_some_of_all() -> Stock {
+        Stock {
+            total: Bytes(1000),
+            free: Bytes(900),
+            free_huge: Bytes(900),
+            held: ByUse::of(|_| Bytes(10)),
+            swap: false,
+        }
+    }
+
+    fn amount() -> impl Strategy<Value = SizeOrShare> {
+        prop_oneof![
+            (0..2000u64).prop_map(|size| SizeOrShare::Size(Bytes(size))),
+            (0.0..1.5f64).prop_map(SizeOrShare::Share),
+            (0.0..1.0f64).prop_map(SizeOrShare::ShareOfRam),
+            Just(SizeOrShare::Share(0.0)),
+        ]
+    }
+
+    prop_compose! {
+        fn any_wishes()(
+            classes in prop::array::uniform6((amount(), amount())),
+            cost in prop_oneof![Just(100u8), Just(0), 0..=100u8],
+            free_below in prop::option::of(amount()),
+            huge_below in prop::option::of(amount()),
+        ) -> Wishes {
+            let classes = ByUse::of(|class| {
+                let (rate, floor) = classes[class as usize];
+                ClassWish { rate, floor }
+            });
+            let mapped_page_cost = MappedPageCost::new(cost).expect("at most 100");
+            Wishes { classes, mapped_page_cost, free_below, huge_below }
+        }
+    }
+
+    prop_compose! {
+        fn any_stock()(held in prop::array::uniform6(0..3000u64), free in 0..5000u64, huge in 0..5000u64, swap: bool) -> Stock {
+            let held = ByUse::of(|class| Bytes(held[class as usize]));
+            Stock { total: Bytes(20_000), free: Bytes(free), free_huge: Bytes(huge.min(free)), held, swap }
+        }
+    }
+
+    fn any_reach() -> impl Strategy<Value = Vec<Uses>> {
+        prop::collection::vec((0..64u8).prop_map(|bits| Uses::that(|class| bits & (1 << class as u8) != 0)), 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn no_class_loses_what_must_stay_whatever_the_strokes_take(
+            wishes in any_wishes(), stock in any_stock(), reach in any_reach(), seconds in 0..600u64
+        ) {
+            let made = plan(&wishes, &stock, &wishes.due(&stock, Nanos(seconds * 1_000_000_000)), &reach);
+            for class in MemoryUse::ALL {
+                let strokes = made.strokes.iter().filter(|stroke| stroke.uses.has(class));
+                let (bytes, most) = strokes.fold((Bytes(0), Bytes(0)), |sums, each| (sums.0 + each.bytes, sums.1 + each.most));
+                prop_assert!(bytes <= most);
+                prop_assert!(most == Bytes(0) || stock.held[class] - most >= wishes.floor(class, &stock));
+                prop_assert!(most == Bytes(0) || wishes.allow(class).is_ok(), "{}: mapped at 100, or of rate 0", class);
+                prop_assert!(most == Bytes(0) || !wishes.are_met(&stock));
+            }
+        }
+
+        #[test]
+        fn sums_are_right(wishes in any_wishes(), stock in any_stock(), reach in any_reach()) {
+            let due = wishes.due(&stock, MINUTE);
+            let made = plan(&wishes, &stock, &due, &reach);
+            let of_strokes: Bytes = made.strokes.iter().map(|stroke| stroke.bytes).sum();
+            prop_assert_eq!(made.decisions.iter().map(|(_, decision)| decision.bytes).sum::<Bytes>(), of_strokes);
+            for (class, decision) in made.decisions.iter() {
+                prop_assert!(decision.bytes <= due[class], "{}: {} of {}", class, decision.bytes, due[class]);
+                prop_assert!(decision.bytes == Bytes(0) || decision.reason == Reason::Aged);
+            }
+        }
+
+        #[test]
+        fn what_is_mapped_is_never_aged_more_at_a_higher_cost(
+            wishes in any_wishes(), stock in any_stock(), reach in any_reach(), more in 0..=100u8
+        ) {
+            let at = |cost| {
+                let wishes = Wishes { mapped_page_cost: cost, ..wishes.clone() };
+                wishes.due(&stock, MINUTE)
+            };
+            let cost = wishes.mapped_page_cost;
+            let higher = MappedPageCost::new(cost.get().saturating_add(more).min(100)).expect("at most 100");
+            for class in MemoryUse::ALL {
+                prop_assert!(at(higher)[class] <= at(cost)[class]);
+            }
+            // Where each use is taken by itself, the plan follows; together, what others lack may be their share.
+            let alone: Vec<Uses> = reach.iter().filter(|uses| uses.iter().count() == 1).copied().collect();
+            let planned = |cost| plan(&Wishes { mapped_page_cost: cost, ..wishes.clone() }, &stock, &at(cost), &alone);
+            for class in MemoryUse::ALL.into_iter().filter(|class| class.is_mapped()) {
+                prop_assert!(planned(higher).decisions[class].bytes <= planned(cost).decisions[class].bytes);
+            }
+        }
+    }
+}

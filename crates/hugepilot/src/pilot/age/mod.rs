@@ -1,0 +1,382 @@
+//! The loop that ages memory: observe what there is, decide how much of it goes, have it done; a step a second.
+//!
+//! Owns: the order of the three, which mechanisms are at work, and the account. Never touches: how each is done. `hugepilot age` and the daemon
+//! are two ways to call it.
+
+mod history;
+mod state;
+mod store;
+
+use std::time::{Duration, Instant};
+
+pub use history::{History, Moment};
+pub use state::{AgeState, ClassState, MechanismState};
+pub use store::Store;
+
+use crate::act::age::{
+    AgeError, Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, Order, Reclaim,
+};
+use crate::decide::age::{Plan, Reason, Stock, Stroke, Wishes, plan};
+use crate::kernel::buddy::Buddy;
+use crate::kernel::memory::Memory;
+use crate::kernel::{KernelError, Root};
+use crate::memory_use::{ByUse, MemoryUse, Uses};
+use crate::observe::census::ProgramFiles;
+use crate::stop::Stop;
+use crate::units::{Bytes, Nanos, SizeOrShare};
+
+/// From one step to the next.
+pub const STEP: Duration = Duration::from_secs(1);
+/// After a pause of the machine or of this process no more is due than after this.
+const LONGEST_STEP: Duration = Duration::from_secs(5);
+
+/// What is wished.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgeWishes {
+    /// For each use of memory, and when.
+    pub wishes: Wishes,
+    /// Named directories, and how they are treated.
+    pub drop_behind: DropBehindOptions,
+}
+
+type Mechanisms = Vec<Box<dyn Mechanism>>;
+/// Mechanisms that are not at work, with why.
+type Refused = Vec<(MechanismKind, String)>;
+
+/// Aging at work.
+pub struct Aging {
+    root: Root,
+    wishes: Wishes,
+    mechanisms: Mechanisms,
+    refused: Refused,
+    files: ProgramFiles,
+    before: Stock,
+    first: Moment,
+    stock: Stock,
+    aged: ByUse<Bytes>,
+    reclaimed: ByUse<Bytes>,
+    last: ByUse<(Bytes, Reason)>,
+    history: History,
+    began: Instant,
+    stepped: Option<Instant>,
+}
+
+impl Aging {
+    /// Opens the mechanisms that this machine has; nothing is aged yet. `damon_taken` says who else needs DAMON, if anybody does.
+    ///
+    /// Errors: a directory cannot be opened, or there is no mechanism at all.
+    pub fn begin(root: &Root, wished: AgeWishes, damon_taken: Option<&str>) -> Result<Self, AgeError> {
+        // Who can look into no process goes without: then all mapped files count as such.
+        let files = ProgramFiles::read(root).unwrap_or_default();
+        let before = stock(root, files)?;
+        let (mechanisms, refused) = open(root, &wished, &before, damon_taken)?;
+        let first = Moment::now(root)?;
+        let mut history = History::default();
+        history.add(first.clone());
+        Ok(Self {
+            root: root.clone(),
+            wishes: wished.wishes,
+            mechanisms,
+            refused,
+            files,
+            before,
+            first,
+            stock: before,
+            aged: ByUse::default(),
+            reclaimed: ByUse::default(),
+            last: ByUse::of(|_| (Bytes(0), Reason::CannotTellApart)),
+            history,
+            began: Instant::now(),
+            stepped: None,
+        })
+    }
+
+    /// Goes on with other wishes. Errors: a directory cannot be opened; then nothing has changed.
+    pub fn change(&mut self, wished: AgeWishes) -> Result<(), AgeError> {
+        let behind = match wished.drop_behind.paths.is_empty() {
+            true => None,
+            false => Some(DropBehind::open(&self.root, wished.drop_behind)?),
+        };
+        self.mechanisms.retain(|mechanism| mechanism.kind() != MechanismKind::DropBehind);
+        self.refused.retain(|(kind, _)| *kind != MechanismKind::DropBehind);
+        if let Some(behind) = behind {
+            self.mechanisms.insert(0, Box::new(behind));
+        }
+        self.wishes = wished.wishes;
+        Ok(())
+    }
+
+    /// What would be done in the next second; changes nothing.
+    pub fn preview(&mut self) -> Result<(), AgeError> {
+        self.stock = stock(&self.root, self.files)?;
+        let due = self.wishes.due(&self.stock, Nanos::from_duration(STEP));
+        let reach: Vec<Vec<Uses>> = self.mechanisms.iter().map(|mechanism| mechanism.reach()).collect();
+        let mut verdicts = Verdicts::default();
+        for reach in reach {
+            verdicts.add(&plan(&self.wishes, &self.stock, &due, &reach));
+        }
+        self.last = verdicts.0.unwrap_or(self.last);
+        Ok(())
+    }
+
+    /// Ages what is due since the last step. A mechanism that fails is done without from then on, which is an error only when none is left.
+    pub fn step(&mut self, stop: &Stop) -> Result<(), AgeError> {
+        let now = Instant::now();
+        let elapsed = self.stepped.map_or(STEP, |before| (now - before).min(LONGEST_STEP));
+        self.stepped = Some(now);
+        self.stock = stock(&self.root, self.files)?;
+        let mut due = self.wishes.due(&self.stock, Nanos::from_duration(elapsed));
+        let (mut verdicts, mut left) = (Verdicts::default(), self.stock);
+        let mut failed = Vec::new();
+        for (number, mechanism) in self.mechanisms.iter_mut().enumerate() {
+            let plan = plan(&self.wishes, &left, &due, &mechanism.reach());
+            verdicts.add(&plan);
+            let order = Order { strokes: &plan.strokes, free_below: watermark(&self.wishes, &self.stock) };
+            match mechanism.step(order, stop) {
+                Ok(effects) => {
+                    for effect in &effects {
+                        account(effect, &self.stock, &mut self.aged, &mut self.reclaimed);
+                    }
+                    settle(mechanism.kind(), &plan, &effects, &mut due, &mut left);
+                }
+                Err(error) => failed.push((number, error)),
+            }
+        }
+        self.last = verdicts.0.unwrap_or(self.last);
+        self.history.note(&self.root);
+        self.give_up(failed)
+    }
+
+    /// Ends it: nothing is aged any more, and what was left to be told is accounted for.
+    pub fn finish(&mut self) {
+        for mechanism in &mut self.mechanisms {
+            match mechanism.step(Order::default(), &Stop::default()) {
+                Ok(effects) => {
+                    effects.iter().for_each(|effect| account(effect, &self.stock, &mut self.aged, &mut self.reclaimed));
+                }
+                Err(error) => tracing::debug!("the last account is missing: {error}"),
+            }
+        }
+        if let Ok(stock) = stock(&self.root, self.files) {
+            self.stock = stock;
+        }
+        if let Ok(moment) = Moment::now(&self.root) {
+            self.history.add(moment);
+        }
+    }
+
+    fn give_up(&mut self, failed: Vec<(usize, AgeError)>) -> Result<(), AgeError> {
+        for (number, error) in failed.into_iter().rev() {
+            let mechanism = self.mechanisms.remove(number);
+            tracing::warn!("{} is given up: {error}", mechanism.kind());
+            self.refused.push((mechanism.kind(), error.to_string()));
+        }
+        if self.mechanisms.is_empty() { Err(nobody(&self.refused)) } else { Ok(()) }
+    }
+}
+
+/// Drop-behind is asked first, because it takes what somebody has named; then the best of those that know all memory, and can do anything
+/// of what is wished.
+fn open(
+    root: &Root,
+    wished: &AgeWishes,
+    stock: &Stock,
+    damon_taken: Option<&str>,
+) -> Result<(Mechanisms, Refused), AgeError> {
+    let (mut mechanisms, mut refused) = (Mechanisms::new(), Refused::new());
+    if !wished.drop_behind.paths.is_empty() {
+        mechanisms.push(Box::new(DropBehind::open(root, wished.drop_behind.clone())?));
+    }
+    let mut of_all_memory = |kind, opened: Result<Box<dyn Mechanism>, String>| match opened {
+        Ok(mechanism) if wished.wishes.are_served_by(stock, &mechanism.reach()) => {
+            mechanisms.push(mechanism);
+            true
+        }
+        Ok(_) => {
+            refused.push((kind, "it cannot take what is wished without what must stay".to_owned()));
+            false
+        }
+        Err(why) => {
+            refused.push((kind, why));
+            false
+        }
+    };
+    let damon = match damon_taken {
+        Some(who) => Err(who.to_owned()),
+        None => Damon::open(root).map_err(|error| error.to_string()),
+    };
+    if !of_all_memory(MechanismKind::Damon, damon.map(|damon| Box::new(damon) as Box<dyn Mechanism>)) {
+        let reclaim = Reclaim::open(root).map_err(|error| error.to_string());
+        of_all_memory(MechanismKind::Reclaim, reclaim.map(|reclaim| Box::new(reclaim) as Box<dyn Mechanism>));
+    }
+    if wished.drop_behind.paths.is_empty() {
+        refused.push((MechanismKind::DropBehind, "no directory is named (--drop-behind)".to_owned()));
+    }
+    if mechanisms.is_empty() { Err(nobody(&refused)) } else { Ok((mechanisms, refused)) }
+}
+
+fn nobody(refused: &[(MechanismKind, String)]) -> AgeError {
+    let why: Vec<String> = refused.iter().map(|(kind, why)| format!("{kind}: {why}")).collect();
+    AgeError::NoMechanism { why: why.join("; ") }
+}
+
+/// The share of free memory below which DAMON may act by itself: it knows no contiguous memory, so that only where that does not matter.
+fn watermark(wishes: &Wishes, stock: &Stock) -> Option<f64> {
+    match (wishes.free_below, wishes.huge_below) {
+        (Some(SizeOrShare::Size(size)), None) => Some(size.0 as f64 / stock.total.0.max(1) as f64),
+        (Some(SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share)), None) => Some(share),
+        _ => None,
+    }
+}
+
+/// What is there, from the kernel's own counts. `files` says what of the mapped files is code and read-only data.
+fn stock(root: &Root, files: ProgramFiles) -> Result<Stock, KernelError> {
+    let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
+    let mapped = memory.mapped_files(files.shared);
+    let (code, read_only) = (mapped.share(files.code), mapped.share(files.read_only));
+    let held = ByUse::of(|class| match class {
+        MemoryUse::Code => code,
+        MemoryUse::ReadOnlyData => read_only,
+        MemoryUse::Anonymous => memory.anonymous,
+        MemoryUse::Shared => memory.shared,
+        MemoryUse::MappedFiles => mapped - code - read_only,
+        MemoryUse::UnmappedCache => memory.unmapped_cache(files.shared),
+    });
+    let swap = memory.swap_free > Bytes(0);
+    Ok(Stock { total: memory.total, free: memory.free, free_huge: buddy.free_huge(), held, swap })
+}
+
+/// Enters an effect under the uses that it was for, as what they hold.
+fn account(effect: &Effect, stock: &Stock, aged: &mut ByUse<Bytes>, reclaimed: &mut ByUse<Bytes>) {
+    let all: Bytes = effect.uses.iter().map(|class| stock.held[class]).sum();
+    let (mut aged_left, mut reclaimed_left) = (effect.aged, effect.reclaimed);
+    let last = effect.uses.iter().last();
+    for class in effect.uses.iter() {
+        let share = if all == Bytes(0) { 0.0 } else { stock.held[class].0 as f64 / all.0 as f64 };
+        let part = |of: Bytes, left: Bytes| if Some(class) == last { left } else { of.share(share).min(left) };
+        let (more_aged, more_reclaimed) = (part(effect.aged, aged_left), part(effect.reclaimed, reclaimed_left));
+        aged[class] += more_aged;
+        reclaimed[class] += more_reclaimed;
+        (aged_left, reclaimed_left) = (aged_left - more_aged, reclaimed_left - more_reclaimed);
+    }
+}
+
+/// What is left to the next mechanism: what drop-behind has done needs not be done again, and what it could not do in its directories is
+/// due still.
+fn settle(kind: MechanismKind, plan: &Plan, effects: &[Effect], due: &mut ByUse<Bytes>, left: &mut Stock) {
+    if kind != MechanismKind::DropBehind {
+        for Stroke { uses, .. } in &plan.strokes {
+            uses.iter().for_each(|class| due[class] = Bytes(0));
+        }
+        return;
+    }
+    for effect in effects {
+        for class in effect.uses.iter() {
+            due[class] = due[class] - effect.reclaimed;
+            left.held[class] = left.held[class] - effect.reclaimed;
+        }
+    }
+}
+
+/// What all mechanisms together do with each use: the most that one of them does, with its reason.
+#[derive(Default)]
+struct Verdicts(Option<ByUse<(Bytes, Reason)>>);
+
+impl Verdicts {
+    fn add(&mut self, plan: &Plan) {
+        let new = ByUse::of(|class| (plan.decisions[class].bytes, plan.decisions[class].reason));
+        let before = self.0.unwrap_or(new);
+        self.0 = Some(ByUse::of(|class| match (before[class], new[class]) {
+            (before @ (_, Reason::Aged), (_, reason)) if reason != Reason::Aged => before,
+            (before, new) if before.1 == Reason::Aged => (before.0.max(new.0), Reason::Aged),
+            (_, new) => new,
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(class: MemoryUse) -> Uses {
+        [class].into_iter().collect()
+    }
+
+    #[test]
+    fn what_is_there_follows_from_the_kernels_counts() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir(tree.path().join("proc")).unwrap();
+        let meminfo = "MemTotal: 1000 kB\nMemFree: 100 kB\nActive(file): 300 kB\nInactive(file): 190 kB\nShmem: 20 kB\nMapped: 200 kB\n\
+                       AnonPages: 70 kB\nSwapFree: 1 kB\n";
+        std::fs::write(tree.path().join("proc/meminfo"), meminfo).unwrap();
+        std::fs::write(tree.path().join("proc/buddyinfo"), "Node 0, zone DMA 1 0 0 0 0 0 0 0 0 3\n").unwrap();
+        let files = ProgramFiles { code: 0.5, read_only: 0.25, shared: 0.05 };
+        let stock = stock(&Root::at(tree.path()), files).unwrap();
+        let held = MemoryUse::ALL.map(|class| stock.held[class].0 >> 10);
+        // Of 200 mapped 10 are shared memory.
+        assert_eq!(held, [95, 47, 70, 20, 47, 300]);
+        assert_eq!((stock.free_huge, stock.swap), (Bytes(6 << 20), true));
+    }
+
+    #[test]
+    fn an_effect_is_entered_whole_under_its_uses() {
+        let mut stock = Stock::default();
+        stock.held[MemoryUse::MappedFiles] = Bytes(100);
+        stock.held[MemoryUse::UnmappedCache] = Bytes(200);
+        let uses = Uses::OF_FILES;
+        let (mut aged, mut reclaimed) = (ByUse::default(), ByUse::default());
+        account(&Effect { uses, aged: Bytes(31), reclaimed: Bytes(10) }, &stock, &mut aged, &mut reclaimed);
+        let of = |sums: &ByUse<Bytes>| (sums[MemoryUse::MappedFiles].0, sums[MemoryUse::UnmappedCache].0);
+        assert_eq!((of(&aged), of(&reclaimed)), ((10, 21), (3, 7)));
+    }
+
+    #[test]
+    fn what_directories_do_not_hold_is_left_to_the_next() {
+        let uses = only(MemoryUse::UnmappedCache);
+        let mut due = ByUse::of(|_| Bytes(50));
+        let mut left = Stock { held: ByUse::of(|_| Bytes(500)), ..Stock::default() };
+        let made = Plan {
+            decisions: ByUse::of(|_| crate::decide::age::Decision { bytes: Bytes(50), reason: Reason::Aged }),
+            strokes: vec![Stroke { uses, bytes: Bytes(50), most: Bytes(50) }],
+        };
+        let effects = [Effect { uses, aged: Bytes(20), reclaimed: Bytes(20) }];
+        settle(MechanismKind::DropBehind, &made, &effects, &mut due, &mut left);
+        assert_eq!((due[MemoryUse::UnmappedCache], left.held[MemoryUse::UnmappedCache]), (Bytes(30), Bytes(480)));
+        settle(MechanismKind::Damon, &made, &[], &mut due, &mut left);
+        assert_eq!(
+            (due[MemoryUse::UnmappedCache], due[MemoryUse::Code]),
+            (Bytes(0), Bytes(50)),
+            "DAMON goes on by itself"
+        );
+    }
+
+    #[test]
+    fn damon_keeps_a_watermark_only_where_free_memory_alone_matters() {
+        let stock = Stock { total: Bytes(1000), ..Stock::default() };
+        let mut wishes = crate::decide::age::Preset::Balanced.wishes();
+        assert_eq!(watermark(&wishes, &stock), None);
+        wishes.huge_below = None;
+        assert_eq!(watermark(&wishes, &stock), Some(0.2));
+        wishes.free_below = Some(SizeOrShare::Size(Bytes(300)));
+        assert_eq!(watermark(&wishes, &stock), Some(0.3));
+    }
+
+    #[test]
+    fn what_one_mechanism_does_is_done() {
+        let of = |reason| Plan {
+            decisions: ByUse::of(|_| crate::decide::age::Decision {
+                bytes: Bytes(u64::from(reason == Reason::Aged)),
+                reason,
+            }),
+            strokes: Vec::new(),
+        };
+        let verdict = |plans: &[Reason]| {
+            let mut verdicts = Verdicts::default();
+            plans.iter().for_each(|&reason| verdicts.add(&of(reason)));
+            verdicts.0.unwrap()[MemoryUse::Code]
+        };
+        assert_eq!(verdict(&[Reason::Aged, Reason::CannotTellApart]), (Bytes(1), Reason::Aged));
+        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::Aged]), (Bytes(1), Reason::Aged));
+        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::NoSwap]).1, Reason::NoSwap);
+    }
+}

@@ -1,0 +1,239 @@
+//! Aging: what memory is used for, what was aged, and what that has changed.
+
+use super::joined;
+use crate::kernel::page_use::Age;
+use crate::memory_use::MemoryUse;
+use crate::observe::Census;
+use crate::pilot::age::{AgeState, ClassState, MechanismState, Moment};
+use crate::report::AgeStatusReport;
+use crate::report::table::{Side, table};
+use crate::report::words::{age, count, percent, printable};
+use crate::units::{BASE_PAGE, Bytes};
+
+const REFUSAL_LIMIT: usize = 400;
+
+/// What memory is used for, how it is aged, and how much can be had in huge pages.
+pub fn age_status(report: &AgeStatusReport<'_>) -> String {
+    let mut lines = match report.census {
+        Ok(census) => uses(census),
+        Err(why) => vec![format!("what memory is used for cannot be told: {}", printable(why, REFUSAL_LIMIT))],
+    };
+    lines.push(String::new());
+    lines.extend(contiguous(report.now));
+    lines.push(String::new());
+    match report.state {
+        None => lines.push("nobody ages memory; `hugepilot age --dry-run` shows what that would do".to_owned()),
+        Some(state) => {
+            let who = if report.is_alive { "ages memory" } else { "aged memory and has ended; it ran" };
+            lines.push(format!("process {} {who}, for {}", state.pid, age(state.up_ns)));
+            lines.extend(work(state));
+        }
+    }
+    joined(lines)
+}
+
+/// What would be done, and why not more.
+pub fn age_preview(state: &AgeState) -> String {
+    let mut lines = vec![when(state)];
+    lines.extend(classes(state, "next second", |class| class.step_bytes));
+    lines.push(String::new());
+    lines.extend(mechanisms(&state.mechanisms));
+    lines.push("nothing was changed".to_owned());
+    joined(lines)
+}
+
+/// The account of what was done.
+pub fn aged(state: &AgeState) -> String {
+    let mut lines = vec![format!("aged for {}: {} freed", age(state.up_ns), state.reclaimed())];
+    lines.extend(work(state));
+    lines.push(String::new());
+    lines.extend(before_and_after(state));
+    joined(lines)
+}
+
+/// One line while it goes on.
+pub fn aging(state: &AgeState) -> String {
+    let doing = if state.resting { "rests, for enough is free" } else { "ages" };
+    let Moment { free_bytes, free_huge_bytes, .. } = &state.after;
+    format!("{doing}: {} freed so far; {free_bytes} free, {free_huge_bytes} of it in huge pages", state.reclaimed())
+}
+
+fn work(state: &AgeState) -> Vec<String> {
+    let mut lines = vec![when(state)];
+    lines.extend(classes(state, "aged", |class| class.aged_bytes));
+    lines.push(String::new());
+    lines.extend(mechanisms(&state.mechanisms));
+    lines
+}
+
+/// When memory is aged, and at what cost of mapped pages.
+fn when(state: &AgeState) -> String {
+    let marks = [(&state.free_below, "free"), (&state.huge_below, "free in huge pages")];
+    let marks: Vec<String> =
+        marks.iter().filter_map(|(mark, what)| Some(format!("less than {} is {what}", mark.as_ref()?))).collect();
+    let when = if marks.is_empty() { "always".to_owned() } else { format!("while {}", marks.join(", or ")) };
+    let cost = match state.mapped_page_cost {
+        100 => "what processes map is not aged at all".to_owned(),
+        cost => format!("what processes map is aged at {} % of its rates", 100 - cost),
+    };
+    let rests = if state.resting { "; at present that is not so, and all rests" } else { "" };
+    format!("memory is aged {when}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
+}
+
+fn classes(state: &AgeState, what: &'static str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
+    let columns = [
+        ("use", Side::Left),
+        ("held before", Side::Right),
+        ("now", Side::Right),
+        ("a minute", Side::Right),
+        ("floor", Side::Right),
+        (what, Side::Right),
+        ("freed", Side::Right),
+        ("", Side::Left),
+    ];
+    let row = |class: &ClassState| {
+        vec![
+            class.class.to_string(),
+            class.held_before_bytes.to_string(),
+            class.held_bytes.to_string(),
+            printable(&class.rate, 20),
+            class.floor_bytes.to_string(),
+            bytes(class).to_string(),
+            class.reclaimed_bytes.to_string(),
+            reason(&class.reason).to_owned(),
+        ]
+    };
+    table(&columns, &state.classes.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Why a use of memory is aged, or not, for people; by the short name.
+fn reason(name: &str) -> &'static str {
+    match name {
+        "aged" => "is aged",
+        "not_wished" => "is left alone: its rate is 0",
+        "cost_forbids" => "is mapped, which --mapped-page-cost 100 leaves alone",
+        "no_swap" => "could only be swapped, and there is no swap space",
+        "enough_free" => "rests: enough memory is free",
+        "at_floor" => "is at its floor",
+        "cannot_tell_apart" => "cannot be told from what must stay, by any mechanism here",
+        _ => "",
+    }
+}
+
+fn mechanisms(mechanisms: &[MechanismState]) -> Vec<String> {
+    let line = |mechanism: &MechanismState| {
+        let name = printable(&mechanism.name, 20);
+        match &mechanism.refused {
+            Some(why) => format!("{name:<15} not at work: {}", printable(why, REFUSAL_LIMIT)),
+            None => format!("{name:<15} {}", counts(mechanism)),
+        }
+    };
+    mechanisms.iter().map(line).collect()
+}
+
+/// What a mechanism has met; what was never met is left out.
+fn counts(mechanism: &MechanismState) -> String {
+    let met =
+        mechanism.counts.iter().filter(|(_, met)| **met > 0).map(|(name, &met)| match name.strip_suffix("_bytes") {
+            Some(name) => format!("{} {}", name.replace('_', " "), Bytes(met)),
+            None => format!("{} {}", name.replace('_', " "), count(met)),
+        });
+    let met: Vec<String> = met.collect();
+    if met.is_empty() { "ready".to_owned() } else { met.join(", ") }
+}
+
+fn before_and_after(state: &AgeState) -> Vec<String> {
+    let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right)];
+    let (before, after) = (&state.before, &state.after);
+    let row = |name: &str, of: &dyn Fn(&Moment) -> String| vec![name.to_owned(), of(before), of(after)];
+    let rows = [
+        row("free", &|moment| moment.free_bytes.to_string()),
+        row("free in huge pages", &|moment| moment.free_huge_bytes.to_string()),
+        row("files in memory", &|moment| moment.file_cache_bytes.to_string()),
+        row("free memory that is broken up", &|moment| percent(moment.unusable, 1.0)),
+    ];
+    table(&columns, &rows)
+}
+
+/// What each use holds, by how lately it was used, and what aging does not reach.
+fn uses(census: &Census) -> Vec<String> {
+    let mut columns = vec![("use", Side::Left), ("held", Side::Right)];
+    columns.extend(Age::ALL.map(|age| (age.name(), Side::Right)));
+    let row = |&class: &MemoryUse| {
+        let ages = census.held[class].iter().map(Bytes::to_string);
+        [class.to_string(), census.held(class).to_string()].into_iter().chain(ages).collect()
+    };
+    let rows: Vec<Vec<String>> = MemoryUse::ALL.iter().map(row).collect();
+    let mut lines =
+        vec![format!("{} of memory, of which {} was looked at", census.total, percent(census.sampled, 1.0))];
+    lines.extend(table(&columns, &rows));
+    let fixed = &census.fixed;
+    lines.push(format!(
+        "besides: {} free, {} kept (locked, ramfs), {} in pools of huge pages, {} slab, {} page tables, {} other",
+        census.free, fixed.unevictable, fixed.hugetlb, fixed.slab, fixed.page_tables, fixed.kernel
+    ));
+    lines.push(format!(
+        "{} of memory lies in blocks of 2 MiB that only clean unmapped cache keeps from being free",
+        census.behind_cache
+    ));
+    lines
+}
+
+/// Free memory by the size of its blocks.
+fn contiguous(now: &Moment) -> Vec<String> {
+    let sizes: Vec<String> = (0..now.free_blocks.len()).map(|order| Bytes(BASE_PAGE << order).to_string()).collect();
+    let mut columns = vec![("free blocks of", Side::Left)];
+    columns.extend(sizes.iter().map(|size| (size.as_str(), Side::Right)));
+    let row = ["".to_owned()].into_iter().chain(now.free_blocks.iter().map(|&blocks| count(blocks))).collect();
+    let index = match now.fragmentation_index {
+        None => "a huge page can be had".to_owned(),
+        Some(index) => format!("no huge page can be had; fragmentation index {index:.3}"),
+    };
+    let mut lines = vec![format!(
+        "{} is free, {} of it in huge pages; {} of it is broken up; {index}",
+        now.free_bytes,
+        now.free_huge_bytes,
+        percent(now.unusable, 1.0)
+    )];
+    lines.extend(table(&columns, &[row]));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples::{age_state, census, moment};
+
+    #[test]
+    fn a_status_reads_from_uses_to_what_was_freed() {
+        let (census, state, now) = (census(), age_state(), moment(9));
+        let report = AgeStatusReport { census: Ok(&census), now: &now, state: Some(&state), is_alive: true };
+        insta::assert_snapshot!(age_status(&report));
+        let ended = age_status(&AgeStatusReport { is_alive: false, ..report });
+        assert!(ended.contains("process 4242 aged memory and has ended"), "{ended}");
+    }
+
+    #[test]
+    fn who_may_not_look_learns_what_can_be_told() {
+        let now = Moment { fragmentation_index: Some(0.875), ..moment(0) };
+        let report =
+            AgeStatusReport { census: Err("CAP_SYS_ADMIN is missing"), now: &now, state: None, is_alive: false };
+        let text = age_status(&report);
+        assert!(text.starts_with("what memory is used for cannot be told: CAP_SYS_ADMIN is missing\n"), "{text}");
+        assert!(text.contains("fragmentation index 0.875") && text.contains("nobody ages memory"), "{text}");
+    }
+
+    #[test]
+    fn an_account_tells_before_and_after() {
+        insta::assert_snapshot!(aged(&age_state()));
+        let line = aging(&AgeState { resting: true, ..age_state() });
+        assert!(line.starts_with("rests, for enough is free: 3 GiB freed so far; "), "{line}");
+    }
+
+    #[test]
+    fn a_preview_says_why_and_that_nothing_was_changed() {
+        insta::assert_snapshot!(age_preview(&age_state()));
+        let always = AgeState { free_below: None, huge_below: None, mapped_page_cost: 30, ..age_state() };
+        assert!(age_preview(&always).starts_with("memory is aged always; what processes map is aged at 70 % of"));
+    }
+}
