@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
+use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
 use crate::lists::ListsArguments;
 use crate::pilot::PilotArguments;
 use crate::tracker::TrackerArguments;
@@ -35,6 +36,7 @@ Examples:
   hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
+  hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench transpose                             page coloring, on a model of the paper's processors; --measure: here, too
   hugepilot-bench lists --plot lists.svg                page lists of several kernels, simulated, in minutes
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
@@ -72,6 +74,9 @@ pub enum Command {
     /// The pilot over time: few huge pages, a second program, a hot set that moves, rest, and response times.
     #[command(after_help = pilot::EXAMPLES)]
     Pilot(PilotArguments),
+    /// Aging memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
+    #[command(after_help = io::EXAMPLES)]
+    Io(IoArguments),
     /// Page coloring: a transpose on a model of the paper's processors, and on this machine.
     #[command(after_help = transpose::EXAMPLES)]
     Transpose(TransposeArguments),
@@ -117,6 +122,21 @@ pub enum Command {
     /// Reads memory that the TLB covers.
     #[command(hide = true)]
     WorkloadResident(ResidentChild),
+    /// Makes memory scarce.
+    #[command(hide = true)]
+    WorkloadHold(HoldChild),
+    /// Fills the page cache.
+    #[command(hide = true)]
+    WorkloadFill(FillChild),
+    /// Writes files.
+    #[command(hide = true)]
+    WorkloadWriters(WritersChild),
+    /// Reads a heap and a mapped file.
+    #[command(hide = true)]
+    WorkloadResidentHeap(ResidentHeapChild),
+    /// Asks for huge pages.
+    #[command(hide = true)]
+    WorkloadObtain(ObtainChild),
 }
 
 /// What every workload can be told.
@@ -269,6 +289,7 @@ impl Command {
             Command::Estimate(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
             Command::Pilot(arguments) => arguments.run(),
+            Command::Io(arguments) => arguments.run(),
             Command::Transpose(arguments) => arguments.run(),
             Command::Lists(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
@@ -282,6 +303,11 @@ impl Command {
             Command::WorkloadMappings(child) => child.run(),
             Command::WorkloadAliases(child) => child.run(),
             Command::WorkloadResident(child) => child.run(),
+            Command::WorkloadHold(child) => child.run(),
+            Command::WorkloadFill(child) => child.run(),
+            Command::WorkloadWriters(child) => child.run(),
+            Command::WorkloadResidentHeap(child) => child.run(),
+            Command::WorkloadObtain(child) => child.run(),
         }
     }
 }

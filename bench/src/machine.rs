@@ -82,8 +82,21 @@ fn civil_date(days: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// One that nobody has.
+    pub fn machine() -> Machine {
+        Machine {
+            date: "2026-01-31".to_owned(),
+            processor: "a processor".to_owned(),
+            processors: 2,
+            kernel: "6.18".to_owned(),
+            memory_bytes: 1 << 34,
+            huge_pages_enabled: "madvise".to_owned(),
+            huge_pages_defrag: "madvise".to_owned(),
+        }
+    }
 
     #[test]
     fn dates_of_known_days() {

@@ -9,6 +9,7 @@ mod comparison;
 mod configuration;
 mod cost;
 mod ideal;
+mod io;
 mod launch;
 mod lists;
 mod machine;

@@ -261,7 +261,7 @@ fn between(one: RGBColor, other: RGBColor) -> RGBColor {
 mod tests {
     use super::*;
     use crate::comparison::tests::run_of;
-    use crate::machine::Machine;
+    use crate::machine::tests::machine;
     use crate::record::ThroughputPoint;
     use crate::workload::SearchWork;
     use clap::ValueEnum;
@@ -279,16 +279,7 @@ mod tests {
             turn.throughput_over_time =
                 (0..20).map(|step| ThroughputPoint { seconds: f64::from(step) / 4.0, throughput: 1e6 }).collect();
         }
-        let machine = Machine {
-            date: "2026-01-31".to_owned(),
-            processor: "a processor".to_owned(),
-            processors: 2,
-            kernel: "6.18".to_owned(),
-            memory_bytes: 1 << 34,
-            huge_pages_enabled: "madvise".to_owned(),
-            huge_pages_defrag: "madvise".to_owned(),
-        };
-        Record { runs: vec![run], ..Record::new(machine) }
+        Record { runs: vec![run], ..Record::new(machine()) }
     }
 
     #[test]

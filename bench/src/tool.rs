@@ -20,6 +20,8 @@ use crate::record::ToolRun;
 
 /// A tool that takes longer has failed: the figure to reach is 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// One whose output nobody reads any more is killed after that.
+const GRACE: Duration = Duration::from_secs(5);
 /// Short, because the end of the tool is timed by it.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -106,6 +108,12 @@ impl Tool {
         let mut arguments: Vec<String> = fast.then(|| "--fast".to_owned()).into_iter().collect();
         arguments.extend(max_huge.map(|limit| format!("--max-huge={}", limit.0)));
         self.start_on("attach", pid, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Starts to age memory, what was written below a directory with it; it ends by itself should nobody end it.
+    pub fn age(&self, words: &[&str], directory: &Path) -> Result<ToolProcess> {
+        let words = ["age", "--json", "--for=2h"].iter().chain(words).map(OsStr::new);
+        self.start(&words.chain([OsStr::new("--drop-behind"), directory.as_os_str()]).collect::<Vec<_>>())
     }
 
     /// Starts to pilot whatever a configuration file names, with a control socket of its own.
@@ -197,7 +205,17 @@ impl ToolProcess {
 }
 
 impl Drop for ToolProcess {
+    /// In order, if it will: what it has set up in the kernel is taken away then.
     fn drop(&mut self) {
+        let asked = Instant::now();
+        let mut lives = matches!(self.child.try_wait(), Ok(None));
+        // One that rests does not hear before it goes on.
+        if lives && [Signal::TERM, Signal::CONT].into_iter().all(|signal| self.signal(signal).is_ok()) {
+            while lives && asked.elapsed() < GRACE {
+                std::thread::sleep(LOOK);
+                lives = matches!(self.child.try_wait(), Ok(None));
+            }
+        }
         // Ends with an error only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -259,6 +277,19 @@ mod tests {
             process.check().unwrap();
         }
         assert_eq!(process.interrupt().unwrap().output["arguments"], "attach 42 --json --fast --max-huge=1073741824");
+    }
+
+    #[test]
+    fn one_that_is_dropped_is_asked_to_end_first() {
+        let (directory, tool) =
+            fake(r#"trap 'echo ended > "$0.ended"; exit 0' TERM; echo ready >&2; while :; do sleep 0.01; done"#);
+        let mut process = tool.attach(42, true, None).unwrap();
+        while process.messages.metadata().unwrap().len() == 0 {
+            process.check().unwrap();
+        }
+        process.signal(Signal::STOP).unwrap();
+        drop(process);
+        assert!(directory.path().join("hugepilot.ended").exists());
     }
 
     #[test]

@@ -41,6 +41,7 @@ Examples:
   hugepilot-bench lists --quick                          a look in seconds
   hugepilot-bench lists --plot lists.svg --json lists.json
   hugepilot-bench lists --trace shared --policies mixed,split --mapped-page-cost 1,8,32,100
+  hugepilot-bench lists --trace shared --policies mixed,split-by-use-1-1-8-50,split-by-use-1-1-8-100
   hugepilot-bench lists --trace crowded --memory 16G,64G --settle 20    as long as the paper's five hours
   hugepilot-bench lists --trace cache.hugepilot --memory 4G,8G    what `hugepilot record` saw, beside writers
 
@@ -58,10 +59,12 @@ pub struct ListsArguments {
     /// Traces, separated by commas: writers, crowded, backup, shared, or a recording of `hugepilot record` [default: the first four]
     #[arg(long, value_delimiter = ',')]
     trace: Vec<Choice>,
-    /// Policies, separated by commas: mixed, mixed-2.6.9, split, split-by-use, anon-file, generations [default: all]
+    /// Policies, separated by commas: mixed, mixed-2.6.9, split, split-by-use, anon-file, generations [default: all]; with costs in their names,
+    /// split-by-use-CODE-READONLY-DATA-SHARED too
     #[arg(long, value_delimiter = ',', value_parser = policy_name)]
     policies: Vec<String>,
-    /// What a mapped page costs the splits, in unmapped ones; 100: mapped pages are not aged. Each makes a policy of its own
+    /// What a mapped page costs the splits, in unmapped ones; 100: mapped pages are not aged. Each makes a policy of its own; shared memory
+    /// costs split-by-use 100
     #[arg(long, value_delimiter = ',', default_values_t = [8, RESTS], value_parser = clap::value_parser!(u32).range(0..=100))]
     mapped_page_cost: Vec<u32>,
     /// What resident programs take of memory, such as 40%
@@ -194,7 +197,7 @@ impl ListsArguments {
         let kinds = names.iter().flat_map(|name| -> Vec<Kind> {
             match name.as_str() {
                 "split" => costs().map(Kind::Split).collect(),
-                "split-by-use" => costs().map(Kind::SplitByUse).collect(),
+                "split-by-use" => costs().map(Kind::split_by_use).collect(),
                 name => name.parse().into_iter().collect(),
             }
         });

@@ -69,7 +69,7 @@ pub fn shapes(outcomes: &[&Outcome], disk: Bytes) -> Vec<Shape> {
     let variation = |outcome: &Outcome| Some(outcome.variation());
     let falling = [Kind::Mixed, Kind::MixedLater].into_iter().map(|mixed| falls(outcomes, mixed, &throughput));
     // The paper's implementation, and its design.
-    let splits = [Kind::Split(100), Kind::SplitByUse(100)].into_iter().flat_map(|split| {
+    let splits = [Kind::Split(100), Kind::split_by_use(100)].into_iter().flat_map(|split| {
         [
             stays_higher(outcomes, split, &throughput),
             varies_less(outcomes, split, &variation),

@@ -32,7 +32,7 @@ pub use histogram::Histogram;
 pub use hot::{Hot, HotChild, HotPattern, move_on};
 pub use local::{Local, LocalChild, LocalPattern};
 pub use memcached::{Memcached, Server};
-pub use own_process::OwnProcess;
+pub use own_process::{OwnProcess, ReadyLine, WorkLine, print_line, report_with_waits};
 pub use pages::below;
 pub use progress::{Progress, Window, WorkInterval};
 pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};

@@ -39,12 +39,13 @@ impl Machine {
     }
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind::Mixed,
     Kind::MixedLater,
     Kind::Split(8),
     Kind::Split(100),
-    Kind::SplitByUse(8),
+    Kind::SplitByUse([8, 8, 8, 100]),
+    Kind::SplitByUse([1, 2, 8, 50]),
     Kind::AnonFile,
     Kind::Generations,
 ];

@@ -50,8 +50,8 @@ pub enum Kind {
     MixedLater,
     /// The paper: mapped pages have an active list of their own; a mapped page costs as much as so many others, at 100 it is not aged.
     Split(u32),
-    /// The paper's general form: an active list for each use, each with its own cost.
-    SplitByUse(u32),
+    /// The paper's general form: an active list for each use, each with its own cost: code, read-only data, data and shared memory.
+    SplitByUse([u32; 4]),
     /// Linux today: a pair of lists for what goes to swap, another for files.
     AnonFile,
     /// Linux today with its multi-generational LRU.
@@ -85,13 +85,18 @@ pub struct Scan {
 }
 
 impl Kind {
+    /// The same cost for code and data; shared memory, which is dear to bring back, is not aged.
+    pub fn split_by_use(cost: u32) -> Self {
+        Kind::SplitByUse([cost, cost, cost, 100])
+    }
+
     /// A policy of this kind, for that many frames.
     pub fn build(self, frames: u32) -> Box<dyn Policy> {
         match self {
             Kind::Mixed => Box::new(Mixed::new(Version::Older, frames)),
             Kind::MixedLater => Box::new(Mixed::new(Version::Later, frames)),
             Kind::Split(cost) => Box::new(Split::by_mapped(frames, cost)),
-            Kind::SplitByUse(cost) => Box::new(Split::by_use(frames, cost)),
+            Kind::SplitByUse(costs) => Box::new(Split::by_use(frames, costs)),
             Kind::AnonFile => Box::new(AnonFile::new(frames)),
             Kind::Generations => Box::new(Generations::new(frames)),
         }
@@ -107,7 +112,12 @@ impl fmt::Display for Kind {
             Kind::Mixed => f.pad("mixed"),
             Kind::MixedLater => f.pad("mixed-2.6.9"),
             Kind::Split(cost) => f.pad(&format!("split-{cost}")),
-            Kind::SplitByUse(cost) => f.pad(&format!("split-by-use-{cost}")),
+            Kind::SplitByUse(costs) if Kind::split_by_use(costs[0]) == *self => {
+                f.pad(&format!("split-by-use-{}", costs[0]))
+            }
+            Kind::SplitByUse([code, read_only, data, shared]) => {
+                f.pad(&format!("split-by-use-{code}-{read_only}-{data}-{shared}"))
+            }
             Kind::AnonFile => f.pad("anon-file"),
             Kind::Generations => f.pad("generations"),
         }
@@ -120,13 +130,18 @@ impl FromStr for Kind {
     fn from_str(name: &str) -> Result<Self, String> {
         let cost = |digits: &str| digits.parse::<u32>().ok().filter(|cost| (0..=100).contains(cost));
         let of_cost = |prefix: &str| name.strip_prefix(prefix).and_then(cost);
+        let of_costs = |prefix: &str| {
+            let costs: Option<Vec<u32>> = name.strip_prefix(prefix)?.split('-').map(cost).collect();
+            costs?.try_into().ok()
+        };
         match name {
             "mixed" => Ok(Kind::Mixed),
             "mixed-2.6.9" => Ok(Kind::MixedLater),
             "anon-file" => Ok(Kind::AnonFile),
             "generations" => Ok(Kind::Generations),
             _ => of_cost("split-by-use-")
-                .map(Kind::SplitByUse)
+                .map(Kind::split_by_use)
+                .or_else(|| Some(Kind::SplitByUse(of_costs("split-by-use-")?)))
                 .or_else(|| of_cost("split-").map(Kind::Split))
                 .ok_or_else(|| format!("'{name}' is no policy: there are {}", NAMES.join(", "))),
         }

@@ -49,9 +49,10 @@ impl Split {
         Self::new(frames, &[cost, 1], [0, 0, 0, 0, 1], Rates::Shared)
     }
 
-    /// One list for each use: the cost is that of code and data, and shared memory, which is dear to bring back, is not aged.
-    pub fn by_use(frames: u32, cost: u32) -> Self {
-        Self::new(frames, &[cost, cost, cost, RESTS, 1], [0, 1, 2, 3, 4], Rates::Own)
+    /// One list for each use, with the costs of code, read-only data, data and shared memory.
+    pub fn by_use(frames: u32, costs: [u32; 4]) -> Self {
+        let [code, read_only, data, shared] = costs;
+        Self::new(frames, &[code, read_only, data, shared, 1], [0, 1, 2, 3, 4], Rates::Own)
     }
 
     fn new(frames: u32, costs: &[u32], group_of: PerClass<usize>, rates: Rates) -> Self {

@@ -134,7 +134,7 @@ fn split_makes_active_cache_bear_what_mapped_pages_are_spared_and_by_use_does_no
     };
     // 384 base pages are active and 64 inactive. All of 32 * 384 / 129 = 95 and one more fall to the cache in each pass, three frames; they
     // become inactive, so that passes end early. Of its own 128 come 31 and one more, one frame.
-    assert!(active_cache(Kind::Split(100)) > active_cache(Kind::SplitByUse(100)));
+    assert!(active_cache(Kind::Split(100)) > active_cache(Kind::split_by_use(100)));
 }
 
 #[test]
@@ -146,13 +146,27 @@ fn split_takes_mapped_pages_when_nothing_else_is_left() {
 
 #[test]
 fn split_by_use_keeps_shared_memory_longest() {
-    let mut memory = Memory::with(Kind::SplitByUse(1), &[Shared, Shared, Data, Data, Cache, Cache, Cache]);
+    let mut memory = Memory::with(Kind::split_by_use(1), &[Shared, Shared, Data, Data, Cache, Cache, Cache]);
     // Shared memory comes to the inactive list, like files, and is found used there.
     let (first, ..) = memory.reclaim(3);
     assert_eq!(first, [4, 5, 6]);
     let (then, ..) = memory.reclaim(2);
     assert_eq!(then, [2, 3]);
     assert_eq!(memory.list(3).len(), 2, "shared memory is active on its own list");
+}
+
+#[test]
+fn split_by_use_ages_each_use_by_its_own_cost() {
+    let looks = |data, shared| {
+        let mut memory = Memory::new(Kind::SplitByUse([100, 100, data, shared]), 12, MAPPERS);
+        (0..4).for_each(|frame| memory.come(frame, Data, None));
+        (4..8).for_each(|frame| memory.come(frame, Shared, None));
+        (8..12).for_each(|frame| memory.come(frame, Cache, None));
+        memory.reclaim(4).1.mappings
+    };
+    // Shared memory comes to the inactive list; each of four pages that three processes map is found used there, and is active then.
+    assert_eq!(looks(100, 100), 4 * 3);
+    assert!(looks(1, 100) > 4 * 3 && looks(100, 1) > 4 * 3, "{} {}", looks(1, 100), looks(100, 1));
 }
 
 #[test]
@@ -264,11 +278,15 @@ fn generations_age_by_a_walk_and_keep_what_is_young() {
 
 #[test]
 fn names_are_read_as_they_are_written() {
-    let kinds = [Kind::Mixed, Kind::MixedLater, Kind::Split(0), Kind::Split(100), Kind::SplitByUse(8), Kind::AnonFile];
+    let kinds =
+        [Kind::Mixed, Kind::MixedLater, Kind::Split(0), Kind::Split(100), Kind::split_by_use(8), Kind::AnonFile];
     for kind in kinds.into_iter().chain([Kind::Generations]) {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
-    for name in ["split", "split-101", "split-by-use-", "best", ""] {
+    assert_eq!("split-by-use-8".parse(), Ok(Kind::SplitByUse([8, 8, 8, 100])));
+    let costs = Kind::SplitByUse([1, 2, 8, 50]);
+    assert_eq!((costs.to_string().as_str(), costs.to_string().parse()), ("split-by-use-1-2-8-50", Ok(costs)));
+    for name in ["split", "split-101", "split-by-use-", "split-by-use-1-2", "split-by-use-1-2-3-101", "best", ""] {
         assert!(name.parse::<Kind>().is_err(), "{name}");
     }
 }

@@ -30,7 +30,7 @@ fn where_programs_fill_memory_mixed_lists_get_slower_with_it_and_split_ones_do_n
     // The paper's figures 1 and 5: process pages that are aged come back, the more the longer a list takes to come round.
     let of = |policy, gib| run(&Choice::Crowded, policy, gib * GIB);
     let mixed = [4, 8, 16].map(|gib| of(Kind::MixedLater, gib));
-    let split = [4, 8, 16].map(|gib| of(Kind::SplitByUse(100), gib));
+    let split = [4, 8, 16].map(|gib| of(Kind::split_by_use(100), gib));
     assert!(mixed.windows(2).all(|pair| mib_per_second(&pair[1]) < 0.99 * mib_per_second(&pair[0])));
     assert!(split.windows(2).all(|pair| mib_per_second(&pair[1]) > 0.99 * mib_per_second(&pair[0])));
     for (mixed, split) in mixed.iter().zip(&split) {

@@ -1,0 +1,38 @@
+//! Makes memory scarce: holds so much of it that just the wished size is left.
+
+use anyhow::{Context, Result};
+use hugepilot::units::Bytes;
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+use rustix::mm::{MlockAllFlags, mlockall};
+
+use super::use_up_first;
+use crate::workload::{ReadyLine, print_line};
+
+/// Its arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HoldChild {
+    /// Memory to hold.
+    #[arg(long)]
+    size: Bytes,
+}
+
+impl HoldChild {
+    /// Its command line, after the program's name.
+    pub fn words(size: Bytes) -> Vec<String> {
+        vec!["workload-hold".to_owned(), format!("--size={}", size.0)]
+    }
+
+    /// Its whole life.
+    pub fn run(&self) -> Result<()> {
+        use_up_first()?;
+        let mut mapping = Mapping::anonymous(self.size.0 as usize).context("cannot map the memory to hold")?;
+        // On huge pages it is held quickly, and leaves the rest in one piece, as large programs do that started early.
+        mapping.advise(0, mapping.len(), OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
+        mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).context("cannot lock the memory to hold")?;
+        mapping.advise(0, mapping.len(), OwnAdvice::Populate).context("cannot populate the memory to hold")?;
+        print_line(&ReadyLine::of(&mapping, self.size, "hold", 0))?;
+        loop {
+            std::thread::park();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Many writers of files of 100 KB to 5 MB, as on a backup or mail server: system D's load.
+//!
+//! Each writer has a ring of files, and writes over the oldest once the ring is full, so that the disk never holds more than the rings.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hugepilot::units::Bytes;
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::{CHUNK, LARGEST, SMALLEST, file_size};
+use crate::workload::{ReadyLine, WorkLine, print_line};
+
+/// Of a file.
+const AVERAGE: u64 = ((SMALLEST + LARGEST) / 2) as u64;
+/// How finely progress is reported.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Writers hardly call anything; a thousand stacks of the usual size would be an address space of 2 GiB.
+const STACK: usize = 128 << 10;
+
+/// Its arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WritersChild {
+    /// Where files are written.
+    #[arg(long)]
+    directory: PathBuf,
+    /// How many write.
+    #[arg(long)]
+    writers: u32,
+    /// Bytes of files after which old ones are written over.
+    #[arg(long)]
+    keep: Bytes,
+    /// Where the random numbers start.
+    #[arg(long)]
+    seed: u64,
+}
+
+/// One of them.
+struct Writer<'a> {
+    directory: &'a Path,
+    number: u32,
+    /// Files in its ring.
+    ring: u64,
+    random: Xoshiro256PlusPlus,
+    written: &'a AtomicU64,
+}
+
+impl WritersChild {
+    /// Its command line, after the program's name.
+    pub fn words(directory: &Path, writers: u32, keep: Bytes, seed: u64) -> Vec<String> {
+        let directory = format!("--directory={}", directory.display());
+        let (writers, keep) = (format!("--writers={writers}"), format!("--keep={}", keep.0));
+        vec!["workload-writers".to_owned(), directory, writers, keep, format!("--seed={seed}")]
+    }
+
+    /// Its whole life: the line of each interval counts bytes.
+    pub fn run(&self) -> Result<()> {
+        let written = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let (failed, failures) = channel();
+            for number in 0..self.writers {
+                let (writer, failed) = (self.writer(number, &written), failed.clone());
+                let thread = std::thread::Builder::new().stack_size(STACK);
+                thread.spawn_scoped(scope, move || writer.write_forever(&failed)).context("cannot start a writer")?;
+            }
+            let Err(error) = self.report(&written, &failures);
+            // The threads never end by themselves.
+            eprintln!("{error:#}");
+            std::process::exit(1)
+        })
+    }
+
+    fn writer<'a>(&'a self, number: u32, written: &'a AtomicU64) -> Writer<'a> {
+        Writer {
+            directory: &self.directory,
+            number,
+            ring: ring(self.keep, self.writers),
+            random: Xoshiro256PlusPlus::seed_from_u64(self.seed.wrapping_add(number.into())),
+            written,
+        }
+    }
+
+    fn report(&self, written: &AtomicU64, failures: &Receiver<anyhow::Error>) -> Result<Infallible> {
+        print_line(&ReadyLine::at(0, self.keep, "writers", self.seed))?;
+        let mut start = std::time::Instant::now();
+        loop {
+            match failures.recv_timeout(INTERVAL) {
+                Ok(failure) => return Err(failure),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("all writers have ended"),
+            }
+            let (operations, now) = (written.swap(0, Ordering::Relaxed), std::time::Instant::now());
+            let nanoseconds = (now - start).as_nanos() as u64;
+            start = now;
+            print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds: None, search: None })?;
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn write_forever(mut self, failed: &Sender<anyhow::Error>) {
+        let chunk = vec![self.number as u8; CHUNK];
+        for file in 0u64.. {
+            let path = self.directory.join(format!("{}-{}", self.number, file % self.ring));
+            if let Err(error) = self.write_file(&path, &chunk) {
+                // Nobody listens once another has failed.
+                let _ = failed.send(error.context(format!("cannot write {}", path.display())));
+                return;
+            }
+        }
+    }
+
+    fn write_file(&mut self, path: &Path, chunk: &[u8]) -> Result<()> {
+        let mut left = file_size(&mut self.random);
+        let mut file = File::create(path)?;
+        while left > 0 {
+            let count = file.write(&chunk[..left.min(CHUNK)])?;
+            self.written.fetch_add(count as u64, Ordering::Relaxed);
+            left -= count;
+        }
+        Ok(())
+    }
+}
+
+/// Files that each writer keeps.
+fn ring(keep: Bytes, writers: u32) -> u64 {
+    keep.0.div_ceil(u64::from(writers) * AVERAGE).max(1)
+}
+
+/// Roughly what all their files take.
+pub fn on_disk(keep: Bytes, writers: u32) -> Bytes {
+    Bytes(ring(keep, writers) * u64::from(writers) * AVERAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_hold_what_is_to_be_kept() {
+        assert_eq!(ring(Bytes(1), 1024), 1);
+        assert_eq!(ring(Bytes(3 * 1024 * AVERAGE), 1024), 3);
+        assert_eq!(ring(Bytes(3 * 1024 * AVERAGE + 1), 1024), 4);
+        assert_eq!(on_disk(Bytes(3 * 1024 * AVERAGE + 1), 1024), Bytes(4 * 1024 * AVERAGE));
+    }
+
+    #[test]
+    fn files_are_as_large_as_told_and_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let child = WritersChild { directory: directory.path().into(), writers: 1, keep: Bytes(1), seed: 3 };
+        let written = AtomicU64::new(0);
+        let mut writer = child.writer(0, &written);
+        let mut sizes = Vec::new();
+        for number in 0..20 {
+            let path = directory.path().join(number.to_string());
+            writer.write_file(&path, &vec![1; CHUNK]).unwrap();
+            sizes.push(path.metadata().unwrap().len());
+        }
+        assert!(sizes.iter().all(|&size| (SMALLEST as u64..=LARGEST as u64).contains(&size)), "{sizes:?}");
+        assert!(sizes.iter().any(|&size| size > 2_500_000) && sizes.iter().any(|&size| size < 2_500_000));
+        assert_eq!(written.load(Ordering::Relaxed), sizes.iter().sum::<u64>());
+    }
+}

@@ -1,0 +1,338 @@
+//! What keeping huge pages obtainable costs and brings while many writers fill the page cache.
+//!
+//! Owns: the sizes of memory, the order of turns, and keeping what they leave. Never touches: how memory is aged.
+//!
+//! A holder leaves just so much memory. Each turn begins with an empty page cache, which is filled by reading; then writers write, a resident
+//! process with a hot heap and a mapped file runs beside them, and at the end huge pages are asked for.
+
+mod children;
+mod kernel_work;
+mod plot;
+mod report;
+mod supply;
+mod turn;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot::units::Bytes;
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
+
+pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, WritersChild};
+
+use self::turn::{OBTAIN, SETTLE, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
+use crate::machine::Machine;
+use crate::process::Processors;
+use crate::sample::machine_memory;
+use crate::settings::Settings;
+use crate::tool::Tool;
+use crate::workload::OwnProcess;
+
+/// A machine that is held tighter would not be able to end its own programs.
+const LEAST: Bytes = Bytes(1 << 30);
+
+pub const EXAMPLES: &str = "\
+Examples:
+  hugepilot-bench io --quick                            one size, one round: a look in two minutes
+  hugepilot-bench io --keep                             a figure to publish, raw results kept
+  hugepilot-bench io --sizes 6G,12G,20G --rounds 6      until the intervals are narrow enough
+  hugepilot-bench io --directory /srv/backup            on the file system that matters
+
+Run as root, on a machine that does nothing else: a holder takes all memory but the size that is measured, the page cache is dropped before
+each turn, and transparent huge pages are set to madvise meanwhile. Files take 20 GB of disk at most, and are removed.";
+
+/// `io`
+#[derive(Clone, Debug, Args)]
+pub struct IoArguments {
+    /// Memory left to writers and page cache, one series of rounds each [default: 2G,4G,8G,16G, as far as there is so much; with --quick 4G]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<Bytes>,
+    /// The ways to age memory, separated by commas [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    configurations: Vec<Aging>,
+    /// Where files are written, in a directory that is removed afterwards; on a disk, not in memory
+    #[arg(long, default_value = "/var/tmp")]
+    directory: PathBuf,
+    /// Threads that write files of 100 KB to 5 MB
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    writers: u32,
+    /// Rounds; each configuration has one turn in each [default: 3, with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Seconds of measuring in each turn, once the page cache is full
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    seconds: u64,
+    /// One size and one round: a look, not a figure
+    #[arg(long)]
+    quick: bool,
+    /// Where the order of turns and all random numbers start
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keeps the raw results, report and plot below a directory, in one named after day and machine
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
+    keep: Option<PathBuf>,
+    /// The hugepilot binary [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    hugepilot: Option<PathBuf>,
+}
+
+/// Who ages memory, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Aging {
+    /// The kernel alone.
+    Default,
+    /// `hugepilot age --preset backup-server`.
+    BackupServer,
+    /// `hugepilot age --mapped-page-cost 100`: mapped pages are not aged at all, and unmapped cache as hard as it can be.
+    #[value(name = "mapped-page-cost-100")]
+    #[serde(rename = "mapped-page-cost-100")]
+    MappedPageCost100,
+    /// The kernel alone once more: what the machine's noise looks like.
+    DefaultAgain,
+}
+
+/// One file of raw results.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    machine: Machine,
+    description: String,
+    turns: Vec<Turn>,
+}
+
+/// What all turns need.
+struct Stage<'a> {
+    arguments: &'a IoArguments,
+    tool: Option<&'a Tool>,
+    stop: &'a Stop,
+    directory: &'a Path,
+}
+
+/// How much of all turns is done.
+struct Pace {
+    began: Instant,
+    done: f64,
+    all: f64,
+}
+
+impl fmt::Display for Aging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Aging::Default => "default",
+            Aging::BackupServer => "backup-server",
+            Aging::MappedPageCost100 => "mapped-page-cost-100",
+            Aging::DefaultAgain => "default-again",
+        })
+    }
+}
+
+impl Aging {
+    /// What hugepilot is told, beside where the files are; None where it does not run.
+    fn words(self) -> Option<&'static [&'static str]> {
+        match self {
+            Aging::Default | Aging::DefaultAgain => None,
+            Aging::BackupServer => Some(&["--preset=backup-server"]),
+            Aging::MappedPageCost100 => {
+                Some(&["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--when-free-below=100%", "--idle=0s"])
+            }
+        }
+    }
+}
+
+impl IoArguments {
+    /// Measures all sizes, and reports what was measured even when it ends early.
+    pub fn run(&self) -> Result<()> {
+        let ways = self.ways();
+        let needs_tool = ways.iter().any(|way| way.words().is_some());
+        let tool = needs_tool.then(|| Tool::find(self.hugepilot.clone())).transpose()?;
+        let stop = Stop::on_signals(SecondSignal::Waits)?;
+        let mut settings = Settings::of_this_machine()?;
+        let sizes = self.sizes()?;
+        let largest = sizes.iter().copied().max().unwrap_or_default();
+        ensure_is_disk_with(&self.directory, room_on_disk(largest, self.writers))?;
+        let directory = tempfile::Builder::new().prefix("hugepilot-bench-io-").tempdir_in(&self.directory)?;
+        settings.apply(&[("enabled", "madvise"), ("defrag", "madvise")])?;
+        let mut record = Record {
+            version: 1,
+            machine: Machine::describe(&settings)?,
+            description: self.description(),
+            turns: Vec::new(),
+        };
+        let mut pace = Pace { began: Instant::now(), done: 0.0, all: self.seconds_of(&sizes, &ways) };
+        eprintln!(
+            "io: {}\nabout {:.0} min; Ctrl-C ends early and reports what there is",
+            record.description,
+            (pace.all / 60.0).ceil()
+        );
+        let stage = Stage { arguments: self, tool: tool.as_ref(), stop: &stop, directory: directory.path() };
+        let ended =
+            sizes.iter().try_for_each(|&size| self.measure_size(&stage, size, &ways, &mut pace, &mut record.turns));
+        self.tell(&record)?;
+        match ended {
+            // Whatever failed, failed because the user wanted an end.
+            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
+            ended => ended,
+        }
+    }
+
+    fn measure_size(
+        &self,
+        stage: &Stage<'_>,
+        size: Bytes,
+        ways: &[Aging],
+        pace: &mut Pace,
+        turns: &mut Vec<Turn>,
+    ) -> Result<()> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ size.0);
+        let _holder = hold_all_but(stage, size)?;
+        for round in 0..self.rounds() {
+            let mut order = ways.to_vec();
+            order.shuffle(&mut random);
+            for way in order {
+                let turn = measure_turn(stage, size, round, way)?;
+                pace.done += self.seconds_of_turn(size);
+                let (of, left) = (self.rounds(), pace.minutes_left());
+                eprintln!("{size}, round {} of {of}, {}; about {left:.0} min left", round + 1, report::line(&turn));
+                turns.push(turn);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, record: &Record) -> Result<()> {
+        if record.turns.is_empty() {
+            return Ok(());
+        }
+        let text = report::text(record);
+        print!("{text}");
+        let Some(directory) = &self.keep else { return Ok(()) };
+        let path = record.machine.free_path(directory, "io")?;
+        std::fs::write(path.with_extension("json"), serde_json::to_string(record)? + "\n")?;
+        std::fs::write(path.with_extension("txt"), text)?;
+        plot::draw(record, &path.with_extension("svg"))?;
+        eprintln!("kept in {}.*", path.display());
+        Ok(())
+    }
+
+    fn ways(&self) -> Vec<Aging> {
+        match &self.configurations[..] {
+            [] => Aging::value_variants().to_vec(),
+            chosen => chosen.to_vec(),
+        }
+    }
+
+    /// Those asked for, or the usual ones that this machine has. Errors: too small, or more than there is.
+    fn sizes(&self) -> Result<Vec<Bytes>> {
+        let available = Bytes(machine_memory()?.available_bytes);
+        let usual: &[u64] = if self.quick { &[4] } else { &[2, 4, 8, 16] };
+        let usual = usual.iter().map(|gibibytes| Bytes(gibibytes << 30)).filter(|&size| size < available);
+        let sizes = if self.sizes.is_empty() { usual.collect() } else { self.sizes.clone() };
+        for &size in &sizes {
+            ensure!(size >= LEAST, "--sizes {size}: at least {LEAST} must be left");
+            ensure!(size <= available, "--sizes {size}: {available} are available here");
+        }
+        ensure!(!sizes.is_empty(), "{available} are available here: choose --sizes that fit");
+        Ok(sizes)
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+    }
+
+    fn window(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{} writers of files of 100 KB to 5 MB below {}, beside a process with a hot heap and a mapped file; {} s once the page cache is full",
+            self.writers,
+            self.directory.display(),
+            self.seconds
+        )
+    }
+
+    fn seconds_of(&self, sizes: &[Bytes], ways: &[Aging]) -> f64 {
+        let turns = ways.len() as f64 * f64::from(self.rounds());
+        sizes.iter().map(|&size| self.seconds_of_turn(size)).sum::<f64>() * turns
+    }
+
+    /// Roughly: some seconds to begin and to end, and 2 GB a second to fill memory and to take it on huge pages.
+    fn seconds_of_turn(&self, size: Bytes) -> f64 {
+        let of_size = size.0 as f64 / 2e9;
+        8.0 + of_size + (SETTLE + self.window()).as_secs_f64() + of_size.min(OBTAIN.as_secs_f64())
+    }
+}
+
+impl Pace {
+    /// If it goes on as it did so far.
+    fn minutes_left(&self) -> f64 {
+        (self.all - self.done) * self.began.elapsed().as_secs_f64() / self.done.max(1.0) / 60.0
+    }
+}
+
+/// Takes all memory but so much; None where there is no more.
+fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
+    begin_anew()?;
+    let surplus = Bytes(machine_memory()?.available_bytes) - size;
+    if surplus == Bytes(0) {
+        return Ok(None);
+    }
+    OwnProcess::start_on(Processors::of_this_process()?.load, HoldChild::words(surplus), stage.stop).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        io: IoArguments,
+    }
+
+    fn parse(words: &[&str]) -> Result<IoArguments, clap::Error> {
+        Line::try_parse_from([&["io"][..], words].concat()).map(|line| line.io)
+    }
+
+    #[test]
+    fn all_ways_are_measured_unless_some_are_named() {
+        assert_eq!(parse(&[]).unwrap().ways(), Aging::value_variants());
+        for way in Aging::value_variants() {
+            let name = way.to_string();
+            assert_eq!(parse(&[&format!("--configurations={name}")]).unwrap().ways(), [*way]);
+            assert_eq!(serde_json::to_string(way).unwrap(), format!("\"{name}\""));
+        }
+    }
+
+    #[test]
+    fn sizes_must_fit() {
+        let error = |words: &[&str]| parse(words).unwrap().sizes().unwrap_err().to_string();
+        assert!(error(&["--sizes=512M"]).contains("at least 1 GiB"), "{}", error(&["--sizes=512M"]));
+        assert!(error(&["--sizes=1000T"]).contains("are available here"));
+        assert_eq!(parse(&["--sizes=1G"]).unwrap().sizes().unwrap(), [LEAST]);
+    }
+
+    #[test]
+    fn what_is_left_follows_from_what_it_took_so_far() {
+        let began = Instant::now().checked_sub(Duration::from_secs(120)).unwrap();
+        let left = Pace { began, done: 60.0, all: 240.0 }.minutes_left();
+        assert!((left - 6.0).abs() < 0.1, "{left}");
+    }
+
+    #[test]
+    fn the_usual_sizes_take_less_than_half_an_hour() {
+        let arguments = parse(&[]).unwrap();
+        let sizes = [2, 4, 8, 16].map(|gib| Bytes(gib << 30));
+        assert!(arguments.seconds_of(&sizes, &arguments.ways()) < 1800.0);
+    }
+}

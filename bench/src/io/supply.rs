@@ -1,0 +1,91 @@
+//! Memory that a program could have: free, or of files that are on disk already.
+//!
+//! Owns: reading it. Never touches: memory.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use hugepilot::units::{BASE_PAGE, Bytes};
+use serde::{Deserialize, Serialize};
+
+/// As it is at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Supply {
+    /// Memory that nothing uses.
+    pub free: Bytes,
+    /// Page cache that is neither dirty, nor being written, nor mapped, nor shared memory.
+    pub clean_cache: Bytes,
+    /// Of what is free, what the kernel gives to no program: below its least watermark, and kept back in low zones.
+    pub reserve: Bytes,
+}
+
+impl Supply {
+    /// Free and clean.
+    pub fn all(&self) -> Bytes {
+        self.free + self.clean_cache
+    }
+
+    /// Of it, what programs may have.
+    pub fn within_reach(&self) -> Bytes {
+        self.all() - self.reserve
+    }
+
+    /// As it is now.
+    pub fn now() -> Result<Self> {
+        let read = |path: &str| fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
+        Ok(Self::parse(&read("/proc/meminfo")?, &read("/proc/zoneinfo")?))
+    }
+
+    fn parse(meminfo: &str, zones: &str) -> Self {
+        let field = |name: &str| {
+            let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
+            Bytes(line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10)
+        };
+        let cache = field("Cached:") + field("Buffers:");
+        let others = field("Dirty:") + field("Writeback:") + field("Mapped:") + field("Shmem:");
+        let reserve: u64 = zones.split("Node ").map(reserve_of_zone).sum();
+        Self { free: field("MemFree:"), clean_cache: cache - others, reserve: Bytes(reserve * BASE_PAGE) }
+    }
+}
+
+/// Free pages of a zone of `/proc/zoneinfo` that no program gets. Of a zone whose memory is kept back from requests that could be met
+/// elsewhere, `protection` says how much from each kind of them.
+fn reserve_of_zone(text: &str) -> u64 {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|rest| rest.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    let protection = text.lines().find_map(|line| line.trim_start().strip_prefix("protection: ("));
+    let kept_back = protection.map_or(0, |list| {
+        list.trim_end_matches(')').split(", ").filter_map(|number| number.parse::<u64>().ok()).max().unwrap_or(0)
+    });
+    value("pages free").min(value("min") + kept_back)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_dropped_is_supply() {
+        let text = "MemFree: 100 kB\nBuffers: 5 kB\nCached: 95 kB\nDirty: 10 kB\nWriteback: 20 kB\nMapped: 30 kB\nShmem: 10 kB\n";
+        let supply = Supply::parse(text, "");
+        assert_eq!(supply, Supply { free: Bytes(100 << 10), clean_cache: Bytes(30 << 10), reserve: Bytes(0) });
+    }
+
+    #[test]
+    fn what_the_kernel_keeps_is_out_of_reach() {
+        let zones = "Node 0, zone      DMA\n  pages free     3840\n        min      12\n        protection: (0, 3019, 20939)\n\
+                     Node 0, zone   Normal\n  pages free     99999\n        min      14449\n        protection: (0, 0, 0)\n  pagesets\n\
+                     Node 0, zone   Device\n  pages free     0\n        min      0\n";
+        let supply = Supply::parse("MemFree: 1000000 kB\n", zones);
+        assert_eq!(supply.reserve, Bytes((3840 + 14_449) * BASE_PAGE));
+        assert_eq!(supply.within_reach(), Bytes((1_000_000 << 10) - (3840 + 14_449) * BASE_PAGE));
+    }
+
+    #[test]
+    fn this_machine_has_some() {
+        let supply = Supply::now().unwrap();
+        assert!(supply.free > Bytes(0) && supply.reserve > Bytes(0) && supply.reserve < supply.free, "{supply:?}");
+    }
+}

@@ -1,0 +1,309 @@
+//! One way to age memory, measured once at one size.
+//!
+//! Owns: the order of a turn's steps, and what it leaves. Never touches: what the numbers mean.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hugepilot::pilot::age::Store;
+use hugepilot::units::{BASE_PAGE, Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+
+use super::children::{FillChild, Obtained, ResidentHeapChild, WritersChild, obtain, on_disk};
+use super::kernel_work::KernelWork;
+use super::supply::Supply;
+use super::{Aging, Stage};
+use crate::sample::cpu_time;
+use crate::tool::ToolProcess;
+use crate::workload::{OwnProcess, Progress, Running};
+
+/// The resident process's heap, and its file.
+const RESIDENT: Bytes = Bytes(256 << 20);
+/// Of the memory left, what the rings of files hold, and at most: a file is written over when it has left the page cache.
+const RINGS: f64 = 1.5;
+const MOST_IN_RINGS: Bytes = Bytes(16 << 30);
+/// Until writers are slowed down to the disk's speed: they begin with all that may be dirty to spare.
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
+/// The figure: huge pages that can be had within that time.
+pub(super) const OBTAIN: Duration = Duration::from_secs(5);
+
+/// What one turn leaves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Turn {
+    pub round: u32,
+    pub size: Bytes,
+    pub aging: Aging,
+    /// Until the page cache was full.
+    pub fill_seconds: f64,
+    /// Bytes a second that the writers got rid of, second by second.
+    pub written_per_second: Vec<f64>,
+    /// What the kernel did in the window.
+    pub kernel: KernelWork,
+    /// The same from the beginning of filling the page cache to the window's end.
+    pub kernel_in_all: KernelWork,
+    /// What the resident process noticed in the window.
+    pub resident: Resident,
+    /// Pages that hugepilot made the kernel drop in that same time, but for the last two seconds; None where it does not run.
+    pub aged_pages: Option<u64>,
+    /// CPU time of hugepilot in the window.
+    pub aging_seconds: f64,
+    /// Memory when the writers had stopped.
+    pub supply: Supply,
+    /// What could be had of it on huge pages.
+    pub obtained: Obtained,
+}
+
+/// The resident process in the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Resident {
+    pub requests_per_second: f64,
+    /// The longest request of each tenth of a second: the median of these, and of a hundred the longest but one.
+    pub usual_wait: Nanos,
+    pub long_wait: Nanos,
+    /// Pages of its file that had to come back from the disk.
+    pub major_faults: u64,
+}
+
+/// What is seen between two times, while nothing is done.
+struct Window {
+    began: Instant,
+    ended: Instant,
+    kernel: KernelWork,
+    major_faults: u64,
+    aging_seconds: f64,
+}
+
+impl Turn {
+    /// Bytes a second over the window.
+    pub fn throughput(&self) -> f64 {
+        self.written_per_second.iter().sum::<f64>() / self.written_per_second.len().max(1) as f64
+    }
+
+    /// How much the seconds of the window differ: their standard deviation, of their mean.
+    pub fn variation(&self) -> f64 {
+        let mean = self.throughput();
+        let squares = self.written_per_second.iter().map(|second| (second - mean).powi(2)).sum::<f64>();
+        (squares / self.written_per_second.len().max(1) as f64).sqrt() / mean.max(1.0)
+    }
+
+    /// The share of free memory and clean page cache that could be had on huge pages in time.
+    pub fn obtainable(&self) -> f64 {
+        self.obtained.huge_bytes as f64 / self.supply.all().0.max(1) as f64
+    }
+
+    /// The same of what programs may have of it.
+    pub fn obtainable_within_reach(&self) -> f64 {
+        self.obtained.huge_bytes as f64 / self.supply.within_reach().0.max(1) as f64
+    }
+
+    /// Pages that the kernel looked at for each that left memory, whoever made it leave.
+    pub fn scanned_for_each(&self) -> f64 {
+        let left = self.kernel_in_all.reclaimed + self.aged_pages.unwrap_or(0);
+        self.kernel_in_all.scanned as f64 / left.max(1) as f64
+    }
+}
+
+/// What the disk must have room for.
+pub(super) fn room_on_disk(size: Bytes, writers: u32) -> Bytes {
+    on_disk(rings(size), writers) + RESIDENT
+}
+
+fn rings(size: Bytes) -> Bytes {
+    size.share(RINGS).min(MOST_IN_RINGS)
+}
+
+/// Fills the page cache, has writers write, measures a window, and asks for huge pages.
+pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Aging) -> Result<Turn> {
+    let arguments = stage.arguments;
+    let directory = tempfile::tempdir_in(stage.directory)?;
+    begin_anew()?;
+    let start = |words| OwnProcess::start_on(None, words, stage.stop);
+    let seed = arguments.seed + u64::from(round);
+    let mut resident = start(ResidentHeapChild::words(RESIDENT, &directory.path().join("mapped"), seed))?;
+    let before = KernelWork::so_far()?;
+    let mut pilot = start_aging(stage, aging, directory.path())?;
+    let filling = Instant::now();
+    drop(start(FillChild::words(&directory.path().join("read"), size, seed))?);
+    let fill_seconds = filling.elapsed().as_secs_f64();
+    let mut writers = start(WritersChild::words(directory.path(), arguments.writers, rings(size), seed))?;
+    leave_alone(stage, &mut [&mut writers, &mut resident], SETTLE)?;
+    let window = watch(stage, &mut writers, &mut resident, pilot.as_mut())?;
+    let kernel_in_all = KernelWork::so_far()?.since(&before);
+    let aged_pages = pilot.as_ref().map(|pilot| aged_pages(pilot.pid())).transpose()?;
+    let written_per_second = second_by_second(writers.progress(), window.began, window.ended);
+    drop(writers);
+    let supply = Supply::now()?;
+    let obtained = obtain(supply.all(), OBTAIN, stage.stop)?;
+    pilot.map_or(Ok(()), ToolProcess::end)?;
+    Ok(Turn {
+        round,
+        size,
+        aging,
+        fill_seconds,
+        written_per_second,
+        kernel: window.kernel,
+        kernel_in_all,
+        resident: resident_in(resident.progress(), &window),
+        aged_pages,
+        aging_seconds: window.aging_seconds,
+        supply,
+        obtained,
+    })
+}
+
+fn start_aging(stage: &Stage<'_>, aging: Aging, directory: &Path) -> Result<Option<ToolProcess>> {
+    aging.words().zip(stage.tool).map(|(words, tool)| tool.age(words, directory)).transpose()
+}
+
+/// What `hugepilot age` says every two seconds that it made the kernel drop.
+fn aged_pages(pid: u32) -> Result<u64> {
+    let state = Store::read()?.filter(|state| state.pid == pid);
+    Ok(state.context("hugepilot age keeps no state in /run/hugepilot")?.reclaimed().0 / BASE_PAGE)
+}
+
+/// Each turn begins with nothing in the page cache, and free memory in one piece.
+pub(super) fn begin_anew() -> Result<()> {
+    rustix::fs::sync();
+    for (name, value) in [("drop_caches", "3"), ("compact_memory", "1")] {
+        let path = format!("/proc/sys/vm/{name}");
+        fs::write(&path, value).with_context(|| format!("cannot write to {path}: run as root"))?;
+    }
+    Ok(())
+}
+
+fn leave_alone(stage: &Stage<'_>, programs: &mut [&mut OwnProcess], time: Duration) -> Result<()> {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        stage.stop.sleep_until(until.min(Instant::now() + LOOK))?;
+        programs.iter_mut().try_for_each(|program| program.check())?;
+    }
+    Ok(())
+}
+
+fn watch(
+    stage: &Stage<'_>,
+    writers: &mut OwnProcess,
+    resident: &mut OwnProcess,
+    mut pilot: Option<&mut ToolProcess>,
+) -> Result<Window> {
+    let cpu =
+        |pilot: &Option<&mut ToolProcess>| pilot.as_ref().map_or(Ok(Duration::ZERO), |pilot| cpu_time(pilot.pid()));
+    let (kernel, faults, aging) = (KernelWork::so_far()?, major_faults(resident.pid())?, cpu(&pilot)?);
+    let began = Instant::now();
+    leave_alone(stage, &mut [writers, &mut *resident], stage.arguments.window())?;
+    let ended = Instant::now();
+    pilot.as_mut().map_or(Ok(()), |pilot| pilot.check())?;
+    Ok(Window {
+        began,
+        ended,
+        kernel: KernelWork::so_far()?.since(&kernel),
+        major_faults: major_faults(resident.pid())? - faults,
+        aging_seconds: (cpu(&pilot)?.saturating_sub(aging)).as_secs_f64(),
+    })
+}
+
+fn second_by_second(progress: &Progress, began: Instant, ended: Instant) -> Vec<f64> {
+    let seconds = (ended - began).as_secs();
+    let second = |number: u64| began + Duration::from_secs(number);
+    (0..seconds).map(|number| progress.window(second(number), second(number + 1)).throughput()).collect()
+}
+
+fn resident_in(progress: &Progress, window: &Window) -> Resident {
+    let intervals = progress.intervals(window.began, window.ended);
+    let mut waits: Vec<u64> =
+        intervals.iter().filter_map(|interval| Some(interval.longest_wait?.as_nanos() as u64)).collect();
+    waits.sort_unstable();
+    let at = |share: f64| {
+        let place = ((waits.len() as f64 * share) as usize).min(waits.len().saturating_sub(1));
+        Nanos(waits.get(place).copied().unwrap_or(0))
+    };
+    Resident {
+        requests_per_second: progress.window(window.began, window.ended).throughput(),
+        usual_wait: at(0.5),
+        long_wait: at(0.99),
+        major_faults: window.major_faults,
+    }
+}
+
+/// `/proc/PID/stat` (man proc_pid_stat): field 12.
+fn major_faults(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}: the program ended"))?;
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);
+    let count = fields.and_then(|fields| fields.split(' ').nth(9)?.parse().ok());
+    count.with_context(|| format!("{path} holds '{stat}'"))
+}
+
+/// Errors: the directory is in memory, or has too little room.
+pub(super) fn ensure_is_disk_with(directory: &Path, needed: Bytes) -> Result<()> {
+    let asked = rustix::fs::statfs(directory);
+    let disk = asked.with_context(|| format!("cannot ask what file system {} is on", directory.display()))?;
+    // Linux's linux/magic.h: tmpfs, ramfs, hugetlbfs.
+    let is_memory = [0x0102_1994, 0x8584_58f6, 0x9584_58f6].contains(&(disk.f_type as u64 & 0xffff_ffff));
+    let name = directory.display();
+    ensure!(!is_memory, "--directory {name} is in memory, where no page cache can be written back: name one on a disk");
+    let room = Bytes(disk.f_bavail * disk.f_bsize as u64);
+    ensure!(room > needed, "--directory {name} has room for {room}, and the files take {needed}: choose another");
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn turn(written_per_second: &[f64]) -> Turn {
+        Turn {
+            round: 0,
+            size: Bytes(8 << 30),
+            aging: Aging::Default,
+            fill_seconds: 1.0,
+            written_per_second: written_per_second.to_vec(),
+            kernel: KernelWork::default(),
+            kernel_in_all: KernelWork::default(),
+            resident: Resident::default(),
+            aged_pages: None,
+            aging_seconds: 0.0,
+            supply: Supply { free: Bytes(1 << 30), clean_cache: Bytes(3 << 30), reserve: Bytes(2 << 30) },
+            obtained: Obtained { huge_bytes: 1 << 30, ..Obtained::default() },
+        }
+    }
+
+    #[test]
+    fn a_turn_is_summed_up() {
+        let mut turn = turn(&[1e8, 3e8]);
+        assert_eq!((turn.throughput(), turn.variation()), (2e8, 0.5));
+        assert_eq!((turn.obtainable(), turn.obtainable_within_reach()), (0.25, 0.5));
+        (turn.kernel_in_all.scanned, turn.kernel_in_all.reclaimed, turn.aged_pages) = (3000, 500, Some(1000));
+        assert_eq!(turn.scanned_for_each(), 2.0);
+    }
+
+    #[test]
+    fn what_another_process_has_aged_does_not_count() {
+        assert!(aged_pages(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn this_process_can_be_asked_for_its_faults() {
+        assert!(major_faults(std::process::id()).is_ok());
+    }
+
+    #[test]
+    fn a_directory_must_be_on_a_disk_and_have_room() {
+        let error = |path: &str, needed| ensure_is_disk_with(Path::new(path), needed).unwrap_err().to_string();
+        assert!(error("/dev/shm", Bytes(0)).contains("is in memory"), "{}", error("/dev/shm", Bytes(0)));
+        let here = env!("CARGO_MANIFEST_DIR");
+        assert!(error(here, Bytes(u64::MAX)).contains("choose another"), "{}", error(here, Bytes(u64::MAX)));
+        ensure_is_disk_with(Path::new(here), Bytes(1)).unwrap();
+    }
+
+    #[test]
+    fn rings_take_no_more_than_the_disk_should_hold() {
+        for gib in [1, 2, 8, 20, 100] {
+            let room = room_on_disk(Bytes(gib << 30), 1024);
+            assert!(room <= Bytes(20 << 30), "{gib} GiB of memory: {room}");
+        }
+    }
+}
