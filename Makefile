@@ -104,7 +104,7 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) pilot --keep
 	$(BENCH) fingerprint --rounds 10 --wait 4 --seconds 5 --keep
 	$(BENCH) local --keep
-	$(BENCH) transpose --measure --keep
+	$(BENCH) transpose --processor celeron,pentium4 --measure --keep
 	$(BENCH) lists --keep
 	$(BENCH) io --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep

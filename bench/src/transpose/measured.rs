@@ -2,7 +2,7 @@
 //!
 //! Owns: memory placed in each of the ways, and timing. Never touches: settings of the machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use hps::color::{ColoredArena, Palette, Wish};
 use hugepilot::kernel::Root;
 use hugepilot::kernel::cache::{Cache, data_caches};
+use hugepilot::kernel::memory;
 use hugepilot::stop::Stop;
 use hugepilot::units::{BASE_PAGE, HUGE_PAGE};
 use hugepilot_os::advise::collapse_own;
@@ -24,6 +25,13 @@ use super::simulation::Point;
 /// Timed so long at once, and so often, of which the fastest counts: an interruption makes one of them slow.
 const LENGTH: Duration = Duration::from_millis(2);
 const TIMES: usize = 3;
+/// Between making memory and timing it: what making it has left, such as a time slice used up or pages to be freed, is not the placement's.
+const REST: Duration = Duration::from_millis(2);
+/// Ordinary pages once more: the same measured against itself.
+pub const AGAIN: &str = "random again";
+/// Memory of earlier choices is held up to this share of what is available.
+const HELD_SHARE: u64 = 4;
+const NO_HUGE_PAGE: &str = "no huge page can be had: compact memory (/proc/sys/vm/compact_memory), or free some";
 /// The arena whose building is timed.
 const ARENA_BYTES: u64 = 256 << 20;
 
@@ -48,16 +56,25 @@ enum Memory {
 
 impl Memory {
     fn place(placement: Placement, bytes: u64, palette: &Palette) -> Result<Self> {
-        let colored = |huge_pages| {
-            ColoredArena::create(&Wish { bytes, palette: palette.clone(), huge_pages, first: None })
-                .map(Memory::Colored)
+        let colored = |huge: u64| -> Result<Self> {
+            let wish = Wish { bytes, palette: palette.clone(), huge_pages: huge > 0, first: None };
+            let arena = ColoredArena::create(&wish)?;
+            ensure!(arena.huge_bytes() as u64 == huge, NO_HUGE_PAGE);
+            Ok(Memory::Colored(arena))
         };
         match placement {
             Placement::Random => as_it_comes(bytes, 0),
-            Placement::Colored => Ok(colored(false)?),
+            Placement::Colored => colored(0),
             Placement::Huge => as_it_comes(bytes.next_multiple_of(HUGE_PAGE), bytes.next_multiple_of(HUGE_PAGE)),
-            Placement::HugeAndColored => Ok(colored(true)?),
+            Placement::HugeAndColored => colored(bytes / HUGE_PAGE * HUGE_PAGE),
             Placement::HugeAndRandom => as_it_comes(bytes, bytes / HUGE_PAGE * HUGE_PAGE),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Memory::AsItComes(mapping) => mapping.len() as u64,
+            Memory::Colored(arena) => arena.len() as u64,
         }
     }
 
@@ -65,6 +82,30 @@ impl Memory {
         match self {
             Memory::AsItComes(mapping) => mapping.words_mut(),
             Memory::Colored(arena) => arena.words_mut(),
+        }
+    }
+}
+
+/// Memory of earlier choices, so that no later one gets their pages; the oldest goes first where it becomes too much.
+struct Held {
+    memory: VecDeque<Memory>,
+    bytes: u64,
+    room: u64,
+}
+
+impl Held {
+    fn nothing() -> Result<Self> {
+        let room = memory::Memory::read(&Root::host())?.available.0 / HELD_SHARE;
+        Ok(Self { memory: VecDeque::new(), bytes: 0, room })
+    }
+
+    fn keep(&mut self, memory: Memory) {
+        self.bytes += memory.len();
+        self.memory.push_back(memory);
+        while self.bytes > self.room
+            && let Some(oldest) = self.memory.pop_front()
+        {
+            self.bytes -= oldest.len();
         }
     }
 }
@@ -77,16 +118,17 @@ fn as_it_comes(bytes: u64, huge: u64) -> Result<Memory> {
         mapping.advise(0, huge, OwnAdvice::HugePage)?;
     }
     if bytes > huge {
-        mapping.advise(huge, bytes - huge, OwnAdvice::NoHugePage)?;
+        // A kernel that refuses has no huge pages.
+        let _ = mapping.advise(huge, bytes - huge, OwnAdvice::NoHugePage);
     }
     mapping.advise(0, bytes, OwnAdvice::Populate)?;
     for region in (0..huge as u64).step_by(HUGE_PAGE as usize) {
-        collapse_own(mapping.address() + region, HUGE_PAGE).context("no huge page can be had")?;
+        collapse_own(mapping.address() + region, HUGE_PAGE).context(NO_HUGE_PAGE)?;
     }
     Ok(Memory::AsItComes(mapping))
 }
 
-/// Transposes of one dimension, in each of the ways, with pages chosen anew so often.
+/// Transposes of one dimension, in each of the ways and on ordinary pages again, with pages chosen anew so often.
 pub fn measure(
     dimension: u64,
     placements: &[Placement],
@@ -94,22 +136,30 @@ pub fn measure(
     palette: &Palette,
     stop: &Stop,
 ) -> Result<Point> {
+    let again = placements.contains(&Placement::Random).then(|| (AGAIN.to_owned(), Placement::Random));
+    let ways: Vec<(String, Placement)> =
+        placements.iter().map(|placement| (placement.to_string(), *placement)).chain(again).collect();
     let mut speeds: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    // All stay until the end, so that no choice gets the pages of another.
-    let mut held = Vec::new();
+    let mut held = Held::nothing()?;
     for choice in 0..choices {
         stop.check()?;
-        // By turns, so that none always comes after the same other one.
-        for turn in 0..placements.len() {
-            let placement = placements[(turn + choice as usize) % placements.len()];
-            let mut memory = Memory::place(placement, matrices_bytes(dimension), palette)
+        for way in order(ways.len(), choice as usize) {
+            let (name, placement) = &ways[way];
+            let mut memory = Memory::place(*placement, matrices_bytes(dimension), palette)
                 .with_context(|| format!("cannot place matrices of {dimension} ({placement})"))?;
+            std::thread::sleep(REST);
             let speed = megabytes_per_second(memory.words_mut(), dimension as usize);
-            speeds.entry(placement.to_string()).or_default().push(speed);
-            held.push(memory);
+            speeds.entry(name.clone()).or_default().push(speed);
+            held.keep(memory);
         }
     }
     Ok(Point { dimension, speeds })
+}
+
+/// By turns, there and back, so that none always comes first, nor after the same other one.
+fn order(ways: usize, choice: usize) -> impl Iterator<Item = usize> {
+    let turn = move |turn: usize| if choice.is_multiple_of(2) { turn } else { ways - 1 - turn };
+    (0..ways).map(move |each| (turn(each) + choice / 2) % ways)
 }
 
 /// As the paper counts them: each element is read and written.
@@ -177,13 +227,29 @@ mod tests {
     }
 
     #[test]
+    fn each_way_comes_after_different_others() {
+        let orders: Vec<Vec<usize>> = (0..6).map(|choice| order(3, choice).collect()).collect();
+        assert_eq!(orders, [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]]);
+    }
+
+    #[test]
+    fn the_oldest_is_let_go_where_too_much_is_held() {
+        let mut held = Held { memory: VecDeque::new(), bytes: 0, room: 3 * BASE_PAGE };
+        for pages in [1, 2, 2] {
+            held.keep(as_it_comes(pages * BASE_PAGE, 0).unwrap());
+        }
+        assert_eq!((held.memory.len(), held.bytes), (1, 2 * BASE_PAGE));
+        assert!(Held::nothing().unwrap().room > 0);
+    }
+
+    #[test]
     fn every_way_of_placing_is_measured_as_often() {
         let palette = Palette::all(32).unwrap();
         let ways = [Placement::Random, Placement::Colored];
         match measure(43, &ways, 2, &palette, &Stop::default()) {
             Err(error) => assert!(format!("{error:#}").contains("CAP_SYS_ADMIN"), "{error:#}"),
             Ok(point) => {
-                assert_eq!(point.speeds.len(), 2);
+                assert_eq!(point.speeds.len(), 3, "ordinary pages come twice");
                 assert!(
                     point.speeds.values().all(|speeds| speeds.len() == 2 && speeds.iter().all(|&speed| speed > 0.0))
                 );

@@ -8,11 +8,13 @@ mod model;
 mod placement;
 mod plot;
 mod simulation;
+mod sweep;
 mod text;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use clap::{Args, ValueEnum};
 use hps::color::Palette;
 use hugepilot::stop::{SecondSignal, Stop};
@@ -20,10 +22,11 @@ use hugepilot::units::Bytes;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use self::measured::Built;
+use self::measured::{AGAIN, Built};
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
 use self::simulation::{Point, simulate};
+use self::sweep::Sweep;
 use crate::machine::Machine;
 use crate::settings::Settings;
 
@@ -33,9 +36,13 @@ Examples:
   hugepilot-bench transpose --processor celeron --plot transpose.svg
   hugepilot-bench transpose --dimensions 43,45,47,49,85,87,89,91,93,95 --processor celeron
                                                          the dimensions of the paper's table
-  hugepilot-bench transpose --measure --plot here.svg    this machine, too: all odd dimensions to 999, some ten minutes
+  hugepilot-bench transpose --measure --choices 7 --minutes 10 --plot here.svg
+                                                         this machine: odd dimensions to 999, from coarse to fine until the time is up
+  hugepilot-bench transpose --measure --dimensions $(seq -s, 1 20 999)
+                                                         a coarser list, sooner
 
-A simulation gives the same numbers for the same seed everywhere. Measuring takes CAP_SYS_ADMIN, to see page frames.";
+A simulation gives the same numbers for the same seed everywhere. Measuring takes CAP_SYS_ADMIN, to see page frames, and a machine that is
+otherwise left alone. Ctrl-C ends either, and reports what there is.";
 
 /// The dimensions measured reach so far.
 const LAST_MEASURED: u64 = 999;
@@ -43,12 +50,15 @@ const LAST_MEASURED: u64 = 999;
 /// `transpose`
 #[derive(Clone, Debug, Args)]
 pub struct TransposeArguments {
-    /// The processors to simulate, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["celeron", "pentium4"])]
+    /// The processors to simulate, separated by commas [default: both; with --measure none]
+    #[arg(long, value_enum, value_delimiter = ',')]
     processor: Vec<Processor>,
-    /// Measure on this machine, too
+    /// Measure on this machine
     #[arg(long)]
     measure: bool,
+    /// Measure for about so long at most
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    minutes: u64,
     /// Colors to measure with [default: those of this machine's second-level cache]
     #[arg(long, value_name = "NUMBER", requires = "measure")]
     colors: Option<u32>,
@@ -80,6 +90,8 @@ enum Subject {
     Measured {
         cache_bytes: Bytes,
         colors: u32,
+        /// Dimensions that were asked for.
+        asked: usize,
         /// How long building a large arena took.
         built: Built,
     },
@@ -92,36 +104,70 @@ struct Series {
     points: Vec<Point>,
 }
 
+/// What is divided by what, by the names of placements; the last one says what noise is.
+const RATIOS: [(&str, &str); 4] =
+    [("colored", "random"), ("huge", "random"), ("huge+colored", "huge+random"), (AGAIN, "random")];
+
+impl Series {
+    /// Those ratios that these numbers have.
+    fn ratios(&self) -> Vec<(&'static str, &'static str)> {
+        let known = |&(one, than): &(&str, &str)| self.points.iter().any(|point| point.ratio(one, than).is_some());
+        RATIOS.into_iter().filter(known).collect()
+    }
+}
+
 impl TransposeArguments {
-    /// Simulates, measures if that is asked for, and reports.
+    /// Simulates, measures if that is asked for, and reports; what there is, if that ends early.
     pub fn run(&self) -> Result<()> {
-        if let Some(path) = &self.plot {
-            ensure!(
-                path.extension().is_some_and(|extension| extension == "svg"),
-                "cannot draw {}: the name must end in .svg",
-                path.display()
-            );
-        }
-        let mut series: Vec<Series> = self.processor.iter().map(|&processor| self.simulate(processor)).collect();
-        if self.measure {
-            series.push(self.measure()?);
+        self.check_plot()?;
+        // Before minutes of measuring, because it may fail.
+        let describe = || Machine::describe(&Settings::of_this_machine()?);
+        let kept_for = self.keep.as_deref().map(|directory| Ok::<_, Error>((directory, describe()?))).transpose()?;
+        let stop = Stop::on_signals(SecondSignal::Ends)?;
+        let mut series: Vec<Series> =
+            self.processors().into_iter().map(|processor| self.simulate(processor, &stop)).collect();
+        let ended = if self.measure && !stop.requested() { self.measure(&stop, &mut series) } else { Ok(()) };
+        series.retain(|series| !series.points.is_empty());
+        if series.is_empty() {
+            ensure!(!stop.requested(), "stopped on request; there is nothing to tell yet");
+            return ended;
         }
         let text: String = series.iter().map(text::text).collect();
         print!("{text}");
-        if let Some(directory) = &self.keep {
-            keep(directory, &series, &text)?;
-        }
-        if let Some(path) = &self.json {
-            let written = std::fs::write(path, serde_json::to_string(&series)? + "\n");
-            written.with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        self.plot.as_deref().map_or(Ok(()), |path| plot::draw(&series, path))
+        self.write(&series)?;
+        kept_for.map_or(Ok(()), |(directory, machine)| keep(directory, &machine, &series, &text))?;
+        ensure!(!stop.requested(), "stopped on request; what there was by then is told");
+        ended
     }
 
-    fn simulate(&self, processor: Processor) -> Series {
+    fn check_plot(&self) -> Result<()> {
+        let Some(path) = &self.plot else { return Ok(()) };
+        let drawable = path.extension().is_some_and(|extension| extension == "svg");
+        ensure!(drawable, "cannot draw {}: the name must end in .svg", path.display());
+        Ok(())
+    }
+
+    fn write(&self, series: &[Series]) -> Result<()> {
+        if let Some(path) = &self.json {
+            let written = std::fs::write(path, serde_json::to_string(series)? + "\n");
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        self.plot.as_deref().map_or(Ok(()), |path| plot::draw(series, path))
+    }
+
+    fn processors(&self) -> Vec<Processor> {
+        if self.processor.is_empty() && !self.measure {
+            return Processor::value_variants().to_vec();
+        }
+        self.processor.clone()
+    }
+
+    /// As far as it came.
+    fn simulate(&self, processor: Processor, stop: &Stop) -> Series {
         let dimensions = self.dimensions_or(|| usual_dimensions(processor));
         let progress = ProgressBar::new(dimensions.len() as u64);
-        let points = dimensions.iter().flat_map(|&dimension| {
+        let going_on = dimensions.iter().take_while(|_| !stop.requested());
+        let points = going_on.flat_map(|&dimension| {
             progress.inc(1);
             simulate(processor, Placement::value_variants(), &[dimension], self.choices, self.seed)
         });
@@ -130,25 +176,29 @@ impl TransposeArguments {
         series
     }
 
-    fn measure(&self) -> Result<Series> {
-        let stop = Stop::on_signals(SecondSignal::Ends)?;
+    /// Adds what was measured, as far as it came.
+    fn measure(&self, stop: &Stop, series: &mut Vec<Series>) -> Result<()> {
         let cache = measured::settle()?;
         let colors = self.colors.unwrap_or_else(|| cache.colors());
         let palette = Palette::all(colors)?;
         let built = measured::build(&palette)?;
         let dimensions = self.dimensions_or(|| (1..=LAST_MEASURED).step_by(2).collect());
-        let progress = ProgressBar::new(dimensions.len() as u64);
-        let points = dimensions.iter().map(|&dimension| {
-            progress.inc(1);
-            measured::measure(dimension, Placement::value_variants(), self.choices, &palette, &stop)
+        let at_most = Duration::from_secs(self.minutes * 60);
+        let sweep = Sweep { dimensions: &dimensions, choices: self.choices, at_most };
+        let (points, ended) = sweep.run(|dimension, choices| {
+            measured::measure(dimension, Placement::value_variants(), choices, &palette, stop)
         });
-        let points = points.collect::<Result<_>>()?;
-        progress.finish_and_clear();
-        Ok(Series { subject: Subject::Measured { cache_bytes: cache.size, colors, built }, points })
+        let subject = Subject::Measured { cache_bytes: cache.size, colors, asked: dimensions.len(), built };
+        series.push(Series { subject, points });
+        ended
     }
 
+    /// Ascending, none twice.
     fn dimensions_or(&self, usual: impl Fn() -> Vec<u64>) -> Vec<u64> {
-        if self.dimensions.is_empty() { usual() } else { self.dimensions.clone() }
+        let mut dimensions = if self.dimensions.is_empty() { usual() } else { self.dimensions.clone() };
+        dimensions.sort_unstable();
+        dimensions.dedup();
+        dimensions
     }
 }
 
@@ -160,10 +210,9 @@ struct Record<'a> {
     series: &'a [Series],
 }
 
-fn keep(directory: &Path, series: &[Series], text: &str) -> Result<()> {
-    let machine = Machine::describe(&Settings::of_this_machine()?)?;
+fn keep(directory: &Path, machine: &Machine, series: &[Series], text: &str) -> Result<()> {
     let path = machine.free_path(directory, "transpose")?;
-    let record = Record { version: 1, machine: &machine, series };
+    let record = Record { version: 1, machine, series };
     std::fs::write(path.with_extension("json"), serde_json::to_string(&record)? + "\n")?;
     std::fs::write(path.with_extension("txt"), text)?;
     plot::draw(series, &path.with_extension("svg"))?;
@@ -180,6 +229,37 @@ fn usual_dimensions(processor: Processor) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn arguments(line: &str) -> TransposeArguments {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: TransposeArguments,
+        }
+        <Line as clap::Parser>::parse_from(std::iter::once("transpose").chain(line.split_whitespace())).arguments
+    }
+
+    #[test]
+    fn measuring_alone_simulates_nothing_unless_a_processor_is_named() {
+        assert_eq!(arguments("").processors(), [Processor::Celeron, Processor::Pentium4]);
+        assert!(arguments("--measure").processors().is_empty());
+        assert_eq!(arguments("--measure --processor celeron").processors(), [Processor::Celeron]);
+    }
+
+    #[test]
+    fn dimensions_come_in_order_and_once() {
+        assert_eq!(arguments("--dimensions 47,43,47").dimensions_or(Vec::new), [43, 47]);
+        assert_eq!(arguments("").dimensions_or(|| vec![1, 3]), [1, 3]);
+    }
+
+    #[test]
+    fn who_is_stopped_simulates_no_more() {
+        let stop = Stop::default();
+        let arguments = arguments("--dimensions 3,5 --choices 1");
+        assert_eq!(arguments.simulate(Processor::Celeron, &stop).points.len(), 2);
+        stop.request();
+        assert_eq!(arguments.simulate(Processor::Celeron, &stop).points.len(), 0);
+    }
 
     #[test]
     fn dimensions_reach_beyond_the_cache() {

@@ -35,8 +35,8 @@ pub struct Datasheet {
     pub prices: Prices,
 }
 
-/// Cycles. Those of the Celeron make its two plateaus in the paper's table come out (1,556 MB/s inside the second level, 260 beyond it); those
-/// of the Pentium 4 are assumed: a second level about as far away in cycles, and memory as far away in nanoseconds.
+/// Cycles. Those of the Celeron make its two plateaus in the paper's table come out (1,556 MB/s inside the second level, 260 beyond it);
+/// those of the Pentium 4 are assumed: a second level about as far away in cycles, and memory as far away in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Prices {
     /// An element read and written, everything in the first level.
@@ -198,6 +198,25 @@ mod tests {
         assert_eq!(events, Events { elements: 4, first_misses: 6, second_misses: 0, write_backs: 0 });
         // 4 elements, 6 lines from the second level: 64 cycles for 64 bytes at 1 MHz.
         assert!((events.megabytes_per_second(&TINY) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_the_second_level_lacks_and_writes_back_counted_by_hand() {
+        // One line in the first level, two in the second. No access is to the line of the one before: the first level never has it, and
+        // what it lets go dirty the second level still has. There, the line used last first, * for dirty, after one transpose 1* 3:
+        //   2: miss, 3 leaves -> 2 1*         0: miss, 1 is written back -> 0 2
+        //   3: 0 comes back dirty, miss, 2 leaves -> 3 0*         0: hit -> 0* 3
+        //   2: miss, 3 leaves -> 2 0*         1: miss, 0 is written back -> 1 2
+        //   3: 1 comes back dirty, miss, 2 leaves -> 3 1*         1: hit -> 1* 3
+        let tiny = Datasheet {
+            first: Geometry { size_bytes: 16, ways: 1, line_bytes: 16 },
+            second: Geometry { size_bytes: 32, ways: 2, line_bytes: 16 },
+            ..TINY
+        };
+        let events = Events::of_transposes(&tiny, 2, &[0], 1);
+        assert_eq!(events, Events { elements: 4, first_misses: 8, second_misses: 6, write_backs: 2 });
+        // 4 + 8 x 10 + 6 x 100 + 2 x 50 cycles for 64 bytes.
+        assert!((events.megabytes_per_second(&tiny) - 64.0 / 784.0).abs() < 1e-9);
     }
 
     #[test]

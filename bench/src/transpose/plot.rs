@@ -9,15 +9,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::Series;
-use super::placement::Placement;
 use crate::plot::{COLORS, FONT, draw_key, load_font};
 
-/// What is divided by what.
-const RATIOS: [(Placement, Placement, &str); 3] = [
-    (Placement::Colored, Placement::Random, "colored / random"),
-    (Placement::Huge, Placement::Random, "huge / random"),
-    (Placement::HugeAndColored, Placement::HugeAndRandom, "huge + colored / huge + random"),
-];
 const PANEL: (u32, u32) = (720, 420);
 
 /// A row for each processor, as SVG.
@@ -32,10 +25,11 @@ pub(super) fn draw(series: &[Series], path: &Path) -> Result<()> {
 }
 
 fn draw_ratios(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &Series) -> Result<()> {
-    let line = |one, other| -> Vec<(f64, f64)> {
-        series.points.iter().filter_map(|point| Some((point.dimension as f64, point.ratio(one, other)?))).collect()
+    let line = |(one, other)| -> (String, Vec<(f64, f64)>) {
+        let ratios = series.points.iter().filter_map(|point| Some((point.dimension as f64, point.ratio(one, other)?)));
+        (format!("{one} / {other}"), ratios.collect())
     };
-    let lines = RATIOS.map(|(one, other, name)| (name, line(one, other)));
+    let lines: Vec<_> = series.ratios().into_iter().map(line).collect();
     let highest = |of: fn(&(f64, f64)) -> f64| lines.iter().flat_map(|(_, line)| line).map(of).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("throughput of a transpose: {}", series.subject.name()), (FONT, 18))
@@ -58,6 +52,7 @@ fn draw_ratios(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &Series) -> Re
 mod tests {
     use super::super::Subject;
     use super::super::model::Processor;
+    use super::super::placement::Placement;
     use super::super::simulation::simulate;
     use super::*;
 

@@ -53,13 +53,19 @@ pub fn simulate(
 }
 
 impl Point {
-    /// The median speed of a placement.
-    pub fn typical(&self, placement: Placement) -> Option<f64> {
+    /// The median speed of a placement, by its name.
+    pub fn typical(&self, placement: impl ToString) -> Option<f64> {
         median(self.speeds.get(&placement.to_string())?)
     }
 
+    /// The slowest and the fastest of all choices of pages.
+    pub fn spread(&self, placement: impl ToString) -> Option<(f64, f64)> {
+        let speeds = self.speeds.get(&placement.to_string())?.iter().copied();
+        Some((speeds.clone().reduce(f64::min)?, speeds.reduce(f64::max)?))
+    }
+
     /// How much faster one placement is than another.
-    pub fn ratio(&self, placement: Placement, than: Placement) -> Option<f64> {
+    pub fn ratio(&self, placement: impl ToString, than: impl ToString) -> Option<f64> {
         Some(self.typical(placement)? / self.typical(than)?)
     }
 }

@@ -184,7 +184,7 @@ struct hps_color_options {
   // Colors that may be used, counted from 0, which keeps the memory out of the rest of the cache (and off huge pages, which have all
   // colors); NULL: all. Copied.
   const uint32_t *used;
-  // How many there are.
+  // How many there are; 0 with NULL.
   uint64_t used_count;
   // `HPS_COLOR_HUGE`.
   uint32_t flags;
@@ -198,11 +198,14 @@ struct hps_color_info {
   uint64_t address;
   // How long it is.
   uint64_t bytes;
-  // Of these, bytes at its beginning that lie on huge pages.
+  // Of these, bytes at its beginning that were put on huge pages.
   uint64_t huge_bytes;
+  // Of those, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
+  uint64_t contiguous_bytes;
   // Base pages that were chosen by their color.
   uint64_t pages;
-  // Of these, pages that have the color they should have: fewer after the kernel migrated or swapped some.
+  // Of these, pages that have the color they should have: fewer after the kernel migrated, merged or swapped some, or a forked process
+  // wrote to them.
   uint64_t right_pages;
 };
 
@@ -312,8 +315,10 @@ int hps_arena_get_info(const struct hps_arena *arena, struct hps_arena_info *inf
 // `arena` is NULL, or one that was made and not destroyed, and nobody uses a piece of it any more.
 void hps_arena_destroy(struct hps_arena *arena);
 
-// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while at
-// least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; twice that where some are short.
+// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while
+// at least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; where some are short, at
+// most twice that, or 8 MiB more. It looks whether so much is available on the machine, but not at limits of control groups. A process
+// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none.
 //
 // A forked child has it too, but what either writes to then is copied to a page of any color.
 //
@@ -327,14 +332,16 @@ void hps_arena_destroy(struct hps_arena *arena);
 int hps_color_create(const struct hps_color_options *options,
                      struct hps_color_arena **arena);
 
-// Writes to `info` where colored memory is, and how much of it has its colors still.
+// Writes to `info` where colored memory is, and how much of it has its colors still. It looks at the page tables, microseconds for each
+// MiB, and changes nothing. What was lost comes back only by making the memory anew.
 //
 // Returns 0, or `-EINVAL` for NULL; `-EPERM` page frames are hidden by now.
 //
 // # Safety
 //
 // `arena` is one that was made and not destroyed, and `info` points to a `struct hps_color_info`.
-int hps_color_verify(const struct hps_color_arena *arena, struct hps_color_info *info);
+int hps_color_verify(const struct hps_color_arena *arena,
+                     struct hps_color_info *info);
 
 // Gives colored memory back to the machine.
 //

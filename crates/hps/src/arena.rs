@@ -3,8 +3,8 @@
 //! Owns: what stands behind an arena, 2 MiB at a time, and pieces of it. Never touches: the limit on huge pages that tracking has; whoever
 //! wants both makes the arena as large as may be.
 //!
-//! Reserved huge pages are taken only where the whole arena has room, and they are reserved then and there, so that no access to it can fail
-//! later (SIGBUS); children do not get that memory, because a child's copy could. An arena that children are to have takes none.
+//! Reserved huge pages are taken only where the whole arena has room, and they are reserved then and there, so that no access to it can
+//! fail later (SIGBUS); children do not get that memory, because a child's copy could. An arena that children are to have takes none.
 
 use std::io;
 use std::ptr::NonNull;

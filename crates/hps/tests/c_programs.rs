@@ -106,6 +106,17 @@ fn colored_memory_is_made_and_verified() {
 }
 
 #[test]
+fn without_the_capability_the_error_names_it() {
+    let Some(built) = build("tests/c/color.c", "gcc", &[]) else { return };
+    let without = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"];
+    if !Command::new(without[0]).args(&without[1..]).arg("true").status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: rights can be given up by root only, with setpriv");
+    }
+    let ran = run(&built, &without, &[]);
+    assert!(ran.status.success() && text(&ran).contains("skipped: page frames are hidden"), "{}", text(&ran));
+}
+
+#[test]
 fn children_get_no_lock_that_is_held() {
     for compiler in ["gcc", "clang"] {
         passes("tests/c/forks.c", compiler, &[], &[]);

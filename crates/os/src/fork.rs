@@ -7,8 +7,8 @@ unsafe extern "C" {
     fn pthread_atfork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) -> libc::c_int;
 }
 
-/// Whichever thread forks from now on calls one function before it does, and the other one afterwards, in the parent and in the child. There
-/// is no way to end that.
+/// Whichever thread forks from now on calls one function before it does, and the other one afterwards, in the parent and in the child.
+/// There is no way to end that.
 ///
 /// Errors: `ENOMEM`.
 pub fn around(before: extern "C" fn(), after: extern "C" fn()) -> io::Result<()> {

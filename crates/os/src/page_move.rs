@@ -1,5 +1,6 @@
 //! Moving physical pages to other addresses of this process, contents and all: `UFFDIO_MOVE` (Linux 6.8,
-//! Documentation/admin-guide/mm/userfaultfd.rst), which splits no mapping; and `mremap(2)`, by which each page becomes a mapping of its own.
+//! Documentation/admin-guide/mm/userfaultfd.rst), which splits no mapping; and `mremap(2)`, by which each run of pages becomes a mapping of
+//! its own.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -41,7 +42,8 @@ pub struct PageMover<'a> {
     into: &'a mut Mapping,
 }
 
-/// Where pages are, and where they go; all in bytes, multiples of 4 KiB.
+/// Where pages are, and where they go; all in bytes, multiples of 4 KiB. Either side must be one mapping to the kernel, too: all of it was
+/// advised alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRun {
     /// From the start of the mapping that they come from.
@@ -80,9 +82,9 @@ impl<'a> PageMover<'a> {
 
     /// Moves pages, which are holes of zeros afterwards where they were.
     ///
-    /// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory with the same rights; `EEXIST` there are pages where they should go;
-    /// `ENOENT` no page is there; `EBUSY` a page is shared with a child, or held by a device; `EAGAIN` held for a moment, even after it
-    /// was tried again. What was moved before stays moved.
+    /// Errors: `EINVAL` beyond a mapping, unaligned, advised differently from one page to the next, or not private memory with the same
+    /// rights; `EEXIST` there are pages where they should go; `ENOENT` no page is there; `EBUSY` a page is shared with a child, or held by
+    /// a device; `EAGAIN` held for a moment, even after it was tried again. What was moved before stays moved.
     pub fn bring(&mut self, from: &mut Mapping, run: PageRun) -> io::Result<()> {
         run.check(from, self.into)?;
         let (mut done, mut tries) = (0, 0);
@@ -124,7 +126,8 @@ impl Drop for PageMover<'_> {
 /// Moves pages as [`PageMover::bring`] does, on any kernel since 5.7, but makes a mapping of them that does not join its neighbours: a
 /// process has at most `vm.max_map_count` of those.
 ///
-/// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory, `ENOMEM` too many mappings.
+/// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory; `EFAULT` advised differently from one page to the next (before
+/// Linux 6.17); `ENOMEM` too many mappings. What was at the destination may be lost then, and reads as zero.
 pub fn remap(from: &mut Mapping, into: &mut Mapping, run: PageRun) -> io::Result<()> {
     run.check(from, into)?;
     let start = (from.address() as usize + run.from) as *mut libc::c_void;
@@ -133,7 +136,21 @@ pub fn remap(from: &mut Mapping, into: &mut Mapping, run: PageRun) -> io::Result
     // SAFETY: both ranges lie inside mappings that are exclusively borrowed, so that nobody refers to either. What is replaced was private
     // memory like that which takes its place; the source stays mapped and reads as zero, so that nothing is in both.
     let moved = unsafe { libc::mremap(start, run.len, run.len, flags, place) };
-    if moved == place { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if moved == place {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    fill_hole(place, run.len);
+    Err(error)
+}
+
+/// Maps zeros where nothing is mapped. The kernel unmaps what a move replaces before all that can fail has been done; a hole would break
+/// the promise of its mapping to be there, and to be nobody else's when it is unmapped.
+fn fill_hole(place: *mut libc::c_void, len: usize) {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the kernel maps only what is not mapped, so that nothing that anyone refers to is replaced.
+    unsafe { libc::mmap(place, len, rights, flags, -1, 0) };
 }
 
 /// The page frames of this process's own memory from `start`, a multiple of 4 KiB: one for each base page, 0 where none is present, and
@@ -220,6 +237,44 @@ mod tests {
         ] {
             assert_eq!(refused(wrong), Some(libc::EINVAL), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_run_that_was_advised_differently_is_refused() {
+        let (mut from, mut into) = (numbered(4), empty(4));
+        from.advise(2 * PAGE, 2 * PAGE, OwnAdvice::HugePage).unwrap();
+        let Some(mut mover) = mover(&mut into) else { return };
+        assert_eq!(mover.bring(&mut from, run(1, 0, 2)).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        mover.bring(&mut from, run(1, 0, 1)).unwrap();
+        mover.bring(&mut from, run(2, 1, 2)).unwrap();
+        drop(mover);
+        assert_eq!(numbers(&into), [2, 3, 4, 0]);
+    }
+
+    /// Whether this holds in a child, where no other thread maps anything meanwhile. It must make no more than calls that are
+    /// async-signal-safe.
+    fn holds_in_a_child(check: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child does only what is async-signal-safe, and ends without returning to Rust code.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: it takes a number, and does not return.
+            unsafe { libc::_exit(i32::from(!check())) };
+        }
+        let mut status = -1;
+        // SAFETY: the status lives through the call.
+        unsafe { libc::waitpid(child, &raw mut status, 0) == child && status == 0 }
+    }
+
+    #[test]
+    fn a_hole_is_filled_and_nothing_is_replaced() {
+        let memory = numbered(3);
+        let page = |number: usize| (memory.address() as usize + number * PAGE) as *mut libc::c_void;
+        assert!(holds_in_a_child(|| {
+            // SAFETY: nobody refers to this page of the child's until it is mapped again.
+            let unmapped = unsafe { libc::munmap(page(1), PAGE) } == 0;
+            (0..3).for_each(|number| fill_hole(page(number), PAGE));
+            unmapped && [1, 0, 3].iter().enumerate().all(|(number, &says)| memory.bytes()[number * PAGE] == says)
+        }));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use super::{answer, invalid};
 use crate::TrackError;
 use crate::color::{ColorError, ColoredArena, Palette, Wish};
+use crate::judge::REGION;
 
 /// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest.
 pub const HPS_COLOR_HUGE: u32 = 1;
@@ -22,7 +23,7 @@ pub struct hps_color_options {
     /// Colors that may be used, counted from 0, which keeps the memory out of the rest of the cache (and off huge pages, which have all
     /// colors); NULL: all. Copied.
     pub used: *const u32,
-    /// How many there are.
+    /// How many there are; 0 with NULL.
     pub used_count: u64,
     /// `HPS_COLOR_HUGE`.
     pub flags: u32,
@@ -41,16 +42,21 @@ pub struct hps_color_info {
     pub address: u64,
     /// How long it is.
     pub bytes: u64,
-    /// Of these, bytes at its beginning that lie on huge pages.
+    /// Of these, bytes at its beginning that were put on huge pages.
     pub huge_bytes: u64,
+    /// Of those, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
+    pub contiguous_bytes: u64,
     /// Base pages that were chosen by their color.
     pub pages: u64,
-    /// Of these, pages that have the color they should have: fewer after the kernel migrated or swapped some.
+    /// Of these, pages that have the color they should have: fewer after the kernel migrated, merged or swapped some, or a forked process
+    /// wrote to them.
     pub right_pages: u64,
 }
 
-/// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while at
-/// least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; twice that where some are short.
+/// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while
+/// at least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; where some are short, at
+/// most twice that, or 8 MiB more. It looks whether so much is available on the machine, but not at limits of control groups. A process
+/// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none.
 ///
 /// A forked child has it too, but what either writes to then is copied to a page of any color.
 ///
@@ -75,7 +81,8 @@ pub unsafe extern "C" fn hps_color_create(
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_color_arena(made)))))
 }
 
-/// Writes to `info` where colored memory is, and how much of it has its colors still.
+/// Writes to `info` where colored memory is, and how much of it has its colors still. It looks at the page tables, microseconds for each
+/// MiB, and changes nothing. What was lost comes back only by making the memory anew.
 ///
 /// Returns 0, or `-EINVAL` for NULL; `-EPERM` page frames are hidden by now.
 ///
@@ -94,6 +101,7 @@ pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, info: *
             address: arena.address(),
             bytes: arena.len() as u64,
             huge_bytes: arena.huge_bytes() as u64,
+            contiguous_bytes: verified.contiguous * REGION,
             pages: verified.pages,
             right_pages: verified.right,
         }
@@ -124,6 +132,9 @@ unsafe fn wish(options: &hps_color_options) -> Result<Wish, TrackError> {
         return Err(invalid("read struct hps_color_options: an unknown flag"));
     }
     let palette = match NonNull::new(options.used.cast_mut()) {
+        None if options.used_count > 0 => {
+            return Err(invalid("read struct hps_color_options: used is NULL, and used_count is not 0"));
+        }
         None => Palette::all(options.colors)?,
         Some(_) if options.used_count > u64::from(options.colors) => return Err(ColorError::TooMany.into()),
         Some(used) => {

@@ -2,8 +2,9 @@
 //!
 //! Owns: arithmetic on page frames. Never touches: memory; the same frames give the same choice.
 //!
-//! The color of a page is its frame's number modulo the number of colors. Page after page wants the next color, counted from where the
-//! sequence begins, whatever color the page before has got: one color that has run out costs one page its place, and not all that follow.
+//! The color of a page is its frame's number modulo the number of colors; frame 0, which no program ever gets, stands for a page that is
+//! not there. Page after page wants the next color, counted from where the sequence begins, whatever color the page before has got: one
+//! color that has run out costs one page its place, and not all that follow.
 
 use super::ColorError;
 
@@ -91,13 +92,13 @@ impl Palette {
         self.rank(frame).is_some()
     }
 
-    /// How far the place's color is among those that are used. None for a color that is not.
+    /// Which of the used colors it is. None for a color that is not used, and for no frame.
     fn rank(&self, frame: u64) -> Option<usize> {
-        self.used.binary_search(&self.color_of(frame)).ok()
+        if frame == 0 { None } else { self.used.binary_search(&self.color_of(frame)).ok() }
     }
 
-    /// Chooses among candidates, by their frames, for so many places. Of a color, candidates are taken in the order in which they come. Where
-    /// a color has run out, the place gets the next one of those used that has not.
+    /// Chooses among candidates, by their frames, for so many places. Of a color, candidates are taken in the order in which they come.
+    /// Where a color has run out, the place gets the next one of those used that has not.
     ///
     /// None if there are too few candidates of the colors used.
     pub fn choose(&self, frames: &[u64], first: usize, places: usize) -> Option<Choice> {
@@ -132,12 +133,12 @@ impl Palette {
 }
 
 impl Choice {
-    /// The choice in as few pieces as it has.
-    pub fn runs(&self) -> Vec<Run> {
+    /// The choice in as few pieces as it has, of which none goes on at this candidate: the first one of a part of its own.
+    pub fn runs(&self, border: usize) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for (place, &candidate) in self.candidates.iter().enumerate() {
             match runs.last_mut() {
-                Some(run) if run.candidate + run.pages == candidate => run.pages += 1,
+                Some(run) if run.candidate + run.pages == candidate && candidate != border => run.pages += 1,
                 _ => runs.push(Run { candidate, place, pages: 1 }),
             }
         }
@@ -158,7 +159,7 @@ mod tests {
     fn the_next_best_color_takes_one_place_and_not_those_that_follow() {
         let palette = Palette::all(4).unwrap();
         // Two pages of each color, but one of color 2 and three of color 3.
-        let frames = [0, 1, 2, 3, 4, 5, 7, 11];
+        let frames = [8, 1, 2, 3, 4, 5, 7, 11];
         let choice = palette.choose(&frames, 1, 8).unwrap();
         assert_eq!(colors(&palette, &frames, &choice), [1, 2, 3, 0, 1, 3, 3, 0]);
         assert_eq!((choice.exact, palette.shortage(&frames, 1, 8)), (7, 1));
@@ -168,11 +169,19 @@ mod tests {
     #[test]
     fn colors_that_are_not_used_stay_away() {
         let palette = Palette::only(8, [5, 2, 5]).unwrap();
-        let frames: Vec<u64> = (0..32).collect();
+        let frames: Vec<u64> = (32..64).collect();
         let choice = palette.choose(&frames, 1, 6).unwrap();
         assert_eq!(colors(&palette, &frames, &choice), [5, 2, 5, 2, 5, 2]);
         assert_eq!((palette.choose(&frames, 0, 9), palette.shortage(&frames, 0, 9)), (None, 1));
         assert!((0..9).map(|place| palette.wanted(1, place)).eq([5, 2, 5, 2, 5, 2, 5, 2, 5]));
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_is_of_no_color() {
+        let palette = Palette::all(4).unwrap();
+        let frames = [0, 1, 0, 4];
+        assert_eq!(palette.choose(&frames, 0, 2).unwrap().candidates, [3, 1]);
+        assert_eq!((palette.choose(&frames, 0, 3), palette.shortage(&[0, 1, 2, 3], 0, 4)), (None, 1));
     }
 
     #[test]
@@ -187,8 +196,9 @@ mod tests {
     fn neighbours_that_stay_together_are_one_piece() {
         let choice = Choice { candidates: vec![7, 8, 9, 3, 2, 3], exact: 0 };
         let run = |candidate, place, pages| Run { candidate, place, pages };
-        assert_eq!(choice.runs(), [run(7, 0, 3), run(3, 3, 1), run(2, 4, 2)]);
-        assert_eq!(Choice::default().runs(), []);
+        assert_eq!(choice.runs(0), [run(7, 0, 3), run(3, 3, 1), run(2, 4, 2)]);
+        assert_eq!(choice.runs(8), [run(7, 0, 1), run(8, 1, 2), run(3, 3, 1), run(2, 4, 2)]);
+        assert_eq!(Choice::default().runs(0), []);
     }
 
     /// A palette, and frames of which none comes twice.
@@ -245,11 +255,12 @@ mod tests {
         }
 
         #[test]
-        fn pieces_are_the_choice(candidates in prop::collection::vec(0..20_usize, 0..40)) {
+        fn pieces_are_the_choice(candidates in prop::collection::vec(0..20_usize, 0..40), border in 0..20_usize) {
             let choice = Choice { candidates, exact: 0 };
             let mut rebuilt = Vec::new();
-            for run in choice.runs() {
+            for run in choice.runs(border) {
                 prop_assert_eq!(run.place, rebuilt.len());
+                prop_assert!(!(run.candidate + 1..run.candidate + run.pages).contains(&border));
                 rebuilt.extend(run.candidate..run.candidate + run.pages);
             }
             prop_assert_eq!(rebuilt, choice.candidates);

@@ -16,7 +16,9 @@ pub enum ColorError {
     TooMany,
     #[error("no color is left: name at least one that may be used")]
     NoColor,
-    #[error("the kernel hides page frames from this process: run it as root, or give it CAP_SYS_ADMIN")]
+    #[error(
+        "the kernel hides page frames from this process: run it as root, or give it CAP_SYS_ADMIN, outside of user namespaces"
+    )]
     FramesHidden,
     #[error(
         "{needed} bytes of memory are needed for a while to choose from, and {available} are available: ask for less, or allow more \

@@ -1,4 +1,5 @@
-/* Colored memory through libhps' C interface: what is refused, and for who sees page frames (root) what is made. Each check names its line. */
+/* Colored memory through libhps' C interface: what is refused, and for who sees page frames (root) what is made. Each check names its
+   line. */
 #define _GNU_SOURCE
 #include <hps.h>
 
@@ -39,7 +40,11 @@ static void out_of_range(void)
     CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "no color 32 among 32"));
     wrong.used_count = 33;
     CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "more colors"));
+    wrong.used = NULL;
+    CHECK(hps_color_create(&wrong, &arena) == -EINVAL && strstr(hps_error(), "used is NULL"));
     wrong = options(32, (uint64_t)1 << 50);
+    CHECK(hps_color_create(&wrong, &arena) == -ENOMEM && strstr(hps_error(), "available"));
+    wrong = options(32, UINT64_MAX);
     CHECK(hps_color_create(&wrong, &arena) == -ENOMEM && strstr(hps_error(), "available"));
     struct hps_color_info info;
     CHECK(hps_color_create(NULL, &arena) == -EINVAL && hps_color_create(&wrong, NULL) == -EINVAL);
@@ -81,7 +86,7 @@ static void with_huge_pages(void)
     struct hps_color_info info;
     CHECK(hps_color_verify(arena, &info) == 0 && info.bytes == (4 << 20) + 8192);
     CHECK(info.huge_bytes + info.pages * 4096 == info.bytes && info.huge_bytes % (2 << 20) == 0);
-    CHECK(info.right_pages == info.pages);
+    CHECK(info.right_pages == info.pages && info.contiguous_bytes == info.huge_bytes);
     hps_color_destroy(arena);
 }
 

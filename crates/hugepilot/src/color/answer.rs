@@ -3,7 +3,7 @@
 //! Owns: three answers, and what can be told of the reason. Never touches: how it was measured.
 
 use crate::kernel::cache::Cache;
-use crate::statistics::Interval;
+use crate::statistics::{Interval, paired_ratio};
 use crate::units::Bytes;
 
 /// Reads of pages that share a color take so much longer where colors count. A set that overflows at every read makes them take several
@@ -36,11 +36,15 @@ pub enum Indexing {
     HashedOrHidden,
 }
 
-/// Why nothing was measured.
+/// What stood in the way of an answer, or made it without measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmeasured {
+pub enum Obstacle {
     /// Each page reaches every set.
     OneColor,
+    /// A first measurement saw colors, and a second one did not.
+    NotConfirmed,
+    /// Too few pages were left for as many rounds as were asked for.
+    FewPages,
     /// The pages to choose from would take too much.
     Memory {
         /// What they take.
@@ -61,12 +65,41 @@ pub struct Finding {
     pub slowdown: Option<Interval>,
     /// How its sets are told; None where that is not known.
     pub indexing: Option<Indexing>,
-    /// Why nothing was measured.
-    pub obstacle: Option<Unmeasured>,
+    /// What stood in the way.
+    pub obstacle: Option<Obstacle>,
 }
 
-/// The answer that the measurements allow.
-pub fn judge(slowdown: Option<&Interval>) -> Answer {
+/// What measuring says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// Whether colors are real.
+    pub answer: Answer,
+    /// Of the measurement that decided; None where there was none.
+    pub slowdown: Option<Interval>,
+    /// What stood in the way.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// The verdict on measurements of so many pairs each, which may be fewer where pages run out.
+///
+/// A gain is claimed only if a second measurement confirms the first: of noise alone one interval in forty lies too high.
+pub fn verdict<E>(rounds: u32, mut measure: impl FnMut() -> Result<Vec<(f64, f64)>, E>) -> Result<Verdict, E> {
+    let first = paired_ratio(&measure()?);
+    if judge(first.as_ref()) == Answer::Real {
+        let second = paired_ratio(&measure()?);
+        return Ok(match judge(second.as_ref()) {
+            Answer::Real => Verdict { answer: Answer::Real, slowdown: second, obstacle: None },
+            _ => Verdict { answer: Answer::Undecided, slowdown: second, obstacle: Some(Obstacle::NotConfirmed) },
+        });
+    }
+    let answer = judge(first.as_ref());
+    let pairs = first.map_or(0, |interval| interval.pairs);
+    let few = answer == Answer::Undecided && pairs < rounds as usize;
+    Ok(Verdict { answer, slowdown: first, obstacle: few.then_some(Obstacle::FewPages) })
+}
+
+/// The answer that one measurement allows.
+fn judge(slowdown: Option<&Interval>) -> Answer {
     match slowdown {
         Some(interval) if interval.confidence < CONFIDENCE => Answer::Undecided,
         Some(interval) if interval.low > MARGIN => Answer::Real,
@@ -89,7 +122,8 @@ pub fn indexing(answer: Answer, cache: &Cache, virtual_machine: bool) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::paired_ratio;
+    use crate::color::random::Random;
+    use std::convert::Infallible;
 
     fn answer(pairs: &[(f64, f64)]) -> Answer {
         judge(paired_ratio(pairs).as_ref())
@@ -103,6 +137,44 @@ mod tests {
         assert_eq!(answer(&pairs(&[1.0, 1.4, 0.9, 1.2, 1.3, 1.0, 1.1])), Answer::Undecided);
         assert_eq!(answer(&pairs(&[3.0; 5])), Answer::Undecided, "too few to be sure");
         assert_eq!(answer(&[]), Answer::Undecided);
+    }
+
+    /// What is said where the first measurement gives these ratios, and the second one those.
+    fn said(rounds: u32, measurements: [&[f64]; 2]) -> (Answer, Option<Obstacle>) {
+        let mut measurements = measurements.into_iter();
+        let measure = || {
+            let ratios = measurements.next().expect("it measures twice at most");
+            Ok::<_, Infallible>(ratios.iter().map(|&ratio| (10.0 * ratio, 10.0)).collect())
+        };
+        let Ok(Verdict { answer, obstacle, .. }) = verdict(rounds, measure);
+        (answer, obstacle)
+    }
+
+    #[test]
+    fn a_gain_is_claimed_only_if_it_is_confirmed() {
+        let (real, not, neither) = ([3.0; 8], [1.0; 8], [1.0, 1.3, 0.9, 1.2, 1.3, 1.0, 1.1, 1.2]);
+        assert_eq!(said(8, [&real, &real]), (Answer::Real, None));
+        assert_eq!(said(8, [&real, &not]), (Answer::Undecided, Some(Obstacle::NotConfirmed)));
+        assert_eq!(said(8, [&real, &neither]), (Answer::Undecided, Some(Obstacle::NotConfirmed)));
+        assert_eq!(said(8, [&not, &real]), (Answer::NotObservable, None));
+        assert_eq!(said(8, [&neither, &real]), (Answer::Undecided, None));
+        assert_eq!(said(30, [&neither, &real]), (Answer::Undecided, Some(Obstacle::FewPages)));
+        assert_eq!(said(30, [&[], &[]]), (Answer::Undecided, Some(Obstacle::FewPages)));
+    }
+
+    #[test]
+    fn noise_alone_makes_no_colors() {
+        let mut random = Random::of_seed(1);
+        // Each time is off by up to sixteenfold, in either direction.
+        let mut time = || 10.0 * 16_f64.powf(random.below(2001) as f64 / 1000.0 - 1.0);
+        let mut measure = || (0..30).map(|_| (time(), time())).collect::<Vec<_>>();
+        let once = (0..500).filter(|_| answer(&measure()) == Answer::Real).count();
+        let mut confirmed = || {
+            let Ok(said) = verdict(30, || Ok::<_, Infallible>(measure()));
+            said.answer == Answer::Real
+        };
+        let twice = (0..500).filter(|_| confirmed()).count();
+        assert!((1..=13).contains(&once) && twice == 0, "{once} and {twice} of 500");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::random::Random;
 use crate::kernel::cache::Cache;
 use crate::units::BASE_PAGE;
 
-/// Pages of one color, for each way: more than the level's ways and those below can hold together.
+/// Pages of one color, for each way; but half as many again as the ways of this level and of the one below, which together may hold them.
 const PAGES_PER_WAY: usize = 3;
 /// Both groups are so many times as large as the level below, which could else hide what this one does.
 const TIMES_BELOW: u64 = 2;
@@ -48,8 +48,9 @@ pub(super) struct Stock<'a> {
 
 impl Shape {
     pub(super) fn of(below: &Cache, cache: &Cache) -> Self {
-        let each = PAGES_PER_WAY * cache.ways as usize;
-        let pages_below = (TIMES_BELOW * below.size.0).div_ceil(BASE_PAGE) as usize;
+        let (own, both) = (cache.ways as usize, cache.ways as usize + below.ways as usize);
+        let each = (PAGES_PER_WAY * own).max(both + both / 2);
+        let pages_below = TIMES_BELOW.saturating_mul(below.size.0).div_ceil(BASE_PAGE) as usize;
         Self {
             colors: cache.colors().into(),
             below: below.colors().into(),
@@ -61,7 +62,7 @@ impl Shape {
 
     /// Of pages as they come, about half the colors have `each` then; but at least enough for some rounds of a small cache.
     pub(super) fn pool_pages(&self) -> usize {
-        (self.colors as usize * self.each).max(8192)
+        (self.colors as usize).saturating_mul(self.each).max(8192)
     }
 }
 
@@ -162,6 +163,10 @@ mod tests {
         let third = Shape::of(&SECOND, &cache(3, 32 << 20, 16, 32768));
         assert_eq!((third.colors, third.below, third.each, third.shared), (512, 32, 48, 22));
         assert!(third.each * third.shared >= 1024);
+        let few_ways = Shape::of(&cache(2, 2 << 20, 20, 1024), &cache(3, 3 << 20, 12, 4096));
+        assert_eq!(few_ways.each, 48, "20 and 12 pages of a color may stay");
+        let vast = Cache { ways: u32::MAX, ..cache(3, 1 << 60, 1, u64::MAX) };
+        assert_eq!(Shape::of(&SECOND, &vast).pool_pages(), usize::MAX);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Owns: the conflict test ([`groups`] chooses pages, [`chase`] times them) and its verdict ([`answer`]). Never touches: memory of others;
 //! colored memory itself is `hps::color`.
 //!
-//! Pages that share a predicted color must evict each other; as many pages of spread colors must not. Both groups are read line by line, each
-//! read waiting for the one before, and compared as pairs, each pair with pages that no other had. Both have the same colors in the
-//! level below, so that what that level does is the same for both.
+//! Pages that share a predicted color must evict each other; as many pages of spread colors must not. Both groups are read line by line,
+//! each read waiting for the one before, and compared as pairs, each pair with pages that no other had. Both have the same colors in the
+//! level below, and addresses that tell nothing of their frames, so that what that level and the TLB do is the same for both.
 
 pub mod answer;
 mod chase;
@@ -18,14 +18,13 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::page_move::own_frames;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
-use self::answer::{Answer, Finding, Indexing, Unmeasured, indexing, judge};
+use self::answer::{Answer, Finding, Obstacle, Verdict, indexing, verdict};
 use self::chase::nanos_per_read;
 use self::groups::{Shape, Stock};
 use self::random::Random;
 use crate::kernel::cache::{Cache, data_caches};
 use crate::kernel::cpu::Cpu;
 use crate::kernel::{KernelError, Root, memory};
-use crate::statistics::paired_ratio;
 use crate::stop::Stop;
 use crate::units::{BASE_PAGE, Bytes};
 
@@ -52,11 +51,13 @@ pub enum ProbeError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     #[error(
-        "the kernel tells of no cache beyond the first level (/sys/devices/system/cpu/cpu{cpu}/cache), as in some virtual machines: nothing \
-         can be predicted"
+        "the kernel tells of no cache beyond the first level (/sys/devices/system/cpu/cpu{cpu}/cache), as in some virtual machines: \
+         nothing can be predicted"
     )]
     NoCaches { cpu: u32 },
-    #[error("the kernel hides page frames from this process: run as root, or with CAP_SYS_ADMIN")]
+    #[error(
+        "the kernel hides page frames from this process: run as root, or with CAP_SYS_ADMIN, outside of user namespaces"
+    )]
     FramesHidden,
     #[error("cannot {doing}: {cause}")]
     System { doing: &'static str, cause: io::Error },
@@ -103,55 +104,60 @@ fn examine(
     cache: Cache,
     virtual_machine: bool,
     rounds: Rounds<'_>,
-    progress: impl FnMut(f64),
+    mut progress: impl FnMut(f64),
 ) -> Result<Finding, ProbeError> {
-    let finding = |answer, slowdown, indexing: Option<Indexing>, obstacle| Finding {
+    let finding = |Verdict { answer, slowdown, obstacle }| Finding {
         cache,
         answer,
         slowdown,
-        indexing,
+        // That there is one color tells nothing of how sets are found.
+        indexing: slowdown.and_then(|_| indexing(answer, &cache, virtual_machine)),
         obstacle,
     };
+    let unmeasured = |answer, obstacle| Verdict { answer, slowdown: None, obstacle: Some(obstacle) };
     if cache.colors() == 1 {
-        return Ok(finding(Answer::NotObservable, None, None, Some(Unmeasured::OneColor)));
+        return Ok(finding(unmeasured(Answer::NotObservable, Obstacle::OneColor)));
     }
     let shape = Shape::of(&below, &cache);
-    let (needed, available) = (Bytes(shape.pool_pages() as u64 * BASE_PAGE), memory::Memory::read(root)?.available);
+    let needed = Bytes((shape.pool_pages() as u64).saturating_mul(BASE_PAGE));
+    let available = memory::Memory::read(root)?.available;
     if needed.0 > available.0 / MEMORY_SHARE {
-        return Ok(finding(Answer::Undecided, None, None, Some(Unmeasured::Memory { needed, available })));
+        return Ok(finding(unmeasured(Answer::Undecided, Obstacle::Memory { needed, available })));
     }
-    let pairs = measure(shape, rounds, progress)?;
-    let slowdown = paired_ratio(&pairs);
-    let answer = judge(slowdown.as_ref());
-    Ok(finding(answer, slowdown, indexing(answer, &cache, virtual_machine), None))
+    Ok(finding(verdict(rounds.rounds, || measure(shape, rounds, &mut progress))?))
 }
 
 /// For each round, nanoseconds a read: of pages that share a color, and of spread ones.
-fn measure(
-    shape: Shape,
-    Rounds { rounds, stop }: Rounds<'_>,
-    mut progress: impl FnMut(f64),
-) -> Result<Vec<(f64, f64)>, ProbeError> {
-    let mut pool = candidates(shape.pool_pages())?;
+fn measure(shape: Shape, rounds: Rounds<'_>, progress: impl FnMut(f64)) -> Result<Vec<(f64, f64)>, ProbeError> {
+    let mut random = Random::anew();
+    let mut pool = candidates(shape.pool_pages(), &mut random)?;
     let frames = own_frames(pool.address(), shape.pool_pages()).map_err(system("read page frames"))?;
     if frames.iter().all(|&frame| frame == 0) {
         return Err(ProbeError::FramesHidden);
     }
-    let mut random = Random::anew();
-    let mut stock = Stock::new(&frames, shape);
+    let time = |pages: &[usize], random: &mut Random| nanos_per_read(pool.words_mut(), pages, shape.line_words, random);
+    compare(Stock::new(&frames, shape), rounds, &mut random, time, progress)
+}
+
+/// For each round, the time that two groups of pages take. There are fewer rounds where what is left lacks pages of one color.
+fn compare(
+    mut stock: Stock<'_>,
+    Rounds { rounds, stop }: Rounds<'_>,
+    random: &mut Random,
+    mut time: impl FnMut(&[usize], &mut Random) -> f64,
+    mut progress: impl FnMut(f64),
+) -> Result<Vec<(f64, f64)>, ProbeError> {
     let mut pairs = Vec::new();
     for round in 0..rounds {
         stop.check().map_err(|_| ProbeError::Stopped)?;
-        // What is left may lack pages of one color; then there are fewer rounds, and the interval is wider.
-        let Some(groups) = stock.draw(&mut random) else { break };
-        let mut time = |pages: &[usize]| nanos_per_read(pool.words_mut(), pages, shape.line_words, &mut random);
+        let Some(groups) = stock.draw(random) else { break };
         // By turns, so that neither is always the one that finds the caches as the other left them.
         let pair = if round % 2 == 0 {
-            let shared = time(&groups.shared);
-            (shared, time(&groups.spread))
+            let shared = time(&groups.shared, random);
+            (shared, time(&groups.spread, random))
         } else {
-            let spread = time(&groups.spread);
-            (time(&groups.shared), spread)
+            let spread = time(&groups.spread, random);
+            (time(&groups.shared, random), spread)
         };
         pairs.push(pair);
         progress(f64::from(round + 1) / f64::from(rounds));
@@ -159,12 +165,17 @@ fn measure(
     Ok(pairs)
 }
 
-/// Base pages, each backed by memory.
-fn candidates(pages: usize) -> Result<Mapping, ProbeError> {
-    let bytes = pages * BASE_PAGE as usize;
-    let mut pool = Mapping::anonymous(bytes).map_err(system("map memory to choose from"))?;
-    pool.advise(0, bytes, OwnAdvice::NoHugePage).map_err(system("keep pages small"))?;
-    pool.advise(0, bytes, OwnAdvice::Populate).map_err(system("take memory to choose from"))?;
+/// Base pages, backed by memory in random order. The kernel gives out frames one after the other; backed in their own order, pages that
+/// share a color would lie at like distances, share sets of the TLB too, and be slower for that.
+fn candidates(pages: usize, random: &mut Random) -> Result<Mapping, ProbeError> {
+    let page = BASE_PAGE as usize;
+    let mut pool = Mapping::anonymous(pages * page).map_err(system("map memory to choose from"))?;
+    // A kernel that refuses has no huge pages.
+    let _ = pool.advise(0, pages * page, OwnAdvice::NoHugePage);
+    let mut order: Vec<usize> = (0..pages).collect();
+    random.shuffle(&mut order);
+    let mut back = |number| pool.advise(number * page, page, OwnAdvice::Populate);
+    order.into_iter().try_for_each(&mut back).map_err(system("take memory to choose from"))?;
     Ok(pool)
 }
 
@@ -179,4 +190,95 @@ fn stay_here() -> Result<u32, ProbeError> {
 
 fn system(doing: &'static str) -> impl Fn(io::Error) -> ProbeError {
     move |cause| ProbeError::System { doing, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES_PER_PAGE: u64 = BASE_PAGE / 64;
+
+    /// A cache whose lines stay until the set is full of newer ones, and how it finds the set.
+    struct Model {
+        ways: usize,
+        set_of: fn(u64) -> usize,
+        sets: Vec<Vec<u64>>,
+    }
+
+    impl Model {
+        fn new(sets: usize, ways: usize, set_of: fn(u64) -> usize) -> Self {
+            Self { ways, set_of, sets: vec![Vec::new(); sets] }
+        }
+
+        fn has(&mut self, line: u64) -> bool {
+            let set = &mut self.sets[(self.set_of)(line)];
+            let place = set.iter().position(|&there| there == line);
+            if let Some(place) = place {
+                set.remove(place);
+            }
+            set.truncate(self.ways - 1);
+            set.insert(0, line);
+            place.is_some()
+        }
+    }
+
+    const FIRST: Cache = Cache { level: 1, size: Bytes(16 << 10), ways: 4, line: Bytes(64), sets: 64 };
+    const SECOND: Cache = Cache { level: 2, size: Bytes(256 << 10), ways: 8, line: Bytes(64), sets: 512 };
+
+    /// What the test says of a machine where the second level finds its sets so, in memory that the host has placed so.
+    fn said(set_of: fn(u64) -> usize, host: fn(u64) -> u64) -> Answer {
+        let shape = Shape::of(&FIRST, &SECOND);
+        let mut random = Random::of_seed(5);
+        let mut frames: Vec<u64> = (1..=4096).collect();
+        random.shuffle(&mut frames);
+        let time = |pages: &[usize], random: &mut Random| {
+            let (mut first, mut second) = (Model::new(64, 4, |line| line as usize % 64), Model::new(512, 8, set_of));
+            let lines = |&page: &usize| (0..LINES_PER_PAGE).map(move |line| (page, line));
+            let mut order: Vec<(usize, u64)> = pages.iter().flat_map(lines).collect();
+            random.shuffle(&mut order);
+            let mut read = |&(page, line): &(usize, u64)| {
+                let line = host(frames[page]) * LINES_PER_PAGE + line;
+                if first.has(line) {
+                    1.0
+                } else if second.has(line) {
+                    10.0
+                } else {
+                    50.0
+                }
+            };
+            // The first time round is not timed.
+            let (_, time): (f64, f64) = (order.iter().map(&mut read).sum(), order.iter().map(&mut read).sum());
+            time
+        };
+        let stop = Stop::default();
+        let pairs = compare(Stock::new(&frames, shape), Rounds { rounds: 30, stop: &stop }, &mut random, time, |_| ());
+        let pairs = pairs.unwrap();
+        assert_eq!(pairs.len(), 30);
+        let Ok(said) = verdict(30, || Ok::<_, std::convert::Infallible>(pairs.clone()));
+        said.answer
+    }
+
+    /// As good as any order.
+    fn scrambled(number: u64) -> u64 {
+        number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
+    }
+
+    #[test]
+    fn colors_are_real_where_bits_of_the_address_tell_the_set_and_nowhere_else() {
+        let (bits, hash) = (|line: u64| line as usize % 512, |line: u64| scrambled(line) as usize % 512);
+        assert_eq!(said(bits, |frame| frame), Answer::Real);
+        assert_eq!(said(hash, |frame| frame), Answer::NotObservable);
+        assert_eq!(said(bits, scrambled), Answer::NotObservable, "the host places each page anywhere");
+    }
+
+    #[test]
+    fn addresses_tell_nothing_of_frames() {
+        let pool = candidates(4096, &mut Random::of_seed(5)).unwrap();
+        let frames = own_frames(pool.address(), 4096).unwrap();
+        if frames.iter().all(|&frame| frame == 0) {
+            return eprintln!("skipped: page frames are hidden; root sees them");
+        }
+        let neighbours = frames.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
+        assert!(neighbours < 100, "{neighbours} of 4095 neighbours are neighbours in memory, too");
+    }
 }

@@ -63,7 +63,8 @@ fn read(root: &Root, folder: &str) -> Result<Option<Cache>, KernelError> {
         number("number_of_sets")?,
     );
     let (Some(level), Some(size), Some(ways), Some(line), Some(sets)) = shape else { return Ok(None) };
-    Ok(Some(Cache { level: level as u32, size, ways: ways as u32, line: Bytes(line), sets }))
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok(Some(Cache { level: narrow(level), size, ways: narrow(ways), line: Bytes(line), sets }))
 }
 
 /// Understands `2048K`.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Snapshot;
 use crate::act::{Outcome, Refusal, RefusalReason};
 use crate::color::Probe;
-use crate::color::answer::{Answer, Finding, Indexing, Unmeasured};
+use crate::color::answer::{Answer, Finding, Indexing, Obstacle as ColorObstacle};
 use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
 use crate::decide::{Allowance, Limits, Past, Plan, Spent, decide};
 use crate::kernel::cache::Cache;
@@ -335,7 +335,7 @@ pub(super) fn color_probe() -> Probe {
     let finding = |cache, answer, slowdown, indexing| Finding { cache, answer, slowdown, indexing, obstacle: None };
     let (real, not) = (Answer::Real, Answer::NotObservable);
     let large = cache(4, 1 << 30, 16, 1 << 20);
-    let memory = Unmeasured::Memory { needed: Bytes(3 << 30), available: Bytes(4 << 30) };
+    let memory = ColorObstacle::Memory { needed: Bytes(3 << 30), available: Bytes(4 << 30) };
     Probe {
         cpu: 1,
         model: "Some CPU".to_owned(),
@@ -345,6 +345,14 @@ pub(super) fn color_probe() -> Probe {
             finding(cache(2, 1 << 20, 8, 2048), not, slowdown(1.01), Some(Indexing::HashedOrHidden)),
             finding(cache(3, 260 << 20, 20, 212_992), not, slowdown(1.0), Some(Indexing::HashedBySets)),
             finding(cache(3, 32 << 20, 16, 32768), Answer::Undecided, slowdown(1.1), None),
+            Finding {
+                obstacle: Some(ColorObstacle::NotConfirmed),
+                ..finding(cache(3, 16 << 20, 16, 16384), Answer::Undecided, slowdown(1.0), None)
+            },
+            Finding {
+                obstacle: Some(ColorObstacle::FewPages),
+                ..finding(cache(3, 64 << 20, 16, 65536), Answer::Undecided, slowdown(1.1), None)
+            },
             Finding { obstacle: Some(memory), ..finding(large, Answer::Undecided, None, None) },
         ],
     }

@@ -4,7 +4,7 @@ use crate::support::{hugepilot, list, number, shell};
 
 crate::trials!(every_level_gets_an_answer_that_its_numbers_allow, page_frames_must_be_seen);
 
-/// None where a machine tells of no caches, as some emulated ones do.
+/// Some emulated machines tell of no caches.
 fn every_level_gets_an_answer_that_its_numbers_allow() {
     let ran = hugepilot("color probe --rounds 8 --json");
     if !ran.status.success() {

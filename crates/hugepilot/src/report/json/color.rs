@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{VERSION, line};
 use crate::color::Probe;
-use crate::color::answer::{Answer, Finding, Indexing, Unmeasured};
+use crate::color::answer::{Answer, Finding, Indexing, Obstacle};
 use crate::units::Bytes;
 
 #[derive(Serialize)]
@@ -80,8 +80,10 @@ fn cache_fields(finding: &Finding) -> CacheFields {
             Indexing::HashedOrHidden => "hashed-or-hidden",
         }),
         obstacle: obstacle.map(|obstacle| match obstacle {
-            Unmeasured::OneColor => "one-color",
-            Unmeasured::Memory { .. } => "too-little-memory",
+            Obstacle::OneColor => "one-color",
+            Obstacle::NotConfirmed => "not-confirmed",
+            Obstacle::FewPages => "too-few-pages",
+            Obstacle::Memory { .. } => "too-little-memory",
         }),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::joined;
 use crate::color::Probe;
-use crate::color::answer::{Answer, Finding, Indexing, Unmeasured};
+use crate::color::answer::{Answer, Finding, Indexing, Obstacle};
 use crate::report::words::count;
 use crate::statistics::Interval;
 
@@ -66,11 +66,20 @@ fn how(indexing: Indexing, sets: u64) -> String {
     }
 }
 
-fn obstacle_words(obstacle: Unmeasured) -> String {
+fn obstacle_words(obstacle: Obstacle) -> String {
     match obstacle {
-        Unmeasured::OneColor => "each page reaches every set, so there is nothing to color".to_owned(),
-        Unmeasured::Memory { needed, available } => format!(
-            "not measured: that takes {needed} to choose pages from, at most a quarter of what is available is used, and that is {available}"
+        Obstacle::OneColor => "each page reaches every set, so there is nothing to color".to_owned(),
+        Obstacle::NotConfirmed => {
+            "a first measurement saw colors, and this second one does not; leave the machine alone meanwhile, or ask for more --rounds"
+                .to_owned()
+        }
+        Obstacle::FewPages => {
+            "the measurements allow both answers, and no more pages of one color came; try again, or when more memory is free"
+                .to_owned()
+        }
+        Obstacle::Memory { needed, available } => format!(
+            "not measured: that takes {needed} to choose pages from, at most a quarter of what is available is used, and that is \
+             {available}"
         ),
     }
 }

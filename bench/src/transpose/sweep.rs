@@ -1,0 +1,159 @@
+//! Which dimension is measured when, how long all of them will take, and where that ends.
+//!
+//! Owns: the clock of the whole, and what is told meanwhile. Never touches: memory; how one dimension is measured is its caller's.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::simulation::Point;
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep<'a> {
+    /// Ascending, none twice.
+    pub dimensions: &'a [u64],
+    /// How often pages are chosen anew for each.
+    pub choices: u64,
+    /// No dimension is begun after that.
+    pub at_most: Duration,
+}
+
+/// Seconds that one choice of pages takes: some for each, and more with the matrices' size.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    smallest: f64,
+    largest: f64,
+    dimension: u64,
+}
+
+impl Sweep<'_> {
+    /// Measures from coarse to fine, so that whatever ends it leaves some of everywhere. What came of it, ascending, and the error that
+    /// ended it early, if one did. `measure` is told a dimension and how many choices to make.
+    pub fn run(&self, mut measure: impl FnMut(u64, u64) -> Result<Point>) -> (Vec<Point>, Result<()>) {
+        let mut points = Vec::new();
+        let ended = self.fill(&mut points, &mut measure);
+        points.sort_by_key(|point| point.dimension);
+        (points, ended)
+    }
+
+    fn fill(&self, points: &mut Vec<Point>, measure: &mut impl FnMut(u64, u64) -> Result<Point>) -> Result<()> {
+        let began = Instant::now();
+        let costs = Costs::look(self.dimensions, |dimension| measure(dimension, 1).map(|_| ()))?;
+        let seconds = |dimension| costs.of(dimension) * self.choices as f64;
+        let whole: f64 = self.dimensions.iter().copied().map(seconds).sum();
+        self.announce(whole);
+        let bar = progress_bar(whole);
+        for dimension in coarse_to_fine(self.dimensions) {
+            if began.elapsed() >= self.at_most {
+                break;
+            }
+            bar.set_message(format!("dimension {dimension}"));
+            points.push(measure(dimension, self.choices)?);
+            bar.inc(milliseconds(seconds(dimension)));
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn announce(&self, seconds: f64) {
+        let (dimensions, choices) = (self.dimensions.len(), self.choices);
+        let minutes = |seconds: f64| format!("{:.1} minutes", seconds / 60.0);
+        let limit = self.at_most.as_secs_f64();
+        let end = if seconds > limit { format!(", and end after {}", minutes(limit)) } else { String::new() };
+        eprintln!(
+            "{dimensions} dimensions with {choices} choices of pages each take about {}{end}; Ctrl-C reports what there is",
+            minutes(seconds)
+        );
+    }
+}
+
+impl Costs {
+    /// Measures the first and the last of these once.
+    fn look(dimensions: &[u64], mut measure: impl FnMut(u64) -> Result<()>) -> Result<Self> {
+        let (first, last) = (dimensions.first().copied().unwrap_or(1), dimensions.last().copied().unwrap_or(1));
+        let mut seconds = |dimension| {
+            let began = Instant::now();
+            measure(dimension).map(|()| began.elapsed().as_secs_f64())
+        };
+        Ok(Self { smallest: seconds(first)?, largest: seconds(last)?, dimension: last })
+    }
+
+    fn of(&self, dimension: u64) -> f64 {
+        let share = dimension as f64 / self.dimension as f64;
+        self.smallest + (self.largest - self.smallest).max(0.0) * share * share
+    }
+}
+
+/// Every second one of what is left comes last, and so on.
+fn coarse_to_fine(dimensions: &[u64]) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..dimensions.len()).collect();
+    order.sort_by_key(|place| place.reverse_bits());
+    order.into_iter().map(|place| dimensions[place]).collect()
+}
+
+/// Drawn on standard error, and only when that is a terminal; by this thread, because another one would disturb what is timed.
+fn progress_bar(seconds: f64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {percent} % {msg} (left: {eta})");
+    ProgressBar::new(milliseconds(seconds)).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn point(dimension: u64) -> Result<Point> {
+        Ok(Point { dimension, speeds: [("random".to_owned(), vec![1.0])].into() })
+    }
+
+    fn dimensions(points: &[Point]) -> Vec<u64> {
+        points.iter().map(|point| point.dimension).collect()
+    }
+
+    #[test]
+    fn some_of_everywhere_comes_first() {
+        let order = coarse_to_fine(&[1, 3, 5, 7, 9, 11, 13, 15, 17, 19]);
+        assert_eq!(order, [1, 17, 9, 5, 13, 3, 19, 11, 7, 15]);
+        assert!(coarse_to_fine(&[]).is_empty());
+    }
+
+    #[test]
+    fn all_are_measured_with_their_choices_and_come_ascending() {
+        let mut asked = Vec::new();
+        let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
+        let (points, ended) = sweep.run(|dimension, choices| {
+            asked.push((dimension, choices));
+            point(dimension)
+        });
+        assert_eq!((dimensions(&points), ended.is_ok()), (vec![1, 3, 5, 7], true));
+        assert_eq!(asked, [(1, 1), (7, 1), (1, 4), (5, 4), (3, 4), (7, 4)], "a look at both ends first");
+    }
+
+    #[test]
+    fn whatever_ends_it_leaves_what_there_is() {
+        let mut calls = 0;
+        let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
+        let (points, ended) = sweep.run(|dimension, _| {
+            calls += 1;
+            if calls > 4 { bail!("no more") } else { point(dimension) }
+        });
+        assert_eq!((dimensions(&points), ended.unwrap_err().to_string()), (vec![1, 5], "no more".to_owned()));
+        let (points, ended) = Sweep { at_most: Duration::ZERO, ..sweep }.run(|dimension, _| point(dimension));
+        assert!(points.is_empty() && ended.is_ok(), "the time was up");
+    }
+
+    #[test]
+    fn time_grows_with_the_size_of_the_matrices() {
+        let costs = Costs { smallest: 1.0, largest: 101.0, dimension: 100 };
+        assert_eq!([0, 50, 100].map(|dimension| costs.of(dimension)), [1.0, 26.0, 101.0]);
+        assert_eq!(Costs { largest: 0.5, ..costs }.of(50), 1.0);
+    }
+}
