@@ -24,6 +24,8 @@ BUILD_NEEDS := clang libelf-dev zlib1g-dev pkg-config libc6-dev
 BROWSER := chromium
 VM_NEEDS := qemu-system-x86 busybox-static cpio
 KERNEL_NEEDS := flex bison bc xz-utils dwarves
+WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
+WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
 BENCH_NEEDS := memcached
 PACKAGE_NEEDS := dpkg-dev
@@ -53,10 +55,11 @@ build: deps-build ## the release binaries, in target/release
 	cargo build --locked --release --workspace
 
 .PHONY: test
-test: deps-build deps-test ## every test; those on the running kernel need root, those on other kernels QEMU
+test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
 	tests/vm/run
+	tests/windows/run
 
 .PHONY: memcached-test
 memcached-test: build ## memcached with libhps: its own tests, and a client that watches its items move
@@ -74,6 +77,10 @@ vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TE
 vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in QEMU
 	@scripts/need systemd
 	tests/vm/run unit
+
+.PHONY: windows-test
+windows-test: deps-windows ## what of hugepilot there is on Windows, under Wine
+	tests/windows/run
 
 .PHONY: vm-idle-page
 vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page tracking, built first (five minutes); TEST=idle_page::NAME
@@ -107,14 +114,16 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) transpose --processor celeron,pentium4 --measure --keep
 	$(BENCH) lists --keep
 	$(BENCH) io --keep
+	$(BENCH) sort --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
 
 .PHONY: lint
-lint: deps-build deps-lint ## house rules, format, clippy
+lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; for Windows, too
 	scripts/house-rules
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	tests/windows/run lint
 
 .PHONY: fmt
 fmt: deps-lint ## format the sources
@@ -180,6 +189,15 @@ deps-test:
 	@scripts/need $(TEST_NEEDS)
 	@scripts/need $(BROWSER) || echo "Without a browser the tests of the HTML page say that they skip."
 	@scripts/need $(PACKAGE_NEEDS) groff-base || echo "Without them the tests of the package and of its manual say that they skip."
+
+.PHONY: deps-windows
+deps-windows: deps-windows-target
+	@scripts/need $(WINDOWS_NEEDS)
+
+.PHONY: deps-windows-target
+deps-windows-target: deps-rust
+	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(WINDOWS_TARGET)/lib" ] || rustup target add $(WINDOWS_TARGET) \
+	  || { echo "Rust for $(WINDOWS_TARGET) is missing, and rustup could not add it (see above)" >&2; exit 1; }
 
 .PHONY: deps-lint
 deps-lint: deps-rust

@@ -5,6 +5,8 @@
  *
  * Every function may be called from any thread at any time, also from callbacks, but not from a signal handler. A process has one
  * tracking. A forked child has none of its parent's and may begin its own; exec ends it.
+ *
+ * On Windows the library has hps_large_alloc, hps_large_get_info, hps_large_free and hps_error, and nothing else.
  */
 
 #ifndef HPS_H
@@ -50,6 +52,33 @@
 // Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest.
 #define HPS_COLOR_HUGE 1
 
+// Large pages; where there are none, or too few, ordinary ones will do.
+#define HPS_LARGE_PREFERRED 0
+
+// Large pages for all of it, or an error.
+#define HPS_LARGE_REQUIRED 1
+
+// Ordinary pages, and no large ones.
+#define HPS_LARGE_OFF 2
+
+// Flag: pages of 1 GiB; without it the smallest large ones, 2 MiB on x86-64.
+#define HPS_LARGE_GIANT 1
+
+// Flag: the smallest large pages will not do in place of those of 1 GiB.
+#define HPS_LARGE_NO_SMALLER 2
+
+// The memory lies on ordinary pages.
+#define HPS_LARGE_ON_ORDINARY 0
+
+// It lies on huge pages that Linux made on request, at least in part.
+#define HPS_LARGE_ON_TRANSPARENT 1
+
+// It lies on huge pages of a pool of Linux's.
+#define HPS_LARGE_ON_POOL 2
+
+// It lies on large pages of Windows, locked: never paged out, not in the working set.
+#define HPS_LARGE_ON_LOCKED 3
+
 // Bytes that it takes.
 #define Head_LEN 32
 
@@ -58,6 +87,9 @@ struct hps_arena;
 
 // Memory whose pages follow each other through the sets of a cache.
 struct hps_color_arena;
+
+// Memory on large pages, or on what was had in their place.
+struct hps_large;
 
 // Addresses from `start` up to but not including `end`.
 struct hps_range {
@@ -209,6 +241,34 @@ struct hps_color_info {
   uint64_t right_pages;
 };
 
+// Which pages are wanted. Set everything to 0, then `size`, then what is to be different.
+struct hps_large_options {
+  // `sizeof (struct hps_large_options)`, by which the library knows which fields there are.
+  uint32_t size;
+  // `HPS_LARGE_PREFERRED`, `HPS_LARGE_REQUIRED` or `HPS_LARGE_OFF`.
+  uint32_t wish;
+  // `HPS_LARGE_GIANT`, `HPS_LARGE_NO_SMALLER`.
+  uint32_t flags;
+  // 0.
+  uint32_t reserved;
+};
+
+// What was had.
+struct hps_large_info {
+  // The first byte.
+  void *memory;
+  // How many there are: what was asked for, rounded up to whole pages.
+  uint64_t bytes;
+  // Bytes of a page of the kind that was had.
+  uint64_t page_bytes;
+  // Of all bytes, those on large pages.
+  uint64_t large_bytes;
+  // `HPS_LARGE_ON_ORDINARY`, `HPS_LARGE_ON_TRANSPARENT`, `HPS_LARGE_ON_POOL` or `HPS_LARGE_ON_LOCKED`.
+  int backing;
+  // 0.
+  uint32_t reserved;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -264,10 +324,6 @@ int hps_wait_signal(int64_t limit_ms,
 //
 // `region` points to a `struct hps_region`, of which the pages are not looked at.
 int hps_judge(const struct hps_region *region);
-
-// The last error of this thread in words, what is wrong and what to do; empty if there was none. The library's, until the next error
-// on this thread.
-const char *hps_error(void);
 
 // Makes an arena of `bytes`, rounded up to 2 MiB: memory for hot objects, on reserved huge pages if the pool has room for all of it now
 // (free less reserved), else on huge pages that the kernel makes on request, else on ordinary pages. Nothing is taken from the machine
@@ -349,6 +405,42 @@ int hps_color_verify(const struct hps_color_arena *arena,
 //
 // `arena` is NULL, or one that was made and not destroyed, and nobody uses its memory any more.
 void hps_color_destroy(struct hps_color_arena *arena);
+
+// The last error of this thread in words, what is wrong and what to do; empty if there was none. The library's, until the next error
+// on this thread.
+const char *hps_error(void);
+
+// Takes at least `bytes` of new memory, zeroed, on pages as wanted; NULL: large ones, preferred. Call it once, when the program starts:
+// contiguous memory becomes scarce as a machine grows older. On Linux and on Windows, where the account must hold the right to lock pages
+// in memory (`hugepilot.exe doctor` tells); that right is enabled for the process, and stays so.
+//
+// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV).
+//
+// Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where other pages were had than those asked for,
+// `hps_error` says why. Or `-EPERM` the right is missing; `-ENOMEM` no contiguous memory, too small a pool, or a limit; `-ENOSYS` there are
+// no such pages; `-EINVAL` no memory has that size, or an option is out of range; `-EIO` anything else. `hps_error` says it in words.
+//
+// # Safety
+//
+// `options` is NULL or points to a `struct hps_large_options`, and `large` points to a pointer.
+int hps_large_alloc(uint64_t bytes,
+                    const struct hps_large_options *options,
+                    struct hps_large **large);
+
+// Writes to `info` what was had. Returns 0, or `-EINVAL` for NULL.
+//
+// # Safety
+//
+// `large` is NULL, or memory that was taken and not freed, and `info` is NULL or points to a `struct hps_large_info`.
+int hps_large_get_info(const struct hps_large *large,
+                       struct hps_large_info *info);
+
+// Gives the memory back to the machine.
+//
+// # Safety
+//
+// `large` is NULL, or memory that was taken and not freed, and nobody uses it any more.
+void hps_large_free(struct hps_large *large);
 
 #ifdef __cplusplus
 }  // extern "C"

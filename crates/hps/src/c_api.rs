@@ -10,8 +10,7 @@
 
 mod color;
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -21,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::arena::Arena;
+use crate::c_error;
 use crate::judge::{self, Application, Region, Report, Verdict};
 use crate::tracking::{Settings, Tracker, locked};
 use crate::wire::{Page, Range, SOCKET, Track, usual_signal};
@@ -240,15 +240,10 @@ fn functions() -> hps_functions {
     *locked(&state().functions)
 }
 
-thread_local! {
-    static LAST_ERROR: RefCell<CString> = RefCell::default();
-}
-
 /// 0 or a negative errno, whose words are kept for `hps_error`.
 fn answer(result: Result<(), TrackError>) -> c_int {
     let Err(error) = result else { return 0 };
-    let words = CString::new(error.to_string().replace('\0', "")).unwrap_or_default();
-    LAST_ERROR.set(words);
+    c_error::keep(&error);
     -error.errno()
 }
 
@@ -376,13 +371,6 @@ pub unsafe extern "C" fn hps_judge(region: *const hps_region) -> c_int {
         Verdict::Convert => HPS_CONVERT,
         Verdict::Compact => HPS_COMPACT,
     }
-}
-
-/// The last error of this thread in words, what is wrong and what to do; empty if there was none. The library's, until the next error
-/// on this thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn hps_error() -> *const c_char {
-    LAST_ERROR.with_borrow(|words| words.as_ptr())
 }
 
 /// Makes an arena of `bytes`, rounded up to 2 MiB: memory for hot objects, on reserved huge pages if the pool has room for all of it now

@@ -117,6 +117,16 @@ fn without_the_capability_the_error_names_it() {
 }
 
 #[test]
+fn large_pages_are_had_or_refused_with_a_reason() {
+    for (compiler, flags) in [("gcc", &["-fsanitize=address"][..]), ("clang", &["-static-libhps"])] {
+        let said = passes("tests/c/large.c", compiler, flags, &[]);
+        assert!(said.is_none_or(|said| said.contains("made") || said.contains("refused: ")));
+        let said = passes("examples/c/large.c", compiler, flags, &[]);
+        assert!(said.is_none_or(|said| said.contains("of 64 MiB on large pages")));
+    }
+}
+
+#[test]
 fn children_get_no_lock_that_is_held() {
     for compiler in ["gcc", "clang"] {
         passes("tests/c/forks.c", compiler, &[], &[]);

@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
 const HUGE_PAGE: usize = 2 << 20;
+const GIANT_PAGE: usize = 1 << 30;
 
 /// Advice on this process's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +71,14 @@ impl Mapping {
 
     /// The same, on huge pages that are reserved in the machine's pool; `len` is rounded up to 2 MiB.
     ///
-    /// Errors: `ENOMEM` where the pool has too few.
+    /// Errors: `ENOMEM` where the pool has too few, `EINVAL` where the kernel has no pool of that size.
     pub fn pooled(len: usize) -> io::Result<Self> {
-        Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB)
+        Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_2MB)
+    }
+
+    /// The same, on reserved pages of 1 GiB, to which `len` is rounded up.
+    pub fn giant(len: usize) -> io::Result<Self> {
+        Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_1GB)
     }
 
     /// The first `len` bytes of a file, which must be that long and stay so, shared with whoever maps it too.
@@ -137,7 +143,8 @@ impl Mapping {
         }
         let pooled = kind.contains(MapFlags::HUGETLB);
         // The kernel itself aligns what comes from a pool, and would take a huge page more for room to align.
-        let len = if pooled { len.next_multiple_of(HUGE_PAGE) } else { len };
+        let page = if kind.contains(MapFlags::HUGE_1GB) { GIANT_PAGE } else { HUGE_PAGE };
+        let len = if pooled { len.next_multiple_of(page) } else { len };
         let room = if pooled { 0 } else { HUGE_PAGE };
         let whole_len = len.checked_add(room).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.

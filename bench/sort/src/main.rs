@@ -1,0 +1,76 @@
+//! Sorts by turns in ordinary and in large pages, and prints a line of JSON for each: the benchmark where there is no hugepilot-bench, as
+//! on Windows. `hugepilot-bench sort --from FILE` makes the report of these lines.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use hugepilot_sort::algorithm::Algorithm;
+use hugepilot_sort::line::Turn;
+use hugepilot_sort::task::{Pages, SEED, Task, TaskError};
+
+/// Sorts Mersenne Twister numbers by turns in ordinary and in large pages; prints a line of JSON for each turn.
+#[derive(Debug, Parser)]
+#[command(name = "hugepilot-sort", version)]
+struct Arguments {
+    /// Sizes in MiB, separated by commas [default: 1 to 1024 in powers of two]
+    #[arg(long, value_name = "MIB", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    sizes: Vec<u32>,
+    /// The algorithms, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["heap", "quick", "merge"])]
+    algorithms: Vec<Algorithm>,
+    /// Rounds; 6 give an interval of 95 %
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hugepilot-sort: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let usual: Vec<u32> = (0..=10).map(|power| 1 << power).collect();
+    let sizes = if arguments.sizes.is_empty() { &usual } else { &arguments.sizes };
+    for round in 0..arguments.rounds {
+        for &mebibytes in sizes {
+            for &algorithm in &arguments.algorithms {
+                for pages in order(round) {
+                    let bytes = (mebibytes as usize) << 20;
+                    let turn = turn(round, Task { algorithm, pages, bytes, seed: SEED })?;
+                    writeln!(std::io::stdout(), "{}", serde_json::to_string(&turn)?)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each kind comes first, second and last as often, so that none always follows the same other one.
+fn order(round: u32) -> Vec<Pages> {
+    let mut order = Pages::value_variants().to_vec();
+    order.rotate_left(round as usize % Pages::value_variants().len());
+    order
+}
+
+/// In memory of its own.
+fn turn(round: u32, task: Task) -> Result<Turn, TaskError> {
+    let mut ready = task.prepare()?;
+    let took = ready.sort()?;
+    Ok(Turn {
+        round,
+        algorithm: task.algorithm,
+        pages: task.pages,
+        bytes: task.bytes as u64,
+        nanoseconds: took.as_nanos() as u64,
+        large_bytes: ready.got().large_bytes as u64,
+        taken_bytes: ready.got().bytes as u64,
+        refusal: ready.refusals().first().map(ToString::to_string),
+    })
+}

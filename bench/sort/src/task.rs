@@ -1,0 +1,165 @@
+//! Numbers in pages of one kind, to be sorted again and again.
+//!
+//! Owns: the memory, the numbers, and the proof that they were sorted. Never touches: a clock but for the sorting itself.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use hugepilot_os::large_pages::{Got, LargePages, LargePagesError, Options, Wish};
+use rand_mt::Mt;
+use serde::{Deserialize, Serialize};
+
+use crate::algorithm::Algorithm;
+
+/// Where the generator starts by itself, in the paper that describes it and in C++.
+pub const SEED: u32 = 5489;
+
+/// Which pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pages {
+    /// Ordinary ones, and no others.
+    Ordinary,
+    /// Large ones, or what is to be had in their place, which is told.
+    Large,
+    /// Ordinary ones once more, which tells what the machine's noise is.
+    OrdinaryAgain,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// How.
+    pub algorithm: Algorithm,
+    /// Where.
+    pub pages: Pages,
+    /// Bytes of numbers, 4 each.
+    pub bytes: usize,
+    /// Where they start.
+    pub seed: u32,
+}
+
+/// Memory, and what is to be sorted in it.
+#[derive(Debug)]
+pub struct Ready {
+    task: Task,
+    memory: LargePages,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum TaskError {
+    #[error(transparent)]
+    Memory(#[from] LargePagesError),
+    #[error("{algorithm} sort of {bytes} bytes left numbers that are not sorted, or not those that were there")]
+    Wrong { algorithm: Algorithm, bytes: usize },
+}
+
+impl Task {
+    /// Takes memory and fills all of it.
+    pub fn prepare(self) -> Result<Ready, TaskError> {
+        let wish = if self.pages == Pages::Large { Wish::Preferred } else { Wish::Off };
+        let memory = LargePages::allocate(
+            self.bytes.saturating_mul(self.algorithm.room()),
+            Options { wish, ..Options::default() },
+        )?;
+        let mut ready = Ready { task: self, memory };
+        ready.memory.numbers_mut().fill(1);
+        ready.fill();
+        Ok(ready)
+    }
+
+    fn count(self) -> usize {
+        self.bytes / size_of::<u32>()
+    }
+}
+
+impl Ready {
+    /// Puts the numbers there, the same each time; a sum that tells whether they are all there.
+    fn fill(&mut self) -> u64 {
+        let mut random = Mt::new(self.task.seed);
+        let numbers = &mut self.memory.numbers_mut()[..self.task.count()];
+        let mut sum = 0u64;
+        for number in numbers {
+            *number = random.next_u32();
+            sum = sum.wrapping_add(u64::from(*number).pow(2));
+        }
+        sum
+    }
+
+    /// Sorts them, from the same disorder each time; how long it took.
+    pub fn sort(&mut self) -> Result<Duration, TaskError> {
+        let (Task { algorithm, bytes, .. }, count) = (self.task, self.task.count());
+        let expected = self.fill();
+        let numbers = self.memory.numbers_mut();
+        let began = Instant::now();
+        algorithm.sort(numbers, count);
+        let took = began.elapsed();
+        let sorted = &numbers[..count];
+        let sum = sorted.iter().fold(0u64, |sum, &number| sum.wrapping_add(u64::from(number).pow(2)));
+        if sum == expected && sorted.is_sorted() { Ok(took) } else { Err(TaskError::Wrong { algorithm, bytes }) }
+    }
+
+    /// Numbers sorted each time.
+    pub fn count(&self) -> usize {
+        self.task.count()
+    }
+
+    /// Where they are.
+    pub fn address(&self) -> u64 {
+        self.memory.start().as_ptr() as u64
+    }
+
+    /// What the system gave.
+    pub fn got(&self) -> Got {
+        self.memory.got()
+    }
+
+    /// Why it is not what was asked for.
+    pub fn refusals(&self) -> &[LargePagesError] {
+        self.memory.refusals()
+    }
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Pages::Ordinary => "ordinary",
+            Pages::Large => "large",
+            Pages::OrdinaryAgain => "ordinary-again",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_the_mersenne_twisters() {
+        // The C++ standard names the 10,000th number that its generator gives ([rand.predef]).
+        let task = Task { algorithm: Algorithm::Quick, pages: Pages::Ordinary, bytes: 4 * 10_000, seed: SEED };
+        let mut ready = task.prepare().unwrap();
+        assert_eq!((ready.count(), ready.memory.numbers_mut()[9_999]), (10_000, 4_123_659_995));
+    }
+
+    #[test]
+    fn every_algorithm_sorts_in_every_kind_of_page() {
+        for &algorithm in Algorithm::value_variants() {
+            for &pages in Pages::value_variants() {
+                let mut ready = Task { algorithm, pages, bytes: 40_000, seed: SEED }.prepare().unwrap();
+                ready.sort().unwrap();
+                ready.sort().unwrap();
+                assert!(pages == Pages::Large || ready.got().large_bytes == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_no_task() {
+        let task = Task { algorithm: Algorithm::Heap, pages: Pages::Large, bytes: 0, seed: SEED };
+        assert!(matches!(task.prepare().unwrap_err(), TaskError::Memory(LargePagesError::Size { .. })));
+    }
+}

@@ -1,0 +1,182 @@
+//! The C interface to large pages, the same on Linux and on Windows.
+//!
+//! Owns: what crosses into C and back: pointers, errno, structs whose size tells their version. Never touches: how large pages are had;
+//! that is `hugepilot_os::large_pages`.
+#![allow(unsafe_code)]
+#![allow(non_camel_case_types, reason = "these are C's names")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+use hugepilot_os::large_pages::{Backing, LargePages, LargePagesError, Options, PageSize, Wish};
+
+use crate::c_error;
+
+/// Large pages; where there are none, or too few, ordinary ones will do.
+pub const HPS_LARGE_PREFERRED: u32 = 0;
+/// Large pages for all of it, or an error.
+pub const HPS_LARGE_REQUIRED: u32 = 1;
+/// Ordinary pages, and no large ones.
+pub const HPS_LARGE_OFF: u32 = 2;
+/// Flag: pages of 1 GiB; without it the smallest large ones, 2 MiB on x86-64.
+pub const HPS_LARGE_GIANT: u32 = 1;
+/// Flag: the smallest large pages will not do in place of those of 1 GiB.
+pub const HPS_LARGE_NO_SMALLER: u32 = 2;
+/// The memory lies on ordinary pages.
+pub const HPS_LARGE_ON_ORDINARY: c_int = 0;
+/// It lies on huge pages that Linux made on request, at least in part.
+pub const HPS_LARGE_ON_TRANSPARENT: c_int = 1;
+/// It lies on huge pages of a pool of Linux's.
+pub const HPS_LARGE_ON_POOL: c_int = 2;
+/// It lies on large pages of Windows, locked: never paged out, not in the working set.
+pub const HPS_LARGE_ON_LOCKED: c_int = 3;
+
+/// Which pages are wanted. Set everything to 0, then `size`, then what is to be different.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct hps_large_options {
+    /// `sizeof (struct hps_large_options)`, by which the library knows which fields there are.
+    pub size: u32,
+    /// `HPS_LARGE_PREFERRED`, `HPS_LARGE_REQUIRED` or `HPS_LARGE_OFF`.
+    pub wish: u32,
+    /// `HPS_LARGE_GIANT`, `HPS_LARGE_NO_SMALLER`.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Memory on large pages, or on what was had in their place.
+pub struct hps_large(LargePages);
+
+/// What was had.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct hps_large_info {
+    /// The first byte.
+    pub memory: *mut c_void,
+    /// How many there are: what was asked for, rounded up to whole pages.
+    pub bytes: u64,
+    /// Bytes of a page of the kind that was had.
+    pub page_bytes: u64,
+    /// Of all bytes, those on large pages.
+    pub large_bytes: u64,
+    /// `HPS_LARGE_ON_ORDINARY`, `HPS_LARGE_ON_TRANSPARENT`, `HPS_LARGE_ON_POOL` or `HPS_LARGE_ON_LOCKED`.
+    pub backing: c_int,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Takes at least `bytes` of new memory, zeroed, on pages as wanted; NULL: large ones, preferred. Call it once, when the program starts:
+/// contiguous memory becomes scarce as a machine grows older. On Linux and on Windows, where the account must hold the right to lock pages
+/// in memory (`hugepilot.exe doctor` tells); that right is enabled for the process, and stays so.
+///
+/// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV).
+///
+/// Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where other pages were had than those asked for,
+/// `hps_error` says why. Or `-EPERM` the right is missing; `-ENOMEM` no contiguous memory, too small a pool, or a limit; `-ENOSYS` there are
+/// no such pages; `-EINVAL` no memory has that size, or an option is out of range; `-EIO` anything else. `hps_error` says it in words.
+///
+/// # Safety
+///
+/// `options` is NULL or points to a `struct hps_large_options`, and `large` points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_large_alloc(
+    bytes: u64,
+    options: *const hps_large_options,
+    large: *mut *mut hps_large,
+) -> c_int {
+    // SAFETY: the caller says so.
+    let Some(place) = (unsafe { large.as_mut() }) else { return invalid("take memory: no place for it") };
+    // SAFETY: the caller says so.
+    let options = match unsafe { options.as_ref() }.map_or(Ok(Options::default()), read) {
+        Ok(options) => options,
+        Err(wrong) => return invalid(wrong),
+    };
+    // What no address can reach is refused as too large.
+    match LargePages::allocate(usize::try_from(bytes).unwrap_or(usize::MAX), options) {
+        Ok(memory) => {
+            memory.refusals().iter().for_each(c_error::keep);
+            *place = Box::into_raw(Box::new(hps_large(memory)));
+            0
+        }
+        Err(error) => {
+            c_error::keep(&error);
+            -errno(error)
+        }
+    }
+}
+
+/// Writes to `info` what was had. Returns 0, or `-EINVAL` for NULL.
+///
+/// # Safety
+///
+/// `large` is NULL, or memory that was taken and not freed, and `info` is NULL or points to a `struct hps_large_info`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_large_get_info(large: *const hps_large, info: *mut hps_large_info) -> c_int {
+    // SAFETY: the caller says so.
+    let (Some(hps_large(memory)), Some(info)) = (unsafe { (large.as_ref(), info.as_mut()) }) else {
+        return invalid("look at memory: NULL was given");
+    };
+    let got = memory.got();
+    *info = hps_large_info {
+        memory: memory.start().as_ptr().cast(),
+        bytes: got.bytes as u64,
+        page_bytes: got.page_bytes as u64,
+        large_bytes: got.large_bytes as u64,
+        backing: match got.backing {
+            Backing::Ordinary => HPS_LARGE_ON_ORDINARY,
+            Backing::Transparent => HPS_LARGE_ON_TRANSPARENT,
+            Backing::Pool => HPS_LARGE_ON_POOL,
+            Backing::Locked => HPS_LARGE_ON_LOCKED,
+        },
+        reserved: 0,
+    };
+    0
+}
+
+/// Gives the memory back to the machine.
+///
+/// # Safety
+///
+/// `large` is NULL, or memory that was taken and not freed, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_large_free(large: *mut hps_large) {
+    if let Some(large) = NonNull::new(large) {
+        // SAFETY: `hps_large_alloc` made it, and the caller says that this is the only time that it is freed.
+        drop(unsafe { Box::from_raw(large.as_ptr()) });
+    }
+}
+
+fn read(options: &hps_large_options) -> Result<Options, &'static str> {
+    if options.size as usize != size_of::<hps_large_options>() {
+        return Err("read struct hps_large_options: its size is of no known version");
+    }
+    if options.flags & !(HPS_LARGE_GIANT | HPS_LARGE_NO_SMALLER) != 0 || options.reserved != 0 {
+        return Err("read struct hps_large_options: an unknown flag");
+    }
+    let wish = match options.wish {
+        HPS_LARGE_PREFERRED => Wish::Preferred,
+        HPS_LARGE_REQUIRED => Wish::Required,
+        HPS_LARGE_OFF => Wish::Off,
+        _ => return Err("read struct hps_large_options: an unknown wish"),
+    };
+    let page_size = if options.flags & HPS_LARGE_GIANT != 0 { PageSize::Giant } else { PageSize::Large };
+    Ok(Options { wish, page_size, smaller_pages: options.flags & HPS_LARGE_NO_SMALLER == 0 })
+}
+
+fn invalid(doing: &str) -> c_int {
+    c_error::keep(&format!("cannot {doing}"));
+    -libc::EINVAL
+}
+
+fn errno(error: LargePagesError) -> c_int {
+    match error {
+        LargePagesError::PrivilegeNotHeld | LargePagesError::PrivilegeNotAssigned => libc::EPERM,
+        LargePagesError::NoContiguousMemory { .. }
+        | LargePagesError::PoolShort { .. }
+        | LargePagesError::Quota { .. } => libc::ENOMEM,
+        LargePagesError::NotSupported { .. } => libc::ENOSYS,
+        LargePagesError::Size { .. } => libc::EINVAL,
+        LargePagesError::System { .. } => libc::EIO,
+    }
+}

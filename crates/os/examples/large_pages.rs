@@ -1,0 +1,23 @@
+//! A buffer on large pages, and what came of it, on Linux and on Windows.
+//!
+//!     cargo run -p hugepilot-os --example large_pages -- 64
+//!
+//! takes 64 MiB as large pages if they are to be had, else as ordinary ones, and says which and why.
+
+use hugepilot_os::large_pages::{LargePages, LargePagesError, Options};
+
+fn main() -> Result<(), LargePagesError> {
+    let mebibytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(64);
+    // Once, at the start: contiguous memory becomes scarce as a machine grows older.
+    let mut buffer = LargePages::allocate(mebibytes << 20, Options::default())?;
+    for (number, place) in buffer.numbers_mut().iter_mut().enumerate() {
+        *place = number as u32;
+    }
+    let got = buffer.got();
+    let (large, all) = (got.large_bytes >> 20, got.bytes >> 20);
+    println!("{large} of {all} MiB on large pages ({:?}, pages of {} KiB)", got.backing, got.page_bytes >> 10);
+    for refusal in buffer.refusals() {
+        println!("not as asked for: {refusal}");
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Why there are no large pages: what happened, and what to do.
+//!
+//! Owns: the words. Never touches: error codes; each system's file knows what its own mean.
+
+use std::error::Error;
+use std::fmt;
+
+const GRANT: &str = "give the account the right \"Lock pages in memory\" (secpol.msc, Local Policies, User Rights Assignment) and sign out \
+                     and in again; running elevated does not replace it, running as a service under SYSTEM does; `hugepilot.exe doctor` \
+                     tells more";
+
+/// Why there are no large pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LargePagesError {
+    /// Windows refused the memory, because the privilege to lock pages is not in force (error 1314).
+    PrivilegeNotHeld,
+    /// The account was never given that privilege: enabling it "succeeds", and assigns nothing (error 1300).
+    PrivilegeNotAssigned,
+    /// Memory is free, but not in pieces of that size (on Windows error 1450).
+    NoContiguousMemory {
+        /// What was to be had.
+        bytes: usize,
+        /// In pages of that size.
+        page_bytes: usize,
+    },
+    /// Linux has too few pages of that size reserved.
+    PoolShort {
+        /// What was to be had.
+        bytes: usize,
+        /// In pages of that size.
+        page_bytes: usize,
+    },
+    /// The system or the processor has no such pages, or has them switched off.
+    NotSupported {
+        /// Their size; 0 where there are none of any.
+        page_bytes: usize,
+    },
+    /// No memory has that size.
+    Size {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// A limit on memory, of the process, its group or the whole machine, does not allow so much.
+    Quota {
+        /// What was to be had.
+        bytes: usize,
+    },
+    /// Something else went wrong.
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// The system's number for it.
+        code: i32,
+    },
+}
+
+impl LargePagesError {
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::PrivilegeNotHeld | Self::PrivilegeNotAssigned => GRANT,
+            Self::NoContiguousMemory { .. } => {
+                "allocate once, when the program starts and best soon after the machine did; now, end other programs or restart the \
+                 machine, or on Linux have memory compacted (echo 1 > /proc/sys/vm/compact_memory)"
+            }
+            Self::PoolShort { .. } => {
+                "reserve more: `hugepilot pool` shows what is there, and `hugepilot pool set` makes it larger"
+            }
+            Self::NotSupported { .. } => {
+                "ask for pages of another size, or for ordinary ones; Linux needs 6.1 and transparent huge pages that this process did \
+                 not switch off, or a pool (`hugepilot pool`)"
+            }
+            Self::Size { .. } => "ask for at least one byte, and for no more than the machine has",
+            Self::Quota { .. } => {
+                "ask for less, or raise the limit: on Windows the paging file's size or the job's limit, on Linux the control group's, \
+                 or `ulimit -v`"
+            }
+            Self::System { .. } => "look the number up; it is nothing that large pages are known to fail with",
+        }
+    }
+
+    fn what(&self) -> String {
+        match self {
+            Self::PrivilegeNotHeld => "Windows refuses to lock pages for this process (error 1314)".to_owned(),
+            Self::PrivilegeNotAssigned => "this account has no right to lock pages in memory (error 1300)".to_owned(),
+            Self::NoContiguousMemory { bytes, page_bytes } => {
+                format!("{} in pieces of {} are not free", size(*bytes), size(*page_bytes))
+            }
+            Self::PoolShort { bytes, page_bytes } => {
+                format!("{} are not reserved in pages of {}", size(*bytes), size(*page_bytes))
+            }
+            Self::NotSupported { page_bytes: 0 } => "this system has no large pages".to_owned(),
+            Self::NotSupported { page_bytes } => format!("this system gives no pages of {}", size(*page_bytes)),
+            Self::Size { bytes } => format!("there is no memory of {bytes} bytes"),
+            Self::Quota { bytes } => format!("a limit on memory does not allow {}", size(*bytes)),
+            Self::System { doing, code } => format!("cannot {doing} (error {code})"),
+        }
+    }
+}
+
+// Not derived: the remedy is asked for by itself, too.
+impl fmt::Display for LargePagesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what(), self.remedy())
+    }
+}
+
+impl Error for LargePagesError {}
+
+/// In the largest unit that divides it.
+fn size(bytes: usize) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift)) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_says_what_to_do() {
+        let (bytes, page_bytes) = (6 << 20, 2 << 20);
+        let told = [
+            (LargePagesError::PrivilegeNotHeld, "1314", "secpol.msc"),
+            (LargePagesError::PrivilegeNotAssigned, "1300", "sign out and in again"),
+            (
+                LargePagesError::NoContiguousMemory { bytes, page_bytes },
+                "6 MiB in pieces of 2 MiB",
+                "when the program starts",
+            ),
+            (LargePagesError::PoolShort { bytes, page_bytes: 1 << 30 }, "in pages of 1 GiB", "hugepilot pool set"),
+            (LargePagesError::NotSupported { page_bytes: 0 }, "no large pages", "ordinary ones"),
+            (LargePagesError::NotSupported { page_bytes: 1 << 30 }, "no pages of 1 GiB", "another size"),
+            (LargePagesError::Size { bytes: 0 }, "0 bytes", "at least one"),
+            (LargePagesError::Quota { bytes: 4096 }, "allow 4 KiB", "paging file"),
+            (
+                LargePagesError::System { doing: "open the token", code: 5 },
+                "open the token (error 5)",
+                "look the number up",
+            ),
+        ];
+        for (error, what, remedy) in told {
+            let said = error.to_string();
+            assert!(said.contains(what) && error.remedy().contains(remedy) && said.ends_with(error.remedy()), "{said}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Large pages for memory that a program allocates once, at its start: one call for Linux and Windows.
+//!
+//! Owns: what may be asked for ([`Options`]), in which order it is tried, what came of it ([`Got`]), and the memory until it is dropped.
+//! Never touches: how a system is asked. That is `linux.rs` and `windows.rs`, of which one is chosen here, and for Windows
+//! `virtual_alloc.rs`: what its answers mean, which is tested everywhere.
+//!
+//! On Windows the memory is locked: it is never paged out, is not in the working set, and takes contiguous memory that runs out soon after
+//! the machine's start. On Linux the same holds for reserved pages; transparent huge pages may be paged out.
+#![allow(unsafe_code)]
+
+mod error;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(any(windows, test))]
+mod virtual_alloc;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(windows)]
+use windows as system;
+
+use std::ptr::NonNull;
+
+pub use error::LargePagesError;
+#[cfg(windows)]
+pub use windows::standing;
+
+const BASE_PAGE: usize = 4 << 10;
+const GIANT_PAGE: usize = 1 << 30;
+/// No processor of today has addresses for more.
+const MOST_BYTES: usize = 1 << 47;
+
+/// Whether large pages are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// Large pages; where there are none, or too few, ordinary ones will do.
+    #[default]
+    Preferred,
+    /// Large pages for all of it, or an error.
+    Required,
+    /// Ordinary pages, and no large ones.
+    Off,
+}
+
+/// Which large pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageSize {
+    /// The smallest that the system has: 2 MiB on x86-64.
+    #[default]
+    Large,
+    /// 1 GiB.
+    Giant,
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether large pages are.
+    pub wish: Wish,
+    /// Which.
+    pub page_size: PageSize,
+    /// Whether large pages will do where giant ones are not to be had.
+    pub smaller_pages: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { wish: Wish::Preferred, page_size: PageSize::Large, smaller_pages: true }
+    }
+}
+
+/// What stands behind the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Ordinary pages.
+    Ordinary,
+    /// Huge pages that Linux made on request, at least for a part of it.
+    Transparent,
+    /// Huge pages that were reserved in a pool of Linux.
+    Pool,
+    /// Large pages of Windows, locked.
+    Locked,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Got {
+    /// Bytes: what was asked for, rounded up to whole pages.
+    pub bytes: usize,
+    /// Bytes of a page of the kind that was had.
+    pub page_bytes: usize,
+    /// Of all bytes, those on large pages.
+    pub large_bytes: usize,
+    /// What stands behind it.
+    pub backing: Backing,
+}
+
+/// What Windows says of large pages for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Bytes of the smallest large page; 0 where there are none.
+    pub minimum_bytes: usize,
+    /// Whether the account was given the privilege to lock pages, by what its token lists.
+    pub held: bool,
+    /// Whether the privilege could be enabled, as every allocation does.
+    pub enabled: Result<(), LargePagesError>,
+    /// Whether the process runs elevated, which is something else.
+    pub elevated: bool,
+}
+
+/// A kind of page to be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Base,
+    Large,
+    Giant,
+}
+
+/// What a system gave.
+struct Obtained<M> {
+    /// Frees itself.
+    memory: M,
+    start: NonNull<u8>,
+    got: Got,
+    /// Why not all of it is on large pages.
+    short: Option<LargePagesError>,
+}
+
+/// Memory, zeroed, that goes back to the system when it is dropped.
+#[derive(Debug)]
+pub struct LargePages {
+    /// Held for its drop.
+    _memory: system::Memory,
+    start: NonNull<u8>,
+    got: Got,
+    refusals: Vec<LargePagesError>,
+}
+
+impl LargePages {
+    /// At least so many bytes of new memory, on pages as wanted. What is on large pages is all there: no access to it fails later.
+    ///
+    /// On Windows the privilege to lock pages is enabled for the process, and stays so. On Linux forked children do not get what lies on
+    /// reserved pages, because a copy could fail at any write.
+    ///
+    /// Errors: why the last kind of page that was allowed could not be had.
+    pub fn allocate(bytes: usize, options: Options) -> Result<Self, LargePagesError> {
+        let (obtained, refusals) = first_of(options, |page| system::allocate(bytes, page))?;
+        Ok(Self { _memory: obtained.memory, start: obtained.start, got: obtained.got, refusals })
+    }
+
+    /// What came of it.
+    pub fn got(&self) -> Got {
+        self.got
+    }
+
+    /// Why what was tried before could not be had, in the order in which it was tried; empty where all is as asked for.
+    pub fn refusals(&self) -> &[LargePagesError] {
+        &self.refusals
+    }
+
+    /// The first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// The contents.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes from there are this value's own until it is dropped, and zero where nobody wrote.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.got.bytes) }
+    }
+
+    /// The contents, to be changed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; the exclusive borrow keeps every other reference away.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.got.bytes) }
+    }
+
+    /// The contents as numbers of 4 bytes, to be changed.
+    pub fn numbers_mut(&mut self) -> &mut [u32] {
+        // SAFETY: as in `bytes_mut`; memory begins with a page and is whole pages, and every bit pattern is a number.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.got.bytes / size_of::<u32>()) }
+    }
+}
+
+// SAFETY: the memory belongs to this value alone, like a Vec's buffer; it is tied to no thread.
+unsafe impl Send for LargePages {}
+// SAFETY: shared references only read.
+unsafe impl Sync for LargePages {}
+
+/// The kinds of page that will do, in the order in which they are tried.
+fn acceptable(options: Options) -> Vec<Page> {
+    let smaller = options.page_size == PageSize::Giant && options.smaller_pages;
+    let wanted = match options.page_size {
+        PageSize::Large => Page::Large,
+        PageSize::Giant => Page::Giant,
+    };
+    let large = std::iter::once(wanted).chain(smaller.then_some(Page::Large));
+    match options.wish {
+        Wish::Off => vec![Page::Base],
+        Wish::Required => large.collect(),
+        Wish::Preferred => large.chain([Page::Base]).collect(),
+    }
+}
+
+/// The first that can be had, and why those before it could not.
+fn first_of<M>(
+    options: Options,
+    mut ask: impl FnMut(Page) -> Result<Obtained<M>, LargePagesError>,
+) -> Result<(Obtained<M>, Vec<LargePagesError>), LargePagesError> {
+    let mut refusals = Vec::new();
+    let mut last = None;
+    for page in acceptable(options) {
+        let refused = match ask(page) {
+            Ok(obtained) => match obtained.short {
+                Some(short) if options.wish == Wish::Required => short,
+                short => {
+                    refusals.extend(short);
+                    return Ok((obtained, refusals));
+                }
+            },
+            Err(error) => error,
+        };
+        refusals.push(refused);
+        last = Some(refused);
+    }
+    Err(last.unwrap_or(LargePagesError::NotSupported { page_bytes: 0 }))
+}
+
+/// Rounded up to whole pages.
+fn rounded(bytes: usize, page_bytes: usize) -> Result<usize, LargePagesError> {
+    let rounded = bytes.checked_next_multiple_of(page_bytes);
+    rounded.filter(|&rounded| (1..=MOST_BYTES).contains(&rounded)).ok_or(LargePagesError::Size { bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAGMENTED: LargePagesError = LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4 };
+
+    /// What a system says to each kind of page: how many bytes of 8 it puts on large pages, or why none.
+    fn asked(
+        options: Options,
+        answers: &[(Page, Result<usize, LargePagesError>)],
+    ) -> Result<(usize, Vec<LargePagesError>), LargePagesError> {
+        let mut answers = answers.iter();
+        let ask = |page| {
+            let (expected, answer) = answers.next().expect("no more is asked for");
+            assert_eq!(page, *expected);
+            answer.map(|large_bytes| Obtained {
+                memory: (),
+                start: NonNull::dangling(),
+                got: Got { bytes: 8, page_bytes: 4, large_bytes, backing: Backing::Ordinary },
+                short: (page != Page::Base && large_bytes < 8).then_some(FRAGMENTED),
+            })
+        };
+        let found = first_of(options, ask).map(|(obtained, refusals)| (obtained.got.large_bytes, refusals));
+        assert!(answers.next().is_none(), "all of it is asked for");
+        found
+    }
+
+    #[test]
+    fn what_is_not_to_be_had_is_replaced_where_that_is_allowed() {
+        let privilege = LargePagesError::PrivilegeNotAssigned;
+        let preferred = Options::default();
+        assert_eq!(asked(preferred, &[(Page::Large, Ok(8))]), Ok((8, vec![])));
+        assert_eq!(asked(preferred, &[(Page::Large, Err(privilege)), (Page::Base, Ok(0))]), Ok((0, vec![privilege])));
+        let required = Options { wish: Wish::Required, ..preferred };
+        assert_eq!(asked(required, &[(Page::Large, Err(privilege))]), Err(privilege));
+        let off = Options { wish: Wish::Off, page_size: PageSize::Giant, ..preferred };
+        assert_eq!(asked(off, &[(Page::Base, Ok(0))]), Ok((0, vec![])));
+    }
+
+    #[test]
+    fn giant_pages_may_become_large_ones() {
+        let (unsupported, quota) =
+            (LargePagesError::NotSupported { page_bytes: GIANT_PAGE }, LargePagesError::Quota { bytes: 8 });
+        let giant = Options { page_size: PageSize::Giant, ..Options::default() };
+        let answers = [(Page::Giant, Err(unsupported)), (Page::Large, Err(FRAGMENTED)), (Page::Base, Ok(0))];
+        assert_eq!(asked(giant, &answers), Ok((0, vec![unsupported, FRAGMENTED])));
+        let only = Options { smaller_pages: false, ..giant };
+        assert_eq!(asked(only, &[(Page::Giant, Err(unsupported)), (Page::Base, Ok(0))]), Ok((0, vec![unsupported])));
+        let required = Options { wish: Wish::Required, ..giant };
+        assert_eq!(asked(required, &answers[..2]), Err(FRAGMENTED), "the last that was tried is the one to mend");
+        let answers = [(Page::Giant, Err(unsupported)), (Page::Large, Err(quota)), (Page::Base, Err(quota))];
+        assert_eq!(asked(giant, &answers), Err(quota));
+    }
+
+    #[test]
+    fn a_part_is_enough_unless_all_is_required() {
+        assert_eq!(asked(Options::default(), &[(Page::Large, Ok(4))]), Ok((4, vec![FRAGMENTED])));
+        let required = Options { wish: Wish::Required, ..Options::default() };
+        assert_eq!(asked(required, &[(Page::Large, Ok(4))]), Err(FRAGMENTED));
+    }
+
+    #[test]
+    fn sizes_are_rounded_to_whole_pages() {
+        assert_eq!(rounded(1, BASE_PAGE), Ok(BASE_PAGE));
+        assert_eq!(rounded(2 << 20, 2 << 20), Ok(2 << 20));
+        assert_eq!(rounded((2 << 20) + 1, 2 << 20), Ok(4 << 20));
+        for bytes in [0, usize::MAX, MOST_BYTES + 1] {
+            assert_eq!(rounded(bytes, GIANT_PAGE), Err(LargePagesError::Size { bytes }));
+        }
+    }
+
+    /// On whatever system this runs.
+    #[test]
+    fn memory_is_zeroed_writable_and_says_what_it_is() {
+        for wish in [Wish::Off, Wish::Preferred] {
+            let mut memory = LargePages::allocate(5_000_000, Options { wish, ..Options::default() }).unwrap();
+            let got = memory.got();
+            assert!(got.bytes >= 5_000_000 && got.bytes.is_multiple_of(got.page_bytes), "{got:?}");
+            assert!(memory.bytes().len() == got.bytes && memory.bytes().iter().all(|&byte| byte == 0));
+            assert_eq!(memory.start().as_ptr() as usize % got.page_bytes, 0);
+            assert_eq!(got.backing == Backing::Ordinary, got.large_bytes == 0, "{got:?}");
+            assert_eq!(
+                wish == Wish::Preferred && got.large_bytes < got.bytes,
+                !memory.refusals().is_empty(),
+                "{got:?}"
+            );
+            memory.numbers_mut().fill(u32::MAX);
+            assert_eq!(memory.bytes_mut().last(), Some(&255));
+        }
+        assert_eq!(LargePages::allocate(0, Options::default()).unwrap_err(), LargePagesError::Size { bytes: 0 });
+    }
+
+    #[test]
+    fn what_is_required_is_all_large_or_an_error() {
+        let required = Options { wish: Wish::Required, ..Options::default() };
+        match LargePages::allocate(3 << 20, required) {
+            Ok(memory) => assert_eq!((memory.got().bytes, memory.got().large_bytes), (4 << 20, 4 << 20)),
+            Err(error) => assert!(!matches!(error, LargePagesError::Size { .. }), "{error}"),
+        }
+    }
+}

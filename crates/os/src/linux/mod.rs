@@ -1,0 +1,21 @@
+//! The system calls of Linux, one file a subject.
+
+pub mod advise;
+pub mod bpf;
+pub(crate) mod faults;
+pub mod file_cache;
+pub mod fork;
+pub mod heap;
+pub mod memory;
+pub mod page_move;
+pub mod page_scan;
+pub mod perf;
+pub mod placement;
+pub mod process;
+pub mod signals;
+pub mod socket;
+pub mod stdout;
+pub mod trial;
+
+pub use advise::Advice;
+pub use process::PidFd;

@@ -1,0 +1,66 @@
+//! Arguments, parsed purely.
+//!
+//! Owns: every option and its help. Never touches: what a command does.
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  hugepilot doctor                     may this account have large pages, and are there any?
+  hugepilot doctor --json
+
+hugepilot observes and promotes other programs' memory on Linux only: Windows has no way to. A program asks for large pages itself, when
+it allocates. Exit status: 0 done, 1 error, 2 wrong usage.";
+
+/// Says whether programs can have large pages on this machine, and what is missing.
+#[derive(Clone, Debug, Parser, PartialEq)]
+#[command(name = "hugepilot", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Clone, Debug, PartialEq, Subcommand)]
+pub enum Command {
+    /// Say what this account and this machine offer, and how to mend what is missing
+    Doctor(DoctorArgs),
+    /// Start a program on huge pages: on Linux only
+    Run(RunArgs),
+}
+
+/// `doctor`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `run`
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct RunArgs {
+    /// The program and its arguments
+    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
+        assert_eq!(parse("hugepilot doctor --json").unwrap(), Command::Doctor(DoctorArgs { json: true }));
+        let command = ["--pages", "thp", "prog", "-x"].map(OsString::from).to_vec();
+        assert_eq!(parse("hugepilot run --pages thp prog -x").unwrap(), Command::Run(RunArgs { command }));
+        assert_eq!(parse("hugepilot heat 7").unwrap_err().exit_code(), 2);
+    }
+}

@@ -1,0 +1,55 @@
+//! The program: it looks at this Windows, and prints what the library makes of it.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use hugepilot_os::large_pages::{LargePages, LargePagesError, Options, PageSize, Wish, standing};
+use hugepilot_windows::args::{Cli, Command, DoctorArgs};
+use hugepilot_windows::contiguous::probe;
+use hugepilot_windows::doctor::{Facts, check};
+use hugepilot_windows::render;
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Doctor(args) => doctor(&args),
+        Command::Run(_) => {
+            eprintln!(
+                "hugepilot: run is for Linux only: Windows lets nobody choose the pages of another program. A program asks for large pages \
+                 itself, by VirtualAlloc, hugepilot_os::large_pages or hps_large_alloc of libhps; `hugepilot doctor` says whether it gets any"
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn doctor(args: &DoctorArgs) -> ExitCode {
+    let checks = check(&gather());
+    let said = if args.json { render::json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
+    let printed = said.map_err(std::io::Error::other).and_then(|said| std::io::stdout().write_all(said.as_bytes()));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hugepilot: cannot print the report: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn gather() -> Facts {
+    let standing = standing();
+    let can_try = standing.is_ok_and(|standing| standing.enabled.is_ok());
+    let minimum = standing.map_or(0, |standing| standing.minimum_bytes);
+    Facts {
+        standing,
+        contiguous: can_try.then(|| probe(minimum, |bytes| take(bytes, PageSize::Large))),
+        giant: can_try.then(|| take(1, PageSize::Giant)),
+    }
+}
+
+/// Takes memory on such pages and nothing else, and gives it back at once.
+fn take(bytes: usize, page_size: PageSize) -> Result<(), LargePagesError> {
+    let options = Options { wish: Wish::Required, page_size, smaller_pages: false };
+    LargePages::allocate(bytes, options).map(drop)
+}
