@@ -13,11 +13,12 @@ use crate::configuration::Configuration;
 use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
 use crate::lists::ListsArguments;
 use crate::pilot::PilotArguments;
+use crate::sort::{self, SortArguments};
 use crate::tracker::TrackerArguments;
 use crate::transpose::{self, TransposeArguments};
 use crate::workload::{
     AliasesChild, Chase, ChaseChild, ChasePattern, Fingerprint, FingerprintChild, HotChild, Local, LocalChild,
-    LocalPattern, MOST_SONGS, MappingsChild, Memcached, Popularity, ResidentChild, SWEEPS_PER_SAMPLE, Sweep,
+    LocalPattern, MOST_SONGS, MappingsChild, Memcached, Popularity, ResidentChild, SWEEPS_PER_SAMPLE, SortChild, Sweep,
     SweepChild, SweepPattern, ThirdChild, Workload,
 };
 use crate::{lists, measure, pilot, process};
@@ -39,6 +40,7 @@ Examples:
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench transpose                             page coloring, on a model of the paper's processors; --measure: here, too
   hugepilot-bench lists --plot lists.svg                page lists of several kernels, simulated, in minutes
+  hugepilot-bench sort --quick                          heap, quick and merge sort, in large and in ordinary pages
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
 
 Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C. `lists` measures nothing
@@ -83,6 +85,9 @@ pub enum Command {
     /// The page lists of Linux 2.6, the paper's split of them, and those of today: a simulation of what reclaim costs as memory grows.
     #[command(after_help = lists::EXAMPLES)]
     Lists(ListsArguments),
+    /// Sorting in large and in ordinary pages, by algorithm and size.
+    #[command(after_help = sort::EXAMPLES)]
+    Sort(SortArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -107,6 +112,9 @@ pub enum Command {
     /// The child of `local`.
     #[command(hide = true)]
     WorkloadLocal(LocalChild),
+    /// The child of `sort`.
+    #[command(hide = true)]
+    WorkloadSort(SortChild),
     /// The child of `pilot`.
     #[command(hide = true)]
     WorkloadHot(HotChild),
@@ -292,12 +300,14 @@ impl Command {
             Command::Io(arguments) => arguments.run(),
             Command::Transpose(arguments) => arguments.run(),
             Command::Lists(arguments) => arguments.run(),
+            Command::Sort(arguments) => arguments.run(),
             Command::Report(arguments) => measure::report(&arguments.file, arguments.plot.as_deref()),
             Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
             Command::WorkloadSweep(child) => child.run(),
             Command::WorkloadChase(child) => child.run(),
             Command::WorkloadFingerprint(child) => child.run(),
             Command::WorkloadLocal(child) => child.run(),
+            Command::WorkloadSort(child) => child.run(),
             Command::WorkloadHot(child) => child.run(),
             Command::WorkloadThird(child) => child.run(),
             Command::WorkloadMappings(child) => child.run(),

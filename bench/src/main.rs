@@ -26,6 +26,7 @@ mod run;
 mod sample;
 mod settings;
 mod slowdown;
+mod sort;
 mod tool;
 mod tracker;
 mod transpose;

@@ -79,14 +79,15 @@ fn processes_of_round(
     vec![order]
 }
 
-fn order_of_round(configurations: &[Configuration], seed: u64, round: u32) -> Vec<Configuration> {
-    let mut order = configurations.to_vec();
+/// All of these, in the order of one round.
+pub fn order_of_round<T: Clone>(all: &[T], seed: u64, round: u32) -> Vec<T> {
+    let mut order = all.to_vec();
     order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(round))));
     order
 }
 
 /// Drawn on standard error, and only when that is a terminal.
-fn progress_bar(turns: u64) -> ProgressBar {
+pub fn progress_bar(turns: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (left: {eta})");
     let bar = ProgressBar::new(turns).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_millis(500));

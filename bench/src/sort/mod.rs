@@ -1,0 +1,176 @@
+//! Sorting in large and in ordinary pages, as the experiment on Windows did: what each algorithm gains, by size.
+//!
+//! Owns: the command, and the order of turns. Never touches: settings of the machine; a child asks for its pages itself, as programs do
+//! that know of them.
+
+mod plot;
+mod record;
+mod text;
+mod turn;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot::units::Bytes;
+use hugepilot_sort::algorithm::Algorithm;
+use hugepilot_sort::task::{Pages, SEED, Task};
+
+use self::record::Record;
+use crate::machine::Machine;
+use crate::plot::check_name;
+use crate::run::{order_of_round, progress_bar};
+use crate::settings::Settings;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  hugepilot-bench sort --quick                           a look in minutes
+  hugepilot-bench sort --plot sort.svg                   1 MiB to 1 GiB: hours, most of them for the heap sort of 1 GiB
+  hugepilot-bench sort --algorithms heap --sizes 64M --rounds 20
+  hugepilot-bench sort --from windows.json               the report of lines that hugepilot-sort.exe printed on Windows
+
+Each turn is a process of its own. Large pages are reserved ones where the pool has enough, else transparent ones.";
+
+/// `sort`
+#[derive(Clone, Debug, clap::Args)]
+pub struct SortArguments {
+    /// Sizes of what is sorted, separated by commas [default: 1M to 1G in powers of two; with --quick 1M,8M,64M]
+    #[arg(long, value_delimiter = ',', value_parser = size)]
+    sizes: Vec<Bytes>,
+    /// The algorithms, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["heap", "quick", "merge"])]
+    algorithms: Vec<Algorithm>,
+    /// Rounds; in each every size is sorted by every algorithm, in ordinary, large and again ordinary pages [default: 6; with --quick 3]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Where the order of turns starts
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Small sizes and few rounds: a look, not a figure
+    #[arg(long)]
+    quick: bool,
+    /// Measures nothing, and reports what was measured before: a file that was kept, or lines of hugepilot-sort
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "keep", "sizes", "algorithms", "rounds"])]
+    from: Option<PathBuf>,
+    /// Writes the raw results to a file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draws the gains to a file, FILE.svg or FILE.png
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Keeps raw results, report and plot below a directory, in one named after day and machine
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
+    keep: Option<PathBuf>,
+}
+
+impl SortArguments {
+    /// Measures, or reads what was measured, and reports.
+    pub fn run(&self) -> Result<()> {
+        self.plot.as_deref().map_or(Ok(()), check_name)?;
+        if let Some(file) = &self.from {
+            return self.report(&Record::read(file)?);
+        }
+        let stop = Stop::on_signals(SecondSignal::Waits)?;
+        // Held until the end, so that no other harness changes settings meanwhile.
+        let settings = Settings::of_this_machine()?;
+        let mut record = Record::new(Machine::describe(&settings)?);
+        let ended = self.measure(&mut record, &stop);
+        if !record.turns.is_empty() {
+            self.report(&record)?;
+        }
+        match ended {
+            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
+            ended => ended,
+        }
+    }
+
+    fn measure(&self, record: &mut Record, stop: &Stop) -> Result<()> {
+        let (tasks, rounds) = (self.tasks(), self.rounds.unwrap_or(if self.quick { 3 } else { 6 }));
+        let bar = progress_bar(u64::from(rounds) * (tasks.len() * Pages::value_variants().len()) as u64);
+        for round in 0..rounds {
+            for (place, task) in order_of_round(&tasks, self.seed, round).into_iter().enumerate() {
+                // The three that are compared follow each other, in an order of their own.
+                for pages in order_of_round(Pages::value_variants(), self.seed.wrapping_add(place as u64), round) {
+                    let task = Task { pages, ..task };
+                    let named = format!("{} sort of {}, {pages}", task.algorithm, Bytes(task.bytes as u64));
+                    bar.set_message(format!("round {}: {named}", round + 1));
+                    let turn =
+                        turn::turn(round, task, stop).with_context(|| format!("{named}, round {}", round + 1))?;
+                    record.turns.push(turn);
+                    bar.inc(1);
+                }
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Every size by every algorithm.
+    fn tasks(&self) -> Vec<Task> {
+        let usual: Vec<Bytes> = match self.quick {
+            true => [1, 8, 64].map(|mebibytes| Bytes(mebibytes << 20)).to_vec(),
+            false => (20..=30).map(|power| Bytes(1 << power)).collect(),
+        };
+        let sizes = if self.sizes.is_empty() { &usual } else { &self.sizes };
+        let of = |&size: &Bytes| {
+            let of = move |&algorithm| Task { algorithm, pages: Pages::Ordinary, bytes: size.0 as usize, seed: SEED };
+            self.algorithms.iter().map(of)
+        };
+        sizes.iter().flat_map(of).collect()
+    }
+
+    fn report(&self, record: &Record) -> Result<()> {
+        let text = text::text(record);
+        print!("{text}");
+        self.json.as_deref().map_or(Ok(()), |path| record.write(path))?;
+        self.plot.as_deref().map_or(Ok(()), |path| plot::draw(record, path))?;
+        match (&self.keep, &record.machine) {
+            (Some(directory), Some(machine)) => keep(directory, machine, record, &text),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    let size = text.parse::<Bytes>().map_err(|error| error.to_string())?;
+    let whole = (1 << 12..=1 << 40).contains(&size.0) && size.0.is_multiple_of(1 << 12);
+    if whole { Ok(size) } else { Err(format!("'{text}' is not a size from 4K on in steps of 4K: write 64M or 1G")) }
+}
+
+fn keep(directory: &Path, machine: &Machine, record: &Record, text: &str) -> Result<()> {
+    let path = machine.free_path(directory, "sort")?;
+    record.write(&path.with_extension("json"))?;
+    std::fs::write(path.with_extension("txt"), text)?;
+    plot::draw(record, &path.with_extension("svg"))?;
+    eprintln!("kept in {}.*", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        sort: SortArguments,
+    }
+
+    fn parse(line: &str) -> Result<SortArguments, clap::Error> {
+        Line::try_parse_from(line.split(' ')).map(|line| line.sort)
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two_to_one_gibibyte() {
+        let tasks = parse("sort").unwrap().tasks();
+        assert_eq!(tasks.len(), 33);
+        assert_eq!((tasks[0].bytes, tasks[32].bytes), (1 << 20, 1 << 30));
+        let tasks = parse("sort --sizes 4K,64M --algorithms heap").unwrap().tasks();
+        assert_eq!(tasks.iter().map(|task| task.bytes).collect::<Vec<_>>(), [4096, 64 << 20]);
+        for wrong in ["sort --sizes 5000", "sort --sizes 0", "sort --quick --from a.json", "sort --rounds 0"] {
+            assert_eq!(parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+}

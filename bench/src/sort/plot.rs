@@ -1,0 +1,110 @@
+//! Gains against the size of what is sorted.
+//!
+//! Owns: drawing. Never touches: conclusions.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use hugepilot::statistics::Interval;
+use hugepilot::units::Bytes;
+use hugepilot_sort::task::Pages;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::record::Record;
+use crate::plot::{COLORS, FONT, check_name, draw_key, load_font};
+
+const SIZE: (u32, u32) = (760, 460);
+
+/// A line for each algorithm, with the interval of each point.
+pub(super) fn draw(record: &Record, path: &Path) -> Result<()> {
+    check_name(path)?;
+    load_font()?;
+    let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
+        draw_gains(&SVGBackend::new(path, SIZE).into_drawing_area(), record)
+    } else {
+        draw_gains(&BitMapBackend::new(path, SIZE).into_drawing_area(), record)
+    };
+    drawn.with_context(|| format!("cannot draw {}", path.display()))
+}
+
+fn draw_gains<B>(area: &DrawingArea<B, Shift>, record: &Record) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let lines: Vec<(String, Vec<(f64, Interval)>)> = record
+        .cases()
+        .into_iter()
+        .map(|(algorithm, sizes)| {
+            let point = |bytes: u64| Some((powers(bytes), record.speedup(algorithm, bytes, Pages::Large)?));
+            (format!("{algorithm} sort"), sizes.into_iter().filter_map(point).collect())
+        })
+        .collect();
+    let all = || lines.iter().flat_map(|(_, points)| points);
+    let first = all().map(|point| point.0).fold(f64::INFINITY, f64::min).min(30.0);
+    let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
+    let lowest = all().map(|point| percent(point.1.low)).fold(-1.0, f64::min);
+    let highest = all().map(|point| percent(point.1.high)).fold(1.0, f64::max);
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(area)
+        .caption("gain of large pages over ordinary ones", (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d(first - 0.2..last + 0.2, lowest * 1.1..highest * 1.1)?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_labels((last - first) as usize + 1)
+        .x_label_formatter(&|power| Bytes(power.exp2().round() as u64).to_string())
+        .x_desc("numbers sorted")
+        .y_desc("gain, %")
+        .label_style((FONT, 14))
+        .draw()?;
+    for (number, (name, points)) in lines.into_iter().enumerate() {
+        let style = COLORS[number % COLORS.len()].stroke_width(2);
+        let bars = points.iter().map(|(power, interval)| {
+            PathElement::new([(*power, percent(interval.low)), (*power, percent(interval.high))], style)
+        });
+        chart.draw_series(bars)?;
+        chart
+            .draw_series(LineSeries::new(
+                points.iter().map(|(power, interval)| (*power, percent(interval.estimate))),
+                style,
+            ))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    draw_key(&mut chart)?;
+    area.present()?;
+    Ok(())
+}
+
+fn powers(bytes: u64) -> f64 {
+    (bytes as f64).log2()
+}
+
+fn percent(ratio: f64) -> f64 {
+    (ratio - 1.0) * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::{record, turns};
+    use super::*;
+    use hugepilot_sort::algorithm::Algorithm;
+
+    #[test]
+    fn both_formats_are_drawn_with_each_algorithm() {
+        let directory = tempfile::tempdir().unwrap();
+        let (svg, png) = (directory.path().join("a.svg"), directory.path().join("a.png"));
+        let sizes = (20..24).flat_map(|power| turns(Algorithm::Heap, 1 << power, 1.1));
+        let record = record(sizes.chain(turns(Algorithm::Quick, 1 << 20, 0.99)).collect());
+        draw(&record, &svg).unwrap();
+        draw(&record, &png).unwrap();
+        let svg = std::fs::read_to_string(svg).unwrap();
+        assert!(svg.contains("heap sort") && svg.contains("quick sort") && svg.contains("4 MiB"), "{svg}");
+        assert_eq!(&std::fs::read(png).unwrap()[1..4], b"PNG");
+    }
+}
