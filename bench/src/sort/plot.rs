@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use hugepilot::statistics::Interval;
 use hugepilot::units::Bytes;
+use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::Pages;
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -16,7 +17,10 @@ use crate::plot::{COLORS, FONT, check_name, draw_key, load_font};
 
 const SIZE: (u32, u32) = (760, 460);
 
-/// A line for each algorithm, with the interval of each point.
+/// Algorithms stand so far beside each other, in powers of two.
+const ASIDE: f64 = 0.06;
+
+/// A line for each algorithm, with the interval of each point, and in grey what ordinary pages gain over themselves: noise.
 pub(super) fn draw(record: &Record, path: &Path) -> Result<()> {
     check_name(path)?;
     load_font()?;
@@ -33,22 +37,16 @@ where
     B: DrawingBackend,
     B::ErrorType: 'static,
 {
-    let lines: Vec<(String, Vec<(f64, Interval)>)> = record
-        .cases()
-        .into_iter()
-        .map(|(algorithm, sizes)| {
-            let point = |bytes: u64| Some((powers(bytes), record.speedup(algorithm, bytes, Pages::Large)?));
-            (format!("{algorithm} sort"), sizes.into_iter().filter_map(point).collect())
-        })
-        .collect();
-    let all = || lines.iter().flat_map(|(_, points)| points);
+    let lines: Vec<Line> =
+        record.cases().into_iter().map(|(algorithm, sizes)| Line::of(record, algorithm, &sizes)).collect();
+    let all = || lines.iter().flat_map(|line| line.gains.iter().chain(&line.noise));
     let first = all().map(|point| point.0).fold(f64::INFINITY, f64::min).min(30.0);
     let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
     let lowest = all().map(|point| percent(point.1.low)).fold(-1.0, f64::min);
     let highest = all().map(|point| percent(point.1.high)).fold(1.0, f64::max);
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(area)
-        .caption("gain of large pages over ordinary ones", (FONT, 18))
+        .caption("gain of large pages over ordinary ones; grey: ordinary against ordinary", (FONT, 18))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(60)
@@ -62,23 +60,46 @@ where
         .y_desc("gain, %")
         .label_style((FONT, 14))
         .draw()?;
-    for (number, (name, points)) in lines.into_iter().enumerate() {
-        let style = COLORS[number % COLORS.len()].stroke_width(2);
-        let bars = points.iter().map(|(power, interval)| {
-            PathElement::new([(*power, percent(interval.low)), (*power, percent(interval.high))], style)
-        });
-        chart.draw_series(bars)?;
+    let bars = |points: &[Point], aside: f64, style: ShapeStyle| -> Vec<_> {
+        let bar = |(power, Interval { low, high, .. }): &Point| {
+            PathElement::new([(power + aside, percent(*low)), (power + aside, percent(*high))], style)
+        };
+        points.iter().map(bar).collect()
+    };
+    for (number, Line { name, gains, noise }) in lines.into_iter().enumerate() {
+        let (style, aside) = (COLORS[number % COLORS.len()].stroke_width(2), number as f64 * ASIDE);
+        chart.draw_series(bars(&noise, aside, BLACK.mix(0.15).stroke_width(7)))?;
+        chart.draw_series(bars(&gains, aside, style))?;
+        let middle = gains.iter().map(|(power, interval)| (power + aside, percent(interval.estimate)));
         chart
-            .draw_series(LineSeries::new(
-                points.iter().map(|(power, interval)| (*power, percent(interval.estimate))),
-                style,
-            ))?
+            .draw_series(LineSeries::new(middle, style))?
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
     }
     draw_key(&mut chart)?;
     area.present()?;
     Ok(())
+}
+
+/// Where a size stands, and what is gained there.
+type Point = (f64, Interval);
+
+/// What is drawn of one algorithm.
+struct Line {
+    name: String,
+    gains: Vec<Point>,
+    /// Of ordinary pages over ordinary pages.
+    noise: Vec<Point>,
+}
+
+impl Line {
+    fn of(record: &Record, algorithm: Algorithm, sizes: &[u64]) -> Self {
+        let points = |pages| {
+            let point = |&bytes: &u64| Some((powers(bytes), record.speedup(algorithm, bytes, pages)?));
+            sizes.iter().filter_map(point).collect()
+        };
+        Self { name: format!("{algorithm} sort"), gains: points(Pages::Large), noise: points(Pages::OrdinaryAgain) }
+    }
 }
 
 fn powers(bytes: u64) -> f64 {
@@ -93,7 +114,6 @@ fn percent(ratio: f64) -> f64 {
 mod tests {
     use super::super::record::tests::{record, turns};
     use super::*;
-    use hugepilot_sort::algorithm::Algorithm;
 
     #[test]
     fn both_formats_are_drawn_with_each_algorithm() {

@@ -23,7 +23,7 @@ pub(super) fn text(record: &Record) -> String {
             vec![strings(&["size", "ordinary ms", "large ms", "gain %", "ordinary again %", "on large pages %"])];
         rows.extend(sizes.iter().map(|&bytes| row(record, algorithm, bytes)));
         text += &format!(
-            "\n{algorithm} sort: medians, and the gain of a round with its interval of 95 %\n\n{}",
+            "\n{algorithm} sort: medians, and the gain with its interval, of 95 % from 6 rounds on\n\n{}",
             table(&rows)
         );
     }
