@@ -97,8 +97,9 @@ impl Palette {
         if frame == 0 { None } else { self.used.binary_search(&self.color_of(frame)).ok() }
     }
 
-    /// Chooses among candidates, by their frames, for so many places. Of a color, candidates are taken in the order in which they come.
-    /// Where a color has run out, the place gets the next one of those used that has not.
+    /// Chooses among candidates, by their frames, for so many places. Where a color has run out, the place gets the next one of those used
+    /// that has not. Of a color, the candidate next to that of the place before is taken if it is free, and else the first one: neighbours
+    /// in memory that stay together are moved together, and keep what the processor (and a host) gains from their being near.
     ///
     /// None if there are too few candidates of the colors used.
     pub fn choose(&self, frames: &[u64], first: usize, places: usize) -> Option<Choice> {
@@ -109,10 +110,16 @@ impl Palette {
             }
         }
         let mut choice = Choice { candidates: Vec::with_capacity(places), exact: 0 };
+        let mut taken = vec![false; frames.len()];
         for place in 0..places {
             let wanted = (first % self.used.len() + place) % self.used.len();
-            let from_there = (wanted..self.used.len()).chain(0..wanted);
-            let (rank, candidate) = from_there.into_iter().find_map(|rank| Some((rank, by_color[rank].pop()?)))?;
+            let next = choice.candidates.last().map_or(0, |last| last + 1);
+            let fits = |&frame: &u64| !taken[next] && self.rank(frame) == Some(wanted);
+            let (rank, candidate) = match frames.get(next).filter(|frame| fits(frame)) {
+                Some(_) => (wanted, next),
+                None => first_free(&mut by_color, wanted, &taken)?,
+            };
+            taken[candidate] = true;
             choice.candidates.push(candidate);
             choice.exact += usize::from(rank == wanted);
         }
@@ -130,6 +137,15 @@ impl Palette {
         };
         (0..colors).map(|rank| wanted(rank).saturating_sub(there[rank])).max().unwrap_or(0)
     }
+}
+
+/// Of the colors from this one on, round and round, the first that has a candidate left, and that candidate.
+fn first_free(by_color: &mut [Vec<usize>], wanted: usize, taken: &[bool]) -> Option<(usize, usize)> {
+    let mut from_there = (wanted..by_color.len()).chain(0..wanted);
+    from_there.find_map(|rank| {
+        let mut left = std::iter::from_fn(|| by_color[rank].pop());
+        Some((rank, left.find(|&candidate| !taken[candidate])?))
+    })
 }
 
 impl Choice {
@@ -174,6 +190,13 @@ mod tests {
         assert_eq!(colors(&palette, &frames, &choice), [5, 2, 5, 2, 5, 2]);
         assert_eq!((palette.choose(&frames, 0, 9), palette.shortage(&frames, 0, 9)), (None, 1));
         assert!((0..9).map(|place| palette.wanted(1, place)).eq([5, 2, 5, 2, 5, 2, 5, 2, 5]));
+    }
+
+    #[test]
+    fn neighbours_are_taken_together() {
+        let palette = Palette::all(4).unwrap();
+        let choice = palette.choose(&[4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15], 0, 8).unwrap();
+        assert_eq!(choice, Choice { candidates: vec![0, 1, 2, 3, 7, 8, 9, 10], exact: 8 });
     }
 
     #[test]
