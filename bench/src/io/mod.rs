@@ -67,7 +67,7 @@ pub struct IoArguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Seconds of measuring in each turn, once the page cache is full
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
     /// One size and one round: a look, not a figure
     #[arg(long)]
@@ -156,8 +156,7 @@ impl IoArguments {
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let mut settings = Settings::of_this_machine()?;
         let sizes = self.sizes()?;
-        let largest = sizes.iter().copied().max().unwrap_or_default();
-        ensure_is_disk_with(&self.directory, room_on_disk(largest, self.writers))?;
+        ensure_is_disk_with(&self.directory, room_on_disk(self.writers))?;
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-io-").tempdir_in(&self.directory)?;
         settings.apply(&[("enabled", "madvise"), ("defrag", "madvise")])?;
         let mut record = Record {

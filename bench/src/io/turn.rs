@@ -4,12 +4,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hugepilot::pilot::age::Store;
 use hugepilot::units::{BASE_PAGE, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use super::children::{FillChild, Obtained, ResidentHeapChild, WritersChild, obtain, on_disk};
 use super::kernel_work::KernelWork;
@@ -21,11 +23,12 @@ use crate::workload::{OwnProcess, Progress, Running};
 
 /// The resident process's heap, and its file.
 const RESIDENT: Bytes = Bytes(256 << 20);
-/// Of the memory left, what the rings of files hold, and at most: a file is written over when it has left the page cache.
-const RINGS: f64 = 1.5;
-const MOST_IN_RINGS: Bytes = Bytes(16 << 30);
+/// What the rings of files hold: so much that none is written over within a turn, unless the disk is very fast.
+const RINGS: Bytes = Bytes(16 << 30);
+/// Threads that remove files: on a file system that is mounted with `discard` each removal waits for the disk.
+const REMOVERS: usize = 64;
 /// Until writers are slowed down to the disk's speed: they begin with all that may be dirty to spare.
-pub(super) const SETTLE: Duration = Duration::from_secs(5);
+pub(super) const SETTLE: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(100);
 /// The figure: huge pages that can be had within that time.
 pub(super) const OBTAIN: Duration = Duration::from_secs(5);
@@ -107,28 +110,46 @@ impl Turn {
 }
 
 /// What the disk must have room for.
-pub(super) fn room_on_disk(size: Bytes, writers: u32) -> Bytes {
-    on_disk(rings(size), writers) + RESIDENT
+pub(super) fn room_on_disk(writers: u32) -> Bytes {
+    on_disk(RINGS, writers) + RESIDENT
 }
 
-fn rings(size: Bytes) -> Bytes {
-    size.share(RINGS).min(MOST_IN_RINGS)
+/// The files of a turn, removed on drop.
+struct Files(TempDir);
+
+impl Drop for Files {
+    /// What cannot be removed here the directory itself tries again.
+    fn drop(&mut self) {
+        let Ok(entries) = fs::read_dir(self.0.path().join("written")) else { return };
+        let directories = Mutex::new(entries.flatten());
+        let next = || directories.lock().ok()?.next();
+        std::thread::scope(|scope| {
+            for _ in 0..REMOVERS {
+                scope.spawn(|| {
+                    while let Some(directory) = next() {
+                        let _ = fs::remove_dir_all(directory.path());
+                    }
+                });
+            }
+        });
+    }
 }
 
 /// Fills the page cache, has writers write, measures a window, and asks for huge pages.
 pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Aging) -> Result<Turn> {
     let arguments = stage.arguments;
-    let directory = tempfile::tempdir_in(stage.directory)?;
+    let files = Files(tempfile::tempdir_in(stage.directory)?);
+    let directory = files.0.path();
     begin_anew()?;
     let start = |words| OwnProcess::start_on(None, words, stage.stop);
     let seed = arguments.seed + u64::from(round);
-    let mut resident = start(ResidentHeapChild::words(RESIDENT, &directory.path().join("mapped"), seed))?;
+    let mut resident = start(ResidentHeapChild::words(RESIDENT, &directory.join("mapped"), seed))?;
     let before = KernelWork::so_far()?;
-    let mut pilot = start_aging(stage, aging, directory.path())?;
+    let mut pilot = start_aging(stage, aging, directory)?;
     let filling = Instant::now();
-    drop(start(FillChild::words(&directory.path().join("read"), size, seed))?);
+    drop(start(FillChild::words(&directory.join("read"), size, seed))?);
     let fill_seconds = filling.elapsed().as_secs_f64();
-    let mut writers = start(WritersChild::words(directory.path(), arguments.writers, rings(size), seed))?;
+    let mut writers = start(WritersChild::words(&directory.join("written"), arguments.writers, RINGS, seed))?;
     leave_alone(stage, &mut [&mut writers, &mut resident], SETTLE)?;
     let window = watch(stage, &mut writers, &mut resident, pilot.as_mut())?;
     let kernel_in_all = KernelWork::so_far()?.since(&before);
@@ -301,9 +322,19 @@ pub(super) mod tests {
 
     #[test]
     fn rings_take_no_more_than_the_disk_should_hold() {
-        for gib in [1, 2, 8, 20, 100] {
-            let room = room_on_disk(Bytes(gib << 30), 1024);
-            assert!(room <= Bytes(20 << 30), "{gib} GiB of memory: {room}");
+        assert!(room_on_disk(1024) <= Bytes(20 << 30), "{}", room_on_disk(1024));
+    }
+
+    #[test]
+    fn files_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files(tempfile::tempdir_in(folder.path()).unwrap());
+        for writer in 0..100 {
+            let directory = files.0.path().join("written").join(writer.to_string());
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("0"), "0").unwrap();
         }
+        drop(files);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -44,7 +44,8 @@ pub struct WritersChild {
 
 /// One of them.
 struct Writer<'a> {
-    directory: &'a Path,
+    /// Its own, because who creates files in a directory keeps all others from listing it.
+    directory: PathBuf,
     number: u32,
     /// Files in its ring.
     ring: u64,
@@ -79,7 +80,7 @@ impl WritersChild {
 
     fn writer<'a>(&'a self, number: u32, written: &'a AtomicU64) -> Writer<'a> {
         Writer {
-            directory: &self.directory,
+            directory: self.directory.join(number.to_string()),
             number,
             ring: ring(self.keep, self.writers),
             random: Xoshiro256PlusPlus::seed_from_u64(self.seed.wrapping_add(number.into())),
@@ -108,8 +109,9 @@ impl Writer<'_> {
     fn write_forever(mut self, failed: &Sender<anyhow::Error>) {
         let chunk = vec![self.number as u8; CHUNK];
         for file in 0u64.. {
-            let path = self.directory.join(format!("{}-{}", self.number, file % self.ring));
-            if let Err(error) = self.write_file(&path, &chunk) {
+            let path = self.directory.join((file % self.ring).to_string());
+            let written = std::fs::create_dir_all(&self.directory).map_err(anyhow::Error::from);
+            if let Err(error) = written.and_then(|()| self.write_file(&path, &chunk)) {
                 // Nobody listens once another has failed.
                 let _ = failed.send(error.context(format!("cannot write {}", path.display())));
                 return;

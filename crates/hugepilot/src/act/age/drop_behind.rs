@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use hugepilot_os::file_cache::{CacheState, begin_writeback, cache_state, drop_clean};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::walk::{Except, Round, Tree};
 use super::{AgeError, Effect, Mechanism, MechanismKind, Order};
@@ -176,6 +177,7 @@ impl DropBehind {
         if begun < self.rests_until {
             return 0;
         }
+        let cpu_before = cpu_time();
         let mut budget = Budget { pages: wanted.0 / BASE_PAGE, ends: begun + LONGEST_STEP, stop };
         let before = self.counts.dropped_pages;
         while !budget.is_spent() {
@@ -183,7 +185,8 @@ impl DropBehind {
             let considered = self.consider(&file, is_mapped, &mut budget);
             self.counts.refused_files += u64::from(considered.is_err());
         }
-        let (dropped, took) = (self.counts.dropped_pages - before, begun.elapsed());
+        // Not the time that it waited for a disk.
+        let (dropped, took) = (self.counts.dropped_pages - before, cpu_time() - cpu_before);
         if took.as_nanos() > u128::from(dropped) * WORTH_A_PAGE.as_nanos() {
             self.rests_until = begun + RESTS * took;
         }
@@ -351,6 +354,12 @@ fn drop_range(file: &File, start: u64, len: u64, budget: &mut Budget<'_>) -> io:
             Ok(drop_range(file, start, half, budget)? + drop_range(file, start + half, len - half, budget)?)
         }
     }
+}
+
+/// What this thread has had.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Numbers of all files that the processes map that this one may look into.
