@@ -233,7 +233,6 @@ fn a_size_holds_for_all_processes_together() {
     assert!(ran.status.success() && ran.stderr.contains("sums over 2 processes"), "{ran:?}");
     let json = read_summary(&file);
     assert_eq!(number(&json, "processes"), 2, "{json}");
-    // Less, if it ended while one's regions were to make room for the other's; each alone would have 42 MiB.
-    let huge = number(&json, "huge_after_bytes");
-    assert!(0 < huge && huge <= 42 << 20, "{json}");
+    // Less, or nothing, if it ended while one's regions were to make room for the other's; each alone would have 42 MiB.
+    assert!(number(&json, "applied") > 0 && number(&json, "huge_after_bytes") <= 42 << 20, "{json}");
 }
