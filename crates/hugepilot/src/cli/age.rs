@@ -79,7 +79,7 @@ fn run(args: &AgeArgs) -> anyhow::Result<()> {
     stepped
 }
 
-/// A step a second until time is up or stopping is requested.
+/// Step after step until time is up or stopping is requested.
 fn steps(aging: &mut Aging, mut store: Option<&mut Store>, ends: Option<Instant>, stop: &Stop) -> anyhow::Result<()> {
     let line = terminal::StatusLine::begin("Ctrl-C ends it");
     loop {

@@ -166,7 +166,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Ages what is due, a step a second at most.
+    /// Ages what is due.
     fn age(&mut self) {
         let Some(work) = self.aging.as_mut().filter(|work| work.next <= Instant::now()) else { return };
         work.next = Instant::now() + STEP;

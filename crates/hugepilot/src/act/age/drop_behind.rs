@@ -24,8 +24,11 @@ use crate::memory_use::{MemoryUse, Uses};
 use crate::stop::Stop;
 use crate::units::{BASE_PAGE, Bytes, Nanos, TimeError};
 
-/// The longest that a step takes, unless a single file takes longer.
-const LONGEST_STEP: Duration = Duration::from_millis(250);
+/// From one step to the next: a fast disk fills gigabytes in a second.
+const PACE: Duration = Duration::from_millis(250);
+/// The longest that a step takes, unless a single file takes longer, and the most of a processor's time.
+const LONGEST_STEP: Duration = Duration::from_millis(125);
+const MOST_CPU: Duration = Duration::from_millis(60);
 /// It rests so many times as long as a step took that let go of little: a tenth of one CPU is enough to look. What a step lets go of the
 /// kernel need not reclaim, which takes it as long.
 const RESTS: u32 = 9;
@@ -82,12 +85,13 @@ pub struct DropBehind {
 struct Budget<'a> {
     pages: u64,
     ends: Instant,
+    cpu_ends: Duration,
     stop: &'a Stop,
 }
 
 impl Budget<'_> {
     fn is_spent(&self) -> bool {
-        self.pages == 0 || Instant::now() >= self.ends || self.stop.requested()
+        self.pages == 0 || Instant::now() >= self.ends || cpu_time() >= self.cpu_ends || self.stop.requested()
     }
 }
 
@@ -178,7 +182,8 @@ impl DropBehind {
             return 0;
         }
         let cpu_before = cpu_time();
-        let mut budget = Budget { pages: wanted.0 / BASE_PAGE, ends: begun + LONGEST_STEP, stop };
+        let (ends, cpu_ends) = (begun + LONGEST_STEP, cpu_before + MOST_CPU);
+        let mut budget = Budget { pages: wanted.0 / BASE_PAGE, ends, cpu_ends, stop };
         let before = self.counts.dropped_pages;
         while !budget.is_spent() {
             let Some((file, is_mapped)) = self.next_file() else { break };
@@ -379,6 +384,10 @@ pub fn probe() -> Result<(), AgeError> {
 impl Mechanism for DropBehind {
     fn kind(&self) -> MechanismKind {
         MechanismKind::DropBehind
+    }
+
+    fn pace(&self) -> Duration {
+        PACE
     }
 
     fn reach(&self) -> Vec<Uses> {

@@ -12,6 +12,7 @@ mod walk;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 pub use damon::Damon;
 pub use drop_behind::{DropBehind, DropBehindOptions, probe as probe_drop_behind};
@@ -30,6 +31,11 @@ pub trait Mechanism {
 
     /// Sets of uses, each of which it can take, and only without telling the uses in it apart; best first.
     fn reach(&self) -> Vec<Uses>;
+
+    /// From one turn to the next.
+    fn pace(&self) -> Duration {
+        Duration::from_secs(1)
+    }
 
     /// Carries an order out, each stroke within its uses; where the kernel does it by itself, sets it going and tells what came of the
     /// step before. Without a stroke nothing more is done.

@@ -42,7 +42,7 @@ impl Preset {
         };
         let (cost, free, huge) = match self {
             Self::BackupServer => {
-                wish(MemoryUse::UnmappedCache, 10.0, 0.01);
+                wish(MemoryUse::UnmappedCache, 60.0, 0.01);
                 (MappedPageCost::FORBIDS, 0.5, 0.3)
             }
             Self::Database => {
@@ -68,8 +68,8 @@ impl Preset {
     /// How long a file of a named directory must not have been used before it goes.
     pub fn idle(self) -> Nanos {
         match self {
-            // What is written once is not waited for.
-            Self::BackupServer => Nanos(2_000_000_000),
+            // What is written once is not waited for, and fills memory within a second on a fast disk.
+            Self::BackupServer => Nanos(500_000_000),
             Self::Database | Self::Balanced => Nanos(10_000_000_000),
         }
     }

@@ -1,34 +1,32 @@
-//! The loop that ages memory: observe what there is, decide how much of it goes, have it done; a step a second.
+//! The loop that ages memory: observe what there is, decide how much of it goes, have it done; a few steps a second.
 //!
 //! Owns: the order of the three, which mechanisms are at work, and the account. Never touches: how each is done. `hugepilot age` and the daemon
 //! are two ways to call it.
 
+mod at_work;
 mod history;
 mod state;
 mod store;
 
 use std::time::{Duration, Instant};
 
+use at_work::AtWork;
 pub use history::{History, Moment};
 pub use state::{AgeState, ClassState, MechanismState};
 pub use store::Store;
 
-use crate::act::age::{
-    AgeError, Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, Order, Reclaim,
-};
-use crate::decide::age::{Plan, Reason, Stock, Stroke, Wishes, plan};
+use crate::act::age::{AgeError, Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, Reclaim};
+use crate::decide::age::{Plan, Reason, Stock, Wishes};
 use crate::kernel::buddy::Buddy;
 use crate::kernel::memory::Memory;
 use crate::kernel::{KernelError, Root};
-use crate::memory_use::{ByUse, MemoryUse, Uses};
+use crate::memory_use::{ByUse, MemoryUse};
 use crate::observe::census::ProgramFiles;
 use crate::stop::Stop;
-use crate::units::{Bytes, Nanos, SizeOrShare};
+use crate::units::{Bytes, SizeOrShare};
 
-/// From one step to the next.
-pub const STEP: Duration = Duration::from_secs(1);
-/// After a pause of the machine or of this process no more is due than after this.
-const LONGEST_STEP: Duration = Duration::from_secs(5);
+/// From one step to the next: the pace of the fastest mechanism.
+pub const STEP: Duration = Duration::from_millis(250);
 
 /// What is wished.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +37,7 @@ pub struct AgeWishes {
     pub drop_behind: DropBehindOptions,
 }
 
-type Mechanisms = Vec<Box<dyn Mechanism>>;
+type Mechanisms = Vec<AtWork>;
 /// Mechanisms that are not at work, with why.
 type Refused = Vec<(MechanismKind, String)>;
 
@@ -58,7 +56,6 @@ pub struct Aging {
     last: ByUse<(Bytes, Reason)>,
     history: History,
     began: Instant,
-    stepped: Option<Instant>,
 }
 
 impl Aging {
@@ -87,7 +84,6 @@ impl Aging {
             last: ByUse::of(|_| (Bytes(0), Reason::CannotTellApart)),
             history,
             began: Instant::now(),
-            stepped: None,
         })
     }
 
@@ -97,10 +93,10 @@ impl Aging {
             true => None,
             false => Some(DropBehind::open(&self.root, wished.drop_behind)?),
         };
-        self.mechanisms.retain(|mechanism| mechanism.kind() != MechanismKind::DropBehind);
+        self.mechanisms.retain(|at_work| at_work.kind() != MechanismKind::DropBehind);
         self.refused.retain(|(kind, _)| *kind != MechanismKind::DropBehind);
         if let Some(behind) = behind {
-            self.mechanisms.insert(0, Box::new(behind));
+            self.mechanisms.insert(0, AtWork::begin(Box::new(behind)));
         }
         self.wishes = wished.wishes;
         Ok(())
@@ -109,48 +105,44 @@ impl Aging {
     /// What would be done in the next second; changes nothing.
     pub fn preview(&mut self) -> Result<(), AgeError> {
         self.stock = stock(&self.root, self.files)?;
-        let due = self.wishes.due(&self.stock, Nanos::from_duration(STEP));
-        let reach: Vec<Vec<Uses>> = self.mechanisms.iter().map(|mechanism| mechanism.reach()).collect();
-        let mut verdicts = Verdicts::default();
-        for reach in reach {
-            verdicts.add(&plan(&self.wishes, &self.stock, &due, &reach));
-        }
-        self.last = verdicts.0.unwrap_or(self.last);
+        self.mechanisms.iter_mut().for_each(|at_work| at_work.preview(&self.wishes, &self.stock));
+        self.judge();
         Ok(())
     }
 
-    /// Ages what is due since the last step. A mechanism that fails is done without from then on, which is an error only when none is left.
+    /// Ages what is due, each mechanism at its own pace. One that fails is done without from then on, which is an error only when none is
+    /// left.
     pub fn step(&mut self, stop: &Stop) -> Result<(), AgeError> {
-        let now = Instant::now();
-        let elapsed = self.stepped.map_or(STEP, |before| (now - before).min(LONGEST_STEP));
-        self.stepped = Some(now);
         self.stock = stock(&self.root, self.files)?;
-        let mut due = self.wishes.due(&self.stock, Nanos::from_duration(elapsed));
-        let (mut verdicts, mut left) = (Verdicts::default(), self.stock);
-        let mut failed = Vec::new();
-        for (number, mechanism) in self.mechanisms.iter_mut().enumerate() {
-            let plan = plan(&self.wishes, &left, &due, &mechanism.reach());
-            verdicts.add(&plan);
-            let order = Order { strokes: &plan.strokes, free_below: watermark(&self.wishes, &self.stock) };
-            match mechanism.step(order, stop) {
+        let free_below = watermark(&self.wishes, &self.stock);
+        let (mut left, mut freed, mut failed) = (self.stock, ByUse::default(), Vec::new());
+        for (number, at_work) in self.mechanisms.iter_mut().enumerate() {
+            match at_work.step(&self.wishes, (&left, &freed), free_below, stop) {
                 Ok(effects) => {
                     for effect in &effects {
                         account(effect, &self.stock, &mut self.aged, &mut self.reclaimed);
+                        pass_on(effect, &mut left, &mut freed);
                     }
-                    settle(mechanism.kind(), &plan, &effects, &mut due, &mut left);
                 }
                 Err(error) => failed.push((number, error)),
             }
         }
-        self.last = verdicts.0.unwrap_or(self.last);
+        self.judge();
         self.history.note(&self.root);
         self.give_up(failed)
     }
 
+    /// What all mechanisms together have last done with each use.
+    fn judge(&mut self) {
+        let mut verdicts = Verdicts::default();
+        self.mechanisms.iter().filter_map(AtWork::plan).for_each(|plan| verdicts.add(plan));
+        self.last = verdicts.0.unwrap_or(self.last);
+    }
+
     /// Ends it: nothing is aged any more, and what was left to be told is accounted for.
     pub fn finish(&mut self) {
-        for mechanism in &mut self.mechanisms {
-            match mechanism.step(Order::default(), &Stop::default()) {
+        for at_work in &mut self.mechanisms {
+            match at_work.finish() {
                 Ok(effects) => {
                     effects.iter().for_each(|effect| account(effect, &self.stock, &mut self.aged, &mut self.reclaimed));
                 }
@@ -167,9 +159,9 @@ impl Aging {
 
     fn give_up(&mut self, failed: Vec<(usize, AgeError)>) -> Result<(), AgeError> {
         for (number, error) in failed.into_iter().rev() {
-            let mechanism = self.mechanisms.remove(number);
-            tracing::warn!("{} is given up: {error}", mechanism.kind());
-            self.refused.push((mechanism.kind(), error.to_string()));
+            let kind = self.mechanisms.remove(number).kind();
+            tracing::warn!("{kind} is given up: {error}");
+            self.refused.push((kind, error.to_string()));
         }
         if self.mechanisms.is_empty() { Err(nobody(&self.refused)) } else { Ok(()) }
     }
@@ -185,11 +177,11 @@ fn open(
 ) -> Result<(Mechanisms, Refused), AgeError> {
     let (mut mechanisms, mut refused) = (Mechanisms::new(), Refused::new());
     if !wished.drop_behind.paths.is_empty() {
-        mechanisms.push(Box::new(DropBehind::open(root, wished.drop_behind.clone())?));
+        mechanisms.push(AtWork::begin(Box::new(DropBehind::open(root, wished.drop_behind.clone())?)));
     }
     let mut of_all_memory = |kind, opened: Result<Box<dyn Mechanism>, String>| match opened {
         Ok(mechanism) if wished.wishes.are_served_by(stock, &mechanism.reach()) => {
-            mechanisms.push(mechanism);
+            mechanisms.push(AtWork::begin(mechanism));
             true
         }
         Ok(_) => {
@@ -261,20 +253,11 @@ fn account(effect: &Effect, stock: &Stock, aged: &mut ByUse<Bytes>, reclaimed: &
     }
 }
 
-/// What is left to the next mechanism: what drop-behind has done needs not be done again, and what it could not do in its directories is
-/// due still.
-fn settle(kind: MechanismKind, plan: &Plan, effects: &[Effect], due: &mut ByUse<Bytes>, left: &mut Stock) {
-    if kind != MechanismKind::DropBehind {
-        for Stroke { uses, .. } in &plan.strokes {
-            uses.iter().for_each(|class| due[class] = Bytes(0));
-        }
-        return;
-    }
-    for effect in effects {
-        for class in effect.uses.iter() {
-            due[class] = due[class] - effect.reclaimed;
-            left.held[class] = left.held[class] - effect.reclaimed;
-        }
+/// What one mechanism has freed the next need neither free again nor count on.
+fn pass_on(effect: &Effect, left: &mut Stock, freed: &mut ByUse<Bytes>) {
+    for class in effect.uses.iter() {
+        left.held[class] = left.held[class] - effect.reclaimed;
+        freed[class] += effect.reclaimed;
     }
 }
 
@@ -297,10 +280,7 @@ impl Verdicts {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn only(class: MemoryUse) -> Uses {
-        [class].into_iter().collect()
-    }
+    use crate::memory_use::Uses;
 
     #[test]
     fn what_is_there_follows_from_the_kernels_counts() {
@@ -331,23 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn what_directories_do_not_hold_is_left_to_the_next() {
-        let uses = only(MemoryUse::UnmappedCache);
-        let mut due = ByUse::of(|_| Bytes(50));
-        let mut left = Stock { held: ByUse::of(|_| Bytes(500)), ..Stock::default() };
-        let made = Plan {
-            decisions: ByUse::of(|_| crate::decide::age::Decision { bytes: Bytes(50), reason: Reason::Aged }),
-            strokes: vec![Stroke { uses, bytes: Bytes(50), most: Bytes(50) }],
-        };
-        let effects = [Effect { uses, aged: Bytes(20), reclaimed: Bytes(20) }];
-        settle(MechanismKind::DropBehind, &made, &effects, &mut due, &mut left);
-        assert_eq!((due[MemoryUse::UnmappedCache], left.held[MemoryUse::UnmappedCache]), (Bytes(30), Bytes(480)));
-        settle(MechanismKind::Damon, &made, &[], &mut due, &mut left);
-        assert_eq!(
-            (due[MemoryUse::UnmappedCache], due[MemoryUse::Code]),
-            (Bytes(0), Bytes(50)),
-            "DAMON goes on by itself"
-        );
+    fn what_one_has_freed_the_next_does_not_count_on() {
+        let uses = [MemoryUse::UnmappedCache].into_iter().collect();
+        let (mut left, mut freed) = (Stock { held: ByUse::of(|_| Bytes(500)), ..Stock::default() }, ByUse::default());
+        for _ in 0..2 {
+            pass_on(&Effect { uses, aged: Bytes(20), reclaimed: Bytes(15) }, &mut left, &mut freed);
+        }
+        let of = |class| (left.held[class].0, freed[class].0);
+        assert_eq!([MemoryUse::UnmappedCache, MemoryUse::Code].map(of), [(470, 30), (500, 0)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::at_work::AtWork;
 use super::{Aging, Moment};
 use crate::decide::age::Reason;
 use crate::kernel::process;
@@ -121,7 +122,7 @@ impl Aging {
     }
 
     fn mechanism_states(&self) -> Vec<MechanismState> {
-        let at_work = self.mechanisms.iter().map(|mechanism| MechanismState {
+        let at_work = self.mechanisms.iter().map(AtWork::mechanism).map(|mechanism| MechanismState {
             name: mechanism.kind().to_string(),
             refused: None,
             counts: mechanism.counts().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
