@@ -66,8 +66,9 @@ fn idle_huge_pages_count_against_their_owner() {
     late.assert_unharmed();
 }
 
-/// Where promoting takes several rounds, the TLB may come to keep the ordinary pages that are left of 160 MiB, and they look idle.
-const MOST_OF_IT: u64 = 90 * MIB;
+/// Of 160 MiB, what the first round promotes even where a huge page takes 10 ms; after it the TLB may keep the ordinary pages that are left,
+/// which look idle.
+const PART: u64 = 40 * MIB;
 
 /// A daemon that lets sparse memory grow as it likes, and a program that uses sparse memory until the file is there: more pages than
 /// a TLB keeps.
@@ -76,8 +77,8 @@ fn with_sparse_memory(rules: &str, rest: &Path) -> (Daemon, Program, u64) {
     let program = Program::start(&steps);
     let before = program.rss();
     let daemon = Daemon::start(&format!("max-growth = '1G'\nmin-size = '1M'\n{rules}{}", target(&[&program])));
-    wait_until_huge(&program, MOST_OF_IT);
-    assert!(program.rss() >= before + MOST_OF_IT / 10 * 9);
+    wait_until_huge(&program, PART);
+    assert!(program.rss() >= before + PART / 10 * 9);
     (daemon, program, before)
 }
 
@@ -87,7 +88,7 @@ fn sparse_memory_is_given_back_once_it_is_not_used() {
     let rest = folder.path().join("rest");
     let (daemon, mut program, before) = with_sparse_memory("", &rest);
     daemon.look_again(4);
-    assert!(program.huge_bytes() >= MOST_OF_IT, "it is used: {}", daemon.status());
+    assert!(program.huge_bytes() >= PART, "it is used: {}", daemon.status());
     assert_eq!(number(&daemon.status()["counts"], "given_back"), 0);
     fs::write(rest, "").expect("a file");
     daemon.look_again(4);
@@ -108,6 +109,6 @@ fn sparse_memory_is_kept_if_told_so() {
     fs::write(rest, "").expect("a file");
     // As many as make waste known.
     daemon.look_again(5);
-    assert!(program.huge_bytes() >= MOST_OF_IT);
+    assert!(program.huge_bytes() >= PART);
     program.assert_unharmed();
 }
