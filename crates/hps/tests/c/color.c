@@ -1,22 +1,11 @@
 /* Colored memory through libhps' C interface: what is refused, and for who sees page frames (root) what is made. Each check names its
    line. */
 #define _GNU_SOURCE
-#include <hps.h>
+#include "check.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: %s; errno %d, hps_error: %s\n", __LINE__, #condition, errno, hps_error());       \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static struct hps_color_options options(uint32_t colors, uint64_t bytes)
 {

@@ -1,28 +1,17 @@
 /* The corners of libhps' C interface: arguments out of range, fork, exec, dlopen, threads, and signals that nobody sent for. Each check
  * names its line. A daemon of this program's own stands at a socket, so that all of it is the same everywhere. */
 #define _GNU_SOURCE
-#include <hps.h>
+#include "check.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: %s; errno %d, hps_error: %s\n", __LINE__, #condition, errno, hps_error());       \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static char path[108];
 static int listener;

@@ -1,22 +1,11 @@
 /* Forks while other threads are in the library, whose locks a child must not get while they are held. Not for AddressSanitizer, whose own
  * allocator does not survive that. */
-#include <hps.h>
+#include "check.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: %s; errno %d, hps_error: %s\n", __LINE__, #condition, errno, hps_error());       \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { FORKS = 300, PATIENCE_SECONDS = 20 };
 

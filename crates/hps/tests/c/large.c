@@ -1,19 +1,8 @@
 /* Large pages through libhps' C interface, on Linux and on Windows: what is refused, what is made, and what it says of itself. Each check
  * names its line. */
-#include <hps.h>
+#include "check.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: %s; hps_error: %s\n", __LINE__, #condition, hps_error());                        \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static struct hps_large_options options(uint32_t wish, uint32_t flags)
 {
