@@ -11,7 +11,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hugepilot_os::file_cache::{CacheState, begin_writeback, cache_state, drop_clean};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -27,8 +27,8 @@ use crate::units::{BASE_PAGE, Bytes, Nanos, TimeError};
 /// From one step to the next: a fast disk fills gigabytes in a second.
 const PACE: Duration = Duration::from_millis(250);
 /// The longest that a step takes, unless a single file takes longer, and the most of a processor's time.
-const LONGEST_STEP: Duration = Duration::from_millis(125);
-const MOST_CPU: Duration = Duration::from_millis(60);
+const LONGEST_STEP: Duration = Duration::from_millis(200);
+const MOST_CPU: Duration = Duration::from_millis(100);
 /// It rests so many times as long as a step took that let go of little: a tenth of one CPU is enough to look. What a step lets go of the
 /// kernel need not reclaim, which takes it as long.
 const RESTS: u32 = 9;
@@ -36,6 +36,10 @@ const RESTS: u32 = 9;
 const WORTH_A_PAGE: Duration = Duration::from_micros(4);
 /// A range in which something is dirty is halved down to this, so that the rest can go.
 const SMALLEST_RANGE: u64 = 256 << 10;
+/// What was written so lately may be followed by more: its end stays, which would have to be read again for that, and whose writing back,
+/// if it follows just then, would have to be waited for.
+const WRITTEN_LATELY: Duration = Duration::from_secs(1);
+const END: u64 = 64 << 10;
 /// A file is let go of in ranges of this size, between which it can be stopped.
 const RANGE: u64 = 16 << 20;
 /// A file larger than this is looked at in parts, because mostly few of them are in memory.
@@ -250,7 +254,7 @@ impl DropBehind {
         let now = Instant::now();
         let mut known = self.recall(&metadata, state, now);
         if self.may_go(&known, state, is_mapped, now) {
-            let dropped = drop_all(file, metadata.len(), budget)?;
+            let dropped = drop_all(file, length_to_drop(&metadata, SystemTime::now()), budget)?;
             self.counts.dropped_files += u64::from(dropped > 0);
             self.counts.dropped_pages += dropped;
             known.look.cached = state.cached.saturating_sub(dropped);
@@ -318,7 +322,14 @@ impl DropBehind {
     }
 }
 
-/// Lets go of what is clean in a file of this length, and of no more than is left to do; pages that went.
+/// How much of a file may go, from its beginning: all of it, unless it is being written.
+fn length_to_drop(metadata: &Metadata, now: SystemTime) -> u64 {
+    let written_lately =
+        metadata.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|ago| ago < WRITTEN_LATELY));
+    if written_lately { metadata.len().saturating_sub(END) / BASE_PAGE * BASE_PAGE } else { metadata.len() }
+}
+
+/// Lets go of what is clean in a file up to this length, and of no more than is left to do; pages that went.
 fn drop_all(file: &File, len: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
     let mut dropped = 0;
     for start in (0..len).step_by(PART as usize) {

@@ -42,7 +42,7 @@ pub struct AgeArgs {
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "drop_behind")]
     pub except: Vec<PathBuf>,
     /// A file of these leaves memory once nothing has rewritten it, or read more of it, for so long [default: 10s; with --preset
-    /// backup-server 500ms]
+    /// backup-server 250ms]
     #[arg(long, value_name = "TIME", value_parser = DropBehindOptions::parse_wait)]
     pub idle: Option<Nanos>,
     /// Begin to write dirty files of these back after so long [default: the kernel does, in its own time]
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(args.wishes().wishes, Preset::Balanced.wishes());
         let backup = parse("hugepilot age --preset backup-server").unwrap().wishes();
         assert!(backup.drop_behind.spare_mapped && backup.wishes.mapped_page_cost == MappedPageCost::FORBIDS);
-        assert_eq!([args.wishes(), backup].map(|wished| wished.drop_behind.idle.as_millis()), [10_000, 500]);
+        assert_eq!([args.wishes(), backup].map(|wished| wished.drop_behind.idle.as_millis()), [10_000, 250]);
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Preset {
         };
         let (cost, free, huge) = match self {
             Self::BackupServer => {
-                wish(MemoryUse::UnmappedCache, 60.0, 0.01);
+                wish(MemoryUse::UnmappedCache, 240.0, 0.01);
                 (MappedPageCost::FORBIDS, 0.5, 0.3)
             }
             Self::Database => {
@@ -69,7 +69,7 @@ impl Preset {
     pub fn idle(self) -> Nanos {
         match self {
             // What is written once is not waited for, and fills memory within a second on a fast disk.
-            Self::BackupServer => Nanos(500_000_000),
+            Self::BackupServer => Nanos(250_000_000),
             Self::Database | Self::Balanced => Nanos(10_000_000_000),
         }
     }

@@ -26,11 +26,12 @@ fn folder() -> Option<TempDir> {
     works.then_some(folder)
 }
 
-/// A file of so many MiB that is on disk and in memory.
+/// A file of so many MiB that is on disk and in memory, and was written a while ago.
 fn file(folder: &TempDir, name: &str, mib: u64) -> PathBuf {
     let path = folder.path().join(name);
     let mut file = File::create(&path).unwrap();
     file.write_all(&vec![7; (mib * MIB) as usize]).unwrap();
+    file.set_modified(SystemTime::now() - 10 * WRITTEN_LATELY).unwrap();
     file.sync_all().unwrap();
     path
 }
@@ -90,6 +91,19 @@ fn what_came_back_rests() {
     // Written anew it is another file as far as that goes, but the rest is not cut short.
     assert_eq!(round(&mut behind, 100), 0);
     assert_eq!(behind.counts.comebacks, 1, "it is told once");
+}
+
+#[test]
+fn a_file_that_is_being_written_keeps_its_end() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&vec![7; END as usize + 5000]).unwrap();
+    let to_drop = |ago| {
+        let metadata = file.metadata().unwrap();
+        length_to_drop(&metadata, metadata.modified().unwrap() + ago)
+    };
+    assert_eq!([Duration::ZERO, WRITTEN_LATELY].map(to_drop), [4096, END + 5000]);
+    file.set_len(100).unwrap();
+    assert_eq!([Duration::ZERO, WRITTEN_LATELY].map(to_drop), [0, 100]);
 }
 
 #[test]
