@@ -17,6 +17,8 @@ const OUTOFMEMORY: Code = 14;
 const NOT_SUPPORTED: Code = 50;
 const INVALID_PARAMETER: Code = 87;
 const CALL_NOT_IMPLEMENTED: Code = 120;
+/// Of a function that this Windows does not have yet.
+const PROC_NOT_FOUND: Code = 127;
 const NOT_ALL_ASSIGNED: Code = 1300;
 const PRIVILEGE_NOT_HELD: Code = 1314;
 const NO_SYSTEM_RESOURCES: Code = 1450;
@@ -131,7 +133,7 @@ fn meaning(code: Code, doing: &'static str, bytes: usize, page_bytes: usize) -> 
             LargePagesError::Quota { bytes }
         }
         INVALID_PARAMETER if page_bytes == BASE_PAGE => LargePagesError::Size { bytes },
-        INVALID_PARAMETER | INVALID_FUNCTION | NOT_SUPPORTED | CALL_NOT_IMPLEMENTED => {
+        INVALID_PARAMETER | INVALID_FUNCTION | NOT_SUPPORTED | CALL_NOT_IMPLEMENTED | PROC_NOT_FOUND => {
             LargePagesError::NotSupported { page_bytes }
         }
         code => failed(doing)(code),

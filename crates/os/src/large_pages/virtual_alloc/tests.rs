@@ -137,7 +137,7 @@ fn each_refusal_of_memory_has_its_meaning() {
     for code in [8, 14, 1453, 1454, 1455, 1816] {
         assert_eq!(refused(code, Page::Large), LargePagesError::Quota { bytes }, "{code}");
     }
-    for code in [1, 50, 87, 120] {
+    for code in [1, 50, 87, 120, 127] {
         let expected = LargePagesError::NotSupported { page_bytes: GIANT_PAGE };
         assert_eq!(refused(code, Page::Giant), expected, "{code}");
     }
