@@ -2,6 +2,7 @@
 //!
 //! Owns: the checks, their words and their advice; [`check`] is a pure function of [`Facts`]. Never touches: the system.
 
+pub use hugepilot_checks::Status;
 use hugepilot_os::large_pages::{LargePagesError, Standing};
 use serde::Serialize;
 
@@ -34,32 +35,8 @@ pub struct Facts {
     pub giant: Option<Result<(), LargePagesError>>,
 }
 
-/// How one thing stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// As it should be.
-    Ok,
-    /// Large pages can be had, but less well; or it cannot be told.
-    Warning,
-    /// None can be had.
-    Missing,
-}
-
 /// One thing looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// What was looked at; the same in every release.
-    pub name: &'static str,
-    /// How it stands.
-    pub status: Status,
-    /// What was found.
-    pub finding: String,
-    /// What that means.
-    pub meaning: String,
-    /// What mends it; None where nothing needs mending or nothing can.
-    pub mend: Option<Mend>,
-}
+pub type Check = hugepilot_checks::Check<Mend>;
 
 /// How an account gets the right to lock pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,26 +57,12 @@ pub struct Mend {
 pub fn check(facts: &Facts) -> Vec<Check> {
     let standing = match &facts.standing {
         Ok(standing) => standing,
-        Err(error) => {
-            let finding = format!("not known: {error}");
-            return vec![Check::new(
-                "privilege",
-                Status::Warning,
-                finding,
-                "What cannot be told is not taken for granted.",
-            )];
-        }
+        Err(error) => return vec![Check::unknown("privilege", error)],
     };
     let mut checks = vec![smallest(standing), privilege(standing)];
     checks.push(contiguous(facts.contiguous));
     checks.push(giant(facts.giant));
     checks
-}
-
-impl Check {
-    fn new(name: &'static str, status: Status, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self { name, status, finding: finding.into(), meaning: meaning.into(), mend: None }
-    }
 }
 
 fn smallest(standing: &Standing) -> Check {
@@ -147,7 +110,7 @@ fn privilege(standing: &Standing) -> Check {
     };
     let mend =
         Mend { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
-    Check { mend: (!standing.held).then_some(mend), ..Check::new(name, status, finding, meaning) }
+    Check::new(name, status, finding, meaning).mended_by((!standing.held).then_some(mend))
 }
 
 fn contiguous(found: Option<Contiguous>) -> Check {

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use hugepilot_checks::to_json;
 use hugepilot_os::large_pages::{LargePages, LargePagesError, Options, PageSize, Wish, standing};
 use hugepilot_windows::args::{Cli, Command, DoctorArgs};
 use hugepilot_windows::contiguous::probe;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
 
 fn doctor(args: &DoctorArgs) -> ExitCode {
     let checks = check(&gather());
-    let said = if args.json { render::json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
+    let said = if args.json { to_json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
     let printed = said.map_err(std::io::Error::other).and_then(|said| std::io::stdout().write_all(said.as_bytes()));
     match printed {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,10 +1,10 @@
-//! The checks as text for people and as JSON for programs.
+//! The checks as text for people.
 //!
 //! Owns: their form. Never touches: what they say.
 
-use serde::Serialize;
+use hugepilot_checks::wrap;
 
-use crate::doctor::{Check, Mend, Status};
+use crate::doctor::{Check, Mend};
 
 /// Consoles of Windows are that wide unless somebody makes them wider.
 const WIDTH: usize = 80;
@@ -14,21 +14,13 @@ const MARGIN: usize = 9;
 pub fn text(checks: &[Check]) -> String {
     let mut text = String::new();
     for check in checks {
-        text += &format!("{:<MARGIN$}{}\n", word(check.status), check.name);
+        text += &format!("{:<MARGIN$}{}\n", check.status, check.name);
         let said = wrapped(&format!("{}. {}", check.finding, check.meaning));
         for line in said.into_iter().chain(check.mend.iter().flat_map(mend_lines)) {
             text += &format!("{:MARGIN$}{line}\n", "");
         }
     }
     text
-}
-
-fn word(status: Status) -> &'static str {
-    match status {
-        Status::Ok => "OK",
-        Status::Warning => "warning",
-        Status::Missing => "missing",
-    }
 }
 
 fn mend_lines(mend: &Mend) -> Vec<String> {
@@ -40,29 +32,8 @@ fn mend_lines(mend: &Mend) -> Vec<String> {
     lines
 }
 
-/// Broken between words; a word longer than the width stays whole.
 fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if MARGIN + line.chars().count() + 1 + word.chars().count() < WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// One JSON object: `version` 1 and `checks`.
-pub fn json(checks: &[Check]) -> serde_json::Result<String> {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        version: u32,
-        checks: &'a [Check],
-    }
-    serde_json::to_string_pretty(&Document { version: 1, checks })
+    wrap(text, WIDTH - MARGIN - 1)
 }
 
 #[cfg(test)]
@@ -87,15 +58,5 @@ mod tests {
                 && text.contains("  secedit /export /areas USER_RIGHTS /cfg rights.inf\n")
         );
         assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains("Then sign out and in again"), "{text}");
-    }
-
-    #[test]
-    fn json_has_its_fields() {
-        let document: serde_json::Value = serde_json::from_str(&json(&checks()).unwrap()).unwrap();
-        assert_eq!(document["version"], 1);
-        let check = &document["checks"][1];
-        assert_eq!((check["name"].as_str(), check["status"].as_str()), (Some("privilege"), Some("missing")));
-        assert!(check["mend"]["commands"].as_array().is_some_and(|commands| commands.len() == 4), "{check}");
-        assert!(document["checks"][0]["mend"].is_null());
     }
 }

@@ -8,38 +8,15 @@ mod memory;
 mod render;
 mod settings;
 
-pub use render::{render_table, to_json};
+pub use hugepilot_checks::{Status, to_json};
+pub use render::render_table;
 
 use serde::Serialize;
 
 use crate::kernel::probe::Facts;
 
-/// How one thing stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// As it should be.
-    Ok,
-    /// hugepilot works, but less well; or it cannot be told.
-    Warning,
-    /// hugepilot cannot do part of its work.
-    Missing,
-}
-
 /// One thing looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// What was looked at; the same in every release.
-    pub name: String,
-    /// How it stands.
-    pub status: Status,
-    /// What was found.
-    pub finding: String,
-    /// What that means for hugepilot.
-    pub meaning: String,
-    /// What mends it; `None` where nothing needs mending or no command can.
-    pub mend: Option<Mend>,
-}
+pub type Check = hugepilot_checks::Check<Mend>;
 
 /// What mends one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -58,33 +35,6 @@ pub fn check(facts: &Facts) -> Vec<Check> {
     checks.extend(settings::checks(facts));
     checks.extend(memory::checks(facts));
     checks
-}
-
-impl Check {
-    fn new(name: &str, status: Status, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), mend: None }
-    }
-
-    fn ok(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Status::Ok, finding, meaning)
-    }
-
-    fn warning(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Status::Warning, finding, meaning)
-    }
-
-    fn missing(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Status::Missing, finding, meaning)
-    }
-
-    /// What is not known is not taken for missing, but is not passed over either.
-    fn unknown(name: &str, why: &dyn std::fmt::Display) -> Self {
-        Self::warning(name, format!("not known: {why}"), "What cannot be told is not taken for granted.")
-    }
-
-    fn mended_by(self, mend: impl Into<Option<Mend>>) -> Self {
-        Self { mend: mend.into(), ..self }
-    }
 }
 
 impl Mend {

@@ -1,10 +1,10 @@
-//! The checks as a table for people and as JSON for programs.
+//! The checks as a table for people.
 //!
 //! Owns: their form. Never touches: what they say.
 
-use serde::Serialize;
+use hugepilot_checks::{Status, printable, wrap};
 
-use super::{Check, Mend, Status};
+use super::{Check, Mend};
 
 /// Columns left of the text: the status, the widest name, and what parts them.
 const MARGIN: usize = 2;
@@ -18,7 +18,7 @@ pub fn render_table(checks: &[Check], width: usize) -> String {
     let right = width.saturating_sub(left).max(NARROWEST);
     let mut table = String::new();
     for check in checks {
-        let label = format!("{:<9}{:<names$}{:MARGIN$}", word(check.status), printable(&check.name), "");
+        let label = format!("{:<9}{:<names$}{:MARGIN$}", check.status, printable(&check.name), "");
         let text = wrap(&format!("{}. {}", check.finding, check.meaning), right);
         for (index, line) in text.into_iter().chain(check.mend.iter().flat_map(mend_lines)).enumerate() {
             let margin = if index == 0 { label.as_str() } else { "" };
@@ -28,14 +28,6 @@ pub fn render_table(checks: &[Check], width: usize) -> String {
     }
     table.push_str(&summary(checks));
     table
-}
-
-fn word(status: Status) -> &'static str {
-    match status {
-        Status::Ok => "OK",
-        Status::Warning => "warning",
-        Status::Missing => "missing",
-    }
 }
 
 fn mend_lines(mend: &Mend) -> Vec<String> {
@@ -52,40 +44,9 @@ fn summary(checks: &[Check]) -> String {
     format!("\n{fine} OK, {warnings} warning, {missing} missing.{shell}\n")
 }
 
-/// Breaks text between words; a word longer than the width stays whole.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in printable(text).split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// A process may name itself with a terminal's control characters.
-fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
-}
-
-/// One JSON object: `version` 1 and `checks`.
-pub fn to_json(checks: &[Check]) -> serde_json::Result<String> {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        version: u32,
-        checks: &'a [Check],
-    }
-    serde_json::to_string_pretty(&Document { version: 1, checks })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn names_of_processes_cannot_steer_the_terminal() {
@@ -99,14 +60,5 @@ mod tests {
         let check = Check::warning("a", "b", "c").mended_by(Mend::until_reboot(command.trim(), "boot parameter x=y"));
         let table = render_table(&[check], 20);
         assert!(table.contains(command.trim()) && table.contains("for good: boot parameter x=y"), "{table}");
-    }
-
-    proptest! {
-        #[test]
-        fn text_keeps_to_the_width_and_loses_no_word(text in "([a-zé]{1,12} ){0,30}", width in 12usize..100) {
-            let lines = wrap(&text, width);
-            prop_assert!(lines.iter().all(|line| line.chars().count() <= width));
-            prop_assert_eq!(lines.join(" "), text.trim());
-        }
     }
 }

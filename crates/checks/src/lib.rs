@@ -1,0 +1,142 @@
+//! What was looked at on a machine, how it stands, and what mends it: the form that `doctor` gives its findings on every system.
+//!
+//! Owns: that form, its JSON, and how text is broken into lines. Never touches: the system; what is judged and mended, and how wide it is
+//! printed, is said by each doctor.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How one thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// It works, but less well; or it cannot be told.
+    Warning,
+    /// Part of the work cannot be done.
+    Missing,
+}
+
+/// One thing looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check<Mend> {
+    /// What was looked at; the same in every release.
+    pub name: String,
+    /// How it stands.
+    pub status: Status,
+    /// What was found.
+    pub finding: String,
+    /// What that means.
+    pub meaning: String,
+    /// What mends it; None where nothing needs mending or nothing can.
+    pub mend: Option<Mend>,
+}
+
+impl<Mend> Check<Mend> {
+    /// With nothing that mends it.
+    pub fn new(name: &str, status: Status, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), mend: None }
+    }
+
+    /// As it should be.
+    pub fn ok(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(name, Status::Ok, finding, meaning)
+    }
+
+    /// Less than it should be.
+    pub fn warning(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(name, Status::Warning, finding, meaning)
+    }
+
+    /// Not there.
+    pub fn missing(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(name, Status::Missing, finding, meaning)
+    }
+
+    /// What is not known is not taken for missing, but is not passed over either.
+    pub fn unknown(name: &str, why: &dyn fmt::Display) -> Self {
+        Self::warning(name, format!("not known: {why}"), "What cannot be told is not taken for granted.")
+    }
+
+    /// With what mends it, if anything does.
+    pub fn mended_by(self, mend: impl Into<Option<Mend>>) -> Self {
+        Self { mend: mend.into(), ..self }
+    }
+}
+
+/// As it is printed, in nine columns or more by `{:<9}`.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "OK",
+            Self::Warning => "warning",
+            Self::Missing => "missing",
+        })
+    }
+}
+
+/// One JSON object: `version` 1 and `checks`.
+pub fn to_json<Mend: Serialize>(checks: &[Check<Mend>]) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Document<'a, Mend> {
+        version: u32,
+        checks: &'a [Check<Mend>],
+    }
+    serde_json::to_string_pretty(&Document { version: 1, checks })
+}
+
+/// Breaks text between words into lines of so many characters; a word longer than that stays whole.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in printable(text).split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The same without control characters: a process may name itself with a terminal's.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn json_tells_everything_of_a_check() {
+        let checks = [Check::missing("a", "b", "c").mended_by("d"), Check::unknown("e", &"why")];
+        let text = to_json(&checks).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let told = serde_json::json!({ "version": 1, "checks": [
+            { "name": "a", "status": "missing", "finding": "b", "meaning": "c", "mend": "d" },
+            { "name": "e", "status": "warning", "finding": "not known: why",
+              "meaning": "What cannot be told is not taken for granted.", "mend": null },
+        ] });
+        assert_eq!(document, told);
+    }
+
+    #[test]
+    fn control_characters_are_told_but_not_sent() {
+        assert_eq!(wrap("evil\u{1b}[2J name", 80), ["evil?[2J name"]);
+    }
+
+    proptest! {
+        #[test]
+        fn text_keeps_to_the_width_and_loses_no_word(text in "([a-zé]{1,12} ){0,30}", width in 12usize..100) {
+            let lines = wrap(&text, width);
+            prop_assert!(lines.iter().all(|line| line.chars().count() <= width));
+            prop_assert_eq!(lines.join(" "), text.trim());
+        }
+    }
+}
