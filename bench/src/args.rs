@@ -12,6 +12,7 @@ use hugepilot::units::Bytes;
 use crate::configuration::Configuration;
 use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
 use crate::lists::ListsArguments;
+use crate::outputs::Outputs;
 use crate::pilot::PilotArguments;
 use crate::sort::{self, SortArguments};
 use crate::tracker::TrackerArguments;
@@ -174,15 +175,9 @@ pub struct Common {
     /// Seconds from the tool's start to measuring; less than the tool takes makes windows that are not alike.
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     pub wait: f64,
-    /// Writes the raw results to a file.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Draws the results to a file, FILE.svg or FILE.png.
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
-    /// Keeps the raw results and report below a directory, in one named after day and machine.
-    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
-    pub keep: Option<PathBuf>,
+    /// Where results go.
+    #[command(flatten)]
+    pub outputs: Outputs,
     /// The hugepilot binary [default: beside this program].
     #[arg(long, value_name = "PATH")]
     pub hugepilot: Option<PathBuf>,
@@ -448,7 +443,7 @@ mod tests {
         let Command::Sweep(sweep) = Arguments::try_parse_from(line).unwrap().command else { panic!("not sweep") };
         assert_eq!(sweep.pattern, [SweepPattern::Random, SweepPattern::Skewed]);
         assert_eq!(sweep.common.configurations, [Configuration::Default, Configuration::Ideal]);
-        assert_eq!(sweep.common.keep, Some("bench/runs".into()));
+        assert_eq!(sweep.common.outputs.keep, Some("bench/runs".into()));
     }
 
     #[test]

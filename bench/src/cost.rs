@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hugepilot::observe::heat::TrackerKind;
 use hugepilot::observe::write_scan::WriteScan;
 use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
@@ -17,11 +17,13 @@ use hugepilot::stop::Stop;
 use hugepilot::target::Target;
 use hugepilot::units::{Address, AddressRange, Bytes, CpuShare, GIANT_PAGE, Nanos};
 use hugepilot_os::memory::Mapping;
+use plotters::coord::Shift;
 use plotters::prelude::*;
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::plot::{COLORS, FONT, load_font};
+use crate::outputs::{Results, json_lines};
+use crate::plot::{COLORS, FONT, Picture, draw, draw_key};
 use crate::workload::{OwnProcess, Running};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.
@@ -97,8 +99,10 @@ impl SizeArguments {
         let record = Record { version: 1, machine, passes };
         let table = table(&record.passes);
         print!("{table}");
-        self.plot.as_deref().map_or(Ok(()), |path| draw(&record.passes, path))?;
-        keep.map_or(Ok(()), |directory| self::keep(directory, &record, &table))
+        self.plot.as_deref().map_or(Ok(()), |path| draw(&record.passes[..], path))?;
+        let picture = |path: &Path| draw(&record.passes[..], path);
+        let results = Results { name: "cost", json: json_lines(&record, "way")?, text: &table, draw: Some(&picture) };
+        keep.map_or(Ok(()), |directory| results.keep(directory, &record.machine))
     }
 
     fn passes_of(&self, way: Way, passes: &mut Vec<Pass>, stop: &Stop) -> Result<()> {
@@ -239,47 +243,44 @@ fn table(passes: &[Pass]) -> String {
     text
 }
 
-fn draw(passes: &[Pass], path: &Path) -> Result<()> {
-    load_font()?;
-    let points = medians(passes);
-    let last = points.iter().map(|point| point.gib).fold(1.0, f64::max);
-    let area = SVGBackend::new(path, (900, 600)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption("one pass of the tracker, by size of the program", (FONT, 20))
-        .margin(16)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d((0.8..last * 1.2).log_scale(), (0.1..5000.0).log_scale())?;
-    chart.configure_mesh().x_desc("GiB mapped and present").y_desc("ms").label_style((FONT, 14)).draw()?;
-    let series = |way: &str, value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
-        points.iter().filter(|point| point.way == way).map(|point| (point.gib, value(point))).collect()
-    };
-    let pass = |point: &Point| point.clear_ms + point.read_ms + point.kernel_ms;
-    let mut lines: Vec<(String, Vec<(f64, f64)>)> = points
-        .chunk_by(|one, other| one.way == other.way)
-        .map(|group| (group[0].way.clone(), series(&group[0].way, &pass)))
-        .collect();
-    lines.push(("page-walk, reading alone".to_owned(), series("page-walk", &|point| point.read_ms)));
-    lines.push(("system A".to_owned(), SYSTEM_A.to_vec()));
-    for (number, (name, points)) in lines.into_iter().enumerate() {
-        let color = COLORS[number % COLORS.len()];
-        chart
-            .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], color.stroke_width(2)));
+impl Picture for [Pass] {
+    fn size(&self) -> (u32, u32) {
+        (900, 600)
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).label_font((FONT, 14)).draw()?;
-    area.present().with_context(|| format!("cannot draw {}", path.display()))
-}
 
-fn keep(directory: &Path, record: &Record, table: &str) -> Result<()> {
-    let path = record.machine.free_path(directory, "cost")?;
-    std::fs::write(path.with_extension("json"), serde_json::to_string(record)?)?;
-    std::fs::write(path.with_extension("txt"), table)?;
-    draw(&record.passes, &path.with_extension("svg"))?;
-    eprintln!("kept in {}.*", path.display());
-    Ok(())
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let points = medians(self);
+        let last = points.iter().map(|point| point.gib).fold(1.0, f64::max);
+        let mut chart = ChartBuilder::on(area)
+            .caption("one pass of the tracker, by size of the program", (FONT, 20))
+            .margin(16)
+            .x_label_area_size(40)
+            .y_label_area_size(60)
+            .build_cartesian_2d((0.8..last * 1.2).log_scale(), (0.1..5000.0).log_scale())?;
+        chart.configure_mesh().x_desc("GiB mapped and present").y_desc("ms").label_style((FONT, 14)).draw()?;
+        let series = |way: &str, value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
+            points.iter().filter(|point| point.way == way).map(|point| (point.gib, value(point))).collect()
+        };
+        let pass = |point: &Point| point.clear_ms + point.read_ms + point.kernel_ms;
+        let mut lines: Vec<(String, Vec<(f64, f64)>)> = points
+            .chunk_by(|one, other| one.way == other.way)
+            .map(|group| (group[0].way.clone(), series(&group[0].way, &pass)))
+            .collect();
+        lines.push(("page-walk, reading alone".to_owned(), series("page-walk", &|point| point.read_ms)));
+        lines.push(("system A".to_owned(), SYSTEM_A.to_vec()));
+        for (number, (name, points)) in lines.into_iter().enumerate() {
+            let color = COLORS[number % COLORS.len()];
+            chart
+                .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], color.stroke_width(2)));
+        }
+        draw_key(&mut chart)
+    }
 }
 
 #[cfg(test)]
@@ -307,7 +308,7 @@ mod tests {
         assert!(first.contains("12.50") && first.contains("36.0") && first.ends_with("37"), "{table}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cost.svg");
-        draw(&passes, &path).unwrap();
+        draw(&passes[..], &path).unwrap();
         assert!(std::fs::read_to_string(path).unwrap().contains("system A"));
     }
 

@@ -14,6 +14,7 @@ mod launch;
 mod lists;
 mod machine;
 mod measure;
+mod outputs;
 mod pilot;
 mod plot;
 mod plot_search;

@@ -2,7 +2,6 @@
 //!
 //! Owns: the order of these. Never touches: how any of them is done.
 
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use hugepilot::stop::{SecondSignal, Stop};
 use crate::args::Common;
 use crate::configuration::Configuration;
 use crate::machine::{Machine, slug};
+use crate::outputs::Results;
 use crate::record::{Record, Run};
 use crate::run::{announce, run_rounds};
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ pub fn measure(
     let (configurations, missing) = configurations_for(common, usual)?;
     let needs_tool = configurations.iter().any(|configuration| configuration.needs_hugepilot());
     let tool = needs_tool.then(|| Tool::find(common.hugepilot.clone())).transpose()?;
-    common.plot.as_deref().map_or(Ok(()), plot::check_name)?;
+    common.outputs.check()?;
     let stop = Stop::on_signals(SecondSignal::Waits)?;
     let mut settings = Settings::of_this_machine()?;
     let mut record = Record::new(Machine::describe(&settings)?);
@@ -116,27 +116,14 @@ fn write_all(common: &Common, record: &Record) -> Result<()> {
     }
     let text = report::text(record);
     let printed = print(&text);
-    if let Some(path) = &common.json {
-        record.write(path)?;
-    }
-    if let Some(directory) = &common.keep {
-        keep(directory, record, &text)?;
-    }
-    common.plot.as_deref().map_or(Ok(()), |path| plot::draw(record, path))?;
+    let names: Vec<String> = record.runs.iter().map(|run| slug(&run.workload)).collect();
+    let draw = |path: &Path| plot::draw(record, path);
+    let results = Results { name: &names.join("+"), json: record.json()?, text: &text, draw: Some(&draw) };
+    common.outputs.write(Some(&record.machine), &results)?;
     // Last, because a closed output must not cost the files.
     printed
 }
 
 fn print(text: &str) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("cannot print the report")
-}
-
-fn keep(directory: &Path, record: &Record, text: &str) -> Result<()> {
-    let names: Vec<String> = record.runs.iter().map(|run| slug(&run.workload)).collect();
-    let path = record.machine.free_path(directory, &names.join("+"))?;
-    record.write(&path.with_extension("json"))?;
-    fs::write(path.with_extension("txt"), text)?;
-    plot::draw(record, &path.with_extension("svg"))?;
-    eprintln!("kept in {}.*", path.display());
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The report as a picture: ratios with their intervals, throughput and memory over time; one row for each run.
 //!
-//! Owns: drawing, as SVG or PNG. Never touches: fonts of the machine; a bare machine has none, so the one font needed is
+//! Owns: drawing this and every other picture, as SVG or PNG. Never touches: fonts of the machine; a bare machine has none, so the one font needed is
 //! part of the program.
 
 use std::ops::Range;
@@ -46,52 +46,86 @@ pub fn check_name(path: &Path) -> Result<()> {
     }
 }
 
-/// Makes [`FONT`] known, so that a plot needs none of the machine's.
-pub fn load_font() -> Result<()> {
-    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
-        .map_err(|_| anyhow!("the built-in font cannot be read"))
+/// What can be drawn, on whatever it is to be drawn on.
+pub trait Picture {
+    /// Its width and height.
+    fn size(&self) -> (u32, u32);
+
+    /// Draws it on a white area of that size.
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static;
 }
 
-/// Draws a record.
-pub fn draw(record: &Record, path: &Path) -> Result<()> {
+/// Draws a picture to a file, FILE.svg or FILE.png.
+pub fn draw(picture: &(impl Picture + ?Sized), path: &Path) -> Result<()> {
     check_name(path)?;
-    load_font()?;
-    let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
-    let searches = runs.iter().any(|run| plot_search::is_search(run));
-    let size = (PANEL.0 * 3, PANEL.1 * (runs.len().max(1) + usize::from(searches)) as u32);
+    // So that a plot needs no font of the machine's.
+    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
+        .map_err(|_| anyhow!("the built-in font cannot be read"))?;
     let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
-        draw_runs(&SVGBackend::new(path, size).into_drawing_area(), &runs)
+        draw_whole(picture, &SVGBackend::new(path, picture.size()).into_drawing_area())
     } else {
-        draw_runs(&BitMapBackend::new(path, size).into_drawing_area(), &runs)
+        draw_whole(picture, &BitMapBackend::new(path, picture.size()).into_drawing_area())
     };
     drawn.with_context(|| format!("cannot draw {}", path.display()))
 }
 
-fn draw_runs<B>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()>
+fn draw_whole<B>(picture: &(impl Picture + ?Sized), area: &DrawingArea<B, Shift>) -> Result<()>
 where
     B: DrawingBackend,
     B::ErrorType: 'static,
 {
     area.fill(&WHITE)?;
-    let searches: Vec<&Run> = runs.iter().copied().filter(|run| plot_search::is_search(run)).collect();
-    let rows = area.split_evenly((runs.len().max(1) + usize::from(!searches.is_empty()), 1));
-    for (run, row) in runs.iter().zip(&rows) {
-        let panels = row.split_evenly((1, 3));
-        draw_ratios(&panels[0], run)?;
-        let (scale, of_scale) = scale(run);
-        draw_lines(&panels[1], run, &format!("{of_scale}{} a second", run.unit), |turn| {
-            turn.throughput_over_time.iter().map(|point| (point.seconds, point.throughput / scale)).collect()
-        })?;
-        draw_lines(&panels[2], run, "resident memory, MiB", |turn| {
-            let megabytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-            turn.memory_over_time.iter().map(|point| (point.seconds, megabytes(point.memory.rss_bytes))).collect()
-        })?;
-    }
-    if !searches.is_empty() {
-        plot_search::draw(&rows[runs.len()], &searches)?;
-    }
+    picture.draw_on(area)?;
     area.present()?;
     Ok(())
+}
+
+/// A row for each run, and one for all that search.
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        let (runs, searches) = runs_of(self);
+        (PANEL.0 * 3, PANEL.1 * (runs.len().max(1) + usize::from(!searches.is_empty())) as u32)
+    }
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let (runs, searches) = runs_of(self);
+        let rows = area.split_evenly((runs.len().max(1) + usize::from(!searches.is_empty()), 1));
+        for (run, row) in runs.iter().zip(&rows) {
+            draw_run(row, run)?;
+        }
+        if searches.is_empty() { Ok(()) } else { plot_search::draw(&rows[runs.len()], &searches) }
+    }
+}
+
+/// What has been measured, and of it what searches.
+fn runs_of(record: &Record) -> (Vec<&Run>, Vec<&Run>) {
+    let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
+    let searches = runs.iter().copied().filter(|run| plot_search::is_search(run)).collect();
+    (runs, searches)
+}
+
+fn draw_run<B>(row: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let panels = row.split_evenly((1, 3));
+    draw_ratios(&panels[0], run)?;
+    let (scale, of_scale) = scale(run);
+    draw_lines(&panels[1], run, &format!("{of_scale}{} a second", run.unit), |turn| {
+        turn.throughput_over_time.iter().map(|point| (point.seconds, point.throughput / scale)).collect()
+    })?;
+    draw_lines(&panels[2], run, "resident memory, MiB", |turn| {
+        let megabytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+        turn.memory_over_time.iter().map(|point| (point.seconds, megabytes(point.memory.rss_bytes))).collect()
+    })
 }
 
 /// What throughput is divided by, and how that is said: queries are slow, reads are fast.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
 use crate::machine::Machine;
+use crate::outputs::json_lines;
 use crate::pool::PoolUse;
 use crate::sample::{MemoryPoint, MemoryUse};
 use crate::workload::SearchWork;
@@ -126,7 +127,7 @@ impl Record {
         Self { version: VERSION, machine, runs: Vec::new() }
     }
 
-    /// Reads a file that `write` wrote.
+    /// Reads a file of raw results.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let record: Self = serde_json::from_str(&text)
@@ -137,10 +138,9 @@ impl Record {
         Ok(record)
     }
 
-    /// Writes the file, with one line a turn so that files can be compared.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string(self)?.replace("{\"round\":", "\n{\"round\":");
-        fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    /// The file's text, with one line a turn.
+    pub fn json(&self) -> Result<String> {
+        json_lines(self, "round")
     }
 }
 

@@ -21,6 +21,9 @@ use crate::configuration::Configuration;
 use crate::record::Run;
 use crate::turn::Bench;
 
+/// How often a bar is drawn that does not move.
+pub const TICK: Duration = Duration::from_millis(500);
+
 /// Runs all rounds; turns that were completed are in `run` even when this ends with an error.
 pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: &mut Run) -> Result<()> {
     let bar = progress_bar(u64::from(run.rounds) * configurations.len() as u64);
@@ -86,12 +89,22 @@ pub fn order_of_round<T: Clone>(all: &[T], seed: u64, round: u32) -> Vec<T> {
     order
 }
 
-/// Drawn on standard error, and only when that is a terminal.
+/// Counts turns, on standard error, and only when that is a terminal.
 pub fn progress_bar(turns: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (left: {eta})");
-    let bar = ProgressBar::new(turns).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(500));
+    let bar = bar_with(turns, "{bar:30} {pos}/{len} {msg} (left: {eta})");
+    bar.enable_steady_tick(TICK);
     bar
+}
+
+/// The same for what takes more or less time. It is drawn only when it moves, unless that is asked for, because another thread would
+/// disturb what is timed.
+pub fn share_bar(length: u64) -> ProgressBar {
+    bar_with(length, "{bar:30} {percent} % {msg} (left: {eta})")
+}
+
+fn bar_with(length: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style)
 }
 
 #[cfg(test)]

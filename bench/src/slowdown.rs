@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::args::seconds;
 use crate::comparison::Metric;
 use crate::machine::Machine;
+use crate::outputs::{Results, json_lines};
 use crate::report::interval_text;
 use crate::verdict::Verdict;
 use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload};
@@ -102,7 +103,8 @@ impl SlowdownArguments {
         let record = Record { version: 1, machine, size_bytes: size.0, spans };
         let table = table(&record.spans);
         print!("{table}");
-        keep.map_or(Ok(()), |directory| self::keep(directory, &record, &table))
+        let results = Results { name: "slowdown", json: json_lines(&record, "tracker")?, text: &table, draw: None };
+        keep.map_or(Ok(()), |directory| results.keep(directory, &record.machine))
     }
 
     fn rounds(&self, tracker: TrackerKind, size: Bytes, spans: &mut Vec<Span>, stop: &Stop) -> Result<()> {
@@ -291,14 +293,6 @@ fn table(spans: &[Span]) -> String {
         );
     }
     text
-}
-
-fn keep(directory: &Path, record: &Record, table: &str) -> Result<()> {
-    let path = record.machine.free_path(directory, "slowdown")?;
-    std::fs::write(path.with_extension("json"), serde_json::to_string(record)?)?;
-    std::fs::write(path.with_extension("txt"), table)?;
-    eprintln!("kept in {}.*", path.display());
-    Ok(())
 }
 
 #[cfg(test)]

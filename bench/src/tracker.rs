@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::cost::SizeArguments;
 use crate::machine::Machine;
+use crate::outputs::{Results, json_lines};
 use crate::settings::Settings;
 use crate::slowdown::SlowdownArguments;
 use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock};
@@ -141,7 +142,8 @@ impl TrackerArguments {
         let record = Record { version: 1, machine, looks };
         let table = table(&record.looks);
         print!("{table}");
-        self.keep.as_deref().map_or(Ok(()), |directory| keep(directory, &record, &table))
+        let results = Results { name: "tracker", json: json_lines(&record, "program")?, text: &table, draw: None };
+        self.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &record.machine))
     }
 
     fn programs(&self) -> Vec<Program> {
@@ -317,12 +319,4 @@ fn table(looks: &[Look]) -> String {
         rest = after;
     }
     text
-}
-
-fn keep(directory: &Path, record: &Record, table: &str) -> Result<()> {
-    let path = record.machine.free_path(directory, "tracker")?;
-    std::fs::write(path.with_extension("json"), serde_json::to_string(record)?)?;
-    std::fs::write(path.with_extension("txt"), table)?;
-    eprintln!("kept in {}.*", path.display());
-    Ok(())
 }

@@ -29,6 +29,7 @@ pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, W
 
 use self::turn::{OBTAIN, SETTLE, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
 use crate::machine::Machine;
+use crate::outputs::{Outputs, Results, json_lines};
 use crate::process::Processors;
 use crate::sample::machine_memory;
 use crate::settings::Settings;
@@ -75,9 +76,8 @@ pub struct IoArguments {
     /// Where the order of turns and all random numbers start
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keeps the raw results, report and plot below a directory, in one named after day and machine
-    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
-    keep: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
     /// The hugepilot binary [default: beside this program]
     #[arg(long, value_name = "PATH")]
     hugepilot: Option<PathBuf>,
@@ -150,6 +150,7 @@ impl Aging {
 impl IoArguments {
     /// Measures all sizes, and reports what was measured even when it ends early.
     pub fn run(&self) -> Result<()> {
+        self.outputs.check()?;
         let ways = self.ways();
         let needs_tool = ways.iter().any(|way| way.words().is_some());
         let tool = needs_tool.then(|| Tool::find(self.hugepilot.clone())).transpose()?;
@@ -212,13 +213,9 @@ impl IoArguments {
         }
         let text = report::text(record);
         print!("{text}");
-        let Some(directory) = &self.keep else { return Ok(()) };
-        let path = record.machine.free_path(directory, "io")?;
-        std::fs::write(path.with_extension("json"), serde_json::to_string(record)? + "\n")?;
-        std::fs::write(path.with_extension("txt"), text)?;
-        plot::draw(record, &path.with_extension("svg"))?;
-        eprintln!("kept in {}.*", path.display());
-        Ok(())
+        let draw = |path: &Path| crate::plot::draw(record, path);
+        let results = Results { name: "io", json: json_lines(record, "round")?, text: &text, draw: Some(&draw) };
+        self.outputs.write(Some(&record.machine), &results)
     }
 
     fn ways(&self) -> Vec<Aging> {

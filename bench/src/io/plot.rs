@@ -2,9 +2,7 @@
 //!
 //! Owns: drawing. Never touches: conclusions.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -12,7 +10,7 @@ use plotters::prelude::*;
 use super::report::medians;
 use super::turn::Turn;
 use super::{Aging, Record};
-use crate::plot::{COLORS, FONT, draw_key, load_font};
+use crate::plot::{COLORS, FONT, Picture, draw_key};
 
 /// What goes up, and what it says.
 type Panel = (&'static str, fn(&Turn) -> f64);
@@ -23,18 +21,26 @@ const PANELS: [Panel; 3] = [
 ];
 const PANEL: (u32, u32) = (560, 420);
 
-/// Draws a record, as SVG.
-pub(super) fn draw(record: &Record, path: &Path) -> Result<()> {
-    load_font()?;
-    let area = SVGBackend::new(path, (PANEL.0 * PANELS.len() as u32, PANEL.1)).into_drawing_area();
-    area.fill(&WHITE)?;
-    for (panel, area) in PANELS.into_iter().zip(area.split_evenly((1, PANELS.len()))) {
-        draw_panel(&area, record, panel)?;
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        (PANEL.0 * PANELS.len() as u32, PANEL.1)
     }
-    area.present().with_context(|| format!("cannot draw {}", path.display()))
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let areas = area.split_evenly((1, PANELS.len()));
+        PANELS.into_iter().zip(areas).try_for_each(|(panel, area)| draw_panel(&area, self, panel))
+    }
 }
 
-fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, record: &Record, (caption, number): Panel) -> Result<()> {
+fn draw_panel<B>(area: &DrawingArea<B, Shift>, record: &Record, (caption, number): Panel) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
     let lines: Vec<_> = Aging::value_variants().iter().map(|&way| (way, medians(record, way, number))).collect();
     let highest = |of: fn(&(f64, f64)) -> f64| lines.iter().flat_map(|(_, line)| line).map(of).fold(1.0, f64::max);
     let (across, up) = (highest(|point| point.0), highest(|point| point.1));

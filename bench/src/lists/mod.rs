@@ -18,20 +18,16 @@ mod throughput;
 mod trace;
 mod writeback;
 
-use std::fs;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Result, bail};
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Machine;
-use crate::plot::check_name;
-use crate::settings::Settings;
+use crate::outputs::{Outputs, Results, json_lines};
+use crate::run::{TICK, share_bar};
 use policy::Kind;
 use simulation::{Length, Outcome, simulate};
 use trace::{Choice, Setup};
@@ -88,15 +84,8 @@ pub struct ListsArguments {
     /// Small memory and short runs: a look in seconds
     #[arg(long)]
     quick: bool,
-    /// Writes the raw results to a file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draws the results to a file, FILE.svg or FILE.png
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Keeps raw results, report and plot below a directory, in one named after day and machine
-    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
-    keep: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
 /// Raw results: everything that they depend on, and everything that came out.
@@ -114,10 +103,8 @@ struct Record {
 impl ListsArguments {
     /// Makes all runs, prints the report, and keeps what is to be kept.
     pub fn run(&self) -> Result<()> {
-        self.plot.as_deref().map_or(Ok(()), check_name)?;
-        // Before minutes of simulating, because it may fail; the machine only names the directory.
-        let describe = || Machine::describe(&Settings::of_this_machine()?);
-        let kept_for = self.keep.as_deref().map(|directory| Ok::<_, Error>((directory, describe()?))).transpose()?;
+        self.outputs.check()?;
+        let machine = self.outputs.machine()?;
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let (mut record, ended) = self.simulate(&stop);
         if record.outcomes.is_empty() {
@@ -126,9 +113,9 @@ impl ListsArguments {
         record.outcomes.sort_by_key(|outcome| (self.place_of(&outcome.trace), outcome.memory_bytes, outcome.policy));
         let text = report::text(&record);
         print!("{text}");
-        self.json.as_deref().map_or(Ok(()), |path| write(path, &record))?;
-        self.plot.as_deref().map_or(Ok(()), |path| plot::draw(&record, path))?;
-        kept_for.map_or(Ok(()), |(directory, machine)| keep(directory, &machine, &record, &text))?;
+        let draw = |path: &Path| crate::plot::draw(&record, path);
+        let results = Results { name: "lists", json: json_lines(&record, "trace")?, text: &text, draw: Some(&draw) };
+        self.outputs.write(machine.as_ref(), &results)?;
         match ended {
             Err(_) if stop.requested() => bail!("stopped on request; what was simulated so far is kept"),
             ended => ended,
@@ -149,7 +136,8 @@ impl ListsArguments {
         let (traces, sizes, policies) = (self.traces(), self.sizes(), self.kinds());
         // A large memory takes longer, and all policies take about as long.
         let all_memory = sizes.iter().map(|size| size.0 >> 20).sum::<u64>();
-        let bar = progress_bar(all_memory * (traces.len() * policies.len()) as u64);
+        let bar = share_bar(all_memory * (traces.len() * policies.len()) as u64);
+        bar.enable_steady_tick(TICK);
         for trace in &traces {
             for &memory in &sizes {
                 let setup =
@@ -243,29 +231,6 @@ fn share(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok());
     let percent = percent.filter(|percent| (1.0..=90.0).contains(percent));
     percent.map(|percent| percent / 100.0).ok_or_else(|| format!("'{text}' is not a share from 1% to 90%"))
-}
-
-/// Drawn on standard error, and only when that is a terminal.
-fn progress_bar(length: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {percent} % {msg} (left: {eta})");
-    let bar = ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
-}
-
-fn write(path: &Path, record: &Record) -> Result<()> {
-    // One line a run, so that files can be compared.
-    let text = serde_json::to_string(record)?.replace("{\"trace\":", "\n{\"trace\":");
-    fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn keep(directory: &Path, machine: &Machine, record: &Record, text: &str) -> Result<()> {
-    let path = machine.free_path(directory, "lists")?;
-    write(&path.with_extension("json"), record)?;
-    fs::write(path.with_extension("txt"), text)?;
-    plot::draw(record, &path.with_extension("svg"))?;
-    eprintln!("kept in {}.*", path.display());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,9 +2,7 @@
 //!
 //! Owns: these two panels, one row for each trace. Never touches: how lines and keys look, which all plots share.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hugepilot::units::Bytes;
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -12,42 +10,36 @@ use plotters::prelude::*;
 use super::Record;
 use super::policy::Kind;
 use super::simulation::Outcome;
-use crate::plot::{COLORS, FONT, check_name, draw_key, load_font};
+use crate::plot::{COLORS, FONT, Picture, draw_key};
 
 const PANEL: (u32, u32) = (640, 420);
 const GIB: f64 = (1 << 30) as f64;
 
-/// Draws a record.
-pub fn draw(record: &Record, path: &Path) -> Result<()> {
-    check_name(path)?;
-    load_font()?;
-    let traces: Vec<&[Outcome]> = record.outcomes.chunk_by(|one, other| one.trace == other.trace).collect();
-    let size = (PANEL.0 * 2, PANEL.1 * traces.len().max(1) as u32);
-    let disk = Bytes(record.disk_bytes_per_second);
-    let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
-        draw_traces(&SVGBackend::new(path, size).into_drawing_area(), &traces, disk)
-    } else {
-        draw_traces(&BitMapBackend::new(path, size).into_drawing_area(), &traces, disk)
-    };
-    drawn.with_context(|| format!("cannot draw {}", path.display()))
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        (PANEL.0 * 2, PANEL.1 * traces(self).len().max(1) as u32)
+    }
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let (traces, disk) = (traces(self), Bytes(self.disk_bytes_per_second));
+        for (outcomes, row) in traces.iter().zip(area.split_evenly((traces.len().max(1), 1))) {
+            let panels = row.split_evenly((1, 2));
+            let trace = &outcomes[0].trace;
+            let throughput = |outcome: &Outcome| Some(outcome.mean_throughput(disk));
+            draw_lines(&panels[0], outcomes, &format!("{trace}: predicted I/O throughput, MiB/s"), &throughput)?;
+            let scanned = |outcome: &Outcome| outcome.account.scanned_per_reclaimed();
+            draw_lines(&panels[1], outcomes, &format!("{trace}: pages scanned for each reclaimed"), &scanned)?;
+        }
+        Ok(())
+    }
 }
 
-fn draw_traces<B>(area: &DrawingArea<B, Shift>, traces: &[&[Outcome]], disk: Bytes) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    area.fill(&WHITE)?;
-    for (outcomes, row) in traces.iter().zip(area.split_evenly((traces.len().max(1), 1))) {
-        let panels = row.split_evenly((1, 2));
-        let trace = &outcomes[0].trace;
-        let throughput = |outcome: &Outcome| Some(outcome.mean_throughput(disk));
-        draw_lines(&panels[0], outcomes, &format!("{trace}: predicted I/O throughput, MiB/s"), &throughput)?;
-        let scanned = |outcome: &Outcome| outcome.account.scanned_per_reclaimed();
-        draw_lines(&panels[1], outcomes, &format!("{trace}: pages scanned for each reclaimed"), &scanned)?;
-    }
-    area.present()?;
-    Ok(())
+fn traces(record: &Record) -> Vec<&[Outcome]> {
+    record.outcomes.chunk_by(|one, other| one.trace == other.trace).collect()
 }
 
 fn draw_lines<B>(
@@ -98,8 +90,8 @@ fn policies(outcomes: &[Outcome]) -> Vec<Kind> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::lists::report::tests::record;
+    use crate::plot::draw;
 
     #[test]
     fn both_panels_are_drawn_in_both_formats() {

@@ -10,6 +10,7 @@ use crate::configuration::Configuration::{
     AllButOracle, Default, DefaultAgain, Ideal, KhugepagedQuarter, Oracle, Piloted,
 };
 use crate::measure;
+use crate::outputs::Outputs;
 use crate::workload::{Hot, HotPattern};
 
 /// From the pilot's start to measuring: it has looked and promoted by then.
@@ -26,9 +27,7 @@ pub fn measure(arguments: &PilotArguments) -> Result<()> {
         seconds: 4.0,
         settle: 1.0,
         wait: WAIT,
-        json: None,
-        plot: None,
-        keep: arguments.keep.clone(),
+        outputs: Outputs { keep: arguments.keep.clone(), ..Outputs::default() },
         hugepilot: arguments.hugepilot.clone(),
     };
     let workload =

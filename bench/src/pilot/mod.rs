@@ -13,7 +13,7 @@ mod steady;
 mod timeline;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -24,6 +24,7 @@ use hugepilot::units::Bytes;
 use serde::Serialize;
 
 use crate::machine::Machine;
+use crate::outputs::Results;
 use crate::settings::Settings;
 use crate::tool::Tool;
 use crate::verdict::Verdict;
@@ -161,7 +162,9 @@ impl PilotArguments {
                 machine: &stage.machine,
                 rounds: &rounds,
             };
-            self.keep.as_deref().map_or(Ok(()), |directory| keep(directory, &record, &text))?;
+            let json = serde_json::to_string(&record)? + "\n";
+            let results = Results { name: &format!("pilot-{}", S::NAME), json, text: &text, draw: None };
+            self.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &stage.machine))?;
         }
         match ended {
             // Whatever failed, failed because the user wanted an end.
@@ -198,14 +201,6 @@ fn ensure_base_pages() -> Result<()> {
         "transparent_hugepage/enabled is always here, so that programs start on huge pages: \
          `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` first"
     );
-    Ok(())
-}
-
-fn keep<T: Serialize>(directory: &Path, record: &Record<'_, T>, text: &str) -> Result<()> {
-    let path = record.machine.free_path(directory, &format!("pilot-{}", record.scenario))?;
-    std::fs::write(path.with_extension("json"), serde_json::to_string(record)? + "\n")?;
-    std::fs::write(path.with_extension("txt"), text)?;
-    eprintln!("kept in {}.*", path.display());
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use hugepilot_sort::task::{Pages, SEED, Task};
 
 use self::record::Record;
 use crate::machine::Machine;
-use crate::plot::check_name;
+use crate::outputs::{Outputs, Results};
 use crate::run::{order_of_round, progress_bar};
 use crate::settings::Settings;
 
@@ -53,21 +53,14 @@ pub struct SortArguments {
     /// Measures nothing, and reports what was measured before: a file that was kept, or lines of hugepilot-sort
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "keep", "sizes", "algorithms", "rounds"])]
     from: Option<PathBuf>,
-    /// Writes the raw results to a file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draws the gains to a file, FILE.svg or FILE.png
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Keeps raw results, report and plot below a directory, in one named after day and machine
-    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
-    keep: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
 impl SortArguments {
     /// Measures, or reads what was measured, and reports.
     pub fn run(&self) -> Result<()> {
-        self.plot.as_deref().map_or(Ok(()), check_name)?;
+        self.outputs.check()?;
         if let Some(file) = &self.from {
             return self.report(&Record::read(file)?);
         }
@@ -123,12 +116,9 @@ impl SortArguments {
     fn report(&self, record: &Record) -> Result<()> {
         let text = text::text(record);
         print!("{text}");
-        self.json.as_deref().map_or(Ok(()), |path| record.write(path))?;
-        self.plot.as_deref().map_or(Ok(()), |path| plot::draw(record, path))?;
-        match (&self.keep, &record.machine) {
-            (Some(directory), Some(machine)) => keep(directory, machine, record, &text),
-            _ => Ok(()),
-        }
+        let draw = |path: &Path| crate::plot::draw(record, path);
+        let results = Results { name: "sort", json: record.json()?, text: &text, draw: Some(&draw) };
+        self.outputs.write(record.machine.as_ref(), &results)
     }
 }
 
@@ -136,15 +126,6 @@ fn size(text: &str) -> Result<Bytes, String> {
     let size = text.parse::<Bytes>().map_err(|error| error.to_string())?;
     let whole = (1 << 12..=1 << 40).contains(&size.0) && size.0.is_multiple_of(1 << 12);
     if whole { Ok(size) } else { Err(format!("'{text}' is not a size from 4K on in steps of 4K: write 64M or 1G")) }
-}
-
-fn keep(directory: &Path, machine: &Machine, record: &Record, text: &str) -> Result<()> {
-    let path = machine.free_path(directory, "sort")?;
-    record.write(&path.with_extension("json"))?;
-    std::fs::write(path.with_extension("txt"), text)?;
-    plot::draw(record, &path.with_extension("svg"))?;
-    eprintln!("kept in {}.*", path.display());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,9 +2,7 @@
 //!
 //! Owns: drawing. Never touches: conclusions.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hugepilot::statistics::Interval;
 use hugepilot::units::Bytes;
 use hugepilot_sort::algorithm::Algorithm;
@@ -13,7 +11,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::record::Record;
-use crate::plot::{COLORS, FONT, check_name, draw_key, load_font};
+use crate::plot::{COLORS, FONT, Picture, draw_key};
 
 const SIZE: (u32, u32) = (760, 460);
 
@@ -21,15 +19,18 @@ const SIZE: (u32, u32) = (760, 460);
 const ASIDE: f64 = 0.06;
 
 /// A line for each algorithm, with the interval of each point, and in grey what ordinary pages gain over themselves: noise.
-pub(super) fn draw(record: &Record, path: &Path) -> Result<()> {
-    check_name(path)?;
-    load_font()?;
-    let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
-        draw_gains(&SVGBackend::new(path, SIZE).into_drawing_area(), record)
-    } else {
-        draw_gains(&BitMapBackend::new(path, SIZE).into_drawing_area(), record)
-    };
-    drawn.with_context(|| format!("cannot draw {}", path.display()))
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        SIZE
+    }
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        draw_gains(area, self)
+    }
 }
 
 fn draw_gains<B>(area: &DrawingArea<B, Shift>, record: &Record) -> Result<()>
@@ -44,7 +45,6 @@ where
     let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
     let lowest = all().map(|point| percent(point.1.low)).fold(-1.0, f64::min);
     let highest = all().map(|point| percent(point.1.high)).fold(1.0, f64::max);
-    area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(area)
         .caption("gain of large pages over ordinary ones; grey: ordinary against ordinary", (FONT, 18))
         .margin(12)
@@ -76,9 +76,7 @@ where
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
     }
-    draw_key(&mut chart)?;
-    area.present()?;
-    Ok(())
+    draw_key(&mut chart)
 }
 
 /// Where a size stands, and what is gained there.
@@ -114,6 +112,7 @@ fn percent(ratio: f64) -> f64 {
 mod tests {
     use super::super::record::tests::{record, turns};
     use super::*;
+    use crate::plot::draw;
 
     #[test]
     fn both_formats_are_drawn_with_each_algorithm() {

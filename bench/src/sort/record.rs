@@ -12,6 +12,7 @@ use hugepilot_sort::task::Pages;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
+use crate::outputs::json_lines;
 
 const VERSION: u32 = 1;
 
@@ -47,10 +48,9 @@ impl Record {
         Ok(Self { version: VERSION, machine: None, turns })
     }
 
-    /// Writes the file, with one line a turn so that files can be compared.
-    pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string(self)?.replace("{\"round\":", "\n{\"round\":");
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    /// The file's text, with one line a turn.
+    pub(super) fn json(&self) -> Result<String> {
+        json_lines(self, "round")
     }
 
     /// The algorithms, and the sizes of each, ascending.
@@ -136,7 +136,7 @@ pub(super) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sort.json");
         let kept = record([turns(Algorithm::Heap, 1 << 20, 1.0), turns(Algorithm::Quick, 2 << 20, 1.0)].concat());
-        kept.write(&path).unwrap();
+        std::fs::write(&path, kept.json().unwrap()).unwrap();
         assert_eq!(Record::read(&path).unwrap(), kept);
         let lines: Vec<String> = kept.turns.iter().map(|turn| serde_json::to_string(turn).unwrap()).collect();
         std::fs::write(&path, lines.join("\r\n") + "\r\n").unwrap();

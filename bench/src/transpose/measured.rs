@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hps::color::{ColoredArena, Palette, Wish};
 use hugepilot::kernel::Root;
 use hugepilot::kernel::cache::{Cache, data_caches};
@@ -31,6 +31,8 @@ const REST: Duration = Duration::from_millis(2);
 pub const AGAIN: &str = "random again";
 /// Memory of earlier choices is held up to this share of what is available.
 const HELD_SHARE: u64 = 4;
+/// An arena takes base pages where the kernel gives no huge page at once, which happens once in thousands even where many are free.
+const ATTEMPTS: u32 = 3;
 const NO_HUGE_PAGE: &str = "no huge page can be had: compact memory (/proc/sys/vm/compact_memory), or free some";
 /// The arena whose building is timed.
 const ARENA_BYTES: u64 = 256 << 20;
@@ -58,9 +60,13 @@ impl Memory {
     fn place(placement: Placement, bytes: u64, palette: &Palette) -> Result<Self> {
         let colored = |huge: u64| -> Result<Self> {
             let wish = Wish { bytes, palette: palette.clone(), huge_pages: huge > 0, first: None };
-            let arena = ColoredArena::create(&wish)?;
-            ensure!(arena.huge_bytes() as u64 == huge, NO_HUGE_PAGE);
-            Ok(Memory::Colored(arena))
+            for _ in 0..ATTEMPTS {
+                let arena = ColoredArena::create(&wish)?;
+                if arena.huge_bytes() as u64 == huge {
+                    return Ok(Memory::Colored(arena));
+                }
+            }
+            bail!(NO_HUGE_PAGE)
         };
         match placement {
             Placement::Random => as_it_comes(bytes, 0),

@@ -11,15 +11,14 @@ mod simulation;
 mod sweep;
 mod text;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use hps::color::Palette;
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::units::Bytes;
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use self::measured::{AGAIN, Built};
@@ -28,7 +27,8 @@ use self::placement::Placement;
 use self::simulation::{Point, simulate};
 use self::sweep::Sweep;
 use crate::machine::Machine;
-use crate::settings::Settings;
+use crate::outputs::{Outputs, Results, json_lines};
+use crate::run::progress_bar;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -71,15 +71,8 @@ pub struct TransposeArguments {
     /// Where all random numbers of a simulation start
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Writes the numbers to a file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draws the ratios to a file, FILE.svg
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Keeps numbers, table and plot below a directory, in one named after day and machine
-    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
-    keep: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
 /// Whose numbers they are.
@@ -119,10 +112,8 @@ impl Series {
 impl TransposeArguments {
     /// Simulates, measures if that is asked for, and reports; what there is, if that ends early.
     pub fn run(&self) -> Result<()> {
-        self.check_plot()?;
-        // Before minutes of measuring, because it may fail.
-        let describe = || Machine::describe(&Settings::of_this_machine()?);
-        let kept_for = self.keep.as_deref().map(|directory| Ok::<_, Error>((directory, describe()?))).transpose()?;
+        self.outputs.check()?;
+        let machine = self.outputs.machine()?;
         let stop = Stop::on_signals(SecondSignal::Ends)?;
         let mut series: Vec<Series> =
             self.processors().into_iter().map(|processor| self.simulate(processor, &stop)).collect();
@@ -134,25 +125,11 @@ impl TransposeArguments {
         }
         let text: String = series.iter().map(text::text).collect();
         print!("{text}");
-        self.write(&series)?;
-        kept_for.map_or(Ok(()), |(directory, machine)| keep(directory, &machine, &series, &text))?;
+        let json = json_lines(&Record { version: 1, machine: machine.as_ref(), series: &series }, "dimension")?;
+        let draw = |path: &Path| crate::plot::draw(&series[..], path);
+        self.outputs.write(machine.as_ref(), &Results { name: "transpose", json, text: &text, draw: Some(&draw) })?;
         ensure!(!stop.requested(), "stopped on request; what there was by then is told");
         ended
-    }
-
-    fn check_plot(&self) -> Result<()> {
-        let Some(path) = &self.plot else { return Ok(()) };
-        let drawable = path.extension().is_some_and(|extension| extension == "svg");
-        ensure!(drawable, "cannot draw {}: the name must end in .svg", path.display());
-        Ok(())
-    }
-
-    fn write(&self, series: &[Series]) -> Result<()> {
-        if let Some(path) = &self.json {
-            let written = std::fs::write(path, serde_json::to_string(series)? + "\n");
-            written.with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        self.plot.as_deref().map_or(Ok(()), |path| plot::draw(series, path))
     }
 
     fn processors(&self) -> Vec<Processor> {
@@ -165,7 +142,7 @@ impl TransposeArguments {
     /// As far as it came.
     fn simulate(&self, processor: Processor, stop: &Stop) -> Series {
         let dimensions = self.dimensions_or(|| usual_dimensions(processor));
-        let progress = ProgressBar::new(dimensions.len() as u64);
+        let progress = progress_bar(dimensions.len() as u64);
         let going_on = dimensions.iter().take_while(|_| !stop.requested());
         let points = going_on.flat_map(|&dimension| {
             progress.inc(1);
@@ -202,22 +179,13 @@ impl TransposeArguments {
     }
 }
 
-/// What is kept of a run.
+/// Raw results.
 #[derive(Serialize)]
 struct Record<'a> {
     version: u32,
-    machine: &'a Machine,
+    /// None where they are not kept: a simulation is the same everywhere.
+    machine: Option<&'a Machine>,
     series: &'a [Series],
-}
-
-fn keep(directory: &Path, machine: &Machine, series: &[Series], text: &str) -> Result<()> {
-    let path = machine.free_path(directory, "transpose")?;
-    let record = Record { version: 1, machine, series };
-    std::fs::write(path.with_extension("json"), serde_json::to_string(&record)? + "\n")?;
-    std::fs::write(path.with_extension("txt"), text)?;
-    plot::draw(series, &path.with_extension("svg"))?;
-    eprintln!("kept in {}.*", path.display());
-    Ok(())
 }
 
 /// Odd ones, as in the paper, until both matrices are three times as large as the cache.

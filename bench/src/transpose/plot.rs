@@ -2,29 +2,36 @@
 //!
 //! Owns: drawing. Never touches: conclusions.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::Series;
-use crate::plot::{COLORS, FONT, draw_key, load_font};
+use crate::plot::{COLORS, FONT, Picture, draw_key};
 
 const PANEL: (u32, u32) = (720, 420);
 
-/// A row for each processor, as SVG.
-pub(super) fn draw(series: &[Series], path: &Path) -> Result<()> {
-    load_font()?;
-    let area = SVGBackend::new(path, (PANEL.0, PANEL.1 * series.len().max(1) as u32)).into_drawing_area();
-    area.fill(&WHITE)?;
-    for (series, area) in series.iter().zip(area.split_evenly((series.len().max(1), 1))) {
-        draw_ratios(&area, series)?;
+/// A row for each processor.
+impl Picture for [Series] {
+    fn size(&self) -> (u32, u32) {
+        (PANEL.0, PANEL.1 * self.len().max(1) as u32)
     }
-    area.present().with_context(|| format!("cannot draw {}", path.display()))
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let rows = area.split_evenly((self.len().max(1), 1));
+        self.iter().zip(rows).try_for_each(|(series, row)| draw_ratios(&row, series))
+    }
 }
 
-fn draw_ratios(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &Series) -> Result<()> {
+fn draw_ratios<B>(area: &DrawingArea<B, Shift>, series: &Series) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
     let line = |(one, other)| -> (String, Vec<(f64, f64)>) {
         let ratios = series.points.iter().filter_map(|point| Some((point.dimension as f64, point.ratio(one, other)?)));
         (format!("{one} / {other}"), ratios.collect())
@@ -55,6 +62,7 @@ mod tests {
     use super::super::placement::Placement;
     use super::super::simulation::simulate;
     use super::*;
+    use crate::plot::draw;
 
     #[test]
     fn every_processor_has_its_row() {
@@ -64,7 +72,7 @@ mod tests {
             let points = simulate(processor, &[Placement::Random, Placement::Colored], &[11, 13], 1, 1);
             Series { subject: Subject::Simulated(processor), points }
         };
-        draw(&[of(Processor::Celeron), of(Processor::Pentium4)], &path).unwrap();
+        draw(&[of(Processor::Celeron), of(Processor::Pentium4)][..], &path).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
         assert!(svg.contains("Celeron") && svg.contains("Pentium 4") && svg.contains("colored / random"));
     }

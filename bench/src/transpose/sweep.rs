@@ -5,9 +5,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::simulation::Point;
+use crate::run::share_bar;
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl Sweep<'_> {
         let seconds = |dimension| costs.of(dimension) * self.choices as f64;
         let whole: f64 = self.dimensions.iter().copied().map(seconds).sum();
         self.announce(whole);
-        let bar = progress_bar(whole);
+        let bar = share_bar(milliseconds(whole));
         for dimension in coarse_to_fine(self.dimensions) {
             if began.elapsed() >= self.at_most {
                 break;
@@ -91,12 +91,6 @@ fn coarse_to_fine(dimensions: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..dimensions.len()).collect();
     order.sort_by_key(|place| place.reverse_bits());
     order.into_iter().map(|place| dimensions[place]).collect()
-}
-
-/// Drawn on standard error, and only when that is a terminal; by this thread, because another one would disturb what is timed.
-fn progress_bar(seconds: f64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {percent} % {msg} (left: {eta})");
-    ProgressBar::new(milliseconds(seconds)).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn milliseconds(seconds: f64) -> u64 {

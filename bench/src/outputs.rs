@@ -1,0 +1,112 @@
+//! Where results go besides the terminal: files that were named, and a directory in which they are kept.
+//!
+//! Owns: the options for that, the names of files, and how they are written. Never touches: what stands in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::plot::check_name;
+use crate::settings::Settings;
+
+/// Files that are wanted.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Outputs {
+    /// Writes the raw results to a file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draws the results to a file, FILE.svg or FILE.png
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Keeps raw results, report and plot below a directory, in one named after day and machine
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
+    pub keep: Option<PathBuf>,
+}
+
+/// What came out, in all its forms.
+pub struct Results<'a> {
+    /// What it is kept as.
+    pub name: &'a str,
+    /// The raw results.
+    pub json: String,
+    /// The report.
+    pub text: &'a str,
+    /// Draws the picture; None where there is none.
+    pub draw: Option<&'a dyn Fn(&Path) -> Result<()>>,
+}
+
+impl Outputs {
+    /// An error where the plot could not be drawn; to be asked before hours of measuring.
+    pub fn check(&self) -> Result<()> {
+        self.plot.as_deref().map_or(Ok(()), check_name)
+    }
+
+    /// What kept results are named after, where they are to be kept; to be asked before minutes of simulating, because it may fail.
+    pub fn machine(&self) -> Result<Option<Machine>> {
+        self.keep.is_some().then(|| Machine::describe(&Settings::of_this_machine()?)).transpose()
+    }
+
+    /// Writes what is wanted. Without a machine to name the directory after, nothing is kept.
+    pub fn write(&self, machine: Option<&Machine>, results: &Results<'_>) -> Result<()> {
+        self.json.as_deref().map_or(Ok(()), |path| write(path, &results.json))?;
+        self.keep.as_deref().zip(machine).map_or(Ok(()), |(directory, machine)| results.keep(directory, machine))?;
+        self.plot.as_deref().zip(results.draw).map_or(Ok(()), |(path, draw)| draw(path))
+    }
+}
+
+impl Results<'_> {
+    /// Keeps them below a directory, under a name that is free.
+    pub fn keep(&self, directory: &Path, machine: &Machine) -> Result<()> {
+        let path = machine.free_path(directory, self.name)?;
+        write(&path.with_extension("json"), &self.json)?;
+        write(&path.with_extension("txt"), self.text)?;
+        self.draw.map_or(Ok(()), |draw| draw(&path.with_extension("svg")))?;
+        eprintln!("kept in {}.*", path.display());
+        Ok(())
+    }
+}
+
+/// A file's text: a line for each part that begins with this field, so that files can be compared.
+pub fn json_lines(value: &impl Serialize, first_field: &str) -> Result<String> {
+    let begins = format!("{{\"{first_field}\":");
+    Ok(serde_json::to_string(value)?.replace(&begins, &format!("\n{begins}")) + "\n")
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::machine;
+
+    #[test]
+    fn results_are_written_where_they_are_wanted_and_never_over_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let draw = |path: &Path| write(path, "a picture");
+        let results = Results { name: "run", json: "{}\n".to_owned(), text: "a report", draw: Some(&draw) };
+        let keep = Some(folder.path().join("runs"));
+        let [json, plot] = ["a.json", "a.svg"].map(|name| folder.path().join(name));
+        let outputs = Outputs { json: Some(json.clone()), plot: Some(plot.clone()), keep };
+        outputs.write(None, &results).unwrap();
+        assert!(!folder.path().join("runs").exists(), "named after nothing");
+        outputs.write(Some(&machine()), &results).unwrap();
+        outputs.write(Some(&machine()), &results).unwrap();
+        assert_eq!([json, plot].map(|path| fs::read_to_string(path).unwrap()), ["{}\n", "a picture"]);
+        let kept = fs::read_dir(folder.path().join("runs")).unwrap().next().unwrap().unwrap().path();
+        let mut names: Vec<_> = fs::read_dir(kept).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["run-1.json", "run-1.svg", "run-1.txt", "run-2.json", "run-2.svg", "run-2.txt"]);
+    }
+
+    #[test]
+    fn each_part_has_a_line_of_its_own() {
+        let value = serde_json::json!({ "turns": [{ "round": 0 }, { "round": 1 }] });
+        assert_eq!(json_lines(&value, "round").unwrap(), "{\"turns\":[\n{\"round\":0},\n{\"round\":1}]}\n");
+    }
+}
