@@ -11,7 +11,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use hugepilot_os::file_cache::{CacheState, begin_writeback, cache_state, drop_clean};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -114,6 +114,8 @@ struct Remembered {
     look: Look,
     /// Since when it looks like that.
     since: Instant,
+    /// When it was last seen to have been written; None while it never was.
+    written: Option<Instant>,
     /// Since when it has something dirty.
     dirty_since: Option<Instant>,
     /// Whether all that could go of it went, when it looked like that.
@@ -254,7 +256,7 @@ impl DropBehind {
         let now = Instant::now();
         let mut known = self.recall(&metadata, state, now);
         if self.may_go(&known, state, is_mapped, now) {
-            let dropped = drop_all(file, length_to_drop(&metadata, SystemTime::now()), budget)?;
+            let dropped = drop_all(file, length_to_drop(metadata.len(), known.written, now), budget)?;
             self.counts.dropped_files += u64::from(dropped > 0);
             self.counts.dropped_pages += dropped;
             known.look.cached = state.cached.saturating_sub(dropped);
@@ -275,6 +277,7 @@ impl DropBehind {
         let fresh = Remembered {
             look,
             since: now,
+            written: None,
             dirty_since: None,
             dropped: false,
             comebacks: 0,
@@ -287,6 +290,9 @@ impl DropBehind {
             known.rests_until = Some(now + (FIRST_REST * 2u32.pow(known.comebacks.min(10))).min(LONGEST_REST));
             known.comebacks += 1;
             known.dropped = false;
+        }
+        if look.modified != known.look.modified {
+            known.written = Some(now);
         }
         if look.shows_use_since(known.look) {
             known.since = now;
@@ -323,10 +329,9 @@ impl DropBehind {
 }
 
 /// How much of a file may go, from its beginning: all of it, unless it is being written.
-fn length_to_drop(metadata: &Metadata, now: SystemTime) -> u64 {
-    let written_lately =
-        metadata.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|ago| ago < WRITTEN_LATELY));
-    if written_lately { metadata.len().saturating_sub(END) / BASE_PAGE * BASE_PAGE } else { metadata.len() }
+fn length_to_drop(len: u64, written: Option<Instant>, now: Instant) -> u64 {
+    let is_being_written = written.is_some_and(|at| now - at < WRITTEN_LATELY);
+    if is_being_written { len.saturating_sub(END) / BASE_PAGE * BASE_PAGE } else { len }
 }
 
 /// Lets go of what is clean in a file up to this length, and of no more than is left to do; pages that went.

@@ -26,12 +26,11 @@ fn folder() -> Option<TempDir> {
     works.then_some(folder)
 }
 
-/// A file of so many MiB that is on disk and in memory, and was written a while ago.
+/// A file of so many MiB that is on disk and in memory.
 fn file(folder: &TempDir, name: &str, mib: u64) -> PathBuf {
     let path = folder.path().join(name);
     let mut file = File::create(&path).unwrap();
     file.write_all(&vec![7; (mib * MIB) as usize]).unwrap();
-    file.set_modified(SystemTime::now() - 10 * WRITTEN_LATELY).unwrap();
     file.sync_all().unwrap();
     path
 }
@@ -95,15 +94,24 @@ fn what_came_back_rests() {
 
 #[test]
 fn a_file_that_is_being_written_keeps_its_end() {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&vec![7; END as usize + 5000]).unwrap();
-    let to_drop = |ago| {
-        let metadata = file.metadata().unwrap();
-        length_to_drop(&metadata, metadata.modified().unwrap() + ago)
-    };
-    assert_eq!([Duration::ZERO, WRITTEN_LATELY].map(to_drop), [4096, END + 5000]);
-    file.set_len(100).unwrap();
-    assert_eq!([Duration::ZERO, WRITTEN_LATELY].map(to_drop), [0, 100]);
+    let now = Instant::now();
+    let to_drop = |len, written| length_to_drop(len, written, now + WRITTEN_LATELY);
+    let lately = Some(now + Duration::from_nanos(1));
+    assert_eq!([None, Some(now), lately].map(|written| to_drop(END + 5000, written)), [END + 5000, END + 5000, 4096]);
+    assert_eq!(to_drop(100, lately), 0);
+}
+
+#[test]
+fn it_is_seen_when_a_file_is_written() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "log", 1);
+    let mut behind = open(&folder, DropBehindOptions::default());
+    round(&mut behind, 100);
+    let written = |behind: &DropBehind| behind.remembered.values().next().unwrap().written.is_some();
+    assert!(!written(&behind));
+    File::options().append(true).open(&path).unwrap().write_all(&[7]).unwrap();
+    round(&mut behind, 100);
+    assert!(written(&behind));
 }
 
 #[test]
