@@ -27,6 +27,9 @@ pub struct Outputs {
     pub keep: Option<PathBuf>,
 }
 
+/// Draws a picture to a file.
+type Draw<'a> = dyn Fn(&Path) -> Result<()> + 'a;
+
 /// What came out, in all its forms.
 pub struct Results<'a> {
     /// What it is kept as.
@@ -36,7 +39,7 @@ pub struct Results<'a> {
     /// The report.
     pub text: &'a str,
     /// Draws the picture; None where there is none.
-    pub draw: Option<&'a dyn Fn(&Path) -> Result<()>>,
+    pub draw: Option<&'a Draw<'a>>,
 }
 
 impl Outputs {
