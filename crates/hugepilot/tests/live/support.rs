@@ -253,7 +253,13 @@ impl Program {
 
 /// Bytes in these lines of what the kernel sums up over the mappings of a process.
 fn smaps_sum(pid: u32, names: &[&str]) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it lives");
+    let read = || fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    // Who becomes another program meanwhile (exec) has no memory for a moment.
+    let text = read().or_else(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        read()
+    });
+    let text = text.expect("it lives");
     let kibibytes = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
     let is_named = |line: &&str| names.iter().any(|name| line.starts_with(name));
     text.lines().filter(is_named).filter_map(kibibytes).sum::<u64>() * 1024
