@@ -1,7 +1,7 @@
 //! The report as a picture: ratios with their intervals, throughput and memory over time; one row for each run.
 //!
-//! Owns: drawing this and every other picture, as SVG or PNG. Never touches: fonts of the machine; a bare machine has none, so the one font needed is
-//! part of the program.
+//! Owns: drawing this and every other picture, as SVG or PNG. Never touches: fonts of the machine; a bare machine has none, so the
+//! one font needed is part of the program.
 
 use std::ops::Range;
 use std::path::Path;

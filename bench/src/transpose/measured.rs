@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_millis(2);
 pub const AGAIN: &str = "random again";
 /// Memory of earlier choices is held up to this share of what is available.
 const HELD_SHARE: u64 = 4;
-/// An arena takes base pages where the kernel gives no huge page at once, which happens once in thousands even where many are free.
+/// An arena takes base pages where the kernel gives no huge page at once, which happens now and then even where many are free.
 const ATTEMPTS: u32 = 3;
 const NO_HUGE_PAGE: &str = "no huge page can be had: compact memory (/proc/sys/vm/compact_memory), or free some";
 /// The arena whose building is timed.

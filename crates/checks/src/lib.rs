@@ -103,7 +103,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The same without control characters: a process may name itself with a terminal's.
+/// Text without control characters: a process may name itself with a terminal's.
 pub fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
