@@ -72,10 +72,14 @@ fn smaller_huge_pages_are_told() {
         let _size = Setting::huge_pages_of("64kB", mode)?;
         let program = Program::start("map=32M fill ready read=all");
         let text = hugepilot(&format!("explain {} --window 200ms", program.pid)).stdout;
-        Some((number(&explained(&program).1, "smaller_huge_bytes"), text.contains("on smaller huge pages")))
+        Some((number(&explained(&program).1, "smaller_huge_bytes"), text))
     };
-    let Some(with) = smaller("always") else { return eprintln!("skipped: this kernel has no huge pages of 64 KiB") };
+    let Some((with, text)) = smaller("always") else {
+        return eprintln!("skipped: this kernel has no huge pages of 64 KiB");
+    };
     // Some of the kernel's tries find no 64 KiB in one piece.
-    assert!((24 * MIB..=32 * MIB).contains(&with.0) && with.1, "{with:?}");
-    assert_eq!(smaller("never").expect("it has them"), (0, false));
+    assert!((24 * MIB..=32 * MIB).contains(&with), "{with}");
+    assert!(text.contains("on smaller huge pages"), "{text}");
+    // Files of the program may be on some in the page cache, whatever is set.
+    assert_eq!(smaller("never").expect("it has them").0, 0);
 }
