@@ -52,10 +52,15 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Each kind comes first, second and last as often, so that none always follows the same other one.
+/// Six rounds are all orders there are, so that each kind comes first, second and last as often, and follows each other one as often.
 fn order(round: u32) -> Vec<Pages> {
     let mut order = Pages::value_variants().to_vec();
-    order.rotate_left(round as usize % Pages::value_variants().len());
+    let (turns, kinds) = (round as usize, order.len());
+    order.rotate_left(turns % kinds);
+    // Turning changes nothing of who follows whom.
+    if turns / kinds % 2 == 1 {
+        order.reverse();
+    }
     order
 }
 
@@ -73,4 +78,18 @@ fn turn(round: u32, task: Task) -> Result<Turn, TaskError> {
         taken_bytes: ready.got().bytes as u64,
         refusal: ready.refusals().first().map(ToString::to_string),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn six_rounds_are_all_orders_there_are() {
+        let orders: BTreeSet<Vec<Pages>> = (0..6).map(order).collect();
+        assert_eq!(orders.len(), 6);
+        let follows_large = |round: &u32| order(*round).ends_with(&[Pages::Large, Pages::OrdinaryAgain]);
+        assert_eq!((6..12).filter(follows_large).count(), 1);
+    }
 }

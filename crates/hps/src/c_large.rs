@@ -70,11 +70,14 @@ pub struct hps_large_info {
 /// contiguous memory becomes scarce as a machine grows older. On Linux and on Windows, where the account must hold the right to lock pages
 /// in memory (`hugepilot.exe doctor` tells); that right is enabled for the process, and stays so.
 ///
-/// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV).
+/// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV). Huge pages that are made on
+/// request are all there at once: it looks whether the machine has so much memory available, but not at limits of control groups, beyond
+/// which the kernel ends a program of the group.
 ///
 /// Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where other pages were had than those asked for,
-/// `hps_error` says why. Or `-EPERM` the right is missing; `-ENOMEM` no contiguous memory, too small a pool, or a limit; `-ENOSYS` there are
-/// no such pages; `-EINVAL` no memory has that size, or an option is out of range; `-EIO` anything else. `hps_error` says it in words.
+/// `hps_error` says why, of each kind that was tried. Or `-EPERM` the right is missing, or this thread impersonates an account that has it
+/// not; `-ENOMEM` no contiguous memory, too small a pool, or too little memory; `-ENOSYS` there are no such pages; `-EINVAL` no memory has
+/// that size, or an option is out of range; `-EIO` anything else. `hps_error` says it in words.
 ///
 /// # Safety
 ///
@@ -95,7 +98,9 @@ pub unsafe extern "C" fn hps_large_alloc(
     // What no address can reach is refused as too large.
     match LargePages::allocate(usize::try_from(bytes).unwrap_or(usize::MAX), options) {
         Ok(memory) => {
-            memory.refusals().iter().for_each(c_error::keep);
+            if !memory.refusals().is_empty() {
+                c_error::keep(&joined(memory.refusals()));
+            }
             *place = Box::into_raw(Box::new(hps_large(memory)));
             0
         }
@@ -164,6 +169,13 @@ fn read(options: &hps_large_options) -> Result<Options, &'static str> {
     Ok(Options { wish, page_size, smaller_pages: options.flags & HPS_LARGE_NO_SMALLER == 0 })
 }
 
+/// Why each kind of page that was tried could not be had; what is wrong with several is said once.
+fn joined(refusals: &[LargePagesError]) -> String {
+    let mut reasons: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    reasons.dedup();
+    reasons.join("; ")
+}
+
 fn invalid(doing: &str) -> c_int {
     c_error::keep(&format!("cannot {doing}"));
     -libc::EINVAL
@@ -178,5 +190,43 @@ fn errno(error: LargePagesError) -> c_int {
         LargePagesError::NotSupported { .. } => libc::ENOSYS,
         LargePagesError::Size { .. } => libc::EINVAL,
         LargePagesError::System { .. } => libc::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    /// No machine has so much, but each has addresses for it.
+    const TOO_MANY_BYTES: u64 = 1 << 46;
+
+    #[test]
+    fn every_refusal_is_told() {
+        let options = hps_large_options {
+            size: size_of::<hps_large_options>() as u32,
+            wish: HPS_LARGE_PREFERRED,
+            flags: HPS_LARGE_GIANT,
+            reserved: 0,
+        };
+        let mut large = std::ptr::null_mut();
+        // SAFETY: both pointers are to variables of this function.
+        if unsafe { hps_large_alloc(TOO_MANY_BYTES, &raw const options, &raw mut large) } != 0 {
+            return eprintln!("skipped: this system promises no memory that it does not have");
+        }
+        // SAFETY: the words are a string, which is copied before the next error.
+        let said = unsafe { CStr::from_ptr(c_error::hps_error()) }.to_string_lossy().into_owned();
+        // SAFETY: it was just made, and `hps_large` is freed once.
+        let refusals = unsafe { (*large).0.refusals().to_vec() };
+        // SAFETY: as above.
+        unsafe { hps_large_free(large) };
+        assert!(refusals.len() == 2 && refusals.iter().all(|each| said.contains(&each.to_string())), "{said}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_several_kinds_is_said_once() {
+        let (right, limit) = (LargePagesError::PrivilegeNotAssigned, LargePagesError::Quota { bytes: 8 });
+        assert_eq!(joined(&[right, right, limit]), format!("{right}; {limit}"));
     }
 }

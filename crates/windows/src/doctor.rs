@@ -3,10 +3,10 @@
 //! Owns: the checks, their words and their advice; [`check`] is a pure function of [`Facts`]. Never touches: the system.
 
 pub use hugepilot_checks::Status;
-use hugepilot_os::large_pages::{LargePagesError, Standing};
+use hugepilot_os::large_pages::{LargePagesError, PageSize, Standing};
 use serde::Serialize;
 
-use crate::contiguous::Contiguous;
+use crate::contiguous::{Contiguous, probe};
 
 const POLICY: &str = "secpol.msc > Local Policies > User Rights Assignment > Lock pages in memory: add the account";
 const AFTERWARDS: &str = "sign out and in again: a right comes with the sign-in, and not to programs that run already";
@@ -24,6 +24,9 @@ const EDIT: &str = "in rights.inf, below [Privilege Rights], SeLockMemoryPrivile
 const PROPERTIES: &str = "Such memory is locked: it is never paged out, is not in the working set, and no job's limit counts it. It takes \
                           contiguous memory, which runs out soon after the machine's start. Allocate it once, when the program starts";
 
+const CONTIGUOUS: &str = "contiguous memory";
+const GIANT: &str = "pages of 1 GiB";
+
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -33,6 +36,19 @@ pub struct Facts {
     pub contiguous: Option<Contiguous>,
     /// One page of 1 GiB taken; None where none could be tried.
     pub giant: Option<Result<(), LargePagesError>>,
+}
+
+impl Facts {
+    /// Tries what can be tried; `take` takes so many bytes on such pages and nothing else, and must give them back at once.
+    pub fn gather(
+        standing: Result<Standing, LargePagesError>,
+        mut take: impl FnMut(usize, PageSize) -> Result<(), LargePagesError>,
+    ) -> Self {
+        let tried = standing.ok().filter(|standing| standing.minimum_bytes > 0 && standing.enabled.is_ok());
+        let contiguous = tried.map(|standing| probe(standing.minimum_bytes, |bytes| take(bytes, PageSize::Large)));
+        let giant = tried.map(|_| take(1, PageSize::Giant));
+        Self { standing, contiguous, giant }
+    }
 }
 
 /// One thing looked at.
@@ -59,10 +75,20 @@ pub fn check(facts: &Facts) -> Vec<Check> {
         Ok(standing) => standing,
         Err(error) => return vec![Check::unknown("privilege", error)],
     };
-    let mut checks = vec![smallest(standing), privilege(standing)];
-    checks.push(contiguous(facts.contiguous));
-    checks.push(giant(facts.giant));
-    checks
+    vec![
+        smallest(standing),
+        privilege(standing),
+        facts.contiguous.map_or_else(|| untried(CONTIGUOUS, standing), contiguous),
+        facts.giant.map_or_else(|| untried(GIANT, standing), giant),
+    ]
+}
+
+fn untried(name: &'static str, standing: &Standing) -> Check {
+    let why = match standing.minimum_bytes {
+        0 => "There are no large pages that could be taken.",
+        _ => "It takes the right to lock pages to try.",
+    };
+    Check::new(name, Status::Warning, "not tried", why)
 }
 
 fn smallest(standing: &Standing) -> Check {
@@ -89,6 +115,11 @@ fn privilege(standing: &Standing) -> Check {
         true => "; this process runs elevated, which does not replace it",
         false => "",
     };
+    // Unless they are elevated, an administrator's programs have fewer rights than the account.
+    let filtered = match standing.elevated {
+        true => "",
+        false => "; if it was given already and the account is an administrator's, try elevated, too",
+    };
     let (status, finding, meaning) = match (standing.held, standing.enabled) {
         (true, Ok(())) => (
             Status::Ok,
@@ -103,9 +134,10 @@ fn privilege(standing: &Standing) -> Check {
         (false, _) => (
             Status::Missing,
             format!("this account may not lock pages in memory (SeLockMemoryPrivilege){elevated}"),
-            "Windows refuses it large pages (error 1314), and enabling the right \"succeeds\" without effect (error 1300). Not even \
-             administrators have it unless it was given."
-                .to_owned(),
+            format!(
+                "Windows refuses it large pages (error 1314), and enabling the right \"succeeds\" without effect (error 1300). Not even \
+                 administrators have it unless it was given{filtered}."
+            ),
         ),
     };
     let mend =
@@ -113,32 +145,28 @@ fn privilege(standing: &Standing) -> Check {
     Check::new(name, status, finding, meaning).mended_by((!standing.held).then_some(mend))
 }
 
-fn contiguous(found: Option<Contiguous>) -> Check {
-    let name = "contiguous memory";
+fn contiguous(Contiguous { largest_bytes, refused }: Contiguous) -> Check {
     let mebibytes = |bytes: usize| bytes >> 20;
-    match found {
-        None => Check::new(name, Status::Warning, "not tried", "It takes the right to lock pages to try."),
-        Some(Contiguous { largest_bytes, refused: None }) => Check::new(
-            name,
+    match refused {
+        None => Check::new(
+            CONTIGUOUS,
             Status::Ok,
             format!("{} MiB could be had at once", mebibytes(largest_bytes)),
             "More was not tried.",
         ),
-        Some(Contiguous { largest_bytes, refused: Some((bytes, error)) }) => {
+        Some((bytes, error)) => {
             let status = if largest_bytes == 0 { Status::Missing } else { Status::Warning };
             let finding =
                 format!("{} MiB could be had at once, {} MiB not", mebibytes(largest_bytes), mebibytes(bytes));
-            Check::new(name, status, finding, format!("{error}."))
+            Check::new(CONTIGUOUS, status, finding, format!("{error}."))
         }
     }
 }
 
-fn giant(found: Option<Result<(), LargePagesError>>) -> Check {
-    let name = "pages of 1 GiB";
+fn giant(found: Result<(), LargePagesError>) -> Check {
     match found {
-        None => Check::new(name, Status::Warning, "not tried", "It takes the right to lock pages to try."),
-        Some(Ok(())) => Check::new(name, Status::Ok, "one could be had", "Programs that ask for them get them."),
-        Some(Err(error)) => Check::new(name, Status::Warning, "none could be had", format!("{error}.")),
+        Ok(()) => Check::new(GIANT, Status::Ok, "one could be had", "Programs that ask for them get them."),
+        Err(error) => Check::new(GIANT, Status::Warning, "none could be had", format!("{error}.")),
     }
 }
 
@@ -179,8 +207,11 @@ mod tests {
             mend.commands.iter().any(|line| line.starts_with("secedit /configure"))
                 && mend.service.contains("LocalSystem")
         );
-        assert!(!self::status(&facts(false, false), "privilege").1.finding.contains("elevated"));
-        assert_eq!(self::status(&facts(false, false), "contiguous memory").0, Status::Warning);
+        assert!(!check.meaning.contains("try elevated"));
+        let check = self::status(&facts(false, false), "privilege").1;
+        assert!(!check.finding.contains("elevated") && check.meaning.contains("an administrator's, try elevated, too"));
+        let (status, check) = self::status(&facts(false, false), CONTIGUOUS);
+        assert!(status == Status::Warning && check.meaning.contains("takes the right"), "{check:?}");
     }
 
     #[test]
@@ -193,11 +224,27 @@ mod tests {
     }
 
     #[test]
+    fn what_can_be_tried_is_tried() {
+        let tried = |held| {
+            let mut taken = Vec::new();
+            let take = |bytes: usize, page_size| {
+                taken.push((bytes >> 20, page_size));
+                if bytes <= LARGE { Ok(()) } else { Err(LargePagesError::Quota { bytes }) }
+            };
+            let found = Facts::gather(facts(held, false).standing, take);
+            (found.contiguous.is_some(), found.giant, taken)
+        };
+        let large_then_giant = vec![(2, PageSize::Large), (4, PageSize::Large), (0, PageSize::Giant)];
+        assert_eq!(tried(true), (true, Some(Ok(())), large_then_giant));
+        assert_eq!(tried(false), (false, None, vec![]));
+    }
+
+    #[test]
     fn scarce_memory_is_told_with_its_remedy() {
         let error = LargePagesError::NoContiguousMemory { bytes: 16 << 20, page_bytes: LARGE };
         let refused = |largest_bytes| {
             let contiguous = Some(Contiguous { largest_bytes, refused: Some((16 << 20, error)) });
-            status(&Facts { contiguous, ..facts(true, false) }, "contiguous memory")
+            status(&Facts { contiguous, ..facts(true, false) }, CONTIGUOUS)
         };
         let (status, check) = refused(8 << 20);
         assert_eq!(status, Status::Warning);
@@ -205,15 +252,19 @@ mod tests {
         assert!(check.meaning.contains("when the program starts"));
         assert_eq!(refused(0).0, Status::Missing);
         let none = Err(LargePagesError::NotSupported { page_bytes: 1 << 30 });
-        let (status, _) = self::status(&Facts { giant: Some(none), ..facts(true, false) }, "pages of 1 GiB");
+        let (status, _) = self::status(&Facts { giant: Some(none), ..facts(true, false) }, GIANT);
         assert_eq!(status, Status::Warning);
     }
 
     #[test]
     fn what_is_not_there_and_what_is_not_known_are_different() {
-        let mut none = facts(true, false);
-        none.standing = none.standing.map(|standing| Standing { minimum_bytes: 0, ..standing });
+        let standing = facts(true, false).standing.map(|standing| Standing { minimum_bytes: 0, ..standing });
+        let none = Facts::gather(standing, |_, _| panic!("there is nothing to take"));
         assert_eq!(status(&none, "large pages").0, Status::Missing);
+        for name in [CONTIGUOUS, GIANT] {
+            let (status, check) = status(&none, name);
+            assert!(status == Status::Warning && check.meaning.contains("no large pages"), "{check:?}");
+        }
         let error = LargePagesError::System { doing: "open the process's token", code: 5 };
         let unknown = check(&Facts { standing: Err(error), ..none });
         assert!(unknown.len() == 1 && unknown[0].status == Status::Warning, "{unknown:?}");

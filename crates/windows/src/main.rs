@@ -8,7 +8,6 @@ use clap::Parser;
 use hugepilot_checks::to_json;
 use hugepilot_os::large_pages::{LargePages, LargePagesError, Options, PageSize, Wish, standing};
 use hugepilot_windows::args::{Cli, Command, DoctorArgs};
-use hugepilot_windows::contiguous::probe;
 use hugepilot_windows::doctor::{Facts, check};
 use hugepilot_windows::render;
 
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
 }
 
 fn doctor(args: &DoctorArgs) -> ExitCode {
-    let checks = check(&gather());
+    let checks = check(&Facts::gather(standing(), take));
     let said = if args.json { to_json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
     let printed = said.map_err(std::io::Error::other).and_then(|said| std::io::stdout().write_all(said.as_bytes()));
     match printed {
@@ -35,17 +34,6 @@ fn doctor(args: &DoctorArgs) -> ExitCode {
             eprintln!("hugepilot: cannot print the report: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn gather() -> Facts {
-    let standing = standing();
-    let can_try = standing.is_ok_and(|standing| standing.enabled.is_ok());
-    let minimum = standing.map_or(0, |standing| standing.minimum_bytes);
-    Facts {
-        standing,
-        contiguous: can_try.then(|| probe(minimum, |bytes| take(bytes, PageSize::Large))),
-        giant: can_try.then(|| take(1, PageSize::Giant)),
     }
 }
 

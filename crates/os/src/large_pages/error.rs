@@ -12,7 +12,8 @@ const GRANT: &str = "give the account the right \"Lock pages in memory\" (secpol
 /// Why there are no large pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargePagesError {
-    /// Windows refused the memory, because the privilege to lock pages is not in force (error 1314).
+    /// Windows refused the memory, because the privilege to lock pages is not in force (error 1314), although it had been enabled for the
+    /// process: the thread acts for another account.
     PrivilegeNotHeld,
     /// The account was never given that privilege: enabling it "succeeds", and assigns nothing (error 1300).
     PrivilegeNotAssigned,
@@ -58,7 +59,11 @@ impl LargePagesError {
     /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::PrivilegeNotHeld | Self::PrivilegeNotAssigned => GRANT,
+            Self::PrivilegeNotHeld => {
+                "the process has the right to, so that this thread must impersonate an account that has not: allocate before the thread \
+                 impersonates another account"
+            }
+            Self::PrivilegeNotAssigned => GRANT,
             Self::NoContiguousMemory { .. } => {
                 "allocate once, when the program starts and best soon after the machine did; now, end other programs or restart the \
                  machine, or on Linux have memory compacted (echo 1 > /proc/sys/vm/compact_memory)"
@@ -81,7 +86,7 @@ impl LargePagesError {
 
     fn what(&self) -> String {
         match self {
-            Self::PrivilegeNotHeld => "Windows refuses to lock pages for this process (error 1314)".to_owned(),
+            Self::PrivilegeNotHeld => "Windows refuses to lock pages for this thread (error 1314)".to_owned(),
             Self::PrivilegeNotAssigned => "this account has no right to lock pages in memory (error 1300)".to_owned(),
             Self::NoContiguousMemory { bytes, page_bytes } => {
                 format!("{} in pieces of {} are not free", size(*bytes), size(*page_bytes))
@@ -124,8 +129,8 @@ mod tests {
     fn each_error_says_what_to_do() {
         let (bytes, page_bytes) = (6 << 20, 2 << 20);
         let told = [
-            (LargePagesError::PrivilegeNotHeld, "1314", "secpol.msc"),
-            (LargePagesError::PrivilegeNotAssigned, "1300", "sign out and in again"),
+            (LargePagesError::PrivilegeNotHeld, "1314", "before the thread impersonates"),
+            (LargePagesError::PrivilegeNotAssigned, "1300", "secpol.msc"),
             (
                 LargePagesError::NoContiguousMemory { bytes, page_bytes },
                 "6 MiB in pieces of 2 MiB",

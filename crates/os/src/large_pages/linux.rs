@@ -5,29 +5,32 @@
 use std::io;
 use std::ptr::NonNull;
 
-use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagesError, Obtained, Page, rounded};
+use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagesError, Obtained, Page, Wish, rounded};
 use crate::advise::collapse_own;
-use crate::memory::{Mapping, OwnAdvice};
+use crate::memory::{Mapping, OwnAdvice, available_bytes};
 
 pub(super) use crate::memory::Mapping as Memory;
 
 const LARGE_PAGE: usize = 2 << 20;
 
-pub(super) fn allocate(bytes: usize, page: Page) -> Result<Obtained<Memory>, LargePagesError> {
+pub(super) fn allocate(bytes: usize, page: Page, wish: Wish) -> Result<Obtained<Memory>, LargePagesError> {
     match page {
-        Page::Base => ordinary(rounded(bytes, BASE_PAGE)?),
+        Page::Base => ordinary(rounded(bytes, BASE_PAGE)?, wish),
         Page::Large => {
             let bytes = rounded(bytes, LARGE_PAGE)?;
-            reserved(bytes, LARGE_PAGE, Mapping::pooled).or_else(|_| transparent(bytes))
+            reserved(bytes, LARGE_PAGE, Mapping::pooled).or_else(|_| transparent(bytes, wish))
         }
         Page::Giant => reserved(rounded(bytes, GIANT_PAGE)?, GIANT_PAGE, Mapping::giant),
     }
 }
 
-fn ordinary(bytes: usize) -> Result<Obtained<Memory>, LargePagesError> {
+fn ordinary(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesError> {
     let mut memory = Mapping::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
-    // Refused by a kernel that has no huge pages, which then need not be kept away.
-    let _ = memory.advise(0, bytes, OwnAdvice::NoHugePage);
+    // Where large ones were welcome, the kernel and the pilot may still make some.
+    if wish == Wish::Off {
+        // Refused by a kernel that has no huge pages, which then need not be kept away.
+        let _ = memory.advise(0, bytes, OwnAdvice::NoHugePage);
+    }
     Ok(obtained(memory, Backing::Ordinary, BASE_PAGE, 0, None))
 }
 
@@ -51,23 +54,49 @@ fn reserved(
     Ok(obtained(memory, Backing::Pool, page_bytes, bytes, None))
 }
 
-fn transparent(bytes: usize) -> Result<Obtained<Memory>, LargePagesError> {
+fn transparent(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesError> {
+    ensure_available(bytes)?;
     let mut memory = Mapping::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
     // Where huge pages are switched off this is of no use, and collapsing may make them still.
     let _ = memory.advise(0, bytes, OwnAdvice::HugePage);
     memory.advise(0, bytes, OwnAdvice::Populate).map_err(|error| limit(&error, bytes, "fill memory"))?;
-    let (mut large_bytes, mut short) = (0, None);
-    for offset in (0..bytes).step_by(LARGE_PAGE) {
-        // The kernel's word that this is a huge page now, also where it was one before.
-        match collapse_own(memory.address() + offset as u64, LARGE_PAGE as u64) {
-            Ok(()) => large_bytes += LARGE_PAGE,
-            Err(error) => short = short.or(Some(not_collapsed(&error, bytes))),
-        }
-    }
+    // The kernel's word that this is a huge page now, also where it was one before.
+    let collapse = |offset| collapse_own(memory.address() + offset as u64, LARGE_PAGE as u64);
+    let (large_bytes, short) = collapse_all(bytes, wish, collapse);
     match short {
         Some(why) if large_bytes == 0 => Err(why),
         short => Ok(obtained(memory, Backing::Transparent, LARGE_PAGE, large_bytes, short)),
     }
+}
+
+/// How many bytes are on huge pages then, and why not all.
+fn collapse_all(
+    bytes: usize,
+    wish: Wish,
+    mut collapse: impl FnMut(usize) -> io::Result<()>,
+) -> (usize, Option<LargePagesError>) {
+    let (mut large_bytes, mut short) = (0, None);
+    for offset in (0..bytes).step_by(LARGE_PAGE) {
+        match collapse(offset) {
+            Ok(()) => large_bytes += LARGE_PAGE,
+            Err(error) => short = short.or(Some(not_collapsed(&error, bytes))),
+        }
+        // A refusal is only given after compaction, or a wait: no time for what is an error already.
+        if wish == Wish::Required && short.is_some() {
+            break;
+        }
+    }
+    (large_bytes, short)
+}
+
+/// Filling more than there is would end some program, and most likely this one.
+fn ensure_available(bytes: usize) -> Result<(), LargePagesError> {
+    // Where that cannot be told, the kernel decides.
+    let available = available_bytes().ok().flatten();
+    if available.is_some_and(|available| bytes as u64 > available) {
+        return Err(LargePagesError::Quota { bytes });
+    }
+    Ok(())
 }
 
 fn obtained(
@@ -106,21 +135,35 @@ fn system(error: &io::Error, doing: &'static str) -> LargePagesError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::large_pages::{LargePages, Options, Wish};
+    use crate::large_pages::{LargePages, Options};
 
-    fn huge_bytes(start: u64) -> u64 {
+    /// What the kernel says of the mapping that has this byte.
+    fn said_of(start: NonNull<u8>, name: &str) -> String {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let mapping = smaps.split_once(&format!("{start:x}-")).expect("it is mapped").1;
-        let line = mapping.lines().find(|line| line.starts_with("AnonHugePages:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+        let has_it = |line: &&str| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let range = range.map(|(start, end)| (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)));
+            let start = start.as_ptr() as u64;
+            matches!(range, Some((Ok(from), Ok(to))) if (from..to).contains(&start))
+        };
+        let mut lines = smaps.lines().skip_while(|line| !has_it(line));
+        lines.find_map(|line| line.strip_prefix(name)).expect("it is mapped").to_owned()
+    }
+
+    fn huge_bytes(start: NonNull<u8>) -> u64 {
+        said_of(start, "AnonHugePages:").split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    fn keeps_huge_pages_away(start: NonNull<u8>) -> bool {
+        said_of(start, "VmFlags:").split_whitespace().any(|flag| flag == "nh")
     }
 
     #[test]
     fn what_it_says_is_what_the_kernel_says() {
         // What a pool gives is no transparent page: these are asked for by themselves.
-        match transparent(6 << 20) {
+        match transparent(6 << 20, Wish::Preferred) {
             Ok(Obtained { got, start, memory, .. }) => {
-                assert_eq!(huge_bytes(start.as_ptr() as u64), got.large_bytes as u64);
+                assert_eq!(huge_bytes(start), got.large_bytes as u64);
                 assert_eq!(memory.len(), 6 << 20);
             }
             Err(error) => eprintln!("skipped: {error}"),
@@ -128,7 +171,44 @@ mod tests {
         let ordinary = LargePages::allocate(6 << 20, Options { wish: Wish::Off, ..Options::default() });
         let mut ordinary = ordinary.unwrap();
         ordinary.bytes_mut().fill(1);
-        assert_eq!(huge_bytes(ordinary.start().as_ptr() as u64), 0);
+        assert_eq!(huge_bytes(ordinary.start()), 0);
+    }
+
+    /// Addresses enough, and more memory than any machine has.
+    const TOO_MANY_BYTES: usize = 1 << 46;
+
+    #[test]
+    fn more_than_there_is_is_refused_before_it_is_filled() {
+        let refused = transparent(TOO_MANY_BYTES, Wish::Required).err();
+        assert_eq!(refused, Some(LargePagesError::Quota { bytes: TOO_MANY_BYTES }));
+        match LargePages::allocate(TOO_MANY_BYTES, Options::default()) {
+            Ok(memory) => assert_eq!((memory.got().large_bytes, memory.refusals()), (0, refused.as_slice())),
+            Err(error) => eprintln!("skipped: this kernel promises no memory that it does not have ({error})"),
+        }
+    }
+
+    #[test]
+    fn only_memory_that_is_to_have_no_large_pages_keeps_them_away_for_good() {
+        let bytes = 6 << 20;
+        let away = |wish| keeps_huge_pages_away(allocate(bytes, Page::Base, wish).unwrap().start);
+        assert!(!away(Wish::Preferred));
+        if std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            assert!(away(Wish::Off));
+        }
+    }
+
+    #[test]
+    fn what_is_all_required_is_not_tried_on_after_a_refusal() {
+        let tried = |wish| {
+            let mut offsets = Vec::new();
+            let found = collapse_all(4 * LARGE_PAGE, wish, |offset| {
+                offsets.push(offset / LARGE_PAGE);
+                if offset == LARGE_PAGE { Err(io::Error::from_raw_os_error(libc::ENOMEM)) } else { Ok(()) }
+            });
+            (found.0 / LARGE_PAGE, found.1.is_some(), offsets)
+        };
+        assert_eq!(tried(Wish::Required), (1, true, vec![0, 1]));
+        assert_eq!(tried(Wish::Preferred), (3, true, vec![0, 1, 2, 3]));
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl LargePages {
     ///
     /// Errors: why the last kind of page that was allowed could not be had.
     pub fn allocate(bytes: usize, options: Options) -> Result<Self, LargePagesError> {
-        let (obtained, refusals) = first_of(options, |page| system::allocate(bytes, page))?;
+        let (obtained, refusals) = first_of(options, |page| system::allocate(bytes, page, options.wish))?;
         Ok(Self { _memory: obtained.memory, start: obtained.start, got: obtained.got, refusals })
     }
 

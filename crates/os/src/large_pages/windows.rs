@@ -19,7 +19,7 @@ use windows_sys::Win32::System::Memory::{
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
 use super::virtual_alloc::{self, Calls, Code, Privilege};
-use super::{LargePagesError, Obtained, Page, Standing};
+use super::{LargePagesError, Obtained, Page, Standing, Wish};
 
 /// `MEM_EXTENDED_PARAMETER_NONPAGED_HUGE` of winnt.h: pages of 1 GiB.
 const NONPAGED_HUGE: u64 = 0x10;
@@ -28,7 +28,8 @@ const LONGEST_LIST: usize = 256;
 
 pub(super) type Memory = virtual_alloc::Memory<Windows>;
 
-pub(super) fn allocate(bytes: usize, page: Page) -> Result<Obtained<Memory>, LargePagesError> {
+/// The wish changes nothing: pages of Windows stay what they are.
+pub(super) fn allocate(bytes: usize, page: Page, _: Wish) -> Result<Obtained<Memory>, LargePagesError> {
     virtual_alloc::allocate(Windows, bytes, page)
 }
 

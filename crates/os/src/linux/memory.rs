@@ -43,6 +43,17 @@ pub fn return_what_is_freed() {
     }
 }
 
+/// Bytes that can be taken without some program being ended for want of memory (`MemAvailable`); None where the kernel does not tell. A
+/// control group may allow less.
+pub fn available_bytes() -> io::Result<Option<u64>> {
+    Ok(available_in(&std::fs::read_to_string("/proc/meminfo")?))
+}
+
+fn available_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// Anonymous memory of this process, zeroed, aligned to 2 MiB, given back on drop.
 #[derive(Debug)]
 pub struct Mapping {
@@ -287,6 +298,13 @@ unsafe impl Send for SharedView {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_available_is_told_in_bytes() {
+        assert_eq!(available_in("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
+        assert_eq!(available_in("MemTotal: 9 kB\n"), None);
+        assert!(available_bytes().unwrap().is_some_and(|bytes| bytes > 0));
+    }
 
     #[test]
     fn a_mapping_is_aligned_zeroed_and_writable() {
