@@ -49,7 +49,8 @@
 // An arena lies on ordinary pages, at least in part.
 #define HPS_BASE_PAGES 3
 
-// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest.
+// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest. Of more than
+// 512 colors a huge page has not all, and then there are none.
 #define HPS_COLOR_HUGE 1
 
 // Large pages; where there are none, or too few, ordinary ones will do.
@@ -374,13 +375,15 @@ void hps_arena_destroy(struct hps_arena *arena);
 // Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while
 // at least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; where some are short, at
 // most twice that, or 8 MiB more. It looks whether so much is available on the machine, but not at limits of control groups. A process
-// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none.
+// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none: make it before.
+//
+// While it is made, which takes seconds for a large one, `fork` in another thread waits.
 //
 // A forked child has it too, but what either writes to then is copied to a page of any color.
 //
-// Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range;
-// `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few pages of the colors that may be
-// used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
+// Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range,
+// or all memory to come is locked; `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few
+// pages of the colors that may be used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
 //
 // # Safety
 //
@@ -414,11 +417,14 @@ const char *hps_error(void);
 // contiguous memory becomes scarce as a machine grows older. On Linux and on Windows, where the account must hold the right to lock pages
 // in memory (`hugepilot.exe doctor` tells); that right is enabled for the process, and stays so.
 //
-// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV).
+// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV). Huge pages that are made on
+// request are all there at once: it looks whether the machine has so much memory available, but not at limits of control groups, beyond
+// which the kernel ends a program of the group.
 //
 // Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where other pages were had than those asked for,
-// `hps_error` says why. Or `-EPERM` the right is missing; `-ENOMEM` no contiguous memory, too small a pool, or a limit; `-ENOSYS` there are
-// no such pages; `-EINVAL` no memory has that size, or an option is out of range; `-EIO` anything else. `hps_error` says it in words.
+// `hps_error` says why, of each kind that was tried. Or `-EPERM` the right is missing, or this thread impersonates an account that has it
+// not; `-ENOMEM` no contiguous memory, too small a pool, or too little memory; `-ENOSYS` there are no such pages; `-EINVAL` no memory has
+// that size, or an option is out of range; `-EIO` anything else. `hps_error` says it in words.
 //
 // # Safety
 //

@@ -8,7 +8,8 @@ use crate::TrackError;
 use crate::color::{ColorError, ColoredArena, Palette, Wish};
 use crate::judge::REGION;
 
-/// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest.
+/// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest. Of more than
+/// 512 colors a huge page has not all, and then there are none.
 pub const HPS_COLOR_HUGE: u32 = 1;
 
 /// What colored memory is wanted. Set everything to 0, then `size`, `colors` and `bytes`, then what is to be different.
@@ -56,13 +57,15 @@ pub struct hps_color_info {
 /// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while
 /// at least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; where some are short, at
 /// most twice that, or 8 MiB more. It looks whether so much is available on the machine, but not at limits of control groups. A process
-/// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none.
+/// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none: make it before.
+///
+/// While it is made, which takes seconds for a large one, `fork` in another thread waits.
 ///
 /// A forked child has it too, but what either writes to then is copied to a page of any color.
 ///
-/// Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range;
-/// `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few pages of the colors that may be
-/// used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
+/// Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range,
+/// or all memory to come is locked; `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few
+/// pages of the colors that may be used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
 ///
 /// # Safety
 ///

@@ -10,7 +10,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
 
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{Mapping, OwnAdvice, available_bytes};
 use hugepilot_os::page_move::{PageMover, PageRun, own_frames, remap};
 
 use super::{Choice, ColorError, Palette};
@@ -39,7 +39,7 @@ pub struct Wish {
     pub bytes: u64,
     /// Which colors. Where not all are used there are no huge pages, since those have all.
     pub palette: Palette,
-    /// Huge pages for each whole 2 MiB, as far as they are to be had.
+    /// Huge pages for each whole 2 MiB, as far as they are to be had, and as a huge page has all colors: up to 512.
     pub huge_pages: bool,
     /// Where in the palette the sequence begins; None: anywhere, so that not all arenas begin at the same color.
     pub first: Option<usize>,
@@ -81,9 +81,10 @@ impl ColoredArena {
         }
         let bytes = whole_pages(wish.bytes);
         let first = wish.first.unwrap_or_else(|| RandomState::new().hash_one(0) as usize) % wish.palette.used();
-        let huge = if wish.huge_pages && wish.palette.is_whole() { bytes / HUGE * HUGE } else { 0 };
+        let huge = if wish.huge_pages && fits_huge_pages(&wish.palette) { bytes / HUGE * HUGE } else { 0 };
         ensure_available(huge.saturating_add(pool_bytes(&wish.palette, (bytes - huge) / PAGE)))?;
         ensure_frames_seen()?;
+        ensure_backed_on_demand(&Mapping::anonymous(PAGE).map_err(system("map a page"))?)?;
         // A child would share pages, and those cannot be moved.
         let _no_fork = fork::hold_off();
         let mut memory = Mapping::anonymous(bytes).map_err(system("map memory for an arena"))?;
@@ -240,6 +241,11 @@ fn keep_small(memory: &mut Mapping, offset: usize, bytes: usize) {
     let _ = memory.advise(offset, bytes, OwnAdvice::NoHugePage);
 }
 
+/// A huge page has as many colors as it has base pages, and no choice of them.
+fn fits_huge_pages(palette: &Palette) -> bool {
+    palette.is_whole() && palette.count() as usize <= PAGES_PER_HUGE
+}
+
 /// Takes huge pages from the beginning for as long as there are any; the bytes on them.
 fn take_huge(memory: &mut Mapping, bytes: usize) -> Result<usize, ColorError> {
     for offset in (0..bytes).step_by(HUGE) {
@@ -266,6 +272,12 @@ fn ensure_frames_seen() -> Result<(), ColorError> {
     if frames == [0] { Err(ColorError::FramesHidden) } else { Ok(()) }
 }
 
+/// Where all memory to come is locked, more would be taken than is asked for, and no page could be moved to a place that has one already.
+fn ensure_backed_on_demand(untouched: &Mapping) -> Result<(), ColorError> {
+    let frames = own_frames(untouched.address(), 1).map_err(system("read page frames"))?;
+    if frames == [0] { Ok(()) } else { Err(ColorError::Locked) }
+}
+
 /// Each run that is moved by mremap may stay a mapping of its own.
 fn ensure_mappings(runs: u64) -> Result<(), ColorError> {
     let read = |path: &str| std::fs::read_to_string(path).map_err(system("count mappings"));
@@ -279,17 +291,11 @@ fn ensure_mappings(runs: u64) -> Result<(), ColorError> {
 
 /// Taking more than there is would end some program.
 fn ensure_available(needed: usize) -> Result<(), ColorError> {
-    let text = std::fs::read_to_string("/proc/meminfo").map_err(system("read /proc/meminfo"))?;
-    let Some(available) = available_bytes(&text) else { return Ok(()) };
+    let Some(available) = available_bytes().map_err(system("read /proc/meminfo"))? else { return Ok(()) };
     if needed as u64 > available {
         return Err(ColorError::Memory { needed: needed as u64, available });
     }
     Ok(())
-}
-
-fn available_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn system(doing: &'static str) -> impl Fn(io::Error) -> ColorError {
@@ -357,6 +363,35 @@ mod tests {
             ((arena.huge_bytes() / HUGE) as u64, verified.contiguous)
         );
         assert_eq!(verified.right, verified.pages);
+    }
+
+    #[test]
+    fn more_colors_than_a_huge_page_has_take_base_pages() {
+        let Some(arena) = made(&Wish { huge_pages: true, ..wish(4 << 20, Palette::all(1024).unwrap()) }) else {
+            return;
+        };
+        let verified = arena.verify().unwrap();
+        assert_eq!((arena.huge_bytes(), verified.pages), (0, 1024));
+        assert!(fits_huge_pages(&Palette::all(512).unwrap()));
+    }
+
+    /// In a process of its own, whose every other test would be locked, too.
+    #[test]
+    fn memory_that_is_locked_from_the_start_is_no_place_for_colors() {
+        const ALONE: &str = "HPS_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "color::arena::tests::memory_that_is_locked_from_the_start_is_no_place_for_colors";
+            let mut this = std::process::Command::new(std::env::current_exe().unwrap());
+            let ended = this.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout);
+            return assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+        }
+        rustix::mm::mlockall(rustix::mm::MlockAllFlags::FUTURE).unwrap();
+        match ColoredArena::create(&wish(64 * PAGE as u64, Palette::all(32).unwrap())) {
+            Err(ColorError::FramesHidden) => eprintln!("skipped: page frames are hidden; root sees them"),
+            Err(error) => assert!(error.to_string().contains("before mlockall"), "{error}"),
+            Ok(_) => panic!("no page could be moved to its place"),
+        }
     }
 
     #[test]
@@ -442,6 +477,5 @@ mod tests {
             assert!(matches!(error, ColorError::Memory { .. }) && error.to_string().contains("available"), "{error}");
         }
         assert!(matches!(ensure_mappings(1 << 40), Err(ColorError::TooManyMappings { .. })));
-        assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
     }
 }

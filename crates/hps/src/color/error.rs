@@ -21,6 +21,11 @@ pub enum ColorError {
     )]
     FramesHidden,
     #[error(
+        "this process has locked all memory to come, and no page can be moved to a place that has one already: make colored memory \
+         before mlockall with MCL_FUTURE"
+    )]
+    Locked,
+    #[error(
         "{needed} bytes of memory are needed for a while to choose from, and {available} are available: ask for less, or allow more \
          colors"
     )]
@@ -42,7 +47,12 @@ impl ColorError {
     /// As C gets it: positive.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Empty | Self::Count { .. } | Self::NoSuchColor { .. } | Self::TooMany | Self::NoColor => libc::EINVAL,
+            Self::Empty
+            | Self::Count { .. }
+            | Self::NoSuchColor { .. }
+            | Self::TooMany
+            | Self::NoColor
+            | Self::Locked => libc::EINVAL,
             Self::FramesHidden => libc::EPERM,
             Self::Memory { .. } | Self::TooFew { .. } | Self::TooManyMappings { .. } => libc::ENOMEM,
             Self::System { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
