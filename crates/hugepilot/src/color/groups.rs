@@ -12,6 +12,8 @@ use crate::units::BASE_PAGE;
 const PAGES_PER_WAY: usize = 3;
 /// Both groups are so many times as large as the level below, which could else hide what this one does.
 const TIMES_BELOW: u64 = 2;
+/// So many rounds' pages are taken at least; six that were measured allow an answer.
+const ROUNDS: usize = 12;
 /// A partner of a color that the spread group has enough of is drawn again, so often.
 const TRIES: usize = 32;
 
@@ -60,9 +62,11 @@ impl Shape {
         }
     }
 
-    /// Of pages as they come, about half the colors have `each` then; but at least enough for some rounds of a small cache.
+    /// Of pages as they come, about half the colors have `each` then; but at least enough for a dozen rounds where a round takes many
+    /// colors, and for more of a small cache.
     pub(super) fn pool_pages(&self) -> usize {
-        (self.colors as usize).saturating_mul(self.each).max(8192)
+        let a_round = 2_usize.saturating_mul(self.shared).saturating_mul(self.each);
+        (self.colors as usize).saturating_mul(self.each).max(ROUNDS.saturating_mul(a_round)).max(8192)
     }
 }
 
@@ -185,6 +189,20 @@ mod tests {
             assert_eq!((shared.len(), spread.len()), (36, 36));
             assert!(shared.iter().chain(&spread).all(|&page| seen.insert(page)), "a page came twice");
         }
+    }
+
+    #[test]
+    fn pages_last_for_an_answer_where_a_round_takes_many_colors() {
+        // As QEMU describes its own processors.
+        let shape = Shape::of(&cache(2, 4 << 20, 16, 4096), &cache(3, 16 << 20, 16, 16384));
+        assert_eq!((shape.colors, shape.each, shape.shared), (256, 48, 43));
+        let mut random = Random::of_seed(3);
+        // What a machine of 4 GiB has to give.
+        let mut frames: Vec<u64> = (1..1 << 20).collect();
+        random.shuffle(&mut frames);
+        let mut stock = Stock::new(&frames[..shape.pool_pages()], shape);
+        let rounds = (0..).map_while(|_| stock.draw(&mut random)).count();
+        assert!(rounds >= 6, "{rounds}");
     }
 
     #[test]

@@ -74,7 +74,8 @@ fn obstacle_words(obstacle: Obstacle) -> String {
                 .to_owned()
         }
         Obstacle::FewPages => {
-            "the measurements allow both answers, and no more pages of one color came; try again, or when more memory is free"
+            "the measurements allow both answers, and no more pages of one color are left, so that more --rounds change nothing; try \
+             again, which chooses from others"
                 .to_owned()
         }
         Obstacle::Memory { needed, available } => format!(
