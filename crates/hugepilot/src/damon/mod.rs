@@ -6,10 +6,16 @@
 //! Whether it is in use is judged in [`crate::kernel::damon`]; what a hugepilot has left behind that was killed is tidied up by the
 //! next.
 
+mod guardian;
+
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+pub use guardian::{Deadline, Guardian};
 
 use crate::kernel::damon::{DIRECTORY, Leftover, NOTE, Note, Purpose, leftover, threads_of_others};
 use crate::kernel::{KernelError, Root, process};
@@ -18,6 +24,9 @@ use crate::units::Nanos;
 /// The kernel splits a target into at most so many regions: enough for a hot set of a few MiB in a few GiB.
 const MOST_REGIONS: u64 = 1000;
 const FEWEST_REGIONS: u64 = 10;
+/// DAMON answers EBUSY while its own thread has its lock, which that takes after each sample, but never for long.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(2);
 
 /// Why DAMON cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +51,11 @@ pub enum DamonError {
          the machine is less busy, or choose another tracker, such as page-walk"
     )]
     Silent { reads: u32 },
+    #[error(
+        "cannot have /bin/sh switch DAMON off should this process be killed: {cause}; see that it can be run, or name directories whose \
+         files may leave memory (--drop-behind)"
+    )]
+    Guardian { cause: io::Error },
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
@@ -97,7 +111,7 @@ impl Claim {
     /// Takes it, with one context that does nothing yet. Errors: it is missing, in use by someone else, or refuses; then nothing is left
     /// changed.
     pub fn take(root: &Root, purpose: Purpose) -> Result<Self, DamonError> {
-        Self::take_with(root, purpose, |path, value| fs::write(path, value))
+        Self::take_with(root, purpose, write_file)
     }
 
     fn take_with(root: &Root, purpose: Purpose, write: Write) -> Result<Self, DamonError> {
@@ -182,14 +196,20 @@ impl Claim {
         self.root.path(&format!("{DIRECTORY}/0/contexts/0/{name}"))
     }
 
-    fn thread(&self) -> Option<u32> {
-        self.root.number(&format!("{DIRECTORY}/0/pid")).ok()
+    /// DAMON's thread; None if it does not run.
+    pub fn thread(&self) -> Option<u32> {
+        number(&self.root.path(&format!("{DIRECTORY}/0/pid"))).ok().and_then(|thread| thread.try_into().ok())
+    }
+
+    /// Where its files are.
+    pub fn root(&self) -> &Root {
+        &self.root
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Err(error) = put_back(&self.root) {
+        if let Err(error) = put_back(&self.root, self.write) {
             tracing::warn!("{error}; `echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds && rm /{NOTE}` does it");
         }
     }
@@ -209,7 +229,7 @@ pub fn ensure_free(root: &Root, purpose: Purpose) -> Result<(), DamonError> {
 pub fn tidy_up(root: &Root) -> Result<(), DamonError> {
     match leftover(root) {
         None => Ok(()),
-        Some(Leftover::AsSetUp) => put_back(root),
+        Some(Leftover::AsSetUp) => put_back(root, write_file),
         Some(Leftover::Note) => forget(root),
     }
 }
@@ -228,10 +248,10 @@ fn leave_note(root: &Root, purpose: Purpose, thread: Option<u32>) -> Result<(), 
 }
 
 /// Switches DAMON off and removes what was set up; without it again is well.
-fn put_back(root: &Root) -> Result<(), DamonError> {
+fn put_back(root: &Root, write: Write) -> Result<(), DamonError> {
     // It may be off already: because it never was on, or because the process it watched has ended.
-    let _ = write(root, "0/state", "off");
-    write(root, "nr_kdamonds", "0")?;
+    let _ = write_with(write, root, "0/state", "off");
+    write_with(write, root, "nr_kdamonds", "0")?;
     forget(root)
 }
 
@@ -241,12 +261,27 @@ fn forget(root: &Root) -> Result<(), DamonError> {
 }
 
 fn write(root: &Root, name: &str, value: &str) -> Result<(), DamonError> {
-    write_with(|path, value| fs::write(path, value), root, name, value)
+    write_with(write_file, root, name, value)
+}
+
+fn write_file(path: &Path, value: &str) -> io::Result<()> {
+    fs::write(path, value)
 }
 
 fn write_with(write: Write, root: &Root, name: &str, value: &str) -> Result<(), DamonError> {
     let path = root.path(&format!("{DIRECTORY}/{name}"));
-    write(&path, value).map_err(|cause| DamonError::File { doing: "write", path, cause })
+    patiently(|| write(&path, value)).map_err(|cause| DamonError::File { doing: "write", path, cause })
+}
+
+/// Tries again for a while as long as the answer is EBUSY.
+fn patiently<T>(act: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..TRIES {
+        match act() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => thread::sleep(BETWEEN_TRIES),
+            result => return result,
+        }
+    }
+    act()
 }
 
 fn microseconds(time: Nanos) -> String {
@@ -255,8 +290,8 @@ fn microseconds(time: Nanos) -> String {
 
 /// A file that holds one number.
 pub fn number(path: &Path) -> Result<u64, DamonError> {
-    let text =
-        fs::read_to_string(path).map_err(|cause| DamonError::File { doing: "read", path: path.to_owned(), cause })?;
+    let read = patiently(|| fs::read_to_string(path));
+    let text = read.map_err(|cause| DamonError::File { doing: "read", path: path.to_owned(), cause })?;
     let found = text.trim();
     found.parse().map_err(|_| DamonError::Malformed { path: path.to_owned(), found: found.chars().take(80).collect() })
 }
@@ -268,6 +303,7 @@ pub(crate) mod samples;
 mod tests {
     use super::samples::{text, tree};
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn it_is_taken_and_put_back() {
@@ -282,6 +318,41 @@ mod tests {
         drop(claim);
         assert_eq!((text(&root, "0/state").as_str(), text(&root, "nr_kdamonds").as_str()), ("off", "0"));
         assert!(!root.path(NOTE).exists());
+    }
+
+    thread_local! {
+        /// So often the kernel is still busy.
+        static BUSY: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn write_if_not_busy(path: &Path, value: &str) -> io::Result<()> {
+        match BUSY.get() {
+            0 => fs::write(path, value),
+            left => {
+                BUSY.set(left - 1);
+                Err(io::Error::from_raw_os_error(libc::EBUSY))
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_is_busy_for_a_moment_is_asked_again() {
+        let (_folder, root) = tree(0);
+        BUSY.set(TRIES - 1);
+        let claim = Claim::take_with(&root, Purpose::Age, write_if_not_busy).unwrap();
+        for state in ["on", "commit", "off"] {
+            BUSY.set(TRIES - 1);
+            claim.write("0/state", state).unwrap();
+            assert_eq!(text(&root, "0/state"), state);
+        }
+        BUSY.set(TRIES - 1);
+        claim.switch_on().unwrap();
+        BUSY.set(TRIES);
+        let error = claim.switch_on().unwrap_err();
+        assert!(matches!(error, DamonError::InUse { .. }), "busy for good is someone else: {error}");
+        BUSY.set(TRIES - 1);
+        drop(claim);
+        assert_eq!((BUSY.get(), text(&root, "nr_kdamonds").as_str()), (0, "0"), "also when it is put back");
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //! every kernel that has filters. The action `cold` is not used, because on physical addresses DAMON takes it and does nothing.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use super::{AgeError, Effect, Mechanism, MechanismKind, Order};
-use crate::damon::{Claim, DamonError, Intervals, Watched, number};
+use crate::damon::{Claim, DamonError, Deadline, Guardian, Intervals, Watched, number};
 use crate::decide::age::Stroke;
 use crate::kernel::damon::Purpose;
 use crate::kernel::{Root, iomem};
@@ -17,14 +18,17 @@ use crate::stop::Stop;
 use crate::units::{Bytes, Nanos};
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
-/// Quotas are for so long, which is the time of a step.
-const QUOTA_INTERVAL_MS: u64 = 1000;
+/// Quotas are for so long, and begin anew by DAMON's own clock.
+const QUOTA_INTERVAL: Duration = Duration::from_secs(1);
 /// Of it, so long DAMON's thread may spend on a scheme: taking one page costs it a microsecond or two.
 const QUOTA_MS: u64 = 100;
 /// Aggregations in which nothing of a region may have been accessed, where pages cannot be asked.
 const UNUSED_AGGREGATIONS: u64 = 50;
-/// Free memory, in thousandths, above the mark up to which a scheme that rests stays so.
-const WATERMARK_GAP: u64 = 20;
+/// A step that comes later than this after the one before finds DAMON switched off.
+const LATEST: Duration = Duration::from_secs(3);
+/// So many quotas may be used up until then, one of them begun before and one while DAMON is being switched off, and another for those that
+/// are left as they are though less would be right.
+const MOST_QUOTAS: u64 = 6;
 /// What is mapped and used is looked at for its protection, so much in a step.
 const PROTECT_QUOTA: Bytes = Bytes(256 << 20);
 /// The most that is looked at to take one part.
@@ -36,9 +40,10 @@ const SAME_QUOTA: u64 = 10;
 #[derive(Debug)]
 pub struct Damon {
     claim: Claim,
+    deadline: Deadline,
+    /// There from when DAMON is first switched on.
+    guardian: Option<Guardian>,
     abilities: Abilities,
-    /// Free memory, in thousandths, below which schemes act; None if they are not to decide that.
-    free_below: Option<u64>,
     schemes: Vec<Scheme>,
     /// How much must be looked at for so much to be taken, by what is to be taken.
     effort: BTreeMap<Uses, f64>,
@@ -111,8 +116,9 @@ impl Damon {
         let abilities = Abilities::probe(&claim)?;
         Ok(Self {
             claim,
+            deadline: Deadline::default(),
+            guardian: None,
             abilities,
-            free_below: None,
             schemes: Vec::new(),
             effort: BTreeMap::new(),
             is_on: false,
@@ -153,15 +159,14 @@ impl Damon {
         let mut schemes = self.abilities.schemes(strokes);
         for (scheme, stroke) in schemes.iter_mut().zip(strokes) {
             let effort = self.effort.get(&scheme.uses).copied().unwrap_or(1.0);
-            scheme.quota = Bytes((scheme.wanted.0 as f64 * effort) as u64).min(stroke.most);
+            scheme.quota = Bytes((scheme.wanted.0 as f64 * effort) as u64).min(Bytes(stroke.most.0 / MOST_QUOTAS));
         }
         schemes
     }
 
     /// Has these schemes at work, and no others.
-    fn set(&mut self, schemes: Vec<Scheme>, free_below: Option<u64>) -> Result<(), DamonError> {
+    fn set(&mut self, schemes: Vec<Scheme>) -> Result<(), DamonError> {
         let alike = schemes.len() == self.schemes.len()
-            && free_below == self.free_below
             && schemes
                 .iter()
                 .zip(&self.schemes)
@@ -174,7 +179,6 @@ impl Damon {
             self.claim.switch_off()?;
         }
         self.schemes.clear();
-        self.free_below = free_below;
         if schemes.is_empty() {
             return Ok(());
         }
@@ -182,9 +186,22 @@ impl Damon {
         for (number, scheme) in schemes.iter().enumerate() {
             self.write(number, scheme)?;
         }
-        self.claim.switch_on()?;
-        (self.is_on, self.schemes) = (true, schemes);
+        self.switch_on()?;
+        self.schemes = schemes;
         Ok(())
+    }
+
+    /// Switches DAMON on, once it is seen to that it does not stay so without us.
+    fn switch_on(&mut self) -> Result<(), DamonError> {
+        self.deadline.watch(self.claim.root());
+        let guardian = match &mut self.guardian {
+            Some(guardian) => guardian,
+            none => none.insert(Guardian::post(self.claim.root())?),
+        };
+        guardian.expect(None)?;
+        self.claim.switch_on()?;
+        self.is_on = true;
+        self.claim.thread().map_or(Ok(()), |thread| guardian.expect(Some(thread)))
     }
 
     /// Gives the schemes other quotas while they go on.
@@ -209,26 +226,15 @@ impl Damon {
             write("access_pattern/nr_accesses/max", "0")?;
             write("access_pattern/age/min", &UNUSED_AGGREGATIONS.to_string())?;
         }
-        if self.claim.context_path(&format!("schemes/{number}/apply_interval_us")).exists() {
-            write("apply_interval_us", &(QUOTA_INTERVAL_MS * 1000).to_string())?;
-        }
         write("quotas/bytes", &scheme.quota.0.to_string())?;
         write("quotas/ms", &QUOTA_MS.to_string())?;
-        write("quotas/reset_interval_ms", &QUOTA_INTERVAL_MS.to_string())?;
+        write("quotas/reset_interval_ms", &QUOTA_INTERVAL.as_millis().to_string())?;
         // Of regions that are more than the quota, those go first that were accessed least and longest ago.
         for (weight, permil) in [("sz", 0), ("nr_accesses", 500), ("age", 500)] {
             write(&format!("quotas/weights/{weight}_permil"), &permil.to_string())?;
         }
-        match self.free_below {
-            None => write("watermarks/metric", "none")?,
-            Some(mark) => {
-                write("watermarks/metric", "free_mem_rate")?;
-                write("watermarks/interval_us", "1000000")?;
-                write("watermarks/high", &(mark + WATERMARK_GAP).min(1000).to_string())?;
-                write("watermarks/mid", &mark.to_string())?;
-                write("watermarks/low", "0")?;
-            }
-        }
+        // One would keep whoever changes a scheme that rests waiting, beyond the reach of any signal (Linux 6.12).
+        write("watermarks/metric", "none")?;
         let Some(folder) = self.abilities.filters else { return Ok(()) };
         write(&format!("{folder}/nr_filters"), &scheme.filters.len().to_string())?;
         for (filter, (kind, matching)) in scheme.filters.iter().enumerate() {
@@ -248,10 +254,25 @@ impl Mechanism for Damon {
         self.abilities.reach()
     }
 
+    fn pace(&self) -> Duration {
+        QUOTA_INTERVAL
+    }
+
+    /// However late a step comes, the quotas that it sets are for each of the intervals to come.
+    fn span(&self, _elapsed: Duration) -> Duration {
+        QUOTA_INTERVAL
+    }
+
     fn step(&mut self, order: Order<'_>, _stop: &Stop) -> Result<Vec<Effect>, AgeError> {
+        let deadline = self.deadline.clone();
+        let mut until = deadline.hold();
+        if self.is_on && until.is_none() {
+            self.is_on = false;
+            *self.counts.entry("switched_off_late").or_default() += 1;
+        }
         let effects = self.tell()?;
-        let free_below = order.free_below.map(|share| (share * 1000.0) as u64);
-        self.set(self.schemes(order.strokes), free_below)?;
+        self.set(self.schemes(order.strokes))?;
+        *until = self.is_on.then(|| Instant::now() + LATEST);
         Ok(effects)
     }
 
@@ -261,6 +282,13 @@ impl Mechanism for Damon {
             [("filter_anon", anon), ("filter_unmapped", unmapped), ("filter_young", young), ("filter_active", active)];
         let known = filters.into_iter().filter(|(_, known)| *known).map(|(name, _)| (name, 1));
         self.counts.iter().map(|(name, count)| (*name, *count)).chain(known).collect()
+    }
+}
+
+impl Drop for Damon {
+    fn drop(&mut self) {
+        // DAMON may be somebody else's as soon as it is put back.
+        *self.deadline.hold() = None;
     }
 }
 
@@ -378,176 +406,4 @@ impl Statistics {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::damon::samples::{Release, text};
-    use crate::kernel::damon::{DIRECTORY, NOTE};
-    use std::fs;
-
-    fn open(release: Release) -> (tempfile::TempDir, Root, Damon) {
-        let (folder, root, claim) = release.claim();
-        let damon = Damon::with(claim.unwrap(), &root).unwrap();
-        (folder, root, damon)
-    }
-
-    fn step(damon: &mut Damon, strokes: &[Stroke]) -> Vec<Effect> {
-        damon.step(Order { strokes, free_below: None }, &Stop::default()).unwrap()
-    }
-
-    fn stroke(classes: &[MemoryUse], mib: u64) -> Stroke {
-        Stroke { uses: classes.iter().copied().collect(), bytes: Bytes(mib << 20), most: Bytes(120 << 20) }
-    }
-
-    fn scheme(root: &Root, number: usize, name: &str) -> String {
-        text(root, &format!("0/contexts/0/schemes/{number}/{name}"))
-    }
-
-    #[test]
-    fn what_a_kernel_can_do_is_found_out_by_what_it_takes() {
-        let abilities = |release| open(release).2.abilities;
-        let oldest = abilities(Release::Linux61);
-        assert_eq!((oldest.filters, oldest.anon, oldest.lru_deprio), (None, false, true));
-        let middle = abilities(Release::Linux612);
-        assert_eq!((middle.filters, middle.anon, middle.young, middle.unmapped), (Some("filters"), true, true, false));
-        let newest = abilities(Release::Linux618);
-        assert_eq!((newest.filters, newest.unmapped, newest.active), (Some("ops_filters"), true, true));
-        let counts = open(Release::Linux612).2.counts();
-        assert_eq!(counts.into_keys().collect::<Vec<_>>(), ["filter_anon", "filter_young"]);
-    }
-
-    #[test]
-    fn what_is_reached_follows_from_the_filters() {
-        let reach = |release| open(release).2.reach();
-        assert_eq!(reach(Release::Linux61), [Uses::ALL]);
-        assert_eq!(reach(Release::Linux612).len(), 2);
-        let cache = reach(Release::Linux618)[0];
-        assert!(cache.has(MemoryUse::UnmappedCache) && !cache.has(MemoryUse::MappedFiles));
-    }
-
-    #[test]
-    fn a_scheme_is_set_up_switched_on_told_of_and_taken_away() {
-        let (_folder, root, mut damon) = open(Release::Linux618);
-        let order = Order { strokes: &[stroke(&[MemoryUse::UnmappedCache], 64)], free_below: Some(0.3) };
-        assert_eq!(damon.step(order, &Stop::default()).unwrap(), []);
-        assert_eq!(scheme(&root, 0, "action"), "pageout");
-        let filter = |scheme_number, number: usize| {
-            let part = |name| scheme(&root, scheme_number, &format!("ops_filters/{number}/{name}"));
-            (part("type"), part("matching"))
-        };
-        let expected = [("anon", "Y"), ("unmapped", "N"), ("young", "Y"), ("active", "Y")];
-        for (number, (kind, matching)) in expected.into_iter().enumerate() {
-            assert_eq!(filter(0, number), (kind.to_owned(), matching.to_owned()));
-        }
-        assert_eq!(
-            (scheme(&root, 0, "quotas/bytes"), scheme(&root, 0, "quotas/ms")),
-            ("67108864".into(), "100".into())
-        );
-        assert_eq!(scheme(&root, 0, "watermarks/metric"), "free_mem_rate");
-        let marks = ["high", "mid", "low"].map(|mark| scheme(&root, 0, &format!("watermarks/{mark}")));
-        assert_eq!(marks, ["320", "300", "0"]);
-        assert_eq!((scheme(&root, 1, "action"), filter(1, 2)), ("lru_prio".into(), ("young".into(), "N".into())));
-        assert_eq!(text(&root, "0/state"), "on");
-        for (name, value) in [("sz_tried", 9000), ("sz_applied", 8000), ("qt_exceeds", 2)] {
-            fs::write(root.path(&format!("{DIRECTORY}/0/contexts/0/schemes/0/stats/{name}")), value.to_string())
-                .unwrap();
-        }
-        let effects = step(&mut damon, &[]);
-        let uses = [MemoryUse::UnmappedCache].into_iter().collect();
-        assert_eq!(effects, [Effect { uses, aged: Bytes(8000), reclaimed: Bytes(8000) }]);
-        assert_eq!((text(&root, "0/state").as_str(), damon.counts()["quota_exceeded"]), ("off", 2));
-        drop(damon);
-        assert_eq!((text(&root, "nr_kdamonds").as_str(), root.path(NOTE).exists()), ("0", false));
-    }
-
-    #[test]
-    fn quotas_follow_while_it_goes_on() {
-        let (_folder, root, mut damon) = open(Release::Linux612);
-        let files: Vec<MemoryUse> = Uses::OF_FILES.iter().collect();
-        step(&mut damon, &[stroke(&files, 100)]);
-        assert_eq!(
-            (scheme(&root, 0, "filters/nr_filters"), scheme(&root, 0, "watermarks/metric")),
-            ("2".into(), "none".into())
-        );
-        let counted = |applied: u64| {
-            for name in ["sz_tried", "sz_applied"] {
-                fs::write(root.path(&format!("{DIRECTORY}/0/contexts/0/schemes/0/stats/{name}")), applied.to_string())
-                    .unwrap();
-            }
-        };
-        counted(100 << 20);
-        step(&mut damon, &[stroke(&files, 105)]);
-        assert_eq!(text(&root, "0/state"), "update_schemes_stats", "as good as the same");
-        counted(205 << 20);
-        let told = step(&mut damon, &[stroke(&files, 50)]);
-        assert_eq!((told[0].aged, text(&root, "0/state").as_str()), (Bytes(105 << 20), "commit"));
-        assert_eq!(scheme(&root, 0, "quotas/bytes"), (50 << 20).to_string());
-        counted(30);
-        assert_eq!(step(&mut damon, &[])[0].aged, Bytes(30), "the kernel counted anew");
-    }
-
-    #[test]
-    fn more_is_looked_at_where_little_of_it_can_be_taken_but_never_more_than_may_be_lost() {
-        let (_folder, root, mut damon) = open(Release::Linux618);
-        let cache = [MemoryUse::UnmappedCache];
-        step(&mut damon, &[stroke(&cache, 40)]);
-        let counted = |tried: u64, applied: u64| {
-            for (name, count) in [("sz_tried", tried), ("sz_applied", applied)] {
-                let path = format!("{DIRECTORY}/0/contexts/0/schemes/0/stats/{name}");
-                fs::write(root.path(&path), (count << 20).to_string()).unwrap();
-            }
-        };
-        let quota = |damon: &mut Damon| {
-            step(damon, &[stroke(&cache, 40)]);
-            scheme(&root, 0, "quotas/bytes").parse::<u64>().unwrap() >> 20
-        };
-        counted(40, 10);
-        assert_eq!(quota(&mut damon), 80);
-        counted(120, 30);
-        assert_eq!(quota(&mut damon), 120, "all that may be lost");
-        counted(120, 30);
-        assert_eq!(quota(&mut damon), 120, "it rests by its watermark, which tells nothing");
-        let (tried, applied) = (100 << 20, 160 << 20);
-        assert_eq!(effort_after(4.0, Bytes(80 << 20), Statistics { tried, applied, quota_exceeded: 0 }), 2.0);
-    }
-
-    #[test]
-    fn without_a_filter_for_what_is_in_use_only_idle_regions_are_heeded() {
-        let limits = |release| {
-            let (_folder, root, mut damon) = open(release);
-            step(&mut damon, &[stroke(&MemoryUse::ALL, 1)]);
-            (scheme(&root, 0, "access_pattern/nr_accesses/max"), scheme(&root, 0, "access_pattern/age/min"))
-        };
-        assert_eq!(limits(Release::Linux61), ("0".into(), "50".into()));
-        assert_eq!(limits(Release::Linux612), (u32::MAX.to_string(), "0".into()));
-    }
-
-    #[test]
-    fn what_is_mapped_is_not_torn_out() {
-        let abilities = open(Release::Linux618).2.abilities;
-        let made = abilities.scheme(&stroke(&[MemoryUse::MappedFiles, MemoryUse::Code], 1));
-        assert_eq!(
-            (made.action, made.filters),
-            (Action::Deprioritize, vec![("anon", true), ("unmapped", true), ("young", true)])
-        );
-        let made = abilities.scheme(&stroke(&[MemoryUse::Anonymous], 1));
-        assert_eq!((made.action, made.filters), (Action::Pageout, vec![("anon", false), ("young", true)]));
-        let made = abilities.scheme(&stroke(&[MemoryUse::Shared, MemoryUse::UnmappedCache], 1));
-        assert_eq!(
-            made.filters[1],
-            ("unmapped", false),
-            "files that are mapped stay, though shared memory may be mapped"
-        );
-        let cache = stroke(&[MemoryUse::UnmappedCache], 1);
-        assert_eq!(abilities.schemes(&[cache]).len(), 2, "and what is mapped and used is protected");
-        assert_eq!(abilities.schemes(&[cache, stroke(&[MemoryUse::Code], 1)]).len(), 2, "unless it is aged as well");
-    }
-
-    #[test]
-    fn who_may_not_know_where_memory_is_is_told() {
-        let (folder, root, claim) = Release::Linux612.claim();
-        fs::write(folder.path().join("proc/iomem"), "00000000-00000000 : System RAM\n").unwrap();
-        let error = Damon::with(claim.unwrap(), &root).unwrap_err();
-        assert!(matches!(error, AgeError::HiddenMemory), "{error}");
-        assert_eq!(text(&root, "nr_kdamonds"), "0", "nothing is left changed");
-    }
-}
+mod tests;
