@@ -17,7 +17,7 @@ use hugepilot_os::file_cache::{CacheState, begin_writeback, cache_state, drop_cl
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::walk::{Except, Round, Tree};
+use super::walk::{Round, Tree};
 use super::{AgeError, Effect, Mechanism, MechanismKind, Order};
 use crate::kernel::{Root, maps};
 use crate::memory_use::{MemoryUse, Uses};
@@ -47,6 +47,9 @@ const PART: u64 = 1 << 30;
 /// How long a file rests that came back, the first time and at most.
 const FIRST_REST: Duration = Duration::from_secs(60);
 const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// Files that are remembered, in a table of 34 MB, or 68 after many have come and gone; of those of which nothing is in memory half as
+/// many, so that there is room for the others.
+const MOST_REMEMBERED: usize = 200_000;
 
 /// What is wished of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +80,9 @@ pub struct DropBehind {
     options: DropBehindOptions,
     trees: Vec<Tree>,
     at: Option<Position>,
+    /// What it met so far in this round, and in the last whole one.
+    this_round: Met,
+    last_round: Option<Met>,
     /// By device and number.
     remembered: HashMap<(u64, u64), Remembered>,
     round_number: u64,
@@ -118,11 +124,21 @@ struct Remembered {
     written: Option<Instant>,
     /// Since when it has something dirty.
     dirty_since: Option<Instant>,
-    /// Whether all that could go of it went, when it looked like that.
-    dropped: bool,
+    /// When something of it went, while it looked like that.
+    dropped: Option<Instant>,
+    /// How far it was let go of when there was no more time.
+    offset: u64,
     comebacks: u32,
     rests_until: Option<Instant>,
     round_number: u64,
+}
+
+impl Remembered {
+    /// Whether more is known of it than of a file that was never met, though nothing of it is in memory.
+    fn is_lately(&self, now: Instant) -> bool {
+        let rests = self.rests_until.is_some_and(|until| now < until);
+        rests || self.dropped.is_some_and(|dropped| now - dropped < LONGEST_REST)
+    }
 }
 
 /// What a file looks like from outside.
@@ -143,32 +159,40 @@ impl Look {
     }
 }
 
+/// What was done since it began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     rounds: u64,
-    files: u64,
     dropped_files: u64,
     dropped_pages: u64,
-    dirty_pages_left: u64,
     written_back_files: u64,
-    mapped_files_left: u64,
-    young_files_left: u64,
     comebacks: u64,
+}
+
+/// What there was in a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Met {
+    files: u64,
+    dirty_pages: u64,
+    mapped_files: u64,
+    young_files: u64,
     recently_evicted_pages: u64,
     refused_files: u64,
+    missing_paths: u64,
 }
 
 impl DropBehind {
     /// Errors: a path cannot be opened, or the kernel cannot tell what is in memory (`cachestat`).
     pub fn open(root: &Root, options: DropBehindOptions) -> Result<Self, AgeError> {
-        let except = Except::read(&options.except)?;
-        let trees = options.paths.iter().map(|path| Tree::open(path, except.clone())).collect::<Result<_, _>>()?;
+        let trees = options.paths.iter().map(|path| Tree::open(path, &options.except)).collect::<Result<_, _>>()?;
         probe()?;
         Ok(Self {
             root: root.clone(),
             options,
             trees,
             at: None,
+            this_round: Met::default(),
+            last_round: None,
             remembered: HashMap::new(),
             round_number: 0,
             rests_until: Instant::now(),
@@ -194,7 +218,10 @@ impl DropBehind {
         while !budget.is_spent() {
             let Some((file, is_mapped)) = self.next_file() else { break };
             let considered = self.consider(&file, is_mapped, &mut budget);
-            self.counts.refused_files += u64::from(considered.is_err());
+            self.this_round.refused_files += u64::from(considered.is_err());
+        }
+        if let Some(position) = &mut self.at {
+            position.round.close();
         }
         // Not the time that it waited for a disk.
         let (dropped, took) = (self.counts.dropped_pages - before, cpu_time() - cpu_before);
@@ -217,16 +244,15 @@ impl DropBehind {
             };
             match tree.next(&mut position.round) {
                 Some(file) => {
-                    self.counts.files += 1;
+                    self.this_round.files += 1;
                     let is_mapped = file.metadata().is_ok_and(|file| position.mapped.contains(&file.ino()));
                     return Some((file, is_mapped));
                 }
                 None => {
-                    self.counts.refused_files += position.round.passed_over;
+                    let over = std::mem::take(&mut position.round);
+                    self.this_round.refused_files += over.passed_over;
+                    self.this_round.missing_paths += u64::from(over.is_missing);
                     position.tree += 1;
-                    if let Some(next) = self.trees.get(position.tree) {
-                        position.round = next.round();
-                    }
                 }
             }
         }
@@ -235,11 +261,12 @@ impl DropBehind {
     fn begin_round(&mut self) -> Position {
         self.round_number += 1;
         let mapped = if self.options.spare_mapped { mapped_files(&self.root) } else { HashSet::new() };
-        Position { tree: 0, round: self.trees[0].round(), mapped }
+        Position { tree: 0, round: Round::default(), mapped }
     }
 
     fn end_round(&mut self) {
         self.at = None;
+        self.last_round = Some(std::mem::take(&mut self.this_round));
         self.counts.rounds += 1;
         let current = self.round_number;
         self.remembered.retain(|_, file| file.round_number == current);
@@ -252,22 +279,33 @@ impl DropBehind {
             return Ok(());
         }
         let state = cache_state(file, 0, 0)?;
-        self.counts.recently_evicted_pages += state.recently_evicted;
+        self.this_round.recently_evicted_pages += state.recently_evicted;
         let now = Instant::now();
         let mut known = self.recall(&metadata, state, now);
         if self.may_go(&known, state, is_mapped, now) {
-            let dropped = drop_all(file, length_to_drop(metadata.len(), known.written, now), budget)?;
+            let len = length_to_drop(metadata.len(), known.written, now);
+            let dropped = drop_from(file, &mut known.offset, len, budget)?;
             self.counts.dropped_files += u64::from(dropped > 0);
             self.counts.dropped_pages += dropped;
             known.look.cached = state.cached.saturating_sub(dropped);
-            known.dropped |= dropped > 0;
+            known.dropped = if dropped > 0 { Some(now) } else { known.dropped };
         }
         if state.dirty > 0 {
-            self.counts.dirty_pages_left += state.dirty;
+            self.this_round.dirty_pages += state.dirty;
             self.write_behind(file, &mut known, now)?;
         }
-        self.remembered.insert((metadata.dev(), metadata.ino()), known);
+        self.remember((metadata.dev(), metadata.ino()), known, now);
         Ok(())
+    }
+
+    /// Whatever there is no room for will look as if it were met for the first time.
+    fn remember(&mut self, number: (u64, u64), known: Remembered, now: Instant) {
+        let many = self.remembered.len();
+        if known.look.cached == 0 && (many > MOST_REMEMBERED / 2 || !known.is_lately(now)) {
+            self.remembered.remove(&number);
+        } else if many < MOST_REMEMBERED || self.remembered.contains_key(&number) {
+            self.remembered.insert(number, known);
+        }
     }
 
     /// What is known of a file, with what has changed since.
@@ -279,17 +317,18 @@ impl DropBehind {
             since: now,
             written: None,
             dirty_since: None,
-            dropped: false,
+            dropped: None,
+            offset: 0,
             comebacks: 0,
             rests_until: None,
             round_number: self.round_number,
         };
         let mut known = self.remembered.get(&(metadata.dev(), metadata.ino())).copied().unwrap_or(fresh);
-        if known.dropped && look.modified == known.look.modified && look.cached > known.look.cached {
+        if known.dropped.is_some() && look.modified == known.look.modified && look.cached > known.look.cached {
             self.counts.comebacks += 1;
             known.rests_until = Some(now + (FIRST_REST * 2u32.pow(known.comebacks.min(10))).min(LONGEST_REST));
             known.comebacks += 1;
-            known.dropped = false;
+            known.dropped = None;
         }
         if look.modified != known.look.modified {
             known.written = Some(now);
@@ -308,11 +347,11 @@ impl DropBehind {
             return false;
         }
         if is_mapped {
-            self.counts.mapped_files_left += 1;
+            self.this_round.mapped_files += 1;
             return false;
         }
         let rests = known.rests_until.is_some_and(|until| now < until) || now - known.since < self.options.idle;
-        self.counts.young_files_left += u64::from(rests);
+        self.this_round.young_files += u64::from(rests);
         !rests
     }
 
@@ -334,25 +373,33 @@ fn length_to_drop(len: u64, written: Option<Instant>, now: Instant) -> u64 {
     if is_being_written { len.saturating_sub(END) / BASE_PAGE * BASE_PAGE } else { len }
 }
 
-/// Lets go of what is clean in a file up to this length, and of no more than is left to do; pages that went.
-fn drop_all(file: &File, len: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
-    let mut dropped = 0;
-    for start in (0..len).step_by(PART as usize) {
-        let end = len.min(start + PART);
-        if !budget.is_spent() && (len <= PART || cache_state(file, start, end - start)?.cached > 0) {
-            dropped += drop_part(file, start, end, budget)?;
+/// Lets go of what is clean in a file from an offset up to this length, and of no more than is left to do; pages that went. The offset is
+/// then where it goes on the next time, lest what cannot go at a file's beginning keep the rest of it.
+fn drop_from(file: &File, offset: &mut u64, len: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
+    let (mut dropped, mut part) = (0, PART);
+    while *offset < len && !budget.is_spent() {
+        let end = len.min(offset.saturating_add(part));
+        let is_empty = len > PART && cache_state(file, *offset, end - *offset)?.cached == 0;
+        match (is_empty, part) {
+            // Ever larger parts, because a file may be larger than any disk and hold next to nothing.
+            (true, _) => (*offset, part) = (end, part.saturating_mul(2)),
+            (false, PART) => dropped += drop_part(file, offset, end, budget)?,
+            (false, _) => part /= 2,
         }
+    }
+    if *offset >= len {
+        *offset = 0;
     }
     Ok(dropped)
 }
 
 /// The same in a part of it.
-fn drop_part(file: &File, start: u64, end: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
-    let (mut at, mut dropped) = (start, 0);
-    while at < end && !budget.is_spent() {
-        let len = RANGE.min(end - at).min(budget.pages.saturating_mul(BASE_PAGE));
-        dropped += drop_range(file, at, len, budget)?;
-        at += len;
+fn drop_part(file: &File, offset: &mut u64, end: u64, budget: &mut Budget<'_>) -> io::Result<u64> {
+    let mut dropped = 0;
+    while *offset < end && !budget.is_spent() {
+        let len = RANGE.min(end - *offset).min(budget.pages.saturating_mul(BASE_PAGE));
+        dropped += drop_range(file, *offset, len, budget)?;
+        *offset += len;
     }
     Ok(dropped)
 }
@@ -420,18 +467,21 @@ impl Mechanism for DropBehind {
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
         let counts = &self.counts;
+        // What there is at each look is not more the more often it is looked at.
+        let met = self.last_round.as_ref().unwrap_or(&self.this_round);
         BTreeMap::from([
             ("rounds", counts.rounds),
-            ("files", counts.files),
+            ("files", met.files),
             ("dropped_files", counts.dropped_files),
             ("dropped_bytes", counts.dropped_pages * BASE_PAGE),
-            ("dirty_left_bytes", counts.dirty_pages_left * BASE_PAGE),
+            ("dirty_left_bytes", met.dirty_pages * BASE_PAGE),
             ("written_back_files", counts.written_back_files),
-            ("mapped_left_files", counts.mapped_files_left),
-            ("young_left_files", counts.young_files_left),
+            ("mapped_left_files", met.mapped_files),
+            ("young_left_files", met.young_files),
             ("came_back_files", counts.comebacks),
-            ("recently_evicted_bytes", counts.recently_evicted_pages * BASE_PAGE),
-            ("refused_files", counts.refused_files),
+            ("recently_evicted_bytes", met.recently_evicted_pages * BASE_PAGE),
+            ("refused_files", met.refused_files),
+            ("missing_paths", met.missing_paths),
         ])
     }
 }

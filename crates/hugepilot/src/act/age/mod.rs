@@ -24,6 +24,9 @@ use crate::memory_use::Uses;
 use crate::stop::Stop;
 use crate::units::Bytes;
 
+/// After a pause of the machine or of this process no more is due than after this.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
 /// One way of aging memory.
 pub trait Mechanism {
     /// Which one it is.
@@ -37,6 +40,11 @@ pub trait Mechanism {
         Duration::from_secs(1)
     }
 
+    /// For how long a step is to do what is due, which comes so long after the one before.
+    fn span(&self, elapsed: Duration) -> Duration {
+        elapsed.min(LONGEST_PAUSE)
+    }
+
     /// Carries an order out, each stroke within its uses; where the kernel does it by itself, sets it going and tells what came of the
     /// step before. Without a stroke nothing more is done.
     fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError>;
@@ -46,13 +54,10 @@ pub trait Mechanism {
 }
 
 /// What to do in a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order<'a> {
     /// What is to be aged.
     pub strokes: &'a [Stroke],
-    /// The share of memory, 0 to 1, below which free memory must be for anything to be aged, where that alone decides it: whoever goes on
-    /// between steps heeds it.
-    pub free_below: Option<f64>,
 }
 
 /// Which mechanism, best first.

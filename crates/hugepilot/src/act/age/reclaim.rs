@@ -199,7 +199,7 @@ mod tests {
         let mut reclaim = Reclaim::open(&root).unwrap();
         // Of 3,200 and 1,000.
         let stroke = Stroke { uses: Uses::OF_FILES, bytes: Bytes(420), most: Bytes(420) };
-        let effects = reclaim.step(Order { strokes: &[stroke], free_below: None }, &Stop::default()).unwrap();
+        let effects = reclaim.step(Order { strokes: &[stroke] }, &Stop::default()).unwrap();
         assert!(asked(&root, "system.slice").starts_with("320 swappiness=0"), "{}", asked(&root, "system.slice"));
         assert!(asked(&root, "user.slice").starts_with("100 swappiness=0"));
         assert!(effects.iter().all(|effect| effect.reclaimed == Bytes(0)), "nothing has gone here: {effects:?}");

@@ -3,49 +3,50 @@
 //! Owns: which files are met. Never touches: another file system, what a symbolic link leads to, anything that is no file.
 //!
 //! Each path is resolved by the kernel below the open directory (`openat2`), so that whoever may rename things meanwhile cannot lead it
-//! elsewhere. What is met is bounded by memory, not by the depth of the tree.
+//! elsewhere. What waits to be met is bounded, however large a directory is, and nothing stays open between steps.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, fstat, openat2, seek};
 use rustix::io::Errno;
 
 use super::AgeError;
 
-/// Names that wait to be visited; what is beyond is passed over until the next time round.
-const MOST_WAITING: usize = 1 << 20;
+/// A directory is listed so far that half the room for names is left for what lies below, and at least a few names far.
+const MOST_WAITING: usize = 1 << 14;
+const FEW: usize = 16;
+/// What the kernel tells of a directory at once.
+const LISTING: usize = 32 << 10;
 /// Nothing waits for a lease or the other end of a pipe, and no terminal is taken.
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 
 /// A directory, or a single file.
 #[derive(Debug)]
 pub(super) struct Tree {
     path: PathBuf,
-    top: OwnedFd,
-    is_directory: bool,
-    except: Except,
+    /// The same without symbolic links: where they led at first is opened ever again, wherever they lead later.
+    resolved: PathBuf,
+    except: Vec<PathBuf>,
 }
 
 /// Directories and files that are left alone, by device and number: whatever name leads there.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Except(HashSet<(u64, u64)>);
+#[derive(Debug)]
+struct Except(HashSet<(u64, u64)>);
 
 impl Except {
-    /// Errors: one of them is not there.
-    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, AgeError> {
-        let number = |path: &PathBuf| {
-            let metadata = path.metadata().map_err(|cause| AgeError::Open { path: path.clone(), cause })?;
-            Ok((metadata.dev(), metadata.ino()))
-        };
-        Ok(Self(paths.iter().map(number).collect::<Result<_, AgeError>>()?))
+    /// Those that are there now: what a path names changes when a file is replaced or a disk mounted.
+    fn read(paths: &[PathBuf]) -> Self {
+        let there = paths.iter().filter_map(|path| path.metadata().ok());
+        Self(there.map(|file| (file.dev(), file.ino())).collect())
     }
 
     /// Whether it is one of them; what cannot be asked is.
@@ -55,27 +56,60 @@ impl Except {
 }
 
 /// One time round a tree.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Round {
-    directories: Vec<PathBuf>,
-    files: Vec<PathBuf>,
-    /// Names that could not be opened, or for which there was no room.
+    has_begun: bool,
+    open: Option<Open>,
+    /// What is met next comes last.
+    waiting: Vec<Waiting>,
+    /// Names that could not be opened.
     pub(super) passed_over: u64,
+    /// Whether there was nothing to be opened by the tree's own name.
+    pub(super) is_missing: bool,
+}
+
+impl Round {
+    /// Holds nothing open until it goes on, so that a disk can be unmounted and a deleted file's room is free.
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+}
+
+/// A name below the tree that has not been met yet.
+#[derive(Debug)]
+enum Waiting {
+    File(PathBuf),
+    /// Its listing goes on at the cookie; 0 is the beginning.
+    Directory {
+        path: PathBuf,
+        cookie: u64,
+    },
+}
+
+/// A tree while it is looked at.
+#[derive(Debug)]
+struct Open {
+    top: OwnedFd,
+    is_directory: bool,
+    except: Except,
 }
 
 impl Tree {
-    /// Errors: it is not there, may not be read, or is neither directory nor file.
-    pub(super) fn open(path: &Path, except: Except) -> Result<Self, AgeError> {
-        let failed = |cause: Errno| AgeError::Open { path: path.to_owned(), cause: cause.into() };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let top = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
-        let kind = FileType::from_raw_mode(fstat(&top).map_err(failed)?.st_mode);
-        match kind {
-            FileType::Directory | FileType::RegularFile => {
-                Ok(Self { path: path.to_owned(), top, is_directory: kind == FileType::Directory, except })
-            }
-            _ => Err(AgeError::NoDirectory { path: path.to_owned() }),
+    /// Errors: it or an exception is not there, or it may not be read, or is neither directory nor file.
+    pub(super) fn open(path: &Path, except: &[PathBuf]) -> Result<Self, AgeError> {
+        let failed = |path: &Path, cause| AgeError::Open { path: path.to_owned(), cause };
+        for path in except {
+            path.metadata().map_err(|cause| failed(path, cause))?;
         }
+        let resolved = path.canonicalize().map_err(|cause| failed(path, cause))?;
+        let tree = Self { path: path.to_owned(), resolved, except: except.to_owned() };
+        let number = |file: &Metadata| (file.dev(), file.ino());
+        let named = path.metadata().map_err(|cause| failed(path, cause))?;
+        let opened = File::from(tree.open_now()?.top).metadata().map_err(|cause| failed(path, cause))?;
+        if number(&named) != number(&opened) {
+            return Err(failed(path, io::Error::other("it lies behind a link that is no path, as in /proc/PID/root")));
+        }
+        Ok(tree)
     }
 
     /// As it was named.
@@ -83,76 +117,107 @@ impl Tree {
         &self.path
     }
 
-    /// From the beginning.
-    pub(super) fn round(&self) -> Round {
-        let (directories, files) = match self.is_directory {
-            true => (vec![PathBuf::from(".")], Vec::new()),
-            false => (Vec::new(), vec![PathBuf::new()]),
-        };
-        Round { directories, files, passed_over: 0 }
-    }
-
     /// The next file, open to be read; None at the end of the round.
     pub(super) fn next(&self, round: &mut Round) -> Option<File> {
+        if round.open.is_none() {
+            self.go_on(round);
+        }
+        let open = round.open.as_ref()?;
         loop {
-            while let Some(name) = round.files.pop() {
-                match self.open_file(&name) {
-                    Ok(file) if self.except.has(&file) => {}
+            match round.waiting.pop()? {
+                Waiting::File(path) => match open.file(&path) {
+                    Ok(file) if open.except.has(&file) => {}
                     Ok(file) => return Some(File::from(file)),
                     Err(_) => round.passed_over += 1,
+                },
+                Waiting::Directory { path, cookie } => {
+                    if open.list(&path, cookie, &mut round.waiting).is_err() {
+                        round.passed_over += 1;
+                    }
                 }
-            }
-            let directory = round.directories.pop()?;
-            if self.list(&directory, round).is_err() {
-                round.passed_over += 1;
             }
         }
     }
 
-    fn open_file(&self, name: &Path) -> io::Result<OwnedFd> {
-        if name.as_os_str().is_empty() {
+    fn go_on(&self, round: &mut Round) {
+        round.open = self.open_now().ok();
+        round.is_missing = round.open.is_none();
+        if let Some(open) = round.open.as_ref().filter(|_| !round.has_begun) {
+            round.waiting.push(match open.is_directory {
+                true => Waiting::Directory { path: PathBuf::from("."), cookie: 0 },
+                false => Waiting::File(PathBuf::new()),
+            });
+            round.has_begun = true;
+        }
+    }
+
+    fn open_now(&self) -> Result<Open, AgeError> {
+        let failed = |cause: Errno| AgeError::Open { path: self.path.clone(), cause: cause.into() };
+        let top = openat2(CWD, &self.resolved, FLAGS, Mode::empty(), NO_LINKS).map_err(failed)?;
+        let kind = FileType::from_raw_mode(fstat(&top).map_err(failed)?.st_mode);
+        match kind {
+            FileType::Directory | FileType::RegularFile => {
+                Ok(Open { top, is_directory: kind == FileType::Directory, except: Except::read(&self.except) })
+            }
+            _ => Err(AgeError::NoDirectory { path: self.path.clone() }),
+        }
+    }
+}
+
+impl Open {
+    fn file(&self, path: &Path) -> io::Result<OwnedFd> {
+        if path.as_os_str().is_empty() {
             return self.top.try_clone();
         }
         // Only the owner may leave the time of access alone; it is not changed by what is done here anyway.
-        let opened = self.open_below(name, FLAGS | OFlags::NOATIME);
-        Ok(opened.or_else(|_| self.open_below(name, FLAGS))?)
+        let opened = self.below(path, FLAGS | OFlags::NOATIME);
+        Ok(opened.or_else(|_| self.below(path, FLAGS))?)
     }
 
-    fn open_below(&self, name: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let within =
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        openat2(&self.top, name, flags, Mode::empty(), within)
+    fn below(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let within = NO_LINKS | ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+        openat2(&self.top, path, flags, Mode::empty(), within)
     }
 
-    /// Adds what a directory holds to what waits.
-    fn list(&self, directory: &Path, round: &mut Round) -> Result<(), Errno> {
-        let opened = self.open_below(directory, FLAGS | OFlags::DIRECTORY)?;
+    /// Adds what a directory holds from its cookie on to what waits, behind the directory itself if there is more than there is room for.
+    fn list(&self, directory: &Path, cookie: u64, waiting: &mut Vec<Waiting>) -> Result<(), Errno> {
+        let opened = self.below(directory, FLAGS | OFlags::DIRECTORY)?;
         if self.except.has(&opened) {
             return Ok(());
         }
-        let mut entries = Dir::new(opened)?;
-        while let Some(entry) = entries.read() {
+        if cookie > 0 {
+            seek(&opened, SeekFrom::Start(cookie))?;
+        }
+        let (first, room) = (waiting.len(), (MOST_WAITING.saturating_sub(waiting.len()) / 2).max(FEW));
+        let mut buffer = Vec::with_capacity(LISTING);
+        let mut entries = RawDir::new(&opened, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
+            if name != "." && name != ".." {
+                waiting.extend(self.waiting(directory.join(name), entry.file_type()));
             }
-            if round.files.len() + round.directories.len() >= MOST_WAITING {
-                round.passed_over += 1;
-                continue;
-            }
-            match entry.file_type() {
-                FileType::RegularFile => round.files.push(directory.join(name)),
-                FileType::Directory => round.directories.push(directory.join(name)),
-                // Some file systems do not say; whatever is no directory is then tried as a file.
-                FileType::Unknown => match self.open_below(&directory.join(name), FLAGS | OFlags::DIRECTORY) {
-                    Ok(_) => round.directories.push(directory.join(name)),
-                    Err(_) => round.files.push(directory.join(name)),
-                },
-                _ => {}
+            if waiting.len() >= first + room {
+                let rest = Waiting::Directory { path: directory.to_owned(), cookie: entry.next_entry_cookie() };
+                waiting.insert(first, rest);
+                break;
             }
         }
         Ok(())
+    }
+
+    /// What is neither directory nor file does not wait.
+    fn waiting(&self, path: PathBuf, kind: FileType) -> Option<Waiting> {
+        match kind {
+            FileType::RegularFile => Some(Waiting::File(path)),
+            FileType::Directory => Some(Waiting::Directory { path, cookie: 0 }),
+            // Some file systems do not say; whatever is no directory is then tried as a file.
+            FileType::Unknown => match self.below(&path, FLAGS | OFlags::DIRECTORY) {
+                Ok(_) => Some(Waiting::Directory { path, cookie: 0 }),
+                Err(_) => Some(Waiting::File(path)),
+            },
+            _ => None,
+        }
     }
 }
 
@@ -165,11 +230,11 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn open(path: &Path) -> Tree {
-        Tree::open(path, Except::default()).unwrap()
+        Tree::open(path, &[]).unwrap()
     }
 
     fn contents(tree: &Tree) -> BTreeSet<String> {
-        let mut round = tree.round();
+        let mut round = Round::default();
         let files = std::iter::from_fn(|| tree.next(&mut round));
         files.map(|file| io::read_to_string(file.take(100)).unwrap()).collect()
     }
@@ -200,9 +265,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("one"), "1").unwrap();
         assert_eq!(contents(&open(&folder.path().join("one"))), set(&["1"]));
-        let error = Tree::open(&folder.path().join("none"), Except::default()).unwrap_err().to_string();
+        let error = Tree::open(&folder.path().join("none"), &[]).unwrap_err().to_string();
         assert!(error.contains("none") && error.contains("name a directory"), "{error}");
-        assert!(matches!(Tree::open(Path::new("/dev/null"), Except::default()), Err(AgeError::NoDirectory { .. })));
+        assert!(matches!(Tree::open(Path::new("/dev/null"), &[]), Err(AgeError::NoDirectory { .. })));
     }
 
     #[test]
@@ -215,11 +280,90 @@ mod tests {
         symlink(folder.path().join("a/four"), folder.path().join("link")).unwrap();
         let except = |names: &[&str]| {
             let paths: Vec<PathBuf> = names.iter().map(|name| folder.path().join(name)).collect();
-            Except::read(&paths).map(|except| contents(&Tree::open(folder.path(), except).unwrap()))
+            Tree::open(folder.path(), &paths).map(|tree| contents(&tree))
         };
         assert_eq!(except(&["a/b", "one"]).unwrap(), set(&["2", "4"]));
         assert_eq!(except(&["link"]).unwrap(), set(&["1", "2", "3"]), "what it leads to");
         assert_eq!(except(&["a"]).unwrap(), set(&["1"]));
         assert!(except(&["nowhere"]).unwrap_err().to_string().contains("nowhere"));
+    }
+
+    fn number(file: &File) -> u64 {
+        file.metadata().unwrap().ino()
+    }
+
+    #[test]
+    fn all_of_a_large_directory_is_met_and_little_of_it_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("below")).unwrap();
+        for name in 0..MOST_WAITING + 100 {
+            File::create(folder.path().join("below").join(name.to_string())).unwrap();
+        }
+        let (tree, mut round) = (open(folder.path()), Round::default());
+        let (mut met, mut most) = (Vec::new(), 0);
+        while let Some(file) = tree.next(&mut round) {
+            met.push(number(&file));
+            most = most.max(round.waiting.len());
+            if met.len() % 1000 == 0 {
+                round.close();
+            }
+        }
+        assert_eq!((met.iter().collect::<HashSet<_>>().len(), round.passed_over), (MOST_WAITING + 100, 0));
+        assert!(most <= MOST_WAITING / 2 + 1, "{most} names waited");
+    }
+
+    #[test]
+    fn what_is_named_is_looked_for_anew() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        fs::create_dir(&one).unwrap();
+        fs::write(one.join("file"), "before").unwrap();
+        fs::write(elsewhere.path().join("file"), "elsewhere").unwrap();
+        let tree = open(&one);
+        assert_eq!(contents(&tree), set(&["before"]));
+        fs::rename(&one, &two).unwrap();
+        let mut round = Round::default();
+        assert!(tree.next(&mut round).is_none() && round.is_missing);
+        symlink(elsewhere.path(), &one).unwrap();
+        assert_eq!(contents(&tree), set(&[]), "a link that came in its place");
+        fs::remove_file(&one).unwrap();
+        fs::create_dir(&one).unwrap();
+        fs::write(one.join("file"), "after").unwrap();
+        assert_eq!(contents(&tree), set(&["after"]));
+        let single = open(&one.join("file"));
+        fs::remove_file(one.join("file")).unwrap();
+        assert_eq!(contents(&single), set(&[]));
+    }
+
+    #[test]
+    fn nothing_is_open_while_it_pauses() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["one", "two"] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        let open_below = || {
+            let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+            ours.filter(|path| path.starts_with(folder.path())).count()
+        };
+        let (tree, mut round) = (open(folder.path()), Round::default());
+        assert_eq!(open_below(), 0);
+        let first = number(&tree.next(&mut round).unwrap());
+        assert_eq!(open_below(), 1);
+        round.close();
+        assert_eq!(open_below(), 0);
+        assert_ne!(number(&tree.next(&mut round).unwrap()), first, "it goes on where it was");
+        assert!(tree.next(&mut round).is_none());
+    }
+
+    #[test]
+    fn what_comes_in_the_place_of_an_exception_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [kept, new] = ["kept", "new"].map(|name| folder.path().join(name));
+        fs::write(&kept, "kept").unwrap();
+        fs::write(&new, "new").unwrap();
+        let tree = Tree::open(folder.path(), std::slice::from_ref(&kept)).unwrap();
+        assert_eq!(contents(&tree), set(&["new"]));
+        fs::rename(&new, &kept).unwrap();
+        assert_eq!(contents(&tree), set(&[]));
     }
 }

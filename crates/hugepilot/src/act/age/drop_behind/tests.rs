@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::*;
@@ -65,7 +66,7 @@ fn clean_files_go_and_come_back_unchanged() {
     let mut behind = open(&folder, DropBehindOptions::default());
     assert_eq!(round(&mut behind, 100), 5);
     assert_eq!(paths.each_ref().map(|path| cached(path)), [0, 0]);
-    assert_eq!((behind.counts.dropped_files, behind.counts.refused_files), (2, 0));
+    assert_eq!((behind.counts()["dropped_files"], behind.counts()["refused_files"]), (2, 0));
     paths.iter().for_each(|path| read(path));
 }
 
@@ -122,13 +123,13 @@ fn what_was_used_lately_stays_and_what_is_mapped() {
     let path = file(&folder, "young", 2);
     let idle = Duration::from_secs(3600);
     let mut behind = open(&folder, DropBehindOptions { idle, ..DropBehindOptions::default() });
-    assert_eq!((round(&mut behind, 100), behind.counts.young_files_left), (0, 1));
+    assert_eq!((round(&mut behind, 100), behind.counts()["young_left_files"]), (0, 1));
     let inode = fs::metadata(&path).unwrap().ino();
     let mut behind = open(&folder, DropBehindOptions { spare_mapped: true, ..DropBehindOptions::default() });
     let mut position = behind.begin_round();
     position.mapped.insert(inode);
     behind.at = Some(position);
-    assert_eq!((round(&mut behind, 100), behind.counts.mapped_files_left), (0, 1));
+    assert_eq!((round(&mut behind, 100), behind.counts()["mapped_left_files"]), (0, 1));
     assert_eq!(round(&mut behind, 100), 2, "nobody maps it any more");
 }
 
@@ -151,7 +152,7 @@ fn dirty_pages_stay_and_their_neighbours_go() {
     let mut behind = open(&folder, DropBehindOptions::default());
     let dropped = round(&mut behind, 100);
     assert!((2..4).contains(&dropped), "{dropped} MiB went");
-    assert!(state().cached > 0 && behind.counts.dirty_pages_left > 0);
+    assert!(state().cached > 0 && behind.counts()["dirty_left_bytes"] > 0);
     let now = Duration::ZERO;
     let mut behind = open(&folder, DropBehindOptions { write_behind: Some(now), ..DropBehindOptions::default() });
     round(&mut behind, 100);
@@ -216,4 +217,96 @@ fn a_large_file_goes_though_most_of_it_never_was_in_memory() {
     File::options().write(true).open(&path).unwrap().set_len(4 * PART).unwrap();
     let mut behind = open(&folder, DropBehindOptions::default());
     assert_eq!((round(&mut behind, 100), cached(&path)), (1, 0));
+}
+
+/// What may be done without end.
+fn unbounded(stop: &Stop) -> Budget<'_> {
+    let hour = Duration::from_secs(3600);
+    Budget { pages: u64::MAX, ends: Instant::now() + hour, cpu_ends: cpu_time() + hour, stop }
+}
+
+/// A file as large as files can be, with a page in memory here and there.
+fn huge_file(pages_at: &[u64]) -> File {
+    let file = File::from(memfd_create("huge", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(i64::MAX as u64).unwrap();
+    pages_at.iter().for_each(|&at| file.write_all_at(&[7], at).unwrap());
+    file
+}
+
+#[test]
+fn a_file_larger_than_any_disk_is_looked_through_at_once() {
+    let (file, stop) = (huge_file(&[0, 1 << 40, 1 << 62]), Stop::default());
+    let (mut offset, begun) = (0, cpu_time());
+    drop_from(&file, &mut offset, i64::MAX as u64, &mut unbounded(&stop)).unwrap();
+    assert_eq!(offset, 0, "it was seen to its end");
+    assert!(cpu_time() - begun < Duration::from_secs(1));
+}
+
+#[test]
+fn a_file_is_left_when_it_is_time_and_gone_on_with_where_it_was_left() {
+    let Some(folder) = folder() else { return };
+    let path = file(&folder, "large", 40);
+    let (file, stop, mut offset) = (File::open(&path).unwrap(), Stop::default(), 0);
+    let some = Budget { pages: 10 * MIB / BASE_PAGE, ..unbounded(&stop) };
+    drop_from(&file, &mut offset, 40 * MIB, &mut { some }).unwrap();
+    assert_eq!((offset, cached(&path)), (10 * MIB, 30));
+    stop.request();
+    let huge = huge_file(&[0]);
+    assert_eq!(drop_from(&huge, &mut offset, i64::MAX as u64, &mut unbounded(&stop)).unwrap(), 0);
+    assert_eq!(offset, 10 * MIB, "it is left at once");
+    stop.withdraw();
+    read(&path);
+    drop_from(&file, &mut offset, 40 * MIB, &mut unbounded(&stop)).unwrap();
+    assert_eq!((offset, cached(&path)), (0, 10), "the next time it begins anew");
+}
+
+#[test]
+fn what_there_is_counts_once_however_often_it_is_looked_at() {
+    let Some(folder) = folder() else { return };
+    file(&folder, "young", 2);
+    let idle = Duration::from_secs(3600);
+    let mut behind = open(&folder, DropBehindOptions { idle, ..DropBehindOptions::default() });
+    for _ in 0..3 {
+        behind.rests_until = Instant::now();
+        round(&mut behind, 100);
+    }
+    let counts = behind.counts();
+    assert_eq!(["rounds", "files", "young_left_files"].map(|name| counts[name]), [3, 1, 1]);
+}
+
+#[test]
+fn what_is_not_there_any_more_is_told_and_met_when_it_is_back() {
+    let Some(folder) = folder() else { return };
+    let [below, away] = ["below", "away"].map(|name| folder.path().join(name));
+    fs::create_dir(&below).unwrap();
+    let options = DropBehindOptions { paths: vec![below.clone()], ..DropBehindOptions::default() };
+    let mut behind = DropBehind::open(&Root::host(), options.clone()).unwrap();
+    fs::rename(&below, &away).unwrap();
+    assert_eq!((round(&mut behind, 100), behind.counts()["missing_paths"]), (0, 1));
+    let error = DropBehind::open(&Root::host(), options).unwrap_err().to_string();
+    assert!(error.contains("below") && error.contains("name a directory"), "{error}");
+    fs::create_dir(&below).unwrap();
+    file(&folder, "below/new", 1);
+    behind.rests_until = Instant::now();
+    assert_eq!((round(&mut behind, 100), behind.counts()["missing_paths"]), (1, 0));
+}
+
+#[test]
+fn only_files_of_which_something_is_known_are_remembered() {
+    let Some(folder) = folder() else { return };
+    let [cold, hot] = ["cold", "hot"].map(|name| file(&folder, name, 1));
+    drop_clean(&File::open(&cold).unwrap(), 0, 0).unwrap();
+    let mut behind = open(&folder, DropBehindOptions::default());
+    round(&mut behind, 100);
+    let number = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).unwrap();
+    assert_eq!(behind.remembered.keys().copied().collect::<Vec<_>>(), [number(&hot)], "it went");
+
+    let (mut known, now) = (behind.remembered[&number(&hot)], Instant::now());
+    behind.remember(number(&hot), known, now + LONGEST_REST);
+    assert!(behind.remembered.is_empty(), "it went long ago");
+    (0..2 * MOST_REMEMBERED as u64).for_each(|inode| behind.remember((0, inode), known, now));
+    assert!(behind.remembered.len() <= MOST_REMEMBERED / 2 + 1);
+    known.look.cached = 1;
+    (0..2 * MOST_REMEMBERED as u64).for_each(|inode| behind.remember((0, inode), known, now));
+    assert_eq!(behind.remembered.len(), MOST_REMEMBERED);
 }
