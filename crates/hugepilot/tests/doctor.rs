@@ -120,6 +120,12 @@ fn what_is_not_known_is_a_warning_and_never_missing() {
 }
 
 #[test]
+fn a_host_that_takes_free_memory_back_is_named() {
+    let check = amiss(after(|facts| facts.free_memory_reported = Ok(true)));
+    assert!(check.name == "free memory" && check.status == Status::Warning && check.mend.is_none(), "{check:?}");
+}
+
+#[test]
 fn what_the_kernel_refuses_is_missing() {
     let refused = || Ability::No("refused".to_owned());
     let changes: [fn(&mut Facts) -> &mut Ability; 5] = [

@@ -18,6 +18,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         Err(error) => vec![Check::unknown("pools", error)],
     };
     checks.push(contiguous(facts));
+    checks.extend(host(facts));
     checks
 }
 
@@ -89,6 +90,20 @@ fn compact(free: Bytes, enough: Bytes) -> Mend {
         false => compact.to_owned(),
     };
     Mend::until_reboot(command, "echo 'vm.compaction_proactiveness = 50' > /etc/sysctl.d/60-hugepilot.conf")
+}
+
+/// Only where there is something to say: most machines have no such host.
+fn host(facts: &Facts) -> Option<Check> {
+    let name = "free memory";
+    match &facts.free_memory_reported {
+        Ok(false) => None,
+        Ok(true) => {
+            let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Presets of \
+                           `hugepilot age` keep 2 GiB free at most here. Only the host can switch it off (the balloon's free page reporting).";
+            Some(Check::warning(name, "this virtual machine's host takes it back", meaning))
+        }
+        Err(error) => Some(Check::unknown(name, error)),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Never touches: system calls beyond plain file reads, and nothing is ever written. Every parser is a function of text
 //! alone; every read goes through a [`Root`], which is the real system or a captured tree of fixtures.
 
+pub mod balloon;
 pub mod buddy;
 pub mod cache;
 pub mod capability;

@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::pmu::{self, MemorySampling};
 use super::process::{Status, kilobytes};
 use super::thp::Thp;
-use super::{KernelError, Malformed, Root, cgroup, damon, kallsyms};
+use super::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms};
 use crate::units::Bytes;
 
 /// Something known, or the reason why it is not.
@@ -80,6 +80,8 @@ pub struct Facts {
     pub buddy: Fact<Buddy>,
     /// Memory and swap.
     pub memory: Fact<Memory>,
+    /// The host of this virtual machine takes back what is free.
+    pub free_memory_reported: Fact<bool>,
     /// The kernel can compact memory when told to.
     pub compaction: Ability,
     /// Processes that may not have transparent huge pages (`prctl(PR_SET_THP_DISABLE)`).
@@ -138,6 +140,7 @@ impl Facts {
             pools: hugetlb::pools(root),
             buddy: Buddy::read(root),
             memory: Memory::read(root),
+            free_memory_reported: balloon::reports_free_memory(root),
             compaction: present(root, "proc/sys/vm/compact_memory", "the kernel was built without CONFIG_COMPACTION"),
             thp_disabled,
             clear_refs: present(root, "proc/self/clear_refs", "the kernel was built without CONFIG_PROC_PAGE_MONITOR"),
