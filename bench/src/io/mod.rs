@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use hugepilot::decide::age::{Preset, Stock};
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::units::Bytes;
 use rand::SeedableRng;
@@ -34,10 +35,12 @@ use crate::process::Processors;
 use crate::sample::machine_memory;
 use crate::settings::Settings;
 use crate::tool::Tool;
-use crate::workload::OwnProcess;
+use crate::workload::{OwnProcess, Running};
 
 /// A machine that is held tighter would not be able to end its own programs.
 const LEAST: Bytes = Bytes(1 << 30);
+/// A turn that ran out of memory is measured again; who never gets through asks for too much.
+const ATTEMPTS: u32 = 3;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -91,7 +94,7 @@ enum Aging {
     Default,
     /// `hugepilot age --preset backup-server`.
     BackupServer,
-    /// `hugepilot age --mapped-page-cost 100`: mapped pages are not aged at all, and unmapped cache as hard as it can be.
+    /// `hugepilot age --mapped-page-cost 100`: mapped pages are not aged at all, and unmapped cache at once, with the same marks.
     #[value(name = "mapped-page-cost-100")]
     #[serde(rename = "mapped-page-cost-100")]
     MappedPageCost100,
@@ -135,15 +138,22 @@ impl fmt::Display for Aging {
 }
 
 impl Aging {
-    /// What hugepilot is told, beside where the files are; None where it does not run.
-    fn words(self) -> Option<&'static [&'static str]> {
-        match self {
-            Aging::Default | Aging::DefaultAgain => None,
-            Aging::BackupServer => Some(&["--preset=backup-server"]),
-            Aging::MappedPageCost100 => {
-                Some(&["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--when-free-below=100%", "--idle=0s"])
-            }
-        }
+    fn needs_hugepilot(self) -> bool {
+        !matches!(self, Aging::Default | Aging::DefaultAgain)
+    }
+
+    /// What hugepilot is told, beside where the files are; None where it does not run. Marks are those that the preset has on a machine
+    /// that is as large as what is left here: shares would be of the whole machine.
+    fn words(self, left: &Stock) -> Option<Vec<String>> {
+        let how: &[&str] = match self {
+            Aging::Default | Aging::DefaultAgain => return None,
+            Aging::BackupServer => &["--preset=backup-server"],
+            Aging::MappedPageCost100 => &["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--idle=0s"],
+        };
+        let (free, huge) = Preset::BackupServer.wishes().marks(left);
+        let marks = [("--when-free-below", free), ("--when-huge-below", huge)];
+        let marks = marks.into_iter().filter_map(|(name, mark)| Some(format!("{name}={}", mark?.0)));
+        Some(how.iter().map(|&word| word.to_owned()).chain(marks).collect())
     }
 }
 
@@ -152,7 +162,7 @@ impl IoArguments {
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         let ways = self.ways();
-        let needs_tool = ways.iter().any(|way| way.words().is_some());
+        let needs_tool = ways.iter().any(|way| way.needs_hugepilot());
         let tool = needs_tool.then(|| Tool::find(self.hugepilot.clone())).transpose()?;
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let mut settings = Settings::of_this_machine()?;
@@ -192,12 +202,12 @@ impl IoArguments {
         turns: &mut Vec<Turn>,
     ) -> Result<()> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ size.0);
-        let _holder = hold_all_but(stage, size)?;
+        let mut holder = hold_all_but(stage, size)?;
         for round in 0..self.rounds() {
             let mut order = ways.to_vec();
             order.shuffle(&mut random);
             for way in order {
-                let turn = measure_turn(stage, size, round, way)?;
+                let turn = measure_scarce(stage, size, round, way, &mut holder)?;
                 pace.done += self.seconds_of_turn(size);
                 let (of, left) = (self.rounds(), pace.minutes_left());
                 eprintln!("{size}, round {} of {of}, {}; about {left:.0} min left", round + 1, report::line(&turn));
@@ -275,6 +285,23 @@ impl Pace {
     }
 }
 
+/// One turn in which memory was scarce to its end: a kernel that runs out of memory ends first what makes it scarce.
+fn measure_scarce(
+    stage: &Stage<'_>,
+    size: Bytes,
+    round: u32,
+    way: Aging,
+    holder: &mut Option<OwnProcess>,
+) -> Result<Turn> {
+    for _ in 0..ATTEMPTS {
+        let turn = measure_turn(stage, size, round, way)?;
+        let Err(ended) = holder.as_mut().map_or(Ok(()), Running::check) else { return Ok(turn) };
+        eprintln!("{size}, {way}: memory did not stay scarce, and this is measured again: {ended:#}");
+        *holder = hold_all_but(stage, size)?;
+    }
+    bail!("{size}, {way}: the kernel ran out of memory {ATTEMPTS} times: choose larger --sizes, or fewer --writers")
+}
+
 /// Takes all memory but so much; None where there is no more.
 fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
     begin_anew()?;
@@ -308,6 +335,18 @@ mod tests {
             assert_eq!(parse(&[&format!("--configurations={name}")]).unwrap().ways(), [*way]);
             assert_eq!(serde_json::to_string(way).unwrap(), format!("\"{name}\""));
         }
+    }
+
+    #[test]
+    fn marks_are_those_of_a_machine_of_the_size_that_is_left() {
+        let left = |host_takes_free| Stock { total: Bytes(4 << 30), host_takes_free, ..Stock::default() };
+        let mark = |stock: &Stock, way: Aging| way.words(stock).unwrap().pop().unwrap();
+        let share = Bytes(4 << 30).share(0.75).0;
+        for way in [Aging::BackupServer, Aging::MappedPageCost100] {
+            assert_eq!(mark(&left(false), way), format!("--when-huge-below={share}"));
+            assert_eq!(mark(&left(true), way), format!("--when-huge-below={}", 2u64 << 30));
+        }
+        assert!(Aging::value_variants().iter().all(|way| way.words(&left(true)).is_some() == way.needs_hugepilot()));
     }
 
     #[test]

@@ -174,8 +174,8 @@ impl Series<'_> {
 
     fn figures(&self) -> String {
         let mut text = String::new();
-        for way in self.ways().into_iter().filter(|way| way.words().is_some()) {
-            text += &self.speed_figure(way);
+        for way in self.ways().into_iter().filter(|way| way.needs_hugepilot()) {
+            text += &speed_figure(way, self.speed(way));
             text += &scanned_figure(way, self.scanned(way));
             text += &obtainable_figures(
                 way,
@@ -186,28 +186,34 @@ impl Series<'_> {
         text
     }
 
-    fn speed_figure(&self, way: Aging) -> String {
+    fn speed(&self, way: Aging) -> (Option<Interval>, Verdict) {
         let (seen, noise) = (self.ratio(way, Turn::throughput), self.ratio(Aging::DefaultAgain, Turn::throughput));
         let verdict =
             seen.zip(noise).map_or(Verdict::NotMeasured, |(seen, noise)| Verdict::at_least(THROUGHPUT, &seen, &noise));
-        figure(&format!("{way}: throughput >= default"), seen.map(|seen| interval(&seen)), &verdict)
+        (seen, verdict)
     }
 }
 
-/// "At every size": what is a bound is judged at its worst, and throughput by all pairs together.
+/// "At every size": what is a bound is judged at its worst, and throughput by all pairs together, unless one size alone misses it.
 fn figures_of_all(record: &Record, all: &[(Bytes, Series<'_>)]) -> String {
     let together = Series { turns: record.turns.iter().collect() };
     let mut text = String::new();
-    for way in together.ways().into_iter().filter(|way| way.words().is_some()) {
+    for way in together.ways().into_iter().filter(|way| way.needs_hugepilot()) {
         let worst = |number: &dyn Fn(&Series<'_>) -> Option<f64>, pick: fn(f64, f64) -> f64| {
             all.iter().filter_map(|(_, series)| number(series)).reduce(pick)
         };
-        text += &together.speed_figure(way);
+        let (seen, verdict) = together.speed(way);
+        let misses = all.iter().any(|(_, series)| series.speed(way).1 == Verdict::NotMet);
+        text += &speed_figure(way, (seen, if misses { Verdict::NotMet } else { verdict }));
         text += &scanned_figure(way, worst(&|series| series.scanned(way), f64::max));
         let obtainable = |number: fn(&Turn) -> f64| worst(&move |series| series.median(way, number), f64::min);
         text += &obtainable_figures(way, obtainable(Turn::obtainable), obtainable(Turn::obtainable_within_reach));
     }
     text
+}
+
+fn speed_figure(way: Aging, (seen, verdict): (Option<Interval>, Verdict)) -> String {
+    figure(&format!("{way}: throughput >= default"), seen.map(|seen| interval(&seen)), &verdict)
 }
 
 fn scanned_figure(way: Aging, share: Option<f64>) -> String {
@@ -301,6 +307,15 @@ mod tests {
         record.turns.iter_mut().filter(|turn| turn.size < Bytes(8 << 30)).for_each(|turn| turn.obtained.huge_bytes = 0);
         let [of_size, of_all] = verdicts(&record);
         assert_eq!((of_size[2], of_all[2]), (true, false), "the worst size counts");
+    }
+
+    #[test]
+    fn a_loss_at_one_size_is_not_made_good_at_another() {
+        let mut record = record(1.3, 0.96);
+        let smaller = self::record(0.9, 0.96).turns.into_iter().map(|turn| Turn { size: Bytes(2 << 30), ..turn });
+        record.turns.extend(smaller);
+        let [of_size, of_all] = verdicts(&record);
+        assert_eq!((of_size[0], of_all[0]), (true, false));
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use hugepilot::decide::age::Stock;
+use hugepilot::kernel::Root;
+use hugepilot::kernel::balloon::reports_free_memory;
 use hugepilot::pilot::age::Store;
 use hugepilot::units::{BASE_PAGE, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -29,6 +32,8 @@ const RINGS: Bytes = Bytes(16 << 30);
 const REMOVERS: usize = 64;
 /// Until writers are slowed down to the disk's speed: they begin with all that may be dirty to spare.
 pub(super) const SETTLE: Duration = Duration::from_secs(3);
+/// From when all is on disk until somebody asks for huge pages.
+const CALM: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// The figure: huge pages that can be had within that time.
 pub(super) const OBTAIN: Duration = Duration::from_secs(5);
@@ -39,6 +44,9 @@ pub(super) struct Turn {
     pub round: u32,
     pub size: Bytes,
     pub aging: Aging,
+    /// What hugepilot was told.
+    #[serde(default)]
+    pub words: Vec<String>,
     /// Until the page cache was full.
     pub fill_seconds: f64,
     /// Bytes a second that the writers got rid of, second by second.
@@ -145,7 +153,9 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
     let seed = arguments.seed + u64::from(round);
     let mut resident = start(ResidentHeapChild::words(RESIDENT, &directory.join("mapped"), seed))?;
     let before = KernelWork::so_far()?;
-    let mut pilot = start_aging(stage, aging, directory)?;
+    let left = Stock { total: size, host_takes_free: reports_free_memory(&Root::host())?, ..Stock::default() };
+    let words = aging.words(&left);
+    let mut pilot = words.as_ref().zip(stage.tool).map(|(words, tool)| tool.age(words, directory)).transpose()?;
     let filling = Instant::now();
     drop(start(FillChild::words(&directory.join("read"), size, seed))?);
     let fill_seconds = filling.elapsed().as_secs_f64();
@@ -156,6 +166,9 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
     let aged_pages = pilot.as_ref().map(|pilot| aged_pages(pilot.pid())).transpose()?;
     let written_per_second = second_by_second(writers.progress(), window.began, window.ended);
     drop(writers);
+    // What is dirty would become clean while huge pages are asked for, and count as more than there was.
+    rustix::fs::sync();
+    leave_alone(stage, &mut [&mut resident], CALM)?;
     let supply = Supply::now()?;
     let obtained = obtain(supply.all(), OBTAIN, stage.stop)?;
     pilot.map_or(Ok(()), ToolProcess::end)?;
@@ -163,6 +176,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
         round,
         size,
         aging,
+        words: words.unwrap_or_default(),
         fill_seconds,
         written_per_second,
         kernel: window.kernel,
@@ -173,10 +187,6 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
         supply,
         obtained,
     })
-}
-
-fn start_aging(stage: &Stage<'_>, aging: Aging, directory: &Path) -> Result<Option<ToolProcess>> {
-    aging.words().zip(stage.tool).map(|(words, tool)| tool.age(words, directory)).transpose()
 }
 
 /// What `hugepilot age` says every two seconds that it made the kernel drop.
@@ -280,6 +290,7 @@ pub(super) mod tests {
             round: 0,
             size: Bytes(8 << 30),
             aging: Aging::Default,
+            words: Vec::new(),
             fill_seconds: 1.0,
             written_per_second: written_per_second.to_vec(),
             kernel: KernelWork::default(),
