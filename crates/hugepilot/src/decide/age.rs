@@ -12,6 +12,9 @@ use crate::units::{Bytes, Nanos, SizeOrShare};
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
+/// What such a host returns within eight seconds: some 8 ms were measured for each huge page (docs/REPRODUCTION.md, D).
+const RETURNED_SOON: Bytes = Bytes(2 << 30);
+
 /// What is wished for one use of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClassWish {
@@ -59,6 +62,8 @@ pub struct Wishes {
     pub free_below: Option<SizeOrShare>,
     /// Memory is aged while less than this is free in huge pages; None if that does not matter. Where neither is given, always.
     pub huge_below: Option<SizeOrShare>,
+    /// Whether these two are a preset's, which knows nothing of the machine.
+    pub marks_are_presets: bool,
 }
 
 /// What there is.
@@ -74,6 +79,8 @@ pub struct Stock {
     pub held: ByUse<Bytes>,
     /// Whether there is swap space left, without which some uses hold what they hold.
     pub swap: bool,
+    /// Whether this virtual machine's host takes back what is free, and is slow to return it.
+    pub host_takes_free: bool,
 }
 
 /// What becomes of one use of memory in the next step.
@@ -127,11 +134,21 @@ pub struct Plan {
 impl Wishes {
     /// Whether enough memory is free, so that none needs to be aged.
     pub fn are_met(&self, stock: &Stock) -> bool {
-        let met = |wanted: Option<SizeOrShare>, free: Bytes| {
-            wanted.is_none_or(|wanted| free >= of_machine(wanted, stock.total))
-        };
-        let any = self.free_below.is_some() || self.huge_below.is_some();
-        any && met(self.free_below, stock.free) && met(self.huge_below, stock.free_huge)
+        self.missing(stock) == Some(Bytes(0))
+    }
+
+    /// How much more must be free, at least, for nothing to be aged; None where there are no marks.
+    fn missing(&self, stock: &Stock) -> Option<Bytes> {
+        let (free, huge) = self.marks(stock);
+        let of = |mark: Option<Bytes>, free: Bytes| mark.map(|mark| mark - free);
+        of(free, stock.free).max(of(huge, stock.free_huge))
+    }
+
+    /// What is to be free, and free in huge pages. Where a host takes away what is free, a preset keeps no more than comes back soon.
+    pub fn marks(&self, stock: &Stock) -> (Option<Bytes>, Option<Bytes>) {
+        let most = if self.marks_are_presets && stock.host_takes_free { RETURNED_SOON } else { Bytes(u64::MAX) };
+        let mark = |wanted| of_machine(wanted, stock.total).min(most);
+        (self.free_below.map(mark), self.huge_below.map(mark))
     }
 
     /// What stays of a use.
@@ -179,6 +196,8 @@ impl Wishes {
 /// aged loses any.
 pub fn plan(wishes: &Wishes, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
     let met = wishes.are_met(stock);
+    // What goes beyond the marks would be read again for nothing.
+    let mut missing = wishes.missing(stock).unwrap_or(Bytes(u64::MAX));
     let takeable = Uses::that(|class| stock.swap || !class.needs_swap());
     // Of what need not stay at all there cannot be taken too much.
     let spare = ByUse::of(|class| match wishes.floor(class, stock) {
@@ -206,7 +225,8 @@ pub fn plan(wishes: &Wishes, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) 
         // A use may be in several sets: what it can spare is divided among all of them.
         let least = touched.iter().map(|class| spare[class]).min().unwrap_or_default();
         let most = Bytes(least.0 / reach.len() as u64);
-        let bytes = all_due.min(most);
+        let bytes = all_due.min(most).min(missing);
+        missing = missing - bytes;
         divide(bytes, wanted, due, &mut decisions);
         strokes.extend((bytes > Bytes(0)).then_some(Stroke { uses: touched, bytes, most }));
     }
@@ -251,12 +271,18 @@ mod tests {
     fn wishes() -> Wishes {
         let wish = ClassWish { rate: SizeOrShare::Share(0.5), floor: SizeOrShare::Size(Bytes(0)) };
         let classes = ByUse::of(|_| wish);
-        Wishes { classes, mapped_page_cost: MappedPageCost::NONE, free_below: None, huge_below: None }
+        Wishes {
+            classes,
+            mapped_page_cost: MappedPageCost::NONE,
+            free_below: None,
+            huge_below: None,
+            marks_are_presets: false,
+        }
     }
 
     fn stock() -> Stock {
         let held = ByUse::of(|_| Bytes(100));
-        Stock { total: Bytes(1000), free: Bytes(100), free_huge: Bytes(40), held, swap: false }
+        Stock { total: Bytes(1000), free: Bytes(100), free_huge: Bytes(40), held, ..Stock::default() }
     }
 
     fn after_a_minute(wishes: &Wishes, stock: &Stock, reach: &[Uses]) -> Plan {
@@ -323,6 +349,32 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_aged_than_is_missing() {
+        let taken = |free_below: &str, huge_below: Option<&str>| {
+            let parse = |text: &str| text.parse().unwrap();
+            let wishes = Wishes { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..wishes() };
+            let each: Vec<Uses> = FILES.iter().map(only).collect();
+            after_a_minute(&wishes, &stock(), &each).strokes.iter().map(|stroke| stroke.bytes.0).sum::<u64>()
+        };
+        assert_eq!(taken("107", None), 7);
+        assert_eq!(taken("107", Some("160")), 120, "in huge pages more is missing");
+        assert_eq!(taken("1000", None), 200, "no more is due");
+    }
+
+    #[test]
+    fn where_the_host_takes_what_is_free_a_preset_keeps_little() {
+        let mark = |total, host_takes_free, given: Option<&str>| {
+            let mut wishes = Preset::Database.wishes();
+            wishes.set_marks(given.map(|text| text.parse().unwrap()), None);
+            wishes.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
+        };
+        let share = Bytes(64 << 30).share(0.2);
+        assert_eq!((mark(64 << 30, true, None), mark(64 << 30, false, None)), (Some(RETURNED_SOON), Some(share)));
+        assert_eq!(mark(1 << 30, true, None), Some(Bytes(1 << 30).share(0.2)));
+        assert_eq!(mark(64 << 30, true, Some("20%")), Some(share), "whoever says so is obeyed");
+    }
+
+    #[test]
     fn what_cannot_be_told_apart_shares_the_smallest_spare_part() {
         let mut wishes = wishes();
         wishes.classes[MemoryUse::Code].floor = SizeOrShare::Size(Bytes(88));
@@ -365,7 +417,7 @@ mod tests {
             free: Bytes(900),
             free_huge: Bytes(900),
             held: ByUse::of(|_| Bytes(10)),
-            swap: false,
+            ..Stock::default()
         }
     }
 
@@ -384,20 +436,23 @@ mod tests {
             cost in prop_oneof![Just(100u8), Just(0), 0..=100u8],
             free_below in prop::option::of(amount()),
             huge_below in prop::option::of(amount()),
+            marks_are_presets: bool,
         ) -> Wishes {
             let classes = ByUse::of(|class| {
                 let (rate, floor) = classes[class as usize];
                 ClassWish { rate, floor }
             });
             let mapped_page_cost = MappedPageCost::new(cost).expect("at most 100");
-            Wishes { classes, mapped_page_cost, free_below, huge_below }
+            Wishes { classes, mapped_page_cost, free_below, huge_below, marks_are_presets }
         }
     }
 
     prop_compose! {
-        fn any_stock()(held in prop::array::uniform6(0..3000u64), free in 0..5000u64, huge in 0..5000u64, swap: bool) -> Stock {
+        fn any_stock()(
+            held in prop::array::uniform6(0..3000u64), free in 0..5000u64, huge in 0..5000u64, swap: bool, host_takes_free: bool
+        ) -> Stock {
             let held = ByUse::of(|class| Bytes(held[class as usize]));
-            Stock { total: Bytes(20_000), free: Bytes(free), free_huge: Bytes(huge.min(free)), held, swap }
+            Stock { total: Bytes(20_000), free: Bytes(free), free_huge: Bytes(huge.min(free)), held, swap, host_takes_free }
         }
     }
 

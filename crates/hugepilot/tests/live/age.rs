@@ -299,6 +299,7 @@ fn what_a_killed_one_left_is_taken_away_by_the_next() {
     wait_until("its thread is noted", noted);
     send(aging.0.id(), Signal::KILL);
     aging.0.wait().expect("it ends");
+    wait_until("DAMON is switched off though", || fs::read_to_string(state).is_ok_and(|state| state.trim() == "off"));
     assert_eq!(threads(), "1", "nobody was there to take it away");
     let json = hugepilot(&format!("age {ALL_FILES} --for 1s --json")).json();
     assert!(mechanism(&json, "damon")["refused"].is_null(), "{json}");

@@ -42,8 +42,8 @@ impl Preset {
         };
         let (cost, free, huge) = match self {
             Self::BackupServer => {
-                wish(MemoryUse::UnmappedCache, 240.0, 0.01);
-                (MappedPageCost::FORBIDS, 0.5, 0.3)
+                wish(MemoryUse::UnmappedCache, 240.0, 0.0);
+                (MappedPageCost::FORBIDS, 0.9, 0.75)
             }
             Self::Database => {
                 wish(MemoryUse::UnmappedCache, 0.2, 0.05);
@@ -60,6 +60,7 @@ impl Preset {
             mapped_page_cost: cost,
             free_below: Some(SizeOrShare::ShareOfRam(free)),
             huge_below: Some(SizeOrShare::ShareOfRam(huge)),
+            marks_are_presets: true,
         }
     }
 }

@@ -44,6 +44,8 @@ impl Wishes {
     /// Takes marks over that were given; one of them takes the place of both that there were.
     pub fn set_marks(&mut self, free: Option<SizeOrShare>, huge: Option<SizeOrShare>) {
         if free.is_some() || huge.is_some() {
+            // Who writes what the preset says anyway says nothing new.
+            self.marks_are_presets &= (free, huge) == (self.free_below, self.huge_below);
             (self.free_below, self.huge_below) = (free, huge);
         }
     }

@@ -10,9 +10,6 @@ use crate::memory_use::ByUse;
 use crate::stop::Stop;
 use crate::units::{Bytes, Nanos};
 
-/// After a pause of the machine or of this process no more is due than after this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 const SECOND: Duration = Duration::from_secs(1);
 
 /// One mechanism.
@@ -54,7 +51,6 @@ impl AtWork {
         &mut self,
         wishes: &Wishes,
         (stock, freed): (&Stock, &ByUse<Bytes>),
-        free_below: Option<f64>,
         stop: &Stop,
     ) -> Result<Vec<Effect>, AgeError> {
         self.freed = ByUse::of(|class| self.freed[class] + freed[class]);
@@ -67,9 +63,9 @@ impl AtWork {
         self.next = (self.next + pace).max(now);
         let elapsed = self.stepped.map_or(pace, |before| now - before);
         self.stepped = Some(now);
-        let plan = self.due(elapsed.min(LONGEST_PAUSE), wishes, stock);
+        let plan = self.due(self.mechanism.span(elapsed), wishes, stock);
         self.freed = ByUse::default();
-        let done = self.mechanism.step(Order { strokes: &plan.strokes, free_below }, stop);
+        let done = self.mechanism.step(Order { strokes: &plan.strokes }, stop);
         self.plan = Some(plan);
         done
     }
@@ -89,6 +85,7 @@ impl AtWork {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::act::age::LONGEST_PAUSE;
     use crate::decide::age::Preset;
     use crate::memory_use::{MemoryUse, Uses};
     use std::collections::BTreeMap;
@@ -128,7 +125,7 @@ mod tests {
         stock.held[MemoryUse::UnmappedCache] = Bytes(600 << 20);
         let freed = ByUse::of(|_| Bytes(freed));
         // A fifth in a minute.
-        let effects = at_work.step(&Preset::Database.wishes(), (&stock, &freed), None, &Stop::default()).unwrap();
+        let effects = at_work.step(&Preset::Database.wishes(), (&stock, &freed), &Stop::default()).unwrap();
         effects.first().map(|effect| effect.reclaimed.0)
     }
 

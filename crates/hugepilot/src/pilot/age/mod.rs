@@ -19,14 +19,17 @@ use crate::act::age::{AgeError, Damon, DropBehind, DropBehindOptions, Effect, Me
 use crate::decide::age::{Plan, Reason, Stock, Wishes};
 use crate::kernel::buddy::Buddy;
 use crate::kernel::memory::Memory;
-use crate::kernel::{KernelError, Root};
+use crate::kernel::{KernelError, Root, balloon};
 use crate::memory_use::{ByUse, MemoryUse};
 use crate::observe::census::ProgramFiles;
 use crate::stop::Stop;
-use crate::units::{Bytes, SizeOrShare};
+use crate::units::Bytes;
 
 /// From one step to the next: the pace of the fastest mechanism.
 pub const STEP: Duration = Duration::from_millis(250);
+
+/// What programs map is read so often: it takes as long as the mappings of many processes do, and programs come and go.
+const FILES_HOLD: Duration = Duration::from_secs(300);
 
 /// What is wished.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,13 +44,22 @@ type Mechanisms = Vec<AtWork>;
 /// Mechanisms that are not at work, with why.
 type Refused = Vec<(MechanismKind, String)>;
 
+/// What is not read anew at each step.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// What of the mapped files is code and read-only data.
+    files: ProgramFiles,
+    host_takes_free: bool,
+}
+
 /// Aging at work.
 pub struct Aging {
     root: Root,
     wishes: Wishes,
     mechanisms: Mechanisms,
     refused: Refused,
-    files: ProgramFiles,
+    known: Known,
+    files_read: Instant,
     before: Stock,
     first: Moment,
     stock: Stock,
@@ -65,7 +77,9 @@ impl Aging {
     pub fn begin(root: &Root, wished: AgeWishes, damon_taken: Option<&str>) -> Result<Self, AgeError> {
         // Who can look into no process goes without: then all mapped files count as such.
         let files = ProgramFiles::read(root).unwrap_or_default();
-        let before = stock(root, files)?;
+        // What is unknown is no reason to keep little free.
+        let known = Known { files, host_takes_free: balloon::reports_free_memory(root).unwrap_or(false) };
+        let before = stock(root, known)?;
         let (mechanisms, refused) = open(root, &wished, &before, damon_taken)?;
         let first = Moment::now(root)?;
         let mut history = History::default();
@@ -75,7 +89,8 @@ impl Aging {
             wishes: wished.wishes,
             mechanisms,
             refused,
-            files,
+            known,
+            files_read: Instant::now(),
             before,
             first,
             stock: before,
@@ -104,7 +119,7 @@ impl Aging {
 
     /// What would be done in the next second; changes nothing.
     pub fn preview(&mut self) -> Result<(), AgeError> {
-        self.stock = stock(&self.root, self.files)?;
+        self.stock = stock(&self.root, self.known)?;
         self.mechanisms.iter_mut().for_each(|at_work| at_work.preview(&self.wishes, &self.stock));
         self.judge();
         Ok(())
@@ -113,11 +128,14 @@ impl Aging {
     /// Ages what is due, each mechanism at its own pace. One that fails is done without from then on, which is an error only when none is
     /// left.
     pub fn step(&mut self, stop: &Stop) -> Result<(), AgeError> {
-        self.stock = stock(&self.root, self.files)?;
-        let free_below = watermark(&self.wishes, &self.stock);
+        if self.files_read.elapsed() >= FILES_HOLD {
+            self.known.files = ProgramFiles::read(&self.root).unwrap_or(self.known.files);
+            self.files_read = Instant::now();
+        }
+        self.stock = stock(&self.root, self.known)?;
         let (mut left, mut freed, mut failed) = (self.stock, ByUse::default(), Vec::new());
         for (number, at_work) in self.mechanisms.iter_mut().enumerate() {
-            match at_work.step(&self.wishes, (&left, &freed), free_below, stop) {
+            match at_work.step(&self.wishes, (&left, &freed), stop) {
                 Ok(effects) => {
                     for effect in &effects {
                         account(effect, &self.stock, &mut self.aged, &mut self.reclaimed);
@@ -149,7 +167,7 @@ impl Aging {
                 Err(error) => tracing::debug!("the last account is missing: {error}"),
             }
         }
-        if let Ok(stock) = stock(&self.root, self.files) {
+        if let Ok(stock) = stock(&self.root, self.known) {
             self.stock = stock;
         }
         if let Ok(moment) = Moment::now(&self.root) {
@@ -212,17 +230,8 @@ fn nobody(refused: &[(MechanismKind, String)]) -> AgeError {
     AgeError::NoMechanism { why: why.join("; ") }
 }
 
-/// The share of free memory below which DAMON may act by itself: it knows no contiguous memory, so that only where that does not matter.
-fn watermark(wishes: &Wishes, stock: &Stock) -> Option<f64> {
-    match (wishes.free_below, wishes.huge_below) {
-        (Some(SizeOrShare::Size(size)), None) => Some(size.0 as f64 / stock.total.0.max(1) as f64),
-        (Some(SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share)), None) => Some(share),
-        _ => None,
-    }
-}
-
-/// What is there, from the kernel's own counts. `files` says what of the mapped files is code and read-only data.
-fn stock(root: &Root, files: ProgramFiles) -> Result<Stock, KernelError> {
+/// What is there, from the kernel's own counts.
+fn stock(root: &Root, Known { files, host_takes_free }: Known) -> Result<Stock, KernelError> {
     let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
     let mapped = memory.mapped_files(files.shared);
     let (code, read_only) = (mapped.share(files.code), mapped.share(files.read_only));
@@ -234,8 +243,14 @@ fn stock(root: &Root, files: ProgramFiles) -> Result<Stock, KernelError> {
         MemoryUse::MappedFiles => mapped - code - read_only,
         MemoryUse::UnmappedCache => memory.unmapped_cache(files.shared),
     });
-    let swap = memory.swap_free > Bytes(0);
-    Ok(Stock { total: memory.total, free: memory.free, free_huge: buddy.free_huge(), held, swap })
+    Ok(Stock {
+        total: memory.total,
+        free: memory.free,
+        free_huge: buddy.free_huge(),
+        held,
+        swap: memory.swap_free > Bytes(0),
+        host_takes_free,
+    })
 }
 
 /// Enters an effect under the uses that it was for, as what they hold.
@@ -291,7 +306,7 @@ mod tests {
         std::fs::write(tree.path().join("proc/meminfo"), meminfo).unwrap();
         std::fs::write(tree.path().join("proc/buddyinfo"), "Node 0, zone DMA 1 0 0 0 0 0 0 0 0 3\n").unwrap();
         let files = ProgramFiles { code: 0.5, read_only: 0.25, shared: 0.05 };
-        let stock = stock(&Root::at(tree.path()), files).unwrap();
+        let stock = stock(&Root::at(tree.path()), Known { files, ..Known::default() }).unwrap();
         let held = MemoryUse::ALL.map(|class| stock.held[class].0 >> 10);
         // Of 200 mapped 10 are shared memory.
         assert_eq!(held, [95, 47, 70, 20, 47, 300]);
@@ -319,17 +334,6 @@ mod tests {
         }
         let of = |class| (left.held[class].0, freed[class].0);
         assert_eq!([MemoryUse::UnmappedCache, MemoryUse::Code].map(of), [(470, 30), (500, 0)]);
-    }
-
-    #[test]
-    fn damon_keeps_a_watermark_only_where_free_memory_alone_matters() {
-        let stock = Stock { total: Bytes(1000), ..Stock::default() };
-        let mut wishes = crate::decide::age::Preset::Balanced.wishes();
-        assert_eq!(watermark(&wishes, &stock), None);
-        wishes.huge_below = None;
-        assert_eq!(watermark(&wishes, &stock), Some(0.2));
-        wishes.free_below = Some(SizeOrShare::Size(Bytes(300)));
-        assert_eq!(watermark(&wishes, &stock), Some(0.3));
     }
 
     #[test]

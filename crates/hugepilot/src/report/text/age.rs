@@ -77,7 +77,11 @@ fn when(state: &AgeState) -> String {
         cost => format!("what processes map is aged at {} % of its rates", 100 - cost),
     };
     let rests = if state.resting { "; at present that is not so, and all rests" } else { "" };
-    format!("memory is aged {when}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
+    let host = match state.keeps_little_free && !marks.is_empty() {
+        true => " (2 GiB at most, because this machine's host takes back what is free)",
+        false => "",
+    };
+    format!("memory is aged {when}{host}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
 }
 
 fn classes(state: &AgeState, what: &'static str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
