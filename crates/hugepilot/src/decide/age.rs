@@ -12,8 +12,11 @@ use crate::units::{Bytes, Nanos, SizeOrShare};
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
-/// What such a host returns within eight seconds: some 8 ms were measured for each huge page (docs/REPRODUCTION.md, D).
-const RETURNED_SOON: Bytes = Bytes(2 << 30);
+/// A host that takes back what is free returns it at some 8 ms a huge page, sixteen times what one costs from page cache. In little memory
+/// cache is too broken up to give many, and what is free is needed all the same; in more it is not (measured: docs/REPRODUCTION.md, D).
+const LITTLE_MEMORY: Bytes = Bytes(8 << 30);
+const KEPT_IN_LITTLE: Bytes = Bytes(2 << 30);
+const KEPT_IN_MORE: Bytes = Bytes(512 << 20);
 
 /// What is wished for one use of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,9 +149,15 @@ impl Wishes {
 
     /// What is to be free, and free in huge pages. Where a host takes away what is free, a preset keeps no more than comes back soon.
     pub fn marks(&self, stock: &Stock) -> (Option<Bytes>, Option<Bytes>) {
-        let most = if self.marks_are_presets && stock.host_takes_free { RETURNED_SOON } else { Bytes(u64::MAX) };
+        let most = self.most_free(stock).unwrap_or(Bytes(u64::MAX));
         let mark = |wanted| of_machine(wanted, stock.total).min(most);
         (self.free_below.map(mark), self.huge_below.map(mark))
+    }
+
+    /// How much is kept free at most, whatever the marks of a preset say; None where nothing speaks against more.
+    pub fn most_free(&self, stock: &Stock) -> Option<Bytes> {
+        let kept = if stock.total <= LITTLE_MEMORY { KEPT_IN_LITTLE } else { KEPT_IN_MORE };
+        (self.marks_are_presets && stock.host_takes_free).then_some(kept)
     }
 
     /// What stays of a use.
@@ -369,7 +378,8 @@ mod tests {
             wishes.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
         };
         let share = Bytes(64 << 30).share(0.2);
-        assert_eq!((mark(64 << 30, true, None), mark(64 << 30, false, None)), (Some(RETURNED_SOON), Some(share)));
+        assert_eq!((mark(64 << 30, true, None), mark(64 << 30, false, None)), (Some(KEPT_IN_MORE), Some(share)));
+        assert_eq!(mark(8 << 30, true, None), Some(Bytes(8 << 30).share(0.2)));
         assert_eq!(mark(1 << 30, true, None), Some(Bytes(1 << 30).share(0.2)));
         assert_eq!(mark(64 << 30, true, Some("20%")), Some(share), "whoever says so is obeyed");
     }

@@ -99,7 +99,7 @@ fn host(facts: &Facts) -> Option<Check> {
         Ok(false) => None,
         Ok(true) => {
             let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Presets of \
-                           `hugepilot age` keep 2 GiB free at most here. Only the host can switch it off (the balloon's free page reporting).";
+                           `hugepilot age` keep little free here. Only the host can switch it off (the balloon's free page reporting).";
             Some(Check::warning(name, "this virtual machine's host takes it back", meaning))
         }
         Err(error) => Some(Check::unknown(name, error)),

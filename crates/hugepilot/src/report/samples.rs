@@ -311,7 +311,7 @@ pub(super) fn age_state() -> AgeState {
         mapped_page_cost: 100,
         free_below: Some("50%ram".to_owned()),
         huge_below: Some("30%ram".to_owned()),
-        keeps_little_free: true,
+        keeps_free_at_most_bytes: Some(Bytes(2 << 30)),
         classes: MemoryUse::ALL.map(class).to_vec(),
         mechanisms: vec![
             MechanismState {

@@ -32,9 +32,9 @@ pub struct AgeState {
     pub free_below: Option<String>,
     /// Memory is aged while less than this is free in huge pages; as it was wished.
     pub huge_below: Option<String>,
-    /// Whether no more than 2 GiB is kept free, whatever the preset says, because this virtual machine's host takes back what is free.
+    /// No more than this is kept free, whatever the preset says, because this virtual machine's host takes back what is free.
     #[serde(default)]
-    pub keeps_little_free: bool,
+    pub keeps_free_at_most_bytes: Option<Bytes>,
     /// Each use of memory.
     pub classes: Vec<ClassState>,
     /// Each mechanism.
@@ -101,7 +101,7 @@ impl Aging {
             mapped_page_cost: self.wishes.mapped_page_cost.get(),
             free_below: wished(self.wishes.free_below),
             huge_below: wished(self.wishes.huge_below),
-            keeps_little_free: self.wishes.marks_are_presets && self.stock.host_takes_free,
+            keeps_free_at_most_bytes: self.wishes.most_free(&self.stock),
             classes: MemoryUse::ALL.iter().map(|&class| self.class_state(class)).collect(),
             mechanisms: self.mechanism_states(),
             before: self.first.clone(),

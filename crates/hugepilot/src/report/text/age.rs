@@ -77,9 +77,9 @@ fn when(state: &AgeState) -> String {
         cost => format!("what processes map is aged at {} % of its rates", 100 - cost),
     };
     let rests = if state.resting { "; at present that is not so, and all rests" } else { "" };
-    let host = match state.keeps_little_free && !marks.is_empty() {
-        true => " (2 GiB at most, because this machine's host takes back what is free)",
-        false => "",
+    let host = match state.keeps_free_at_most_bytes.filter(|_| !marks.is_empty()) {
+        Some(most) => format!(" ({most} at most, because this machine's host takes back what is free)"),
+        None => String::new(),
     };
     format!("memory is aged {when}{host}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
 }
