@@ -84,8 +84,11 @@ fn scan_with(pagemap: &File, mut argument: ScanArgument, mut each: impl FnMut(Pa
         if found < 0 {
             return Err(io::Error::last_os_error());
         }
-        runs[..(found as usize).min(RUNS)].iter().for_each(|&run| each(run));
-        argument.start = argument.walk_end.max(argument.start + 4096);
+        let found = (found as usize).min(RUNS);
+        runs[..found].iter().for_each(|&run| each(run));
+        // The kernel's own word for where it ended (`walk_end`) is out of date if it had to empty its buffer of 512 runs on the way (seen
+        // on 6.18): who goes on from there sees runs twice. Where there was room for more runs, all was walked.
+        argument.start = if found < RUNS { argument.end } else { runs[found - 1].end };
     }
     Ok(())
 }
@@ -171,6 +174,20 @@ mod tests {
         if supported(scanned).is_some() {
             let found: Vec<_> = found.into_iter().map(|run| pages(&memory, run)).collect();
             assert_eq!(found, [0..3, 10..11]);
+        }
+    }
+
+    #[test]
+    fn however_many_runs_there_are_each_is_seen_once() {
+        for count in [511, 512, 513, 1023, 1024, 1025, 1536, 2100] {
+            let mut memory = Mapping::anonymous(2 * count * PAGE).unwrap();
+            (0..count).for_each(|run| memory.bytes_mut()[2 * run * PAGE] = 1);
+            let (mut found, end) = (Vec::new(), memory.address() + memory.len() as u64);
+            let scanned =
+                scan(std::process::id(), memory.address(), end, category::PRESENT, |run| found.push(run.start));
+            let Some(()) = supported(scanned) else { return };
+            let expected: Vec<u64> = (0..count).map(|run| memory.address() + (2 * run * PAGE) as u64).collect();
+            assert_eq!(found, expected, "{count} runs");
         }
     }
 
