@@ -1,18 +1,18 @@
 //! The report as a picture: ratios with their intervals, throughput and memory over time; one row for each run.
 //!
-//! Owns: drawing this and every other picture, as SVG or PNG. Never touches: fonts of the machine; a bare machine has none, so the
-//! one font needed is part of the program.
+//! Owns: drawing this and every other picture, as SVG or PNG. Never touches: fonts of the machine.
 
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+pub use hugepilot::report::picture::FONT;
+use hugepilot::report::picture::prepare_font;
 use hugepilot::statistics::median;
 use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
 use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
-use plotters::style::{FontStyle, register_font};
 
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
@@ -20,8 +20,6 @@ use crate::plot_search;
 use crate::record::{Record, Run, Turn};
 
 const PANEL: (u32, u32) = (560, 420);
-/// The one font of all plots.
-pub const FONT: &str = "sans-serif";
 /// The width of a step on the time axis: wide enough for a sample or two in each.
 const STEP_SECONDS: f64 = 0.5;
 /// Distinct in grey too.
@@ -61,9 +59,7 @@ pub trait Picture {
 /// Draws a picture to a file, FILE.svg or FILE.png.
 pub fn draw(picture: &(impl Picture + ?Sized), path: &Path) -> Result<()> {
     check_name(path)?;
-    // So that a plot needs no font of the machine's.
-    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
-        .map_err(|_| anyhow!("the built-in font cannot be read"))?;
+    prepare_font()?;
     let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
         draw_whole(picture, &SVGBackend::new(path, picture.size()).into_drawing_area())
     } else {

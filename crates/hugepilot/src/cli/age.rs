@@ -43,7 +43,8 @@ fn plot(path: &Path, state: Option<&AgeState>) -> anyhow::Result<()> {
     if path.extension().is_none_or(|extension| extension != "svg") {
         bail!("cannot draw {}: the name must end in .svg", path.display());
     }
-    let Some(svg) = state.and_then(|state| age_plot::draw(&state.history)) else {
+    let drawn = state.map(|state| age_plot::draw(&state.history)).transpose()?;
+    let Some(svg) = drawn.flatten() else {
         bail!("there is nothing to draw: memory over time is kept while `hugepilot age`, or a daemon with [age], runs");
     };
     std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))

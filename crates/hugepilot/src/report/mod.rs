@@ -10,6 +10,7 @@ pub mod json;
 pub mod live;
 pub mod metrics;
 pub mod page_counts;
+pub mod picture;
 mod pool_words;
 mod table;
 pub mod text;

@@ -1,24 +1,19 @@
 //! The film as a picture.
 //!
-//! Owns: pixels. Never touches: fonts of the machine; a bare one has none, so the one font needed is part of the program.
+//! Owns: pixels. Never touches: files.
 
 use plotters::prelude::*;
-use plotters::style::{FontStyle, register_font};
 
 use super::{Cell, Film, warmth};
+use crate::report::picture::{DrawError, FONT, prepare_font};
 use crate::report::words::rate;
 
 const SIZE: (u32, u32) = (1200, 720);
-const FONT: &str = "sans-serif";
 const LABELS: usize = 12;
-
-/// Why the picture could not be drawn.
-#[derive(Debug, thiserror::Error)]
-#[error("the picture could not be drawn: {0}")]
-pub struct DrawError(String);
 
 /// The picture, as a PNG file's contents.
 pub fn picture(film: &Film) -> Result<Vec<u8>, DrawError> {
+    prepare_font()?;
     let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
     draw(film, &mut pixels).map_err(|error| DrawError(error.to_string()))?;
     let mut bytes = Vec::new();
@@ -30,7 +25,6 @@ pub fn picture(film: &Film) -> Result<Vec<u8>, DrawError> {
 }
 
 fn draw(film: &Film, pixels: &mut [u8]) -> Result<(), Box<dyn std::error::Error>> {
-    register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT).map_err(|_| "the built-in font")?;
     let area = BitMapBackend::with_buffer(pixels, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let (columns, rows) = (film.times.len().max(1), film.rows.len().max(1));
