@@ -78,6 +78,13 @@ vm-unit: deps-build deps-test ## the unit under systemd, on Debian's kernel in Q
 	@scripts/need systemd
 	tests/vm/run unit
 
+.PHONY: windows
+windows: deps-windows-target ## what of hugepilot there is on Windows, in target/x86_64-pc-windows-gnu/release
+	@scripts/need gcc-mingw-w64-x86-64
+	cargo build --locked --release --target $(WINDOWS_TARGET) -p hps -p hugepilot-sort
+	cargo build --locked --release --target $(WINDOWS_TARGET) -p hugepilot-windows --features program
+	@cd target/$(WINDOWS_TARGET)/release && ls "$$PWD"/hugepilot.exe "$$PWD"/hugepilot-sort.exe "$$PWD"/hps.dll "$$PWD"/libhps.a
+
 .PHONY: windows-test
 windows-test: deps-windows ## what of hugepilot there is on Windows, under Wine
 	tests/windows/run
@@ -91,7 +98,7 @@ vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page trac
 bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
 	@scripts/need $(BENCH_NEEDS)
 	@scripts/need $(PEER_NEEDS) || true
-	@echo "The published figures take several hours in all; each part says its minutes before it starts."
+	@echo "The published figures take several hours in all; each part says how long it takes, or shows how far it is."
 	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' is a look in minutes."
 	$(BENCH) memcached --keep
 	$(BENCH) memcached --paper --keep

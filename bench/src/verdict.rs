@@ -81,6 +81,8 @@ pub enum Verdict {
     NotResolvable(f64),
     /// What a gain is held against gained nothing in some round, for noise.
     NoGain,
+    /// What was to be on large pages was not, or not all of it.
+    NoLargePages,
     /// Too few rounds for an interval of 95 %, or a configuration is missing.
     NotMeasured,
 }
@@ -287,6 +289,7 @@ impl fmt::Display for Verdict {
             Verdict::Open => f.write_str("open: more rounds would tell"),
             Verdict::NotResolvable(reach) => write!(f, "not resolvable here, +/- {:.3} %", reach * 100.0),
             Verdict::NoGain => f.write_str("not resolvable here: what it is held against gained nothing in some round"),
+            Verdict::NoLargePages => f.write_str("not measured: not all of it was on large pages"),
             Verdict::NotMeasured => f.write_str("not measured: needs 6 rounds with every configuration named"),
         }
     }

@@ -19,7 +19,7 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 use crate::sample::{free_memory, machine_memory};
 
 /// Left for everyone else.
-const SPARE: u64 = 512 << 20;
+pub const SPARE: u64 = 512 << 20;
 /// Touched between two looks at the wish to stop, and freed at once.
 const STEP: usize = 64 << 20;
 /// Kept free ahead of the program: more than it takes between two looks.
@@ -52,7 +52,7 @@ impl WarmMemory {
         let available = machine_memory()?.available_bytes;
         if available < needed + SPARE {
             bail!(
-                "this workload takes {} and {} are available: make it smaller with --size, --items or --quick",
+                "this workload takes {} and {} are available: make it smaller (--size, --sizes, --items or --quick)",
                 Bytes(needed),
                 Bytes(available)
             );

@@ -10,9 +10,16 @@ use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::line::Turn;
 use hugepilot_sort::task::{Pages, SEED, Task, TaskError};
 
+const EXAMPLES: &str = "\
+Examples:
+  hugepilot-sort --sizes 1,8,64 --rounds 3 > sort.json     a look in minutes
+  hugepilot-sort > sort.json                               1 MiB to 1 GiB: hours, most of them for the heap sort of 1 GiB
+
+`hugepilot-bench sort --from sort.json` makes the report, on Linux.";
+
 /// Sorts Mersenne Twister numbers by turns in ordinary and in large pages; prints a line of JSON for each turn.
 #[derive(Debug, Parser)]
-#[command(name = "hugepilot-sort", version)]
+#[command(name = "hugepilot-sort", version, after_help = EXAMPLES)]
 struct Arguments {
     /// Sizes in MiB, separated by commas [default: 1 to 1024 in powers of two]
     #[arg(long, value_name = "MIB", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -38,6 +45,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let usual: Vec<u32> = (0..=10).map(|power| 1 << power).collect();
     let sizes = if arguments.sizes.is_empty() { &usual } else { &arguments.sizes };
+    let mut warned = false;
     for round in 0..arguments.rounds {
         for &mebibytes in sizes {
             for &algorithm in &arguments.algorithms {
@@ -45,6 +53,11 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
                     let bytes = (mebibytes as usize) << 20;
                     let turn = turn(round, Task { algorithm, pages, bytes, seed: SEED })?;
                     writeln!(std::io::stdout(), "{}", serde_json::to_string(&turn)?)?;
+                    // In the file, where it is looked for last, it would cost hours.
+                    if let (Some(refusal), false) = (&turn.refusal, warned) {
+                        eprintln!("hugepilot-sort: not all of this is on large pages: {refusal}");
+                        warned = true;
+                    }
                 }
             }
         }
@@ -76,7 +89,7 @@ fn turn(round: u32, task: Task) -> Result<Turn, TaskError> {
         nanoseconds: took.as_nanos() as u64,
         large_bytes: ready.got().large_bytes as u64,
         taken_bytes: ready.got().bytes as u64,
-        refusal: ready.refusals().first().map(ToString::to_string),
+        refusal: ready.refusal(),
     })
 }
 

@@ -118,8 +118,9 @@ impl Ready {
     }
 
     /// Why it is not what was asked for.
-    pub fn refusals(&self) -> &[LargePagesError] {
-        self.memory.refusals()
+    pub fn refusal(&self) -> Option<String> {
+        let refusals: Vec<String> = self.memory.refusals().iter().map(ToString::to_string).collect();
+        (!refusals.is_empty()).then(|| refusals.join("; "))
     }
 }
 

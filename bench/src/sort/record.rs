@@ -34,7 +34,8 @@ impl Record {
 
     /// Reads a file that was kept, or lines that hugepilot-sort printed.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = text_of(&bytes).with_context(|| format!("{} is no text", path.display()))?;
         if let Ok(record) = serde_json::from_str::<Self>(&text) {
             ensure!(record.version == VERSION, "{} has version {}, not {VERSION}", path.display(), record.version);
             return Ok(record);
@@ -83,11 +84,29 @@ impl Record {
         self.turns_of(algorithm, bytes, pages).filter_map(of).collect()
     }
 
+    /// Whether whatever was to be on large pages was, all of it.
+    pub(super) fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
+        self.turns_of(algorithm, bytes, Pages::Large).all(|turn| turn.large_bytes == turn.taken_bytes)
+    }
+
     /// The typical one of these, and how sure that is.
     pub(super) fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> Option<Interval> {
         let pairs = self.speedups(algorithm, bytes, pages).into_iter().map(|(_, ratio)| (ratio, 1.0));
         paired_ratio(&pairs.collect::<Vec<_>>())
     }
+}
+
+/// Text as programs write it, or as the shell of Windows redirects it to a file: in UTF-16, after a mark of the order of bytes.
+fn text_of(bytes: &[u8]) -> Result<String> {
+    let text = match bytes.strip_prefix(&[0xff, 0xfe]) {
+        Some(utf_16) => {
+            let (units, rest) = utf_16.as_chunks::<2>();
+            ensure!(rest.is_empty(), "it ends within a character");
+            String::from_utf16(&units.iter().map(|&unit| u16::from_le_bytes(unit)).collect::<Vec<_>>())?
+        }
+        None => std::str::from_utf8(bytes)?.to_owned(),
+    };
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 #[cfg(test)]
@@ -139,10 +158,14 @@ pub(super) mod tests {
         std::fs::write(&path, kept.json().unwrap()).unwrap();
         assert_eq!(Record::read(&path).unwrap(), kept);
         let lines: Vec<String> = kept.turns.iter().map(|turn| serde_json::to_string(turn).unwrap()).collect();
-        std::fs::write(&path, lines.join("\r\n") + "\r\n").unwrap();
-        assert_eq!(Record::read(&path).unwrap(), kept);
+        let lines = lines.join("\r\n") + "\r\n";
+        let in_utf_16: Vec<u8> = format!("\u{feff}{lines}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for written in [lines.clone().into_bytes(), format!("\u{feff}{lines}").into_bytes(), in_utf_16] {
+            std::fs::write(&path, written).unwrap();
+            assert_eq!(Record::read(&path).unwrap(), kept);
+        }
         assert_eq!(kept.cases(), [(Algorithm::Heap, vec![1 << 20]), (Algorithm::Quick, vec![2 << 20])]);
-        for wrong in ["", "{}", "{\"round\":1}"] {
+        for wrong in ["", "{}", "{\"round\":1}", "\u{feff}"] {
             std::fs::write(&path, wrong).unwrap();
             assert!(Record::read(&path).is_err(), "{wrong}");
         }

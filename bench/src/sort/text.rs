@@ -66,11 +66,15 @@ fn figures(record: &Record) -> [(String, String, Verdict); 2] {
     let noise = of(Algorithm::Heap, Pages::OrdinaryAgain);
     let size = Bytes(THEIR_BYTES);
     let least = (THEIR_GAIN - 1.0) * 100.0;
+    let all_large =
+        [Algorithm::Heap, Algorithm::Quick].map(|algorithm| record.all_on_large_pages(algorithm, THEIR_BYTES));
     let heap =
         (format!("heap sort of {size} gains at least {least:.0} %"), of(Algorithm::Heap, Pages::Large), THEIR_GAIN);
     let quick = (format!("heap sort of {size} gains more than quick sort"), heap_against_quick(record), 1.0);
-    [heap, quick].map(|(figure, seen, limit)| match (seen, &noise) {
-        (Some(seen), Some(noise)) => (figure, percent(&seen), Verdict::at_least(limit, &seen, noise)),
+    let judged = [(heap, all_large[0]), (quick, all_large[0] && all_large[1])];
+    judged.map(|((figure, seen, limit), all_large)| match (seen, &noise) {
+        (Some(seen), Some(noise)) if all_large => (figure, percent(&seen), Verdict::at_least(limit, &seen, noise)),
+        (Some(seen), _) if !all_large => (figure, percent(&seen), Verdict::NoLargePages),
         _ => (figure, "-".to_owned(), Verdict::NotMeasured),
     })
 }
@@ -123,6 +127,12 @@ mod tests {
         for of in ["at least 6 %", "more than quick sort"] {
             assert!(figure(&good, of).ends_with(" met"), "{good}");
             assert!(figure(&bad, of).ends_with("NOT MET"), "{bad}");
+        }
+        let mut ordinary = turns(Algorithm::Heap, THEIRS, 1.25);
+        ordinary[0].large_bytes = 0;
+        let ordinary = text(&record([ordinary, turns(Algorithm::Quick, THEIRS, 1.05)].concat()));
+        for of in ["at least 6 %", "more than quick sort"] {
+            assert!(figure(&ordinary, of).ends_with("not all of it was on large pages"), "{ordinary}");
         }
         let other = text(&record(turns(Algorithm::Heap, 1 << 20, 1.25)));
         assert!(figure(&other, "at least 6 %").contains("not measured"), "{other}");

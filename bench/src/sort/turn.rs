@@ -10,8 +10,8 @@ use hugepilot::units::{AddressRange, HUGE_PAGE};
 use hugepilot_sort::line::Turn;
 use hugepilot_sort::task::Task;
 
-use crate::sample::huge_ranges;
-use crate::warm::WarmMemory;
+use crate::sample::{huge_ranges, machine_memory};
+use crate::warm::{SPARE, WarmMemory};
 use crate::workload::{Running, start_sort};
 
 /// So much sorting is timed at least, or one sort where that takes longer.
@@ -21,8 +21,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Measures one.
 pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<Turn> {
     let memory = (task.bytes * task.algorithm.room()) as u64;
-    // A quarter more than it takes: making huge pages needs free memory beside them.
-    let mut warm = WarmMemory::touch((memory / 4 * 5).max(HUGE_PAGE), stop)?;
+    let mut warm = WarmMemory::touch(warmed(memory, machine_memory()?.available_bytes), stop)?;
     let began = Instant::now();
     let mut running = start_sort(task, stop)?;
     warm.stop_feeding();
@@ -45,8 +44,14 @@ pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<Turn> {
         // The kernel's word, whatever the child believes.
         large_bytes: overlap(&huge_ranges(running.pid())?, start, start + taken_bytes),
         taken_bytes,
-        refusal: None,
+        refusal: running.ready().refusal.clone(),
     })
+}
+
+/// How much is warmed for a child that takes so much: a quarter more, because making huge pages needs free memory beside them, but no
+/// more than leaves available what the child takes, or it would be refused.
+fn warmed(memory: u64, available: u64) -> u64 {
+    (memory / 4 * 5).min(available.saturating_sub(memory + SPARE)).max(HUGE_PAGE)
 }
 
 /// Bytes of these ranges that lie between two addresses.
@@ -58,6 +63,14 @@ fn overlap(ranges: &[AddressRange], start: u64, end: u64) -> u64 {
 mod tests {
     use super::*;
     use hugepilot::units::Address;
+
+    #[test]
+    fn a_child_is_left_what_it_takes() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(warmed(GIB, 20 * GIB), GIB / 4 * 5);
+        assert_eq!(warmed(12 * GIB, 20 * GIB) + 12 * GIB + SPARE, 20 * GIB);
+        assert_eq!(warmed(12 * GIB, 8 * GIB), HUGE_PAGE);
+    }
 
     #[test]
     fn only_huge_pages_of_its_own_memory_count() {

@@ -37,6 +37,8 @@ pub struct ReadyLine {
     pub seed: u64,
     /// The process that prints it; whoever launched it may be another.
     pub pid: u32,
+    /// Why its memory is not on the pages that it asked for, where it asks for some itself.
+    pub refusal: Option<String>,
 }
 
 impl ReadyLine {
@@ -47,7 +49,7 @@ impl ReadyLine {
 
     /// For memory at an address.
     pub fn at(address: u64, size: Bytes, pattern: &str, seed: u64) -> Self {
-        Self { address, size_bytes: size.0, pattern: pattern.to_owned(), seed, pid: std::process::id() }
+        Self { address, size_bytes: size.0, pattern: pattern.to_owned(), seed, pid: std::process::id(), refusal: None }
     }
 }
 

@@ -40,7 +40,8 @@ impl SortChild {
         let bytes = usize::try_from(size.0)?;
         let mut ready = Task { algorithm, pages, bytes, seed: SEED }.prepare()?;
         let taken = Bytes(ready.got().bytes as u64);
-        print_line(&ReadyLine::at(ready.address(), taken, &format!("{algorithm} {pages}"), u64::from(SEED)))?;
+        let line = ReadyLine::at(ready.address(), taken, &format!("{algorithm} {pages}"), u64::from(SEED));
+        print_line(&ReadyLine { refusal: ready.refusal(), ..line })?;
         loop {
             let nanoseconds = ready.sort()?.as_nanos() as u64;
             let operations = ready.count() as u64;

@@ -90,6 +90,8 @@ pub unsafe extern "C" fn hps_large_alloc(
 ) -> c_int {
     // SAFETY: the caller says so.
     let Some(place) = (unsafe { large.as_mut() }) else { return invalid("take memory: no place for it") };
+    // So that freeing it after an error is harmless.
+    *place = std::ptr::null_mut();
     // SAFETY: the caller says so.
     let options = match unsafe { options.as_ref() }.map_or(Ok(Options::default()), read) {
         Ok(options) => options,

@@ -10,8 +10,8 @@ use crate::contiguous::{Contiguous, probe};
 
 const POLICY: &str = "secpol.msc > Local Policies > User Rights Assignment > Lock pages in memory: add the account";
 const AFTERWARDS: &str = "sign out and in again: a right comes with the sign-in, and not to programs that run already";
-const SERVICE: &str = "run it under SYSTEM, which has the right: as a service (sc create NAME binPath= PROGRAM obj= LocalSystem), or as a \
-                       task (schtasks /create /tn NAME /tr PROGRAM /sc onstart /ru SYSTEM)";
+const SERVICE: &str = "run it under SYSTEM, which has the right: as a task (schtasks /create /tn NAME /tr PROGRAM /sc onstart /ru SYSTEM), or, \
+                       if it was written as a service, as one (sc create NAME binPath= PROGRAM obj= LocalSystem)";
 /// By command where there is no secpol.msc, as on home editions. What is exported holds who has the right already.
 const COMMANDS: [&str; 4] = [
     "whoami /user",
@@ -20,7 +20,7 @@ const COMMANDS: [&str; 4] = [
     "secedit /configure /db rights.sdb /areas USER_RIGHTS /cfg rights.inf",
 ];
 const EDIT: &str = "in rights.inf, below [Privilege Rights], SeLockMemoryPrivilege = *S-1-5-.. is to name the account by what whoami says, \
-                    after those that stand there";
+                    after those that stand there and a comma; where there is no such line, add it";
 const PROPERTIES: &str = "Such memory is locked: it is never paged out, is not in the working set, and no job's limit counts it. It takes \
                           contiguous memory, which runs out soon after the machine's start. Allocate it once, when the program starts";
 

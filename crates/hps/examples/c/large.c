@@ -1,7 +1,9 @@
 /* A buffer on large pages, on Linux and on Windows: taken once, when the program starts.
  *
  *   cc large.c -lhps -o large && ./large
- *   x86_64-w64-mingw32-gcc large.c libhps.a -lntdll -lws2_32 -luserenv -o large.exe
+ *   x86_64-w64-mingw32-gcc -IINCLUDE large.c DIRECTORY/libhps.a -lntdll -lws2_32 -luserenv -o large.exe
+ *
+ * (INCLUDE has hps.h: crates/hps/include; DIRECTORY is what `make windows` says.)
  *
  * It takes 64 MiB as large pages if they are to be had, else as ordinary ones, fills them, and says which they were, and why. */
 #include <hps.h>

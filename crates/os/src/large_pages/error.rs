@@ -77,8 +77,8 @@ impl LargePagesError {
             }
             Self::Size { .. } => "ask for at least one byte, and for no more than the machine has",
             Self::Quota { .. } => {
-                "ask for less, or raise the limit: on Windows the paging file's size or the job's limit, on Linux the control group's, \
-                 or `ulimit -v`"
+                "ask for less, end other programs, or raise the limit: on Windows the paging file's size or the job's limit, on Linux the \
+                 control group's, or `ulimit -v`"
             }
             Self::System { .. } => "look the number up; it is nothing that large pages are known to fail with",
         }
@@ -97,7 +97,9 @@ impl LargePagesError {
             Self::NotSupported { page_bytes: 0 } => "this system has no large pages".to_owned(),
             Self::NotSupported { page_bytes } => format!("this system gives no pages of {}", size(*page_bytes)),
             Self::Size { bytes } => format!("there is no memory of {bytes} bytes"),
-            Self::Quota { bytes } => format!("a limit on memory does not allow {}", size(*bytes)),
+            Self::Quota { bytes } => {
+                format!("{} are more than the machine has left, or than a limit allows", size(*bytes))
+            }
             Self::System { doing, code } => format!("cannot {doing} (error {code})"),
         }
     }
@@ -140,7 +142,7 @@ mod tests {
             (LargePagesError::NotSupported { page_bytes: 0 }, "no large pages", "ordinary ones"),
             (LargePagesError::NotSupported { page_bytes: 1 << 30 }, "no pages of 1 GiB", "another size"),
             (LargePagesError::Size { bytes: 0 }, "0 bytes", "at least one"),
-            (LargePagesError::Quota { bytes: 4096 }, "allow 4 KiB", "paging file"),
+            (LargePagesError::Quota { bytes: 4096 }, "4 KiB are more than", "paging file"),
             (
                 LargePagesError::System { doing: "open the token", code: 5 },
                 "open the token (error 5)",

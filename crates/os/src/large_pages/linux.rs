@@ -13,14 +13,27 @@ pub(super) use crate::memory::Mapping as Memory;
 
 const LARGE_PAGE: usize = 2 << 20;
 
-pub(super) fn allocate(bytes: usize, page: Page, wish: Wish) -> Result<Obtained<Memory>, LargePagesError> {
+pub(super) fn allocate(bytes: usize, page: Page, wish: Wish) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
+    let in_pages_of = |page_bytes| rounded(bytes, page_bytes).map_err(|error| vec![error]);
     match page {
-        Page::Base => ordinary(rounded(bytes, BASE_PAGE)?, wish),
+        Page::Base => ordinary(in_pages_of(BASE_PAGE)?, wish).map_err(|error| vec![error]),
         Page::Large => {
-            let bytes = rounded(bytes, LARGE_PAGE)?;
-            reserved(bytes, LARGE_PAGE, Mapping::pooled).or_else(|_| transparent(bytes, wish))
+            let bytes = in_pages_of(LARGE_PAGE)?;
+            reserved(bytes, LARGE_PAGE, Mapping::pooled).or_else(|short| instead(short, transparent(bytes, wish)))
         }
-        Page::Giant => reserved(rounded(bytes, GIANT_PAGE)?, GIANT_PAGE, Mapping::giant),
+        Page::Giant => reserved(in_pages_of(GIANT_PAGE)?, GIANT_PAGE, Mapping::giant).map_err(|error| vec![error]),
+    }
+}
+
+/// Transparent pages in place of those that a pool refused, which nobody need know of where all is on huge pages.
+fn instead<M>(
+    refused: LargePagesError,
+    transparent: Result<Obtained<M>, LargePagesError>,
+) -> Result<Obtained<M>, Vec<LargePagesError>> {
+    match transparent {
+        Ok(obtained) if obtained.short.is_empty() => Ok(obtained),
+        Ok(obtained) => Ok(Obtained { short: [vec![refused], obtained.short].concat(), ..obtained }),
+        Err(error) => Err(vec![refused, error]),
     }
 }
 
@@ -31,7 +44,7 @@ fn ordinary(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesErro
         // Refused by a kernel that has no huge pages, which then need not be kept away.
         let _ = memory.advise(0, bytes, OwnAdvice::NoHugePage);
     }
-    Ok(obtained(memory, Backing::Ordinary, BASE_PAGE, 0, None))
+    Ok(obtained(memory, Backing::Ordinary, BASE_PAGE, 0, Vec::new()))
 }
 
 fn reserved(
@@ -51,7 +64,7 @@ fn reserved(
         .advise(0, bytes, OwnAdvice::NotForChildren)
         .and_then(|()| memory.advise(0, bytes, OwnAdvice::Populate))
         .map_err(|error| limit(&error, bytes, "take reserved pages"))?;
-    Ok(obtained(memory, Backing::Pool, page_bytes, bytes, None))
+    Ok(obtained(memory, Backing::Pool, page_bytes, bytes, Vec::new()))
 }
 
 fn transparent(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesError> {
@@ -65,7 +78,7 @@ fn transparent(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesE
     let (large_bytes, short) = collapse_all(bytes, wish, collapse);
     match short {
         Some(why) if large_bytes == 0 => Err(why),
-        short => Ok(obtained(memory, Backing::Transparent, LARGE_PAGE, large_bytes, short)),
+        short => Ok(obtained(memory, Backing::Transparent, LARGE_PAGE, large_bytes, Vec::from_iter(short))),
     }
 }
 
@@ -104,7 +117,7 @@ fn obtained(
     backing: Backing,
     page_bytes: usize,
     large_bytes: usize,
-    short: Option<LargePagesError>,
+    short: Vec<LargePagesError>,
 ) -> Obtained<Memory> {
     let got = Got { bytes: memory.len(), page_bytes, large_bytes, backing };
     Obtained { start: NonNull::from(memory.bytes_mut()).cast(), memory, got, short }
@@ -182,7 +195,11 @@ mod tests {
         let refused = transparent(TOO_MANY_BYTES, Wish::Required).err();
         assert_eq!(refused, Some(LargePagesError::Quota { bytes: TOO_MANY_BYTES }));
         match LargePages::allocate(TOO_MANY_BYTES, Options::default()) {
-            Ok(memory) => assert_eq!((memory.got().large_bytes, memory.refusals()), (0, refused.as_slice())),
+            Ok(memory) => {
+                let short = LargePagesError::PoolShort { bytes: TOO_MANY_BYTES, page_bytes: LARGE_PAGE };
+                assert_eq!(memory.got().large_bytes, 0);
+                assert_eq!(memory.refusals(), [short, LargePagesError::Quota { bytes: TOO_MANY_BYTES }]);
+            }
             Err(error) => eprintln!("skipped: this kernel promises no memory that it does not have ({error})"),
         }
     }
@@ -209,6 +226,22 @@ mod tests {
         };
         assert_eq!(tried(Wish::Required), (1, true, vec![0, 1]));
         assert_eq!(tried(Wish::Preferred), (3, true, vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_pool_that_has_too_few_is_told_of_where_nothing_replaces_it() {
+        let (short, fragmented) = (
+            LargePagesError::PoolShort { bytes: 8, page_bytes: 4 },
+            LargePagesError::NoContiguousMemory { bytes: 8, page_bytes: 4 },
+        );
+        let of = |large_bytes, short| {
+            let got = Got { bytes: 8, page_bytes: 4, large_bytes, backing: Backing::Transparent };
+            Ok(Obtained { memory: (), start: NonNull::dangling(), got, short })
+        };
+        let told = |transparent| instead(short, transparent).map(|obtained| obtained.short);
+        assert_eq!(told(of(8, vec![])), Ok(vec![]));
+        assert_eq!(told(of(4, vec![fragmented])), Ok(vec![short, fragmented]));
+        assert_eq!(told(Err(fragmented)), Err(vec![short, fragmented]));
     }
 
     #[test]

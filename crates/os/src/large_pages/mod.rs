@@ -124,8 +124,8 @@ struct Obtained<M> {
     memory: M,
     start: NonNull<u8>,
     got: Got,
-    /// Why not all of it is on large pages.
-    short: Option<LargePagesError>,
+    /// Why not all of it is on large pages, in the order in which they were tried.
+    short: Vec<LargePagesError>,
 }
 
 /// Memory, zeroed, that goes back to the system when it is dropped.
@@ -207,25 +207,22 @@ fn acceptable(options: Options) -> Vec<Page> {
 /// The first that can be had, and why those before it could not.
 fn first_of<M>(
     options: Options,
-    mut ask: impl FnMut(Page) -> Result<Obtained<M>, LargePagesError>,
+    mut ask: impl FnMut(Page) -> Result<Obtained<M>, Vec<LargePagesError>>,
 ) -> Result<(Obtained<M>, Vec<LargePagesError>), LargePagesError> {
     let mut refusals = Vec::new();
-    let mut last = None;
     for page in acceptable(options) {
-        let refused = match ask(page) {
-            Ok(obtained) => match obtained.short {
-                Some(short) if options.wish == Wish::Required => short,
-                short => {
-                    refusals.extend(short);
+        match ask(page) {
+            Ok(mut obtained) => {
+                let all = obtained.short.is_empty();
+                refusals.append(&mut obtained.short);
+                if all || options.wish != Wish::Required {
                     return Ok((obtained, refusals));
                 }
-            },
-            Err(error) => error,
-        };
-        refusals.push(refused);
-        last = Some(refused);
+            }
+            Err(refused) => refusals.extend(refused),
+        }
     }
-    Err(last.unwrap_or(LargePagesError::NotSupported { page_bytes: 0 }))
+    Err(refusals.pop().unwrap_or(LargePagesError::NotSupported { page_bytes: 0 }))
 }
 
 /// Rounded up to whole pages.
@@ -249,12 +246,14 @@ mod tests {
         let ask = |page| {
             let (expected, answer) = answers.next().expect("no more is asked for");
             assert_eq!(page, *expected);
-            answer.map(|large_bytes| Obtained {
-                memory: (),
-                start: NonNull::dangling(),
-                got: Got { bytes: 8, page_bytes: 4, large_bytes, backing: Backing::Ordinary },
-                short: (page != Page::Base && large_bytes < 8).then_some(FRAGMENTED),
-            })
+            answer
+                .map(|large_bytes| Obtained {
+                    memory: (),
+                    start: NonNull::dangling(),
+                    got: Got { bytes: 8, page_bytes: 4, large_bytes, backing: Backing::Ordinary },
+                    short: (page != Page::Base && large_bytes < 8).then_some(FRAGMENTED).into_iter().collect(),
+                })
+                .map_err(|refused| vec![refused])
         };
         let found = first_of(options, ask).map(|(obtained, refusals)| (obtained.got.large_bytes, refusals));
         assert!(answers.next().is_none(), "all of it is asked for");

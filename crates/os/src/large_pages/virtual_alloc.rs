@@ -84,7 +84,7 @@ pub(super) fn allocate<C: Calls>(calls: C, bytes: usize, page: Page) -> Result<O
     let (backing, large_bytes) = if page == Page::Base { (Backing::Ordinary, 0) } else { (Backing::Locked, bytes) };
     let got = Got { bytes, page_bytes, large_bytes, backing };
     // All of it or none: Windows gives no part.
-    Ok(Obtained { memory: Memory { calls, start }, start, got, short: None })
+    Ok(Obtained { memory: Memory { calls, start }, start, got, short: Vec::new() })
 }
 
 pub(super) fn standing(calls: &impl Calls) -> Result<Standing, LargePagesError> {
@@ -128,10 +128,9 @@ fn failed(doing: &'static str) -> impl Fn(Code) -> LargePagesError {
 fn meaning(code: Code, doing: &'static str, bytes: usize, page_bytes: usize) -> LargePagesError {
     match code {
         PRIVILEGE_NOT_HELD => LargePagesError::PrivilegeNotHeld,
-        NO_SYSTEM_RESOURCES => LargePagesError::NoContiguousMemory { bytes, page_bytes },
-        NOT_ENOUGH_MEMORY | OUTOFMEMORY | WORKING_SET_QUOTA | PAGEFILE_QUOTA | COMMITMENT_LIMIT | NOT_ENOUGH_QUOTA => {
-            LargePagesError::Quota { bytes }
-        }
+        NO_SYSTEM_RESOURCES if page_bytes != BASE_PAGE => LargePagesError::NoContiguousMemory { bytes, page_bytes },
+        NO_SYSTEM_RESOURCES | NOT_ENOUGH_MEMORY | OUTOFMEMORY | WORKING_SET_QUOTA | PAGEFILE_QUOTA
+        | COMMITMENT_LIMIT | NOT_ENOUGH_QUOTA => LargePagesError::Quota { bytes },
         INVALID_PARAMETER if page_bytes == BASE_PAGE => LargePagesError::Size { bytes },
         INVALID_PARAMETER | INVALID_FUNCTION | NOT_SUPPORTED | CALL_NOT_IMPLEMENTED | PROC_NOT_FOUND => {
             LargePagesError::NotSupported { page_bytes }

@@ -29,8 +29,8 @@ const LONGEST_LIST: usize = 256;
 pub(super) type Memory = virtual_alloc::Memory<Windows>;
 
 /// The wish changes nothing: pages of Windows stay what they are.
-pub(super) fn allocate(bytes: usize, page: Page, _: Wish) -> Result<Obtained<Memory>, LargePagesError> {
-    virtual_alloc::allocate(Windows, bytes, page)
+pub(super) fn allocate(bytes: usize, page: Page, _: Wish) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
+    virtual_alloc::allocate(Windows, bytes, page).map_err(|error| vec![error])
 }
 
 /// What Windows says of large pages for this process; enables the privilege to lock pages, as every allocation does.

@@ -12,7 +12,8 @@ const ACCESS_DENIED: Code = 5;
 struct Windows {
     token: Result<(), Code>,
     known: Result<Privilege, Code>,
-    listed: Vec<Privilege>,
+    listed: Result<Vec<Privilege>, Code>,
+    elevated: Result<bool, Code>,
     adjusted: (bool, Code),
     minimum: usize,
     taken: Result<(), Code>,
@@ -22,9 +23,9 @@ struct Windows {
 impl Default for Windows {
     fn default() -> Self {
         let known = Ok(LOCK_MEMORY);
-        let listed = vec![Privilege(23), LOCK_MEMORY];
+        let (listed, elevated) = (Ok(vec![Privilege(23), LOCK_MEMORY]), Ok(true));
         let (token, taken, adjusted, minimum) = (Ok(()), Ok(()), (true, SUCCESS), LARGE);
-        Self { token, known, listed, adjusted, minimum, taken, log: RefCell::default() }
+        Self { token, known, listed, elevated, adjusted, minimum, taken, log: RefCell::default() }
     }
 }
 
@@ -51,11 +52,11 @@ impl Calls for &Windows {
     }
 
     fn privileges(&self, (): &()) -> Result<Vec<Privilege>, Code> {
-        Ok(self.listed.clone())
+        self.listed.clone()
     }
 
     fn is_elevated(&self, (): &()) -> Result<bool, Code> {
-        Ok(true)
+        self.elevated
     }
 
     fn large_page_minimum(&self) -> usize {
@@ -124,6 +125,17 @@ fn a_token_that_cannot_be_had_is_named() {
 }
 
 #[test]
+fn a_token_that_cannot_be_read_is_no_token_without_the_privilege() {
+    let refused = |windows: Windows| standing(&&windows).unwrap_err();
+    let listed = refused(Windows { listed: Err(ACCESS_DENIED), ..Windows::default() });
+    let doing = "read the privileges of the process's token";
+    assert_eq!(listed, LargePagesError::System { doing, code: 5 });
+    let elevated = refused(Windows { elevated: Err(ACCESS_DENIED), ..Windows::default() });
+    let doing = "read whether the process is elevated";
+    assert_eq!(elevated, LargePagesError::System { doing, code: 5 });
+}
+
+#[test]
 fn each_refusal_of_memory_has_its_meaning() {
     let refused = |code, page| {
         let windows = Windows { taken: Err(code), ..Windows::default() };
@@ -141,6 +153,7 @@ fn each_refusal_of_memory_has_its_meaning() {
         let expected = LargePagesError::NotSupported { page_bytes: GIANT_PAGE };
         assert_eq!(refused(code, Page::Giant), expected, "{code}");
     }
+    assert_eq!(refused(1450, Page::Base), LargePagesError::Quota { bytes: BASE_PAGE }, "no piece is smaller");
     assert_eq!(refused(87, Page::Base), LargePagesError::Size { bytes: BASE_PAGE });
     assert_eq!(refused(6, Page::Large), LargePagesError::System { doing: "take memory", code: 6 });
 }
@@ -167,7 +180,7 @@ fn a_standing_tells_what_is_held_from_what_is_enabled() {
     let standing = |windows: &Windows| super::standing(&windows).unwrap();
     let expected = Standing { minimum_bytes: LARGE, held: true, enabled: Ok(()), elevated: true };
     assert_eq!(standing(&Windows::default()), expected);
-    let windows = Windows { listed: vec![Privilege(23)], adjusted: (true, NOT_ALL_ASSIGNED), ..Windows::default() };
+    let windows = Windows { listed: Ok(vec![Privilege(23)]), adjusted: (true, NOT_ALL_ASSIGNED), ..Windows::default() };
     let enabled = Err(LargePagesError::PrivilegeNotAssigned);
     assert_eq!(standing(&windows), Standing { held: false, enabled, ..expected });
     assert!(super::standing(&&Windows { token: Err(ACCESS_DENIED), ..Windows::default() }).is_err());
