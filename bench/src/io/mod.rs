@@ -238,7 +238,7 @@ impl IoArguments {
     /// Those asked for, or the usual ones that this machine has. Errors: too small, or more than there is.
     fn sizes(&self) -> Result<Vec<Bytes>> {
         let available = Bytes(machine_memory()?.available_bytes);
-        let usual: &[u64] = if self.quick { &[4] } else { &[2, 4, 8, 16] };
+        let usual: &[u64] = if self.quick { &[4] } else { &[2, 6, 12, 20] };
         let usual = usual.iter().map(|gibibytes| Bytes(gibibytes << 30)).filter(|&size| size < available);
         let sizes = if self.sizes.is_empty() { usual.collect() } else { self.sizes.clone() };
         for &size in &sizes {
@@ -250,7 +250,7 @@ impl IoArguments {
     }
 
     fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+        self.rounds.unwrap_or(if self.quick { 1 } else { 6 })
     }
 
     fn window(&self) -> Duration {

@@ -41,8 +41,10 @@ pub(super) fn text(record: &Record) -> String {
 const LEGEND: &str = "
 scanned: pages that the kernel looked at for each that left memory, by whomever; stalls: allocations that had to reclaim memory themselves;
 pressure: time in which somebody waited for memory; hugepilot, kswapd: of one processor; request: the longest of each tenth of a second, its
-median, and of a hundred the longest but one; refaults: pages of files that came back; file faults: those of the resident process.
-Huge pages: what a program that starts then gets within 5 s; of reach: of what is free or clean, less what the kernel gives to no program.
+median, and of a hundred the longest but one; file faults: pages that the resident process had to read again; refaults: of all pages of
+files, those that the kernel itself had let go (what is dropped on advice leaves no trace that it could be counted by).
+Huge pages: what a program that starts then gets within 5 s; of reach: of what is free or clean, less what the kernel gives to no program;
+mapped lost: what mapped files lost to it, which is of neither.
 ";
 
 /// One turn, while others follow.
@@ -145,6 +147,7 @@ impl Series<'_> {
             "within",
             "each",
             "p99",
+            "mapped lost",
         ])];
         rows.extend(self.ways().into_iter().map(|way| self.huge_page_row(way)));
         rows
@@ -163,6 +166,7 @@ impl Series<'_> {
             format!("{:.1} s", typical(&|turn| turn.obtained.seconds)),
             time(typical(&|turn| turn.obtained.p50.0 as f64)),
             time(typical(&|turn| turn.obtained.p99.0 as f64)),
+            size(&|turn| turn.mapped_lost.0 as f64),
         ]
     }
 

@@ -17,6 +17,9 @@ pub struct Supply {
     pub clean_cache: Bytes,
     /// Of what is free, what the kernel gives to no program: below its least watermark, and kept back in low zones.
     pub reserve: Bytes,
+    /// Files that processes map, which the kernel may let go, too, while somebody asks for more.
+    #[serde(default)]
+    pub mapped: Bytes,
 }
 
 impl Supply {
@@ -44,7 +47,12 @@ impl Supply {
         let cache = field("Cached:") + field("Buffers:");
         let others = field("Dirty:") + field("Writeback:") + field("Mapped:") + field("Shmem:");
         let reserve: u64 = zones.split("Node ").map(reserve_of_zone).sum();
-        Self { free: field("MemFree:"), clean_cache: cache - others, reserve: Bytes(reserve * BASE_PAGE) }
+        Self {
+            free: field("MemFree:"),
+            clean_cache: cache - others,
+            reserve: Bytes(reserve * BASE_PAGE),
+            mapped: field("Mapped:"),
+        }
     }
 }
 
@@ -70,7 +78,8 @@ mod tests {
     fn only_what_can_be_dropped_is_supply() {
         let text = "MemFree: 100 kB\nBuffers: 5 kB\nCached: 95 kB\nDirty: 10 kB\nWriteback: 20 kB\nMapped: 30 kB\nShmem: 10 kB\n";
         let supply = Supply::parse(text, "");
-        assert_eq!(supply, Supply { free: Bytes(100 << 10), clean_cache: Bytes(30 << 10), reserve: Bytes(0) });
+        let of = |kibibytes: u64| Bytes(kibibytes << 10);
+        assert_eq!(supply, Supply { free: of(100), clean_cache: of(30), reserve: of(0), mapped: of(30) });
     }
 
     #[test]

@@ -65,6 +65,9 @@ pub(super) struct Turn {
     pub supply: Supply,
     /// What could be had of it on huge pages.
     pub obtained: Obtained,
+    /// Files that processes map, and that left memory while huge pages were asked for: they are no part of the supply.
+    #[serde(default)]
+    pub mapped_lost: Bytes,
 }
 
 /// The resident process in the window.
@@ -171,6 +174,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
     leave_alone(stage, &mut [&mut resident], CALM)?;
     let supply = Supply::now()?;
     let obtained = obtain(supply.all(), OBTAIN, stage.stop)?;
+    let mapped_lost = supply.mapped - Supply::now()?.mapped;
     pilot.map_or(Ok(()), ToolProcess::end)?;
     Ok(Turn {
         round,
@@ -186,6 +190,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
         aging_seconds: window.aging_seconds,
         supply,
         obtained,
+        mapped_lost,
     })
 }
 
@@ -298,8 +303,14 @@ pub(super) mod tests {
             resident: Resident::default(),
             aged_pages: None,
             aging_seconds: 0.0,
-            supply: Supply { free: Bytes(1 << 30), clean_cache: Bytes(3 << 30), reserve: Bytes(2 << 30) },
+            supply: Supply {
+                free: Bytes(1 << 30),
+                clean_cache: Bytes(3 << 30),
+                reserve: Bytes(2 << 30),
+                ..Supply::default()
+            },
             obtained: Obtained { huge_bytes: 1 << 30, ..Obtained::default() },
+            mapped_lost: Bytes(0),
         }
     }
 
