@@ -40,6 +40,12 @@ pub enum DamonError {
         instead(*purpose)
     )]
     InUse { threads: u32, purpose: Purpose },
+    #[error(
+        "DAMON is in use by a part of the kernel that shows in no file of /sys/kernel/mm/damon, such as DAMON_RECLAIM, DAMON_LRU_SORT or \
+         DAMON_STAT (/sys/module/damon_*/parameters/enabled); {}, or end that use first",
+        instead(*purpose)
+    )]
+    Busy { purpose: Purpose },
     #[error("this kernel's DAMON has no operations for {operations} addresses; {}", instead(*purpose))]
     NoOperations { operations: &'static str, purpose: Purpose },
     #[error("cannot {doing} {path}: {cause}. DAMON needs root", path = path.display())]
@@ -164,8 +170,7 @@ impl Claim {
     pub fn switch_on(&self) -> Result<(), DamonError> {
         match self.write("0/state", "on") {
             Err(DamonError::File { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {
-                // DAMON_RECLAIM and DAMON_LRU_SORT show in no file here.
-                Err(DamonError::InUse { threads: 1, purpose: self.purpose })
+                Err(DamonError::Busy { purpose: self.purpose })
             }
             result => result.and_then(|()| leave_note(&self.root, self.purpose, self.thread())),
         }
@@ -349,7 +354,7 @@ mod tests {
         claim.switch_on().unwrap();
         BUSY.set(TRIES);
         let error = claim.switch_on().unwrap_err();
-        assert!(matches!(error, DamonError::InUse { .. }), "busy for good is someone else: {error}");
+        assert!(matches!(error, DamonError::Busy { .. }), "busy for good is someone else: {error}");
         BUSY.set(TRIES - 1);
         drop(claim);
         assert_eq!((BUSY.get(), text(&root, "nr_kdamonds").as_str()), (0, "0"), "also when it is put back");

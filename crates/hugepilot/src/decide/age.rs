@@ -186,6 +186,14 @@ impl Wishes {
         !plan(&wishes, &stock, &stock.held, reach).strokes.is_empty()
     }
 
+    /// What of this reach is held and not to be aged, but lies in one set with what is.
+    pub fn in_the_way(&self, stock: &Stock, reach: &[Uses]) -> Uses {
+        let may_age = Uses::that(|class| self.allow(class).is_ok());
+        let there = Uses::that(|class| stock.held[class] > Bytes(0) && (stock.swap || !class.needs_swap()));
+        let sets = reach.iter().filter(|set| !set.and(may_age).is_empty());
+        sets.flat_map(|set| set.without(may_age).and(there).iter().collect::<Vec<_>>()).collect()
+    }
+
     /// Whether a use may be aged at all.
     fn allow(&self, class: MemoryUse) -> Result<(), Reason> {
         let rests = match self.classes[class].rate {

@@ -38,7 +38,7 @@ pub struct AgeArgs {
     /// Directories, or files, of which clean contents that no process maps may leave memory
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub drop_behind: Vec<PathBuf>,
-    /// Of these, directories or files that are left alone
+    /// Of these, directories or files that are left alone; nothing that tells no files apart is at work then
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "drop_behind")]
     pub except: Vec<PathBuf>,
     /// A file of these leaves memory once nothing has rewritten it, or read more of it, for so long [default: 10s; with --preset

@@ -40,9 +40,12 @@ pub struct AgeWishes {
     pub drop_behind: DropBehindOptions,
 }
 
-type Mechanisms = Vec<AtWork>;
 /// Mechanisms that are not at work, with why.
 type Refused = Vec<(MechanismKind, String)>;
+
+/// What takes memory wherever it is, and no more where files are to be spared.
+const KNOWING_NO_FILES: [MechanismKind; 2] = [MechanismKind::Damon, MechanismKind::Reclaim];
+const SPARED_FILES: &str = "it tells no file from another, and --except names some that are to be left alone";
 
 /// What is not read anew at each step.
 #[derive(Clone, Copy, Default)]
@@ -56,7 +59,7 @@ struct Known {
 pub struct Aging {
     root: Root,
     wishes: Wishes,
-    mechanisms: Mechanisms,
+    mechanisms: Vec<AtWork>,
     refused: Refused,
     known: Known,
     files_read: Instant,
@@ -104,10 +107,15 @@ impl Aging {
 
     /// Goes on with other wishes. Errors: a directory cannot be opened; then nothing has changed.
     pub fn change(&mut self, wished: AgeWishes) -> Result<(), AgeError> {
+        let spares_files = !wished.drop_behind.except.is_empty();
         let behind = match wished.drop_behind.paths.is_empty() {
             true => None,
             false => Some(DropBehind::open(&self.root, wished.drop_behind)?),
         };
+        if spares_files {
+            let of_all = self.mechanisms.extract_if(.., |at_work| KNOWING_NO_FILES.contains(&at_work.kind()));
+            self.refused.extend(of_all.map(|at_work| (at_work.kind(), SPARED_FILES.to_owned())));
+        }
         self.mechanisms.retain(|at_work| at_work.kind() != MechanismKind::DropBehind);
         self.refused.retain(|(kind, _)| *kind != MechanismKind::DropBehind);
         if let Some(behind) = behind {
@@ -175,14 +183,69 @@ impl Aging {
         }
     }
 
+    /// What comes after DAMON was not asked while that worked.
+    fn replace_damon(&mut self) {
+        match reclaim(&self.root, &self.wishes, &self.stock) {
+            Ok(mechanism) => {
+                tracing::info!("{} takes over", mechanism.kind());
+                self.mechanisms.push(mechanism);
+            }
+            Err(why) => self.refused.push((MechanismKind::Reclaim, why)),
+        }
+    }
+
     fn give_up(&mut self, failed: Vec<(usize, AgeError)>) -> Result<(), AgeError> {
         for (number, error) in failed.into_iter().rev() {
             let kind = self.mechanisms.remove(number).kind();
             tracing::warn!("{kind} is given up: {error}");
             self.refused.push((kind, error.to_string()));
+            if kind == MechanismKind::Damon {
+                self.replace_damon();
+            }
         }
         if self.mechanisms.is_empty() { Err(nobody(&self.refused)) } else { Ok(()) }
     }
+}
+
+/// The best of those that know all memory, or why the last of them cannot serve; why those before it could not goes to `refused`.
+fn of_all_memory(
+    root: &Root,
+    wishes: &Wishes,
+    stock: &Stock,
+    damon_taken: Option<&str>,
+    refused: &mut Refused,
+) -> Result<AtWork, String> {
+    let damon = match damon_taken {
+        Some(who) => Err(who.to_owned()),
+        None => Damon::open(root).map_err(|error| error.to_string()),
+    };
+    damon.and_then(|damon| serving(Box::new(damon), wishes, stock)).or_else(|why| {
+        refused.push((MechanismKind::Damon, why));
+        reclaim(root, wishes, stock)
+    })
+}
+
+/// The second best of those that know all memory, or why it cannot serve.
+fn reclaim(root: &Root, wishes: &Wishes, stock: &Stock) -> Result<AtWork, String> {
+    let reclaim = Reclaim::open(root).map_err(|error| error.to_string())?;
+    serving(Box::new(reclaim), wishes, stock)
+}
+
+/// A mechanism, if it can do anything of what is wished; else why not.
+fn serving(mechanism: Box<dyn Mechanism>, wishes: &Wishes, stock: &Stock) -> Result<AtWork, String> {
+    let reach = mechanism.reach();
+    if wishes.are_served_by(stock, &reach) {
+        return Ok(AtWork::begin(mechanism));
+    }
+    let in_the_way: Vec<&str> = wishes.in_the_way(stock, &reach).iter().map(MemoryUse::name).collect();
+    Err(match in_the_way.first() {
+        None => "nothing of what it could take is to be aged".to_owned(),
+        Some(first) => format!(
+            "it cannot leave {} alone and take what is wished; let that be aged a little, too (--class {first}=1% --mapped-page-cost 90), or \
+             name directories whose files may leave memory (--drop-behind)",
+            in_the_way.join(", ")
+        ),
+    })
 }
 
 /// Drop-behind is asked first, because it takes what somebody has named; then the best of those that know all memory, and can do anything
@@ -192,32 +255,18 @@ fn open(
     wished: &AgeWishes,
     stock: &Stock,
     damon_taken: Option<&str>,
-) -> Result<(Mechanisms, Refused), AgeError> {
-    let (mut mechanisms, mut refused) = (Mechanisms::new(), Refused::new());
+) -> Result<(Vec<AtWork>, Refused), AgeError> {
+    let (mut mechanisms, mut refused) = (Vec::new(), Refused::new());
     if !wished.drop_behind.paths.is_empty() {
         mechanisms.push(AtWork::begin(Box::new(DropBehind::open(root, wished.drop_behind.clone())?)));
     }
-    let mut of_all_memory = |kind, opened: Result<Box<dyn Mechanism>, String>| match opened {
-        Ok(mechanism) if wished.wishes.are_served_by(stock, &mechanism.reach()) => {
-            mechanisms.push(AtWork::begin(mechanism));
-            true
+    if wished.drop_behind.except.is_empty() {
+        match of_all_memory(root, &wished.wishes, stock, damon_taken, &mut refused) {
+            Ok(mechanism) => mechanisms.push(mechanism),
+            Err(why) => refused.push((MechanismKind::Reclaim, why)),
         }
-        Ok(_) => {
-            refused.push((kind, "it cannot take what is wished without what must stay".to_owned()));
-            false
-        }
-        Err(why) => {
-            refused.push((kind, why));
-            false
-        }
-    };
-    let damon = match damon_taken {
-        Some(who) => Err(who.to_owned()),
-        None => Damon::open(root).map_err(|error| error.to_string()),
-    };
-    if !of_all_memory(MechanismKind::Damon, damon.map(|damon| Box::new(damon) as Box<dyn Mechanism>)) {
-        let reclaim = Reclaim::open(root).map_err(|error| error.to_string());
-        of_all_memory(MechanismKind::Reclaim, reclaim.map(|reclaim| Box::new(reclaim) as Box<dyn Mechanism>));
+    } else {
+        refused.extend(KNOWING_NO_FILES.map(|kind| (kind, SPARED_FILES.to_owned())));
     }
     if wished.drop_behind.paths.is_empty() {
         refused.push((MechanismKind::DropBehind, "no directory is named (--drop-behind)".to_owned()));
@@ -295,7 +344,12 @@ impl Verdicts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
+    use crate::act::age::Order;
+    use crate::decide::age::Preset;
     use crate::memory_use::Uses;
+    use crate::units::SizeOrShare;
 
     #[test]
     fn what_is_there_follows_from_the_kernels_counts() {
@@ -311,6 +365,106 @@ mod tests {
         // Of 200 mapped 10 are shared memory.
         assert_eq!(held, [95, 47, 70, 20, 47, 300]);
         assert_eq!((stock.free_huge, stock.swap), (Bytes(6 << 20), true));
+    }
+
+    /// DAMON, as it is when something else has it.
+    struct Refusing;
+
+    impl Mechanism for Refusing {
+        fn kind(&self) -> MechanismKind {
+            MechanismKind::Damon
+        }
+
+        fn reach(&self) -> Vec<Uses> {
+            vec![Uses::OF_FILES]
+        }
+
+        fn step(&mut self, _: Order<'_>, _: &Stop) -> Result<Vec<Effect>, AgeError> {
+            Err(AgeError::NoReclaim)
+        }
+
+        fn counts(&self) -> BTreeMap<&'static str, u64> {
+            BTreeMap::new()
+        }
+    }
+
+    /// A machine with half a GiB of unmapped cache, a little shared memory, swap, and a control group that can be asked for its memory.
+    fn machine() -> (tempfile::TempDir, Root) {
+        let tree = tempfile::tempdir().unwrap();
+        let meminfo = "MemTotal: 1000000 kB\nMemFree: 100 kB\nActive(file): 0 kB\nInactive(file): 500000 kB\nShmem: 20 kB\nMapped: 0 kB\n\
+                       AnonPages: 70 kB\nSwapFree: 1 kB\n";
+        let files = [
+            ("proc/meminfo", meminfo),
+            ("proc/buddyinfo", "Node 0, zone DMA 1 0 0 0 0 0 0 0 0 3\n"),
+            ("proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n"),
+            ("sys/fs/cgroup/cgroup.procs", ""),
+            ("sys/fs/cgroup/a/memory.stat", "inactive_file 512000000\n"),
+            ("sys/fs/cgroup/a/memory.reclaim", ""),
+        ];
+        for (name, text) in files {
+            let path = tree.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::at(tree.path());
+        (tree, root)
+    }
+
+    fn aging(root: &Root, drop_behind: DropBehindOptions) -> Result<Aging, AgeError> {
+        let mut wishes = Preset::Balanced.wishes();
+        (wishes.free_below, wishes.huge_below) = (None, None);
+        wishes.classes[MemoryUse::UnmappedCache].floor = SizeOrShare::Size(Bytes(0));
+        Aging::begin(root, AgeWishes { wishes, drop_behind }, Some("taken"))
+    }
+
+    #[test]
+    fn what_is_next_best_takes_over_from_a_damon_that_fails_at_work() {
+        let (_tree, root) = machine();
+        let mut aging = aging(&root, DropBehindOptions::default()).unwrap();
+        aging.mechanisms = vec![AtWork::begin(Box::new(Refusing))];
+        aging.refused.clear();
+        aging.step(&Stop::default()).unwrap();
+        let at_work: Vec<_> = aging.mechanisms.iter().map(AtWork::kind).collect();
+        assert_eq!(at_work, [MechanismKind::Reclaim]);
+        assert_eq!(aging.refused.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [MechanismKind::Damon]);
+        aging.step(&Stop::default()).unwrap();
+        assert!(root.text("sys/fs/cgroup/a/memory.reclaim").unwrap().contains("swappiness=0"));
+    }
+
+    #[test]
+    fn where_files_are_spared_nothing_takes_memory_that_knows_no_files() {
+        let (tree, root) = machine();
+        let spared = tree.path().join("proc");
+        let drop_behind = DropBehindOptions {
+            paths: vec![tree.path().to_path_buf()],
+            except: vec![spared],
+            ..DropBehindOptions::default()
+        };
+        let kinds = |aging: &Aging| aging.mechanisms.iter().map(AtWork::kind).collect::<Vec<_>>();
+        let mut from_the_start = aging(&root, drop_behind.clone()).unwrap();
+        assert_eq!(kinds(&from_the_start), [MechanismKind::DropBehind]);
+        assert!(from_the_start.refused.iter().all(|(_, why)| why.contains("--except")), "{:?}", from_the_start.refused);
+        from_the_start.step(&Stop::default()).unwrap();
+        assert_eq!(root.text("sys/fs/cgroup/a/memory.reclaim").unwrap(), "");
+        let mut changed = aging(&root, DropBehindOptions::default()).unwrap();
+        assert_eq!(kinds(&changed), [MechanismKind::Reclaim]);
+        let wishes = changed.wishes.clone();
+        changed.change(AgeWishes { wishes, drop_behind }).unwrap();
+        assert_eq!(kinds(&changed), [MechanismKind::DropBehind]);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let (_tree, root) = machine();
+        let mut stock = stock(&root, Known::default()).unwrap();
+        let mut wishes = Preset::BackupServer.wishes();
+        let of_all = || Box::new(Refusing) as Box<dyn Mechanism>;
+        assert!(serving(of_all(), &wishes, &stock).is_ok(), "nothing else is held of what it takes");
+        stock.held[MemoryUse::Code] = Bytes(1 << 20);
+        let why = serving(of_all(), &wishes, &stock).err().unwrap();
+        assert!(why.contains("leave code alone") && why.contains("--class code=1%"), "{why}");
+        wishes.classes[MemoryUse::UnmappedCache].rate = SizeOrShare::Size(Bytes(0));
+        assert!(serving(of_all(), &wishes, &stock).err().unwrap().contains("nothing of what it could take"));
     }
 
     #[test]
