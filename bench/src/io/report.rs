@@ -44,7 +44,7 @@ pressure: time in which somebody waited for memory; hugepilot, kswapd: of one pr
 median, and of a hundred the longest but one; file faults: pages that the resident process had to read again; refaults: of all pages of
 files, those that the kernel itself had let go (what is dropped on advice leaves no trace that it could be counted by).
 Huge pages: what a program that starts then gets within 5 s; of reach: of what is free or clean, less what the kernel gives to no program;
-mapped lost: what mapped files lost to it, which is of neither.
+mapped lost: what mapped files lost to it, which counts for neither.
 ";
 
 /// One turn, while others follow.

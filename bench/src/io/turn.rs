@@ -105,12 +105,17 @@ impl Turn {
 
     /// The share of free memory and clean page cache that could be had on huge pages in time.
     pub fn obtainable(&self) -> f64 {
-        self.obtained.huge_bytes as f64 / self.supply.all().0.max(1) as f64
+        self.obtained_of_supply() / self.supply.all().0.max(1) as f64
     }
 
     /// The same of what programs may have of it.
     pub fn obtainable_within_reach(&self) -> f64 {
-        self.obtained.huge_bytes as f64 / self.supply.within_reach().0.max(1) as f64
+        self.obtained_of_supply() / self.supply.within_reach().0.max(1) as f64
+    }
+
+    /// What mapped files lost to it was neither free nor to be had without harm.
+    fn obtained_of_supply(&self) -> f64 {
+        (Bytes(self.obtained.huge_bytes) - self.mapped_lost).0 as f64
     }
 
     /// Pages that the kernel looked at for each that left memory, whoever made it leave.
@@ -319,6 +324,8 @@ pub(super) mod tests {
         let mut turn = turn(&[1e8, 3e8]);
         assert_eq!((turn.throughput(), turn.variation()), (2e8, 0.5));
         assert_eq!((turn.obtainable(), turn.obtainable_within_reach()), (0.25, 0.5));
+        turn.mapped_lost = Bytes(1 << 28);
+        assert_eq!((turn.obtainable(), turn.obtainable_within_reach()), (0.1875, 0.375));
         (turn.kernel_in_all.scanned, turn.kernel_in_all.reclaimed, turn.aged_pages) = (3000, 500, Some(1000));
         assert_eq!(turn.scanned_for_each(), 2.0);
     }
