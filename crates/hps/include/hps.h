@@ -225,20 +225,24 @@ struct hps_color_options {
   uint32_t reserved;
 };
 
-// How colored memory lies now.
+// Where colored memory lies, and what it was made of.
 struct hps_color_info {
-  // Where it begins.
+  // Where it lies.
   uint64_t address;
   // How long it is.
   uint64_t bytes;
   // Of these, bytes at its beginning that were put on huge pages.
   uint64_t huge_bytes;
-  // Of those, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
-  uint64_t contiguous_bytes;
-  // Base pages that were chosen by their color.
+  // Base pages behind those, chosen by their color.
   uint64_t pages;
-  // Of these, pages that have the color they should have: fewer after the kernel migrated, merged or swapped some, or a forked process
-  // wrote to them.
+};
+
+// How much of colored memory has its colors still: all of it while these are the numbers of `struct hps_color_info`.
+struct hps_color_verified {
+  // Of `huge_bytes`, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
+  uint64_t contiguous_bytes;
+  // Of `pages`, those that have the color they should have: fewer where a color had run out, and after the kernel migrated, merged or
+  // swapped some, or a forked process wrote to them.
   uint64_t right_pages;
 };
 
@@ -382,8 +386,9 @@ void hps_arena_destroy(struct hps_arena *arena);
 // A forked child has it too, but what either writes to then is copied to a page of any color.
 //
 // Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range,
-// or all memory to come is locked; `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few
-// pages of the colors that may be used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
+// or all memory to come is locked; `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-EACCES` they are closed to a program that
+// has its rights by `setcap`; `-ENOMEM` too little memory, or too few pages of the colors that may be used, or before Linux 6.8 too many
+// mappings. `hps_error` says it in words.
 //
 // # Safety
 //
@@ -391,16 +396,24 @@ void hps_arena_destroy(struct hps_arena *arena);
 int hps_color_create(const struct hps_color_options *options,
                      struct hps_color_arena **arena);
 
-// Writes to `info` where colored memory is, and how much of it has its colors still. It looks at the page tables, microseconds for each
-// MiB, and changes nothing. What was lost comes back only by making the memory anew.
-//
-// Returns 0, or `-EINVAL` for NULL; `-EPERM` page frames are hidden by now.
+// Writes to `info` where colored memory lies, for which no privilege is needed. Returns 0, or `-EINVAL` for NULL.
 //
 // # Safety
 //
 // `arena` is one that was made and not destroyed, and `info` points to a `struct hps_color_info`.
+int hps_color_get_info(const struct hps_color_arena *arena,
+                       struct hps_color_info *info);
+
+// Writes to `verified` how much of colored memory has its colors still. It looks at the page tables, microseconds for each MiB, and
+// changes nothing. What was lost comes back only by making the memory anew.
+//
+// Returns 0, or `-EINVAL` for NULL; `-EPERM`, `-EACCES` page frames are hidden by now, as from a process that has given up CAP_SYS_ADMIN.
+//
+// # Safety
+//
+// `arena` is one that was made and not destroyed, and `verified` points to a `struct hps_color_verified`.
 int hps_color_verify(const struct hps_color_arena *arena,
-                     struct hps_color_info *info);
+                     struct hps_color_verified *verified);
 
 // Gives colored memory back to the machine.
 //

@@ -223,7 +223,7 @@ mod tests {
         let refusals = unsafe { (*large).0.refusals().to_vec() };
         // SAFETY: as above.
         unsafe { hps_large_free(large) };
-        assert!(refusals.len() == 2 && refusals.iter().all(|each| said.contains(&each.to_string())), "{said}");
+        assert!(refusals.len() == 3 && refusals.iter().all(|each| said.contains(&each.to_string())), "{said}");
     }
 
     #[test]

@@ -106,6 +106,18 @@ fn colored_memory_is_made_and_verified() {
 }
 
 #[test]
+fn the_example_of_colored_memory_works_for_who_sees_page_frames() {
+    let Some(built) = build("examples/c/color.c", "gcc", &["-fsanitize=address"]) else { return };
+    let ran = run(&built, &[], &["32"]);
+    if text(&ran).contains("CAP_SYS_ADMIN") {
+        return eprintln!("skipped: page frames are hidden from this process");
+    }
+    assert!(ran.status.success() && text(&ran).contains("75 of 75 pages have their color"), "{}", text(&ran));
+    let refused = run(&built, &[], &["0"]);
+    assert!(refused.status.code() == Some(1) && text(&refused).contains("color probe"), "{}", text(&refused));
+}
+
+#[test]
 fn without_the_capability_the_error_names_it() {
     let Some(built) = build("tests/c/color.c", "gcc", &[]) else { return };
     let without = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"];

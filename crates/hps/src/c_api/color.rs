@@ -35,22 +35,28 @@ pub struct hps_color_options {
 /// Memory whose pages follow each other through the sets of a cache.
 pub struct hps_color_arena(ColoredArena);
 
-/// How colored memory lies now.
+/// Where colored memory lies, and what it was made of.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_color_info {
-    /// Where it begins.
+    /// Where it lies.
     pub address: u64,
     /// How long it is.
     pub bytes: u64,
     /// Of these, bytes at its beginning that were put on huge pages.
     pub huge_bytes: u64,
-    /// Of those, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
-    pub contiguous_bytes: u64,
-    /// Base pages that were chosen by their color.
+    /// Base pages behind those, chosen by their color.
     pub pages: u64,
-    /// Of these, pages that have the color they should have: fewer after the kernel migrated, merged or swapped some, or a forked process
-    /// wrote to them.
+}
+
+/// How much of colored memory has its colors still: all of it while these are the numbers of `struct hps_color_info`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct hps_color_verified {
+    /// Of `huge_bytes`, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
+    pub contiguous_bytes: u64,
+    /// Of `pages`, those that have the color they should have: fewer where a color had run out, and after the kernel migrated, merged or
+    /// swapped some, or a forked process wrote to them.
     pub right_pages: u64,
 }
 
@@ -64,8 +70,9 @@ pub struct hps_color_info {
 /// A forked child has it too, but what either writes to then is copied to a page of any color.
 ///
 /// Returns 0 and the memory in `arena`, which is the application's until `hps_color_destroy`; or `-EINVAL` an option is out of range,
-/// or all memory to come is locked; `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-ENOMEM` too little memory, or too few
-/// pages of the colors that may be used, or before Linux 6.8 too many mappings. `hps_error` says it in words.
+/// or all memory to come is locked; `-EPERM` page frames are hidden (CAP_SYS_ADMIN is missing); `-EACCES` they are closed to a program that
+/// has its rights by `setcap`; `-ENOMEM` too little memory, or too few pages of the colors that may be used, or before Linux 6.8 too many
+/// mappings. `hps_error` says it in words.
 ///
 /// # Safety
 ///
@@ -84,30 +91,43 @@ pub unsafe extern "C" fn hps_color_create(
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_color_arena(made)))))
 }
 
-/// Writes to `info` where colored memory is, and how much of it has its colors still. It looks at the page tables, microseconds for each
-/// MiB, and changes nothing. What was lost comes back only by making the memory anew.
-///
-/// Returns 0, or `-EINVAL` for NULL; `-EPERM` page frames are hidden by now.
+/// Writes to `info` where colored memory lies, for which no privilege is needed. Returns 0, or `-EINVAL` for NULL.
 ///
 /// # Safety
 ///
 /// `arena` is one that was made and not destroyed, and `info` points to a `struct hps_color_info`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, info: *mut hps_color_info) -> c_int {
+pub unsafe extern "C" fn hps_color_get_info(arena: *const hps_color_arena, info: *mut hps_color_info) -> c_int {
     // SAFETY: the caller says so.
     let (Some(hps_color_arena(arena)), Some(info)) = (unsafe { (arena.as_ref(), info.as_mut()) }) else {
         return answer(Err(invalid("look at colored memory: NULL was given")));
     };
+    *info = hps_color_info {
+        address: arena.address(),
+        bytes: arena.len() as u64,
+        huge_bytes: arena.huge_bytes() as u64,
+        pages: arena.pages() as u64,
+    };
+    0
+}
+
+/// Writes to `verified` how much of colored memory has its colors still. It looks at the page tables, microseconds for each MiB, and
+/// changes nothing. What was lost comes back only by making the memory anew.
+///
+/// Returns 0, or `-EINVAL` for NULL; `-EPERM`, `-EACCES` page frames are hidden by now, as from a process that has given up CAP_SYS_ADMIN.
+///
+/// # Safety
+///
+/// `arena` is one that was made and not destroyed, and `verified` points to a `struct hps_color_verified`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hps_color_verify(arena: *const hps_color_arena, verified: *mut hps_color_verified) -> c_int {
+    // SAFETY: the caller says so.
+    let (Some(hps_color_arena(arena)), Some(place)) = (unsafe { (arena.as_ref(), verified.as_mut()) }) else {
+        return answer(Err(invalid("verify colored memory: NULL was given")));
+    };
     let verified = arena.verify().map_err(TrackError::from);
     answer(verified.map(|verified| {
-        *info = hps_color_info {
-            address: arena.address(),
-            bytes: arena.len() as u64,
-            huge_bytes: arena.huge_bytes() as u64,
-            contiguous_bytes: verified.contiguous * REGION,
-            pages: verified.pages,
-            right_pages: verified.right,
-        }
+        *place = hps_color_verified { contiguous_bytes: verified.contiguous * REGION, right_pages: verified.right }
     }))
 }
 

@@ -32,6 +32,9 @@ const SPARE_MAPPINGS: u64 = 256;
 /// How pages are moved into memory; an error where they are to be moved by mremap.
 type Mover = fn(&mut Mapping) -> io::Result<PageMover<'_>>;
 
+/// Tells the frames of so many pages from an address on.
+type Reader<'a> = dyn FnMut(u64, usize) -> Result<Vec<u64>, ColorError> + 'a;
+
 /// What is wanted.
 #[derive(Clone, Debug)]
 pub struct Wish {
@@ -110,6 +113,11 @@ impl ColoredArena {
         self.huge_bytes
     }
 
+    /// Base pages behind those, chosen by their color.
+    pub fn pages(&self) -> usize {
+        (self.len() - self.huge_bytes) / PAGE
+    }
+
     /// Base pages that were chosen from.
     pub fn candidates(&self) -> usize {
         self.candidates
@@ -131,7 +139,7 @@ impl ColoredArena {
     /// It is what was true while the page tables were read, which takes microseconds a MiB; it changes nothing, and nothing puts colors
     /// back.
     pub fn verify(&self) -> Result<Verified, ColorError> {
-        let frames = own_frames(self.address(), self.len() / PAGE).map_err(system("read page frames"))?;
+        let frames = frames_of(self.address(), self.len() / PAGE)?;
         if frames.iter().all(|&frame| frame == 0) {
             // All of it may be in swap.
             ensure_frames_seen()?;
@@ -151,12 +159,12 @@ impl ColoredArena {
 
     /// Fills what is not on huge pages.
     fn take_colored(&mut self, mover: Mover) -> Result<(), ColorError> {
-        let (start, places) = (self.huge_bytes, (self.len() - self.huge_bytes) / PAGE);
+        let (start, places) = (self.huge_bytes, self.pages());
         if places == 0 {
             return Ok(());
         }
         keep_small(&mut self.memory, start, places * PAGE);
-        let mut pool = Pool::take(&self.palette, self.first, places)?;
+        let mut pool = Pool::take(&mut frames_of, &self.palette, self.first, places)?;
         self.candidates = pool.frames.len();
         let usable = || pool.frames.iter().filter(|&&frame| self.palette.is_used(frame)).count() as u64;
         let choice = self.palette.choose(&pool.frames, self.first, places);
@@ -177,7 +185,7 @@ struct Pool {
 
 impl Pool {
     /// Candidates for so many places.
-    fn take(palette: &Palette, first: usize, places: usize) -> Result<Self, ColorError> {
+    fn take(read: &mut Reader<'_>, palette: &Palette, first: usize, places: usize) -> Result<Self, ColorError> {
         let usual = pool_bytes(palette, places);
         // Where huge pages were not to be had more places are left than were counted on.
         ensure_available(usual)?;
@@ -185,7 +193,7 @@ impl Pool {
         let memory = Mapping::anonymous(most).map_err(system("map memory to choose from"))?;
         let mut pool = Self { memory, frames: Vec::new(), single: usual / PAGE };
         keep_small(&mut pool.memory, 0, usual);
-        pool.grow(usual)?;
+        pool.grow(usual, read)?;
         let a_block_has = (PAGES_PER_HUGE as u64 / u64::from(palette.count())).max(1);
         loop {
             let start = pool.frames.len() * PAGE;
@@ -196,7 +204,7 @@ impl Pool {
             }
             // Where huge pages are off these are as any others, which helps too.
             let _ = pool.memory.advise(start, bytes, OwnAdvice::HugePage);
-            pool.grow(bytes)?;
+            pool.grow(bytes, read)?;
             // Taking a page out splits the huge page, and the kernel then puts the shared zero page in the place of each that holds only
             // zeros.
             pool.memory.bytes_mut()[start..start + bytes].iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
@@ -204,11 +212,10 @@ impl Pool {
     }
 
     /// Backs so much more of it.
-    fn grow(&mut self, bytes: usize) -> Result<(), ColorError> {
+    fn grow(&mut self, bytes: usize, read: &mut Reader<'_>) -> Result<(), ColorError> {
         let start = self.frames.len() * PAGE;
         self.memory.advise(start, bytes, OwnAdvice::Populate).map_err(system("take memory to choose from"))?;
-        let frames = own_frames(self.memory.address() + start as u64, bytes / PAGE);
-        self.frames.extend(frames.map_err(system("read page frames"))?);
+        self.frames.extend(read(self.memory.address() + start as u64, bytes / PAGE)?);
         Ok(())
     }
 
@@ -264,17 +271,21 @@ fn pool_bytes(palette: &Palette, places: usize) -> usize {
     pages.saturating_mul(PAGE).checked_next_multiple_of(HUGE).unwrap_or(usize::MAX)
 }
 
+fn frames_of(start: u64, pages: usize) -> Result<Vec<u64>, ColorError> {
+    own_frames(start, pages).map_err(ColorError::of_frames)
+}
+
 /// Whoever may not see the frame of a page that is certainly there sees none, and should hear of it before memory is taken.
 fn ensure_frames_seen() -> Result<(), ColorError> {
     let mut page = Mapping::anonymous(PAGE).map_err(system("map a page"))?;
     page.bytes_mut()[0] = 1;
-    let frames = own_frames(page.address(), 1).map_err(system("read page frames"))?;
+    let frames = frames_of(page.address(), 1)?;
     if frames == [0] { Err(ColorError::FramesHidden) } else { Ok(()) }
 }
 
 /// Where all memory to come is locked, more would be taken than is asked for, and no page could be moved to a place that has one already.
 fn ensure_backed_on_demand(untouched: &Mapping) -> Result<(), ColorError> {
-    let frames = own_frames(untouched.address(), 1).map_err(system("read page frames"))?;
+    let frames = frames_of(untouched.address(), 1)?;
     if frames == [0] { Ok(()) } else { Err(ColorError::Locked) }
 }
 
@@ -367,11 +378,14 @@ mod tests {
 
     #[test]
     fn more_colors_than_a_huge_page_has_take_base_pages() {
-        let Some(arena) = made(&Wish { huge_pages: true, ..wish(4 << 20, Palette::all(1024).unwrap()) }) else {
-            return;
-        };
+        let palette = Palette::all(1024).unwrap();
+        let Some(arena) = made(&Wish { huge_pages: true, ..wish(4 << 20, palette.clone()) }) else { return };
         let verified = arena.verify().unwrap();
         assert_eq!((arena.huge_bytes(), verified.pages), (0, 1024));
+        // A color may be one that no candidate has, but not before all were taken that may be.
+        let most = (pool_bytes(&palette, 1024) + FEWEST_BLOCKS * HUGE) / PAGE;
+        assert!(arena.candidates() <= most);
+        assert!(verified.right == 1024 || arena.candidates() == most, "{verified:?}");
         assert!(fits_huge_pages(&Palette::all(512).unwrap()));
     }
 
@@ -449,6 +463,38 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_added_until_no_color_is_short() {
+        let (palette, places) = (Palette::all(32).unwrap(), 400);
+        let mut without_a_color = (1_u64..).filter(|frame| frame % 32 != 7);
+        let mut looks = Vec::new();
+        let mut read = |_: u64, pages: usize| -> Result<Vec<u64>, ColorError> {
+            looks.push(pages);
+            Ok(match looks.len() {
+                1 => without_a_color.by_ref().take(pages).collect(),
+                _ => (1 << 20..).take(pages).collect(),
+            })
+        };
+        let pool = Pool::take(&mut read, &palette, 0, places).unwrap();
+        assert_eq!((looks, pool.single), (vec![512, 512], 512));
+        let choice = palette.choose(&pool.frames, 0, places).unwrap();
+        let color = |candidate: &usize| palette.color_of(pool.frames[*candidate]);
+        assert!(choice.candidates.iter().map(color).eq((0..places).map(|place| palette.wanted(0, place))));
+        assert!(pool.memory.bytes()[512 * PAGE..1024 * PAGE].iter().step_by(PAGE).all(|&byte| byte == 1));
+    }
+
+    #[test]
+    fn blocks_that_do_not_help_are_so_many_and_no_more() {
+        let palette = Palette::all(32).unwrap();
+        let mut without_a_color = (1_u64..).filter(|frame| frame % 32 != 7);
+        let mut read = |_: u64, pages: usize| -> Result<Vec<u64>, ColorError> {
+            Ok(without_a_color.by_ref().take(pages).collect())
+        };
+        let pool = Pool::take(&mut read, &palette, 0, 400).unwrap();
+        assert_eq!((pool.single, pool.frames.len()), (512, (1 + FEWEST_BLOCKS) * 512));
+        assert!(palette.choose(&pool.frames, 0, 400).is_some(), "the next-best color");
+    }
+
+    #[test]
     fn a_choice_that_reaches_over_both_parts_of_a_pool_arrives_whole() {
         let movers: [Mover; 2] = [no_mover, |memory| PageMover::into(memory)];
         for mover in movers {
@@ -458,7 +504,7 @@ mod tests {
             let mut pool = Pool { memory, frames: Vec::new(), single: 4 };
             keep_small(&mut pool.memory, 0, 4 * PAGE);
             pool.memory.advise(4 * PAGE, HUGE, OwnAdvice::HugePage).unwrap();
-            pool.grow(8 * PAGE).unwrap();
+            pool.grow(8 * PAGE, &mut frames_of).unwrap();
             (0..8).for_each(|page| pool.memory.bytes_mut()[page * PAGE] = page as u8);
             let Some(choice) = palette.choose(&pool.frames, 0, 8) else {
                 return eprintln!("skipped: page frames are hidden; root sees them");

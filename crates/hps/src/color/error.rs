@@ -21,6 +21,11 @@ pub enum ColorError {
     )]
     FramesHidden,
     #[error(
+        "the kernel closes page frames (/proc/self/pagemap) to this process, as to one that has its rights by setcap: give it ambient \
+         capabilities instead (AmbientCapabilities=), or have it call prctl(PR_SET_DUMPABLE, 1) first"
+    )]
+    FramesClosed,
+    #[error(
         "this process has locked all memory to come, and no page can be moved to a place that has one already: make colored memory \
          before mlockall with MCL_FUTURE"
     )]
@@ -44,6 +49,14 @@ pub enum ColorError {
 }
 
 impl ColorError {
+    /// Why page frames could not be read.
+    pub(super) fn of_frames(cause: io::Error) -> Self {
+        match cause.raw_os_error() {
+            Some(libc::EACCES) => Self::FramesClosed,
+            _ => Self::System { doing: "read page frames", cause },
+        }
+    }
+
     /// As C gets it: positive.
     pub fn errno(&self) -> i32 {
         match self {
@@ -54,8 +67,23 @@ impl ColorError {
             | Self::NoColor
             | Self::Locked => libc::EINVAL,
             Self::FramesHidden => libc::EPERM,
+            Self::FramesClosed => libc::EACCES,
             Self::Memory { .. } | Self::TooFew { .. } | Self::TooManyMappings { .. } => libc::ENOMEM,
             Self::System { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_are_closed_to_a_program_have_a_way_out() {
+        let of_errno = |errno| ColorError::of_frames(io::Error::from_raw_os_error(errno));
+        let closed = of_errno(libc::EACCES);
+        assert!(closed.errno() == libc::EACCES && closed.to_string().contains("PR_SET_DUMPABLE"), "{closed}");
+        let other = of_errno(libc::EMFILE);
+        assert!(other.errno() == libc::EMFILE && other.to_string().contains("read page frames"), "{other}");
     }
 }

@@ -3,7 +3,10 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <linux/capability.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,9 +39,34 @@ static void out_of_range(void)
     wrong = options(32, UINT64_MAX);
     CHECK(hps_color_create(&wrong, &arena) == -ENOMEM && strstr(hps_error(), "available"));
     struct hps_color_info info;
+    struct hps_color_verified verified;
     CHECK(hps_color_create(NULL, &arena) == -EINVAL && hps_color_create(&wrong, NULL) == -EINVAL);
-    CHECK(hps_color_verify(NULL, &info) == -EINVAL && !arena);
+    CHECK(hps_color_get_info(NULL, &info) == -EINVAL && hps_color_verify(NULL, &verified) == -EINVAL && !arena);
     hps_color_destroy(NULL);
+}
+
+/* Who got rights by setcap may not be looked at by others of its user, and by its pagemap not even by itself, until it allows that. In a
+   child, which gives up what root may. */
+static void closed_to_its_own_user(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (geteuid() == 0 && setuid(65534)) {
+            fputs("skipped: root cannot become another user here\n", stderr);
+            _exit(0);
+        }
+        struct hps_color_options one = options(32, 4096);
+        struct hps_color_arena *arena = NULL;
+        CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
+        CHECK(hps_color_create(&one, &arena) == -EACCES && strstr(hps_error(), "setcap") && !arena);
+        CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
+        int answer = hps_color_create(&one, &arena);
+        CHECK(answer == -EPERM || answer == 0);
+        hps_color_destroy(arena);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 /* In colors 4 to 7 of 32 only, and written to by a child as well. */
@@ -50,8 +78,11 @@ static void confined(void)
     struct hps_color_arena *arena;
     CHECK(hps_color_create(&wanted, &arena) == 0);
     struct hps_color_info info;
-    CHECK(hps_color_verify(arena, &info) == 0 && info.bytes == 100 << 12 && info.huge_bytes == 0);
-    CHECK(info.pages == 100 && info.right_pages == 100);
+    struct hps_color_verified verified;
+    CHECK(hps_color_get_info(arena, &info) == 0 && info.bytes == 100 << 12);
+    CHECK(info.huge_bytes == 0 && info.pages == 100);
+    CHECK(hps_color_verify(arena, &verified) == 0 && verified.right_pages == 100 && verified.contiguous_bytes == 0);
+    CHECK(hps_color_get_info(arena, NULL) == -EINVAL && hps_color_verify(arena, NULL) == -EINVAL);
     char *memory = (char *)(uintptr_t)info.address;
     CHECK(memory[0] == 0 && memory[info.bytes - 1] == 0);
     memset(memory, 1, info.bytes);
@@ -73,15 +104,37 @@ static void with_huge_pages(void)
     struct hps_color_arena *arena;
     CHECK(hps_color_create(&wanted, &arena) == 0);
     struct hps_color_info info;
-    CHECK(hps_color_verify(arena, &info) == 0 && info.bytes == (4 << 20) + 8192);
+    struct hps_color_verified verified;
+    CHECK(hps_color_get_info(arena, &info) == 0 && info.bytes == (4 << 20) + 8192);
     CHECK(info.huge_bytes + info.pages * 4096 == info.bytes && info.huge_bytes % (2 << 20) == 0);
-    CHECK(info.right_pages == info.pages && info.contiguous_bytes == info.huge_bytes);
+    CHECK(hps_color_verify(arena, &verified) == 0);
+    CHECK(verified.right_pages == info.pages && verified.contiguous_bytes == info.huge_bytes);
+    hps_color_destroy(arena);
+}
+
+/* The last one, because it gives the right up: the memory can be found and used all the same. */
+static void without_the_right(void)
+{
+    struct hps_color_options wanted = options(32, 4096);
+    struct hps_color_arena *arena;
+    CHECK(hps_color_create(&wanted, &arena) == 0);
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3];
+    CHECK(syscall(SYS_capget, &header, rights) == 0);
+    rights[0].effective &= ~((uint32_t)1 << CAP_SYS_ADMIN);
+    CHECK(syscall(SYS_capset, &header, rights) == 0);
+    struct hps_color_info info;
+    struct hps_color_verified verified;
+    CHECK(hps_color_verify(arena, &verified) == -EPERM && strstr(hps_error(), "CAP_SYS_ADMIN"));
+    CHECK(hps_color_get_info(arena, &info) == 0 && info.bytes == 4096);
+    memset((char *)(uintptr_t)info.address, 1, info.bytes);
     hps_color_destroy(arena);
 }
 
 int main(void)
 {
     out_of_range();
+    closed_to_its_own_user();
     struct hps_color_options one = options(32, 4096);
     struct hps_color_arena *arena;
     int answer = hps_color_create(&one, &arena);
@@ -94,6 +147,7 @@ int main(void)
     hps_color_destroy(arena);
     confined();
     with_huge_pages();
+    without_the_right();
     puts("made");
     return 0;
 }
