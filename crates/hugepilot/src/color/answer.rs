@@ -41,6 +41,10 @@ pub enum Indexing {
 pub enum Obstacle {
     /// Each page reaches every set.
     OneColor,
+    /// The kernel does not tell the shape of the level below, without which its colors would show as those of this level.
+    UnknownBelow,
+    /// Pages of one color in the level below have so few colors here that they evict each other even when spread.
+    FewColors,
     /// A first measurement saw colors, and a second one did not.
     NotConfirmed,
     /// Too few pages were left for as many rounds as were asked for.

@@ -2,6 +2,7 @@
 //!
 //! Owns: arithmetic on page frames. Never touches: memory, or time.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::random::Random;
@@ -14,7 +15,7 @@ const PAGES_PER_WAY: usize = 3;
 const TIMES_BELOW: u64 = 2;
 /// So many rounds' pages are taken at least; six that were measured allow an answer.
 const ROUNDS: usize = 12;
-/// A partner of a color that the spread group has enough of is drawn again, so often.
+/// A partner is the best of so many, which find nearly every color that it may have.
 const TRIES: usize = 32;
 
 /// What a test of one level takes.
@@ -24,6 +25,8 @@ pub(super) struct Shape {
     pub(super) colors: u64,
     /// Colors of the level below.
     pub(super) below: u64,
+    /// Lines in a set of this level.
+    pub(super) ways: usize,
     /// Pages of one color.
     pub(super) each: usize,
     /// Colors in the group of shared ones.
@@ -56,18 +59,58 @@ impl Shape {
         Self {
             colors: cache.colors().into(),
             below: below.colors().into(),
+            ways: own,
             each,
-            shared: pages_below.div_ceil(each),
+            shared: pages_below.div_ceil(each).max(1),
             line_words: (cache.line.0 as usize / 8).max(1),
         }
     }
 
+    /// Whether pages of shared colors have partners that do not overflow this level. Partners have the color of the level below, and
+    /// where that leaves them few colors of this one, they evict each other as well.
+    pub(super) fn can_spread(&self) -> bool {
+        self.shared <= self.together().saturating_mul(self.families() as usize)
+    }
+
+    /// What so many rounds take, and besides what gives every color `each`: where memory is colored evenly, no color has more than its
+    /// share, and partners take some of it from all. No more than `room`, but at least the least.
+    pub(super) fn pool_pages(&self, rounds: u32, room: usize) -> usize {
+        let taken = self.round_pages().saturating_mul(rounds as usize);
+        let wanted = self.all_colors().saturating_add(taken.max(self.all_colors() / 2));
+        wanted.min(room).max(self.least_pages())
+    }
+
     /// Of pages as they come, about half the colors have `each` then; but at least enough for a dozen rounds where a round takes many
     /// colors, and for more of a small cache.
-    pub(super) fn pool_pages(&self) -> usize {
-        let a_round = 2_usize.saturating_mul(self.shared).saturating_mul(self.each);
-        (self.colors as usize).saturating_mul(self.each).max(ROUNDS.saturating_mul(a_round)).max(8192)
+    pub(super) fn least_pages(&self) -> usize {
+        self.all_colors().max(self.round_pages().saturating_mul(ROUNDS)).max(8192)
     }
+
+    /// Pages that give every color `each`.
+    fn all_colors(&self) -> usize {
+        (self.colors as usize).saturating_mul(self.each)
+    }
+
+    /// Pages of both groups.
+    fn round_pages(&self) -> usize {
+        2_usize.saturating_mul(self.shared).saturating_mul(self.each)
+    }
+
+    /// Colors of both levels fall into so many families, by their remainder: a page of one color below has colors of one family, and may
+    /// have any of them.
+    fn families(&self) -> u64 {
+        common_divisor(self.colors, self.below)
+    }
+
+    /// So many shared colors may be of one family: its colors then hold all their partners.
+    fn together(&self) -> usize {
+        let colors = (self.colors / self.families()) as usize;
+        self.ways.saturating_mul(colors) / self.each
+    }
+}
+
+fn common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
 impl<'a> Stock<'a> {
@@ -84,36 +127,19 @@ impl<'a> Stock<'a> {
 
     /// Two groups of pages that no group had before. None when there are too few left.
     pub(super) fn draw(&mut self, random: &mut Random) -> Option<Groups> {
-        let shared = self.draw_shared(random)?;
-        self.by_color_below.values_mut().for_each(|pages| pages.retain(|&page| !self.gone[page]));
-        let mut by_color = HashMap::new();
-        let enough = shared.len().div_ceil(self.shape.colors as usize) + 1;
-        let mut spread = Vec::with_capacity(shared.len());
-        for &page in &shared {
-            let partner = self.draw_partner(page, &by_color, enough, random)?;
-            *by_color.entry(self.frames[partner] % self.shape.colors).or_insert(0) += 1;
-            spread.push(partner);
+        // Pages whose partners could not be spread are not drawn again, which ends this.
+        loop {
+            let shared = self.draw_shared(random)?;
+            if let Some(spread) = self.draw_spread(&shared, random) {
+                return Some(Groups { shared, spread });
+            }
         }
-        Some(Groups { shared, spread })
     }
 
     fn draw_shared(&mut self, random: &mut Random) -> Option<Vec<usize>> {
-        let mut colors: Vec<u64> = Vec::new();
-        for (&color, pages) in &mut self.by_color {
-            pages.retain(|&page| !self.gone[page]);
-            if pages.len() >= self.shape.each {
-                colors.push(color);
-            }
-        }
-        if colors.len() < self.shape.shared {
-            return None;
-        }
-        // A map's order is no one's choice.
-        colors.sort_unstable();
-        random.shuffle(&mut colors);
         let mut shared = Vec::new();
-        for color in &colors[..self.shape.shared] {
-            let pages = self.by_color.get_mut(color)?;
+        for color in self.draw_colors(random)? {
+            let pages = self.by_color.get_mut(&color)?;
             random.shuffle(pages);
             shared.extend(pages.drain(..self.shape.each));
         }
@@ -121,29 +147,48 @@ impl<'a> Stock<'a> {
         Some(shared)
     }
 
-    /// A page of the same color in the level below, of a color of this level that has not come often yet.
-    fn draw_partner(
-        &mut self,
-        page: usize,
-        by_color: &HashMap<u64, usize>,
-        enough: usize,
-        random: &mut Random,
-    ) -> Option<usize> {
+    /// Colors that have enough pages, of each family no more than can have partners.
+    fn draw_colors(&mut self, random: &mut Random) -> Option<Vec<u64>> {
+        self.by_color.values_mut().for_each(|pages| pages.retain(|&page| !self.gone[page]));
+        let enough = self.by_color.iter().filter(|(_, pages)| pages.len() >= self.shape.each);
+        let mut colors: Vec<u64> = enough.map(|(&color, _)| color).collect();
+        // A map's order is no one's choice.
+        colors.sort_unstable();
+        random.shuffle(&mut colors);
+        // All last alike if those that have most come first.
+        colors.sort_by_key(|color| Reverse(self.by_color[color].len()));
+        let (families, together) = (self.shape.families(), self.shape.together());
+        let mut of_family: HashMap<u64, usize> = HashMap::new();
+        colors.retain(|color| {
+            let count = of_family.entry(color % families).or_insert(0);
+            *count += 1;
+            *count <= together
+        });
+        colors.truncate(self.shape.shared);
+        (colors.len() == self.shape.shared).then_some(colors)
+    }
+
+    /// A partner for each page. None where partners evict each other as well, and nothing would be seen of what shared colors do.
+    fn draw_spread(&mut self, shared: &[usize], random: &mut Random) -> Option<Vec<usize>> {
+        self.by_color_below.values_mut().for_each(|pages| pages.retain(|&page| !self.gone[page]));
+        let mut used = HashMap::new();
+        shared.iter().map(|&page| self.draw_partner(page, &mut used, random)).collect()
+    }
+
+    /// A page of the same color in the level below, of a color of this level that was used seldom.
+    fn draw_partner(&mut self, page: usize, used: &mut HashMap<u64, usize>, random: &mut Random) -> Option<usize> {
         let pages = self.by_color_below.get_mut(&(self.frames[page] % self.shape.below))?;
         if pages.is_empty() {
             return None;
         }
-        let often = |page: usize| by_color.get(&(self.frames[page] % self.shape.colors)).is_some_and(|&n| n >= enough);
-        let mut place = random.below(pages.len());
-        for _ in 0..TRIES {
-            if !often(pages[place]) {
-                break;
-            }
-            place = random.below(pages.len());
-        }
+        let color = |page: usize| self.frames[page] % self.shape.colors;
+        let often = |&place: &usize| used.get(&color(pages[place])).copied().unwrap_or(0);
+        let place = (0..TRIES).map(|_| random.below(pages.len())).min_by_key(often)?;
         let partner = pages.swap_remove(place);
+        let count = used.entry(color(partner)).or_insert(0);
+        *count += 1;
         self.gone[partner] = true;
-        Some(partner)
+        (*count <= self.shape.ways).then_some(partner)
     }
 }
 
@@ -163,19 +208,22 @@ mod tests {
     fn a_shape_overflows_a_set_and_the_level_below() {
         let first = cache(1, 48 << 10, 12, 64);
         let second = Shape::of(&first, &SECOND);
-        assert_eq!(second, Shape { colors: 32, below: 1, each: 48, shared: 1, line_words: 8 });
+        assert_eq!(second, Shape { colors: 32, below: 1, ways: 16, each: 48, shared: 1, line_words: 8 });
         let third = Shape::of(&SECOND, &cache(3, 32 << 20, 16, 32768));
         assert_eq!((third.colors, third.below, third.each, third.shared), (512, 32, 48, 22));
         assert!(third.each * third.shared >= 1024);
         let few_ways = Shape::of(&cache(2, 2 << 20, 20, 1024), &cache(3, 3 << 20, 12, 4096));
         assert_eq!(few_ways.each, 48, "20 and 12 pages of a color may stay");
         let vast = Cache { ways: u32::MAX, ..cache(3, 1 << 60, 1, u64::MAX) };
-        assert_eq!(Shape::of(&SECOND, &vast).pool_pages(), usize::MAX);
+        assert_eq!(Shape::of(&SECOND, &vast).least_pages(), usize::MAX);
+        assert_eq!(Shape::of(&SECOND, &vast).pool_pages(u32::MAX, 1), usize::MAX);
+        let empty = cache(1, 0, 8, 64);
+        assert_eq!(Shape::of(&empty, &SECOND).shared, 1);
     }
 
     #[test]
     fn one_group_shares_colors_and_the_other_spreads_them_with_the_same_ones_below() {
-        let shape = Shape { colors: 64, below: 8, each: 12, shared: 3, line_words: 8 };
+        let shape = Shape { colors: 64, below: 8, ways: 4, each: 12, shared: 3, line_words: 8 };
         let frames: Vec<u64> = (1..4000).collect();
         let mut stock = Stock::new(&frames, shape);
         let mut random = Random::of_seed(3);
@@ -191,29 +239,98 @@ mod tests {
         }
     }
 
+    /// As QEMU describes its own processors.
+    fn emulated() -> Shape {
+        Shape::of(&cache(2, 4 << 20, 16, 4096), &cache(3, 16 << 20, 16, 16384))
+    }
+
+    fn rounds(frames: &[u64], shape: Shape) -> usize {
+        let (mut stock, mut random) = (Stock::new(frames, shape), Random::of_seed(3));
+        (0..).map_while(|_| stock.draw(&mut random)).count()
+    }
+
     #[test]
     fn pages_last_for_an_answer_where_a_round_takes_many_colors() {
-        // As QEMU describes its own processors.
-        let shape = Shape::of(&cache(2, 4 << 20, 16, 4096), &cache(3, 16 << 20, 16, 16384));
+        let shape = emulated();
         assert_eq!((shape.colors, shape.each, shape.shared), (256, 48, 43));
-        let mut random = Random::of_seed(3);
         // What a machine of 4 GiB has to give.
         let mut frames: Vec<u64> = (1..1 << 20).collect();
-        random.shuffle(&mut frames);
-        let mut stock = Stock::new(&frames[..shape.pool_pages()], shape);
-        let rounds = (0..).map_while(|_| stock.draw(&mut random)).count();
+        Random::of_seed(3).shuffle(&mut frames);
+        let rounds = rounds(&frames[..shape.least_pages()], shape);
         assert!(rounds >= 6, "{rounds}");
     }
 
     #[test]
+    fn pages_last_for_the_rounds_asked_for_where_memory_is_colored_evenly() {
+        let (second, many) = (cache(2, 1 << 20, 8, 2048), usize::MAX);
+        for (size, sets, colors) in [(32 << 20, 32768, 512), (40 << 20, 40960, 640)] {
+            let shape = Shape::of(&second, &cache(3, size, 16, sets));
+            assert_eq!((shape.colors, shape.below, shape.each, shape.shared), (colors, 32, 48, 11));
+            for asked in [6, 30] {
+                let frames: Vec<u64> = (1..=shape.pool_pages(asked, many) as u64).collect();
+                let rounds = rounds(&frames, shape);
+                assert!(rounds >= asked as usize, "{rounds} of {asked}");
+            }
+        }
+        let frames: Vec<u64> = (1..=emulated().pool_pages(30, many) as u64).collect();
+        let rounds = rounds(&frames, emulated());
+        assert!(rounds >= 24, "{rounds}");
+    }
+
+    #[test]
+    fn more_rounds_choose_from_more_pages_as_far_as_there_is_room() {
+        let shape = Shape::of(&cache(2, 1 << 20, 8, 2048), &cache(3, 32 << 20, 16, 32768));
+        assert_eq!(shape.least_pages(), 24_576);
+        assert_eq!(shape.pool_pages(6, usize::MAX), 36_864, "half as many again as give every color enough");
+        assert_eq!(shape.pool_pages(30, usize::MAX), 24_576 + 30 * 1056);
+        assert_eq!(shape.pool_pages(30, 40_000), 40_000);
+        assert_eq!(shape.pool_pages(30, 0), 24_576);
+    }
+
+    #[test]
+    fn spread_pages_fit_the_ways_of_each_color() {
+        // Two shared colors of one family would have 96 partners of 4 colors, whose sets have room for 64.
+        let shape = emulated();
+        let frames: Vec<u64> = (1..=shape.pool_pages(8, usize::MAX) as u64).collect();
+        let (mut stock, mut random) = (Stock::new(&frames, shape), Random::of_seed(3));
+        for _ in 0..6 {
+            let mut used: HashMap<u64, usize> = HashMap::new();
+            let Groups { spread, .. } = stock.draw(&mut random).unwrap();
+            spread.iter().for_each(|&page| *used.entry(frames[page] % shape.colors).or_insert(0) += 1);
+            assert!(used.values().all(|&count| count <= 16), "{used:?}");
+        }
+    }
+
+    #[test]
+    fn partners_of_too_few_colors_are_no_spread_group() {
+        let shape = Shape { colors: 4, below: 1, ways: 3, each: 9, shared: 1, line_words: 8 };
+        // Of the first color there are many pages, of another one few, of the others none.
+        let frames: Vec<u64> = (1..100).map(|number| 4 * number).chain((0..5).map(|number| 4 * number + 1)).collect();
+        assert_eq!(Stock::new(&frames, shape).draw(&mut Random::of_seed(3)), None);
+    }
+
+    #[test]
+    fn a_level_of_hardly_more_colors_than_the_one_below_cannot_be_spread() {
+        let spreads = |below: Cache, above: Cache| Shape::of(&below, &above).can_spread();
+        assert!(spreads(cache(1, 48 << 10, 12, 64), SECOND));
+        assert!(spreads(SECOND, cache(3, 32 << 20, 16, 32768)));
+        assert!(spreads(cache(2, 4 << 20, 16, 4096), cache(3, 16 << 20, 16, 16384)));
+        assert!(spreads(SECOND, cache(3, 260 << 20, 20, 212_992)));
+        // 32 and 64 colors, 8 and 16: 48 or more pages would share 2 colors.
+        assert!(!spreads(cache(2, 3 << 19, 12, 2048), cache(3, 4 << 20, 16, 4096)));
+        assert!(!spreads(cache(2, 512 << 10, 16, 512), cache(3, 2 << 20, 32, 1024)));
+        // 24 and 64 colors: remainders by 8 tell families, each of 8 colors.
+        assert!(spreads(cache(2, 768 << 10, 8, 1536), cache(3, 4 << 20, 16, 4096)));
+        assert!(!spreads(SECOND, SECOND));
+    }
+
+    #[test]
     fn what_is_used_up_is_said() {
-        let shape = Shape { colors: 4, below: 1, each: 6, shared: 1, line_words: 8 };
+        let shape = Shape { colors: 4, below: 1, ways: 2, each: 6, shared: 1, line_words: 8 };
         let frames: Vec<u64> = (1..=48).collect();
-        let mut stock = Stock::new(&frames, shape);
-        let mut random = Random::of_seed(3);
-        let rounds = (0..).map_while(|_| stock.draw(&mut random)).count();
+        let rounds = rounds(&frames, shape);
         assert!((1..=4).contains(&rounds), "{rounds}");
         let hidden = vec![0; 48];
-        assert_eq!(Stock::new(&hidden, shape).draw(&mut random), None);
+        assert_eq!(Stock::new(&hidden, shape).draw(&mut Random::of_seed(3)), None);
     }
 }

@@ -51,8 +51,8 @@ pub enum ProbeError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     #[error(
-        "the kernel tells of no cache beyond the first level (/sys/devices/system/cpu/cpu{cpu}/cache), as in some virtual machines: \
-         nothing can be predicted"
+        "the kernel tells of no cache beyond the first level, or not of its shape (/sys/devices/system/cpu/cpu{cpu}/cache), as in some \
+         virtual machines: nothing can be predicted"
     )]
     NoCaches { cpu: u32 },
     #[error(
@@ -78,17 +78,22 @@ pub fn probe(root: &Root, rounds: u32, stop: &Stop, mut progress: impl FnMut(f64
     let cpu = stay_here()?;
     let described = Cpu::read(root)?;
     let caches = data_caches(root, cpu)?;
-    let levels: Vec<&[Cache]> = caches.windows(2).filter(|pair| pair[1].level > 1).collect();
+    let levels = beyond_first(&caches);
     if levels.is_empty() {
         return Err(ProbeError::NoCaches { cpu });
     }
     let mut findings = Vec::new();
-    for (level, pair) in levels.iter().enumerate() {
-        let (below, cache) = (pair[0], pair[1]);
+    for (level, &(below, cache)) in levels.iter().enumerate() {
         let told = |share: f64| progress((level as f64 + share) / levels.len() as f64);
         findings.push(examine(root, below, cache, described.virtual_machine, Rounds { rounds, stop }, told)?);
     }
     Ok(Probe { cpu, model: described.model, virtual_machine: described.virtual_machine, findings })
+}
+
+/// Each cache beyond the first level, with the one that is a level nearer, where its shape is known.
+fn beyond_first(caches: &[Cache]) -> Vec<(Option<Cache>, Cache)> {
+    let below = |cache: &Cache| caches.iter().find(|below| below.level == cache.level - 1).copied();
+    caches.iter().filter(|cache| cache.level > 1).map(|cache| (below(cache), *cache)).collect()
 }
 
 /// How often, unless somebody asks to stop.
@@ -100,38 +105,69 @@ struct Rounds<'a> {
 
 fn examine(
     root: &Root,
-    below: Cache,
+    below: Option<Cache>,
     cache: Cache,
     virtual_machine: bool,
     rounds: Rounds<'_>,
-    mut progress: impl FnMut(f64),
+    progress: impl FnMut(f64),
 ) -> Result<Finding, ProbeError> {
-    let finding = |Verdict { answer, slowdown, obstacle }| Finding {
-        cache,
-        answer,
-        slowdown,
-        // That there is one color tells nothing of how sets are found.
-        indexing: slowdown.and_then(|_| indexing(answer, &cache, virtual_machine)),
-        obstacle,
+    let available = memory::Memory::read(root)?.available;
+    let Verdict { answer, slowdown, obstacle } = match plan(below.as_ref(), &cache, rounds.rounds, available) {
+        Ok(plan) => carry_out(plan, rounds, progress)?,
+        Err(without_measuring) => without_measuring,
     };
+    // Where nothing was measured, nothing is known of how sets are found.
+    let indexing = slowdown.and_then(|_| indexing(answer, &cache, virtual_machine));
+    Ok(Finding { cache, answer, slowdown, indexing, obstacle })
+}
+
+/// How a level is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    shape: Shape,
+    /// To choose from.
+    pages: usize,
+}
+
+/// The plan for one level, or what is said of it without measuring.
+fn plan(below: Option<&Cache>, cache: &Cache, rounds: u32, available: Bytes) -> Result<Plan, Verdict> {
     let unmeasured = |answer, obstacle| Verdict { answer, slowdown: None, obstacle: Some(obstacle) };
     if cache.colors() == 1 {
-        return Ok(finding(unmeasured(Answer::NotObservable, Obstacle::OneColor)));
+        return Err(unmeasured(Answer::NotObservable, Obstacle::OneColor));
     }
-    let shape = Shape::of(&below, &cache);
-    let needed = Bytes((shape.pool_pages() as u64).saturating_mul(BASE_PAGE));
-    let available = memory::Memory::read(root)?.available;
-    if needed.0 > available.0 / MEMORY_SHARE {
-        return Ok(finding(unmeasured(Answer::Undecided, Obstacle::Memory { needed, available })));
+    let undecided = |obstacle| Err(unmeasured(Answer::Undecided, obstacle));
+    let Some(below) = below else { return undecided(Obstacle::UnknownBelow) };
+    let shape = Shape::of(below, cache);
+    if !shape.can_spread() {
+        return undecided(Obstacle::FewColors);
     }
-    Ok(finding(verdict(rounds.rounds, || measure(shape, rounds, &mut progress))?))
+    let room = (available.0 / MEMORY_SHARE / BASE_PAGE) as usize;
+    if shape.least_pages() > room {
+        let needed = Bytes((shape.least_pages() as u64).saturating_mul(BASE_PAGE));
+        return undecided(Obstacle::Memory { needed, available });
+    }
+    Ok(Plan { shape, pages: shape.pool_pages(rounds, room) })
+}
+
+/// The verdict after one measurement, or two: `progress` is told of both, and the second does not always come.
+fn carry_out(plan: Plan, rounds: Rounds<'_>, mut progress: impl FnMut(f64)) -> Result<Verdict, ProbeError> {
+    let mut before = 0.0;
+    verdict(rounds.rounds, || {
+        let pairs = measure(plan, rounds, |share| progress((before + share) / 2.0));
+        before += 1.0;
+        pairs
+    })
 }
 
 /// For each round, nanoseconds a read: of pages that share a color, and of spread ones.
-fn measure(shape: Shape, rounds: Rounds<'_>, progress: impl FnMut(f64)) -> Result<Vec<(f64, f64)>, ProbeError> {
+fn measure(
+    Plan { shape, pages }: Plan,
+    rounds: Rounds<'_>,
+    progress: impl FnMut(f64),
+) -> Result<Vec<(f64, f64)>, ProbeError> {
     let mut random = Random::anew();
-    let mut pool = candidates(shape.pool_pages(), &mut random)?;
-    let frames = own_frames(pool.address(), shape.pool_pages()).map_err(system("read page frames"))?;
+    let mut pool = candidates(pages, &mut random)?;
+    let frames = own_frames(pool.address(), pages).map_err(system("read page frames"))?;
     if frames.iter().all(|&frame| frame == 0) {
         return Err(ProbeError::FramesHidden);
     }
@@ -198,20 +234,21 @@ mod tests {
 
     const LINES_PER_PAGE: u64 = BASE_PAGE / 64;
 
-    /// A cache whose lines stay until the set is full of newer ones, and how it finds the set.
+    /// A cache whose lines stay until the set is full of newer ones, and how it finds the set: by a remainder of what becomes of the line.
     struct Model {
         ways: usize,
-        set_of: fn(u64) -> usize,
+        hash: fn(u64) -> u64,
         sets: Vec<Vec<u64>>,
     }
 
     impl Model {
-        fn new(sets: usize, ways: usize, set_of: fn(u64) -> usize) -> Self {
-            Self { ways, set_of, sets: vec![Vec::new(); sets] }
+        fn new(cache: &Cache, hash: fn(u64) -> u64) -> Self {
+            Self { ways: cache.ways as usize, hash, sets: vec![Vec::new(); cache.sets as usize] }
         }
 
         fn has(&mut self, line: u64) -> bool {
-            let set = &mut self.sets[(self.set_of)(line)];
+            let number = (self.hash)(line) as usize % self.sets.len();
+            let set = &mut self.sets[number];
             let place = set.iter().position(|&there| there == line);
             if let Some(place) = place {
                 set.remove(place);
@@ -224,23 +261,24 @@ mod tests {
 
     const FIRST: Cache = Cache { level: 1, size: Bytes(16 << 10), ways: 4, line: Bytes(64), sets: 64 };
     const SECOND: Cache = Cache { level: 2, size: Bytes(256 << 10), ways: 8, line: Bytes(64), sets: 512 };
+    const THIRD: Cache = Cache { level: 3, size: Bytes(2 << 20), ways: 16, line: Bytes(64), sets: 2048 };
 
-    /// What the test says of a machine where the second level finds its sets so, in memory that the host has placed so.
-    fn said(set_of: fn(u64) -> usize, host: fn(u64) -> u64) -> Answer {
-        let shape = Shape::of(&FIRST, &SECOND);
+    /// What the test says of two levels whose second finds its sets so, in memory that the host has placed so.
+    fn said([below, cache]: [Cache; 2], hash: fn(u64) -> u64, host: fn(u64) -> u64) -> Answer {
+        let Plan { shape, pages } = plan(Some(&below), &cache, 30, Bytes(1 << 30)).unwrap();
         let mut random = Random::of_seed(5);
-        let mut frames: Vec<u64> = (1..=4096).collect();
+        let mut frames: Vec<u64> = (1..=pages as u64).collect();
         random.shuffle(&mut frames);
         let time = |pages: &[usize], random: &mut Random| {
-            let (mut first, mut second) = (Model::new(64, 4, |line| line as usize % 64), Model::new(512, 8, set_of));
+            let (mut near, mut far) = (Model::new(&below, as_it_is), Model::new(&cache, hash));
             let lines = |&page: &usize| (0..LINES_PER_PAGE).map(move |line| (page, line));
             let mut order: Vec<(usize, u64)> = pages.iter().flat_map(lines).collect();
             random.shuffle(&mut order);
             let mut read = |&(page, line): &(usize, u64)| {
                 let line = host(frames[page]) * LINES_PER_PAGE + line;
-                if first.has(line) {
+                if near.has(line) {
                     1.0
-                } else if second.has(line) {
+                } else if far.has(line) {
                     10.0
                 } else {
                     50.0
@@ -258,6 +296,10 @@ mod tests {
         said.answer
     }
 
+    fn as_it_is(number: u64) -> u64 {
+        number
+    }
+
     /// As good as any order.
     fn scrambled(number: u64) -> u64 {
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
@@ -265,10 +307,48 @@ mod tests {
 
     #[test]
     fn colors_are_real_where_bits_of_the_address_tell_the_set_and_nowhere_else() {
-        let (bits, hash) = (|line: u64| line as usize % 512, |line: u64| scrambled(line) as usize % 512);
-        assert_eq!(said(bits, |frame| frame), Answer::Real);
-        assert_eq!(said(hash, |frame| frame), Answer::NotObservable);
-        assert_eq!(said(bits, scrambled), Answer::NotObservable, "the host places each page anywhere");
+        // The second level has 8 colors; the third has 4 for each of these.
+        for levels in [[FIRST, SECOND], [SECOND, THIRD]] {
+            assert_eq!(said(levels, as_it_is, as_it_is), Answer::Real, "{levels:?}");
+            assert_eq!(said(levels, scrambled, as_it_is), Answer::NotObservable, "{levels:?}");
+            assert_eq!(said(levels, as_it_is, scrambled), Answer::NotObservable, "the host places each page anywhere");
+        }
+    }
+
+    #[test]
+    fn a_level_is_compared_with_the_one_right_below() {
+        assert_eq!(beyond_first(&[FIRST, SECOND, THIRD]), [(Some(FIRST), SECOND), (Some(SECOND), THIRD)]);
+        assert_eq!(beyond_first(&[FIRST, THIRD]), [(None, THIRD)]);
+        assert_eq!(beyond_first(&[SECOND, THIRD]), [(None, SECOND), (Some(SECOND), THIRD)]);
+        assert_eq!(beyond_first(&[FIRST]), []);
+    }
+
+    /// How many pages are to be chosen from where this much is available, or why there is no answer.
+    fn planned(below: Option<Cache>, cache: Cache, available: u64) -> Result<usize, (Answer, Option<Obstacle>)> {
+        let plan = plan(below.as_ref(), &cache, 30, Bytes(available));
+        plan.map(|plan| plan.pages).map_err(|verdict| (verdict.answer, verdict.obstacle))
+    }
+
+    #[test]
+    fn what_cannot_be_measured_has_its_reason() {
+        let undecided = |obstacle| Err((Answer::Undecided, Some(obstacle)));
+        let one_color = Cache { sets: 64, ..SECOND };
+        assert_eq!(planned(None, one_color, 1 << 30), Err((Answer::NotObservable, Some(Obstacle::OneColor))));
+        assert_eq!(planned(None, SECOND, 1 << 30), undecided(Obstacle::UnknownBelow));
+        // Twice the colors of the level below, and 48 pages of one color there.
+        let third = Cache { size: Bytes(1 << 20), sets: 1024, ..THIRD };
+        assert_eq!(planned(Some(SECOND), third, 1 << 30), undecided(Obstacle::FewColors));
+        let (needed, available) = (Bytes(32 << 20), Bytes(100 << 20));
+        let memory = Obstacle::Memory { needed, available };
+        assert_eq!(planned(Some(FIRST), SECOND, available.0), undecided(memory));
+    }
+
+    #[test]
+    fn a_quarter_of_what_is_available_is_chosen_from_at_most() {
+        let second = Cache { level: 2, size: Bytes(1 << 20), ways: 8, line: Bytes(64), sets: 2048 };
+        let third = Cache { level: 3, size: Bytes(32 << 20), ways: 16, line: Bytes(64), sets: 32768 };
+        assert_eq!(planned(Some(second), third, 1 << 30), Ok(24_576 + 30 * 1056));
+        assert_eq!(planned(Some(second), third, 600 << 20), Ok(38_400));
     }
 
     #[test]

@@ -29,6 +29,7 @@ struct CacheFields {
     slowdown: Option<SlowdownFields>,
     indexing: Option<&'static str>,
     obstacle: Option<&'static str>,
+    memory: Option<MemoryFields>,
 }
 
 /// How many times as long reads of pages that share a color take.
@@ -39,6 +40,13 @@ struct SlowdownFields {
     high: f64,
     confidence: f64,
     rounds: usize,
+}
+
+/// What pages to choose from would take, where that is too much, and what there is.
+#[derive(Serialize)]
+struct MemoryFields {
+    needed_bytes: Bytes,
+    available_bytes: Bytes,
 }
 
 /// What was found out of page colors.
@@ -81,11 +89,19 @@ fn cache_fields(finding: &Finding) -> CacheFields {
         }),
         obstacle: obstacle.map(|obstacle| match obstacle {
             Obstacle::OneColor => "one-color",
+            Obstacle::UnknownBelow => "unknown-level-below",
+            Obstacle::FewColors => "too-few-colors",
             Obstacle::NotConfirmed => "not-confirmed",
             Obstacle::FewPages => "too-few-pages",
             Obstacle::Memory { .. } => "too-little-memory",
         }),
+        memory: obstacle.and_then(memory_fields),
     }
+}
+
+fn memory_fields(obstacle: Obstacle) -> Option<MemoryFields> {
+    let Obstacle::Memory { needed, available } = obstacle else { return None };
+    Some(MemoryFields { needed_bytes: needed, available_bytes: available })
 }
 
 #[cfg(test)]
@@ -96,5 +112,22 @@ mod tests {
     #[test]
     fn colors_have_their_fields() {
         insta::assert_snapshot!(color(&samples::color_probe()));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_has_its_word() {
+        let mut probe = samples::color_probe();
+        let (needed, available) = (Bytes(3), Bytes(4));
+        for (obstacle, fields) in [
+            (Obstacle::UnknownBelow, r#""obstacle":"unknown-level-below","memory":null"#),
+            (Obstacle::FewColors, r#""obstacle":"too-few-colors","memory":null"#),
+            (
+                Obstacle::Memory { needed, available },
+                r#""obstacle":"too-little-memory","memory":{"needed_bytes":3,"available_bytes":4}"#,
+            ),
+        ] {
+            probe.findings[0].obstacle = Some(obstacle);
+            assert!(color(&probe).contains(fields), "{fields}");
+        }
     }
 }

@@ -69,13 +69,22 @@ fn how(indexing: Indexing, sets: u64) -> String {
 fn obstacle_words(obstacle: Obstacle) -> String {
     match obstacle {
         Obstacle::OneColor => "each page reaches every set, so there is nothing to color".to_owned(),
+        Obstacle::UnknownBelow => {
+            "not measured: the kernel does not tell the shape of the level below, from which this one could not be told apart"
+                .to_owned()
+        }
+        Obstacle::FewColors => {
+            "not measured: pages of one color in the level below have too few colors here to be spread, so that these two levels \
+             cannot be told apart"
+                .to_owned()
+        }
         Obstacle::NotConfirmed => {
             "a first measurement saw colors, and this second one does not; leave the machine alone meanwhile, or ask for more --rounds"
                 .to_owned()
         }
         Obstacle::FewPages => {
-            "the measurements allow both answers, and no more pages of one color are left, so that more --rounds change nothing; try \
-             again, which chooses from others"
+            "the measurements allow both answers, and no more pages of one color are left; try again, which chooses from others, and \
+             from more where more memory is available"
                 .to_owned()
         }
         Obstacle::Memory { needed, available } => format!(
@@ -113,6 +122,12 @@ mod tests {
     #[test]
     fn each_level_has_its_answer_and_its_reason() {
         insta::assert_snapshot!(color(&samples::color_probe()));
+    }
+
+    #[test]
+    fn levels_that_cannot_be_told_apart_are_said() {
+        assert!(obstacle_words(Obstacle::UnknownBelow).contains("does not tell the shape of the level below"));
+        assert!(obstacle_words(Obstacle::FewColors).contains("cannot be told apart"));
     }
 
     #[test]
