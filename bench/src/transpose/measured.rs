@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use hps::color::{ColoredArena, Palette, Wish};
 use hugepilot::kernel::Root;
 use hugepilot::kernel::cache::{Cache, data_caches};
@@ -31,11 +32,22 @@ const REST: Duration = Duration::from_millis(2);
 pub const AGAIN: &str = "random again";
 /// Memory of earlier choices is held up to this share of what is available.
 const HELD_SHARE: u64 = 4;
-/// An arena takes base pages where the kernel gives no huge page at once, which happens now and then even where many are free.
+/// Now and then the kernel gives no huge page at once, even where many are free.
 const ATTEMPTS: u32 = 3;
-const NO_HUGE_PAGE: &str = "no huge page can be had: compact memory (/proc/sys/vm/compact_memory), or free some";
 /// The arena whose building is timed.
 const ARENA_BYTES: u64 = 256 << 20;
+
+/// Why memory cannot be placed now, and may be another time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no huge page can be had: compact memory (/proc/sys/vm/compact_memory), or free some")]
+pub struct NoHugePage;
+
+/// The ways to place memory where there are so many colors: a huge page has no more of them than it has base pages.
+pub fn placements(colors: u32) -> Vec<Placement> {
+    let huge_pages_have_all = u64::from(colors) <= HUGE_PAGE / BASE_PAGE;
+    let can_be = |placement: &Placement| *placement != Placement::HugeAndColored || huge_pages_have_all;
+    Placement::value_variants().iter().copied().filter(can_be).collect()
+}
 
 /// Keeps this thread on one processor; the second-level cache there.
 pub fn settle() -> Result<Cache> {
@@ -60,13 +72,9 @@ impl Memory {
     fn place(placement: Placement, bytes: u64, palette: &Palette) -> Result<Self> {
         let colored = |huge: u64| -> Result<Self> {
             let wish = Wish { bytes, palette: palette.clone(), huge_pages: huge > 0, first: None };
-            for _ in 0..ATTEMPTS {
-                let arena = ColoredArena::create(&wish)?;
-                if arena.huge_bytes() as u64 == huge {
-                    return Ok(Memory::Colored(arena));
-                }
-            }
-            bail!(NO_HUGE_PAGE)
+            let arena = ColoredArena::create(&wish)?;
+            ensure!(arena.huge_bytes() as u64 == huge, NoHugePage);
+            Ok(Memory::Colored(arena))
         };
         match placement {
             Placement::Random => as_it_comes(bytes, 0),
@@ -88,6 +96,17 @@ impl Memory {
         match self {
             Memory::AsItComes(mapping) => mapping.words_mut(),
             Memory::Colored(arena) => arena.words_mut(),
+        }
+    }
+}
+
+/// Tries again where there is no huge page.
+fn persistently<T>(mut place: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut attempt = 1;
+    loop {
+        match place() {
+            Err(error) if attempt < ATTEMPTS && error.is::<NoHugePage>() => attempt += 1,
+            placed => return placed,
         }
     }
 }
@@ -129,7 +148,7 @@ fn as_it_comes(bytes: u64, huge: u64) -> Result<Memory> {
     }
     mapping.advise(0, bytes, OwnAdvice::Populate)?;
     for region in (0..huge as u64).step_by(HUGE_PAGE as usize) {
-        collapse_own(mapping.address() + region, HUGE_PAGE).context(NO_HUGE_PAGE)?;
+        collapse_own(mapping.address() + region, HUGE_PAGE).context(NoHugePage)?;
     }
     Ok(Memory::AsItComes(mapping))
 }
@@ -151,7 +170,7 @@ pub fn measure(
         stop.check()?;
         for way in order(ways.len(), choice as usize) {
             let (name, placement) = &ways[way];
-            let mut memory = Memory::place(*placement, matrices_bytes(dimension), palette)
+            let mut memory = persistently(|| Memory::place(*placement, matrices_bytes(dimension), palette))
                 .with_context(|| format!("cannot place matrices of {dimension} ({placement})"))?;
             std::thread::sleep(REST);
             let speed = megabytes_per_second(memory.words_mut(), dimension as usize);
@@ -230,6 +249,33 @@ mod tests {
         let mut to = vec![0; 9];
         transpose(&mut to, &from, 3);
         assert_eq!(to, [0, 3, 6, 1, 4, 7, 2, 5, 8]);
+    }
+
+    #[test]
+    fn more_colors_than_a_huge_page_has_leave_one_way_out() {
+        assert_eq!(placements(512), Placement::value_variants());
+        let left = placements(513);
+        assert!(left.len() == 4 && !left.contains(&Placement::HugeAndColored), "{left:?}");
+    }
+
+    #[test]
+    fn placing_is_tried_again_only_where_there_is_no_huge_page() {
+        let attempts = |answers: &[Option<bool>]| {
+            let mut tried = 0;
+            let placed = persistently(|| {
+                tried += 1;
+                match answers[tried - 1] {
+                    Some(false) => Err(anyhow::anyhow!("EAGAIN").context(NoHugePage)),
+                    Some(true) => Ok(()),
+                    None => Err(anyhow::anyhow!("not enough memory")),
+                }
+            });
+            (tried, placed.is_ok())
+        };
+        assert_eq!(attempts(&[Some(true)]), (1, true));
+        assert_eq!(attempts(&[Some(false), Some(true)]), (2, true));
+        assert_eq!(attempts(&[Some(false); 4]), (3, false));
+        assert_eq!(attempts(&[None, Some(true)]), (1, false));
     }
 
     #[test]

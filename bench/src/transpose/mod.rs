@@ -25,14 +25,14 @@ use self::measured::{AGAIN, Built};
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
 use self::simulation::{Point, simulate};
-use self::sweep::Sweep;
+use self::sweep::{Sweep, Swept};
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results, json_lines};
 use crate::run::progress_bar;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench transpose                              both processors of the paper, all odd dimensions, simulated
+  hugepilot-bench transpose                              both processors of the paper, odd dimensions, simulated
   hugepilot-bench transpose --processor celeron --plot transpose.svg
   hugepilot-bench transpose --dimensions 43,45,47,49,85,87,89,91,93,95 --processor celeron
                                                          the dimensions of the paper's table
@@ -44,8 +44,11 @@ Examples:
 A simulation gives the same numbers for the same seed everywhere. Measuring takes CAP_SYS_ADMIN, to see page frames, and a machine that is
 otherwise left alone. Ctrl-C ends either, and reports what there is.";
 
-/// The dimensions measured reach so far.
-const LAST_MEASURED: u64 = 999;
+/// Dimensions reach so far.
+const LAST: u64 = 999;
+/// From here on matrices hold whole super pages of the processors that are simulated. Of such dimensions some are enough, and they are odd.
+const LARGE: u64 = 513;
+const LARGE_STEP: usize = 54;
 
 /// `transpose`
 #[derive(Clone, Debug, Args)]
@@ -62,7 +65,7 @@ pub struct TransposeArguments {
     /// Colors to measure with [default: those of this machine's second-level cache]
     #[arg(long, value_name = "NUMBER", requires = "measure")]
     colors: Option<u32>,
-    /// Dimensions of the matrices [default: all odd ones until well beyond the cache; measured, to 999]
+    /// Dimensions of the matrices [default: odd ones, all until well beyond the cache, and some to 999; measured, all to 999]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1000))]
     dimensions: Vec<u64>,
     /// How often pages are chosen anew for each: luck is the point
@@ -76,7 +79,7 @@ pub struct TransposeArguments {
 }
 
 /// Whose numbers they are.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Subject {
     Simulated(Processor),
@@ -85,6 +88,8 @@ enum Subject {
         colors: u32,
         /// Dimensions that were asked for.
         asked: usize,
+        /// Of these, dimensions for which no huge page could be had.
+        skipped: Vec<u64>,
         /// How long building a large arena took.
         built: Built,
     },
@@ -106,6 +111,15 @@ impl Series {
     fn ratios(&self) -> Vec<(&'static str, &'static str)> {
         let known = |&(one, than): &(&str, &str)| self.points.iter().any(|point| point.ratio(one, than).is_some());
         RATIOS.into_iter().filter(known).collect()
+    }
+
+    /// What lies around the cache, and what a simulation has of large dimensions.
+    fn parts(&self) -> (&[Point], &[Point]) {
+        let border = match self.subject {
+            Subject::Simulated(_) => self.points.partition_point(|point| point.dimension < LARGE),
+            Subject::Measured { .. } => self.points.len(),
+        };
+        self.points.split_at(border)
     }
 }
 
@@ -159,13 +173,13 @@ impl TransposeArguments {
         let colors = self.colors.unwrap_or_else(|| cache.colors());
         let palette = Palette::all(colors)?;
         let built = measured::build(&palette)?;
-        let dimensions = self.dimensions_or(|| (1..=LAST_MEASURED).step_by(2).collect());
+        let dimensions = self.dimensions_or(|| (1..=LAST).step_by(2).collect());
         let at_most = Duration::from_secs(self.minutes * 60);
         let sweep = Sweep { dimensions: &dimensions, choices: self.choices, at_most };
-        let (points, ended) = sweep.run(|dimension, choices| {
-            measured::measure(dimension, Placement::value_variants(), choices, &palette, stop)
-        });
-        let subject = Subject::Measured { cache_bytes: cache.size, colors, asked: dimensions.len(), built };
+        let placements = measured::placements(colors);
+        let (Swept { points, skipped }, ended) =
+            sweep.run(|dimension, choices| measured::measure(dimension, &placements, choices, &palette, stop));
+        let subject = Subject::Measured { cache_bytes: cache.size, colors, asked: dimensions.len(), skipped, built };
         series.push(Series { subject, points });
         ended
     }
@@ -188,14 +202,16 @@ struct Record<'a> {
     series: &'a [Series],
 }
 
-/// Odd ones, as in the paper, until both matrices are three times as large as the cache.
+/// Odd ones, as in the paper, until both matrices are three times as large as the cache, and some large ones.
 fn usual_dimensions(processor: Processor) -> Vec<u64> {
     let limit = 3 * processor.datasheet().second.size_bytes;
-    (1..).step_by(2).take_while(|&dimension| matrices_bytes(dimension) <= limit).collect()
+    let around = (1..).step_by(2).take_while(|&dimension| matrices_bytes(dimension) <= limit);
+    around.chain((LARGE..=LAST).step_by(LARGE_STEP)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::simulation::SUPER_PAGE;
     use super::*;
 
     fn arguments(line: &str) -> TransposeArguments {
@@ -236,5 +252,16 @@ mod tests {
             dimensions[0] == 1 && dimensions.contains(&97) && dimensions.contains(&155) && !dimensions.contains(&96)
         );
         assert!(usual_dimensions(Processor::Pentium4).contains(&301));
+    }
+
+    #[test]
+    fn large_dimensions_are_odd_hold_super_pages_and_gain_nothing_from_colors() {
+        let dimensions = usual_dimensions(Processor::Celeron);
+        let large: Vec<u64> = dimensions.into_iter().filter(|&dimension| dimension >= LARGE).collect();
+        assert_eq!((large.len(), large[0], large[9]), (10, LARGE, LAST));
+        assert!(large.iter().all(|&dimension| dimension % 2 == 1 && matrices_bytes(dimension) > SUPER_PAGE));
+        // The smaller cache has the more to lose; were there a gain, the figure of where it ends would be another.
+        let points = simulate(Processor::Celeron, &[Placement::Random, Placement::Colored], &[LAST], 1, 1);
+        assert!(points[0].ratio(Placement::Colored, Placement::Random).unwrap() < 1.1);
     }
 }

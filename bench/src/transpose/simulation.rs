@@ -15,7 +15,7 @@ use super::placement::{Pages, Placement};
 /// A gain that counts as one.
 const GAIN: f64 = 1.1;
 /// Super pages of these processors without physical address extension.
-const SUPER_PAGE: u64 = 4 << 20;
+pub const SUPER_PAGE: u64 = 4 << 20;
 /// Transposes measured for each choice of pages: the second is as the first once the caches know the matrices.
 const TIMES: u64 = 1;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::measured::NoHugePage;
 use super::simulation::Point;
 use crate::run::share_bar;
 
@@ -20,6 +21,15 @@ pub struct Sweep<'a> {
     pub at_most: Duration,
 }
 
+/// What came of it, ascending.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// What was measured.
+    pub points: Vec<Point>,
+    /// Dimensions for which no huge page could be had.
+    pub skipped: Vec<u64>,
+}
+
 /// Seconds that one choice of pages takes: some for each, and more with the matrices' size.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
@@ -29,32 +39,46 @@ struct Costs {
 }
 
 impl Sweep<'_> {
-    /// Measures from coarse to fine, so that whatever ends it leaves some of everywhere. What came of it, ascending, and the error that
-    /// ended it early, if one did. `measure` is told a dimension and how many choices to make.
-    pub fn run(&self, mut measure: impl FnMut(u64, u64) -> Result<Point>) -> (Vec<Point>, Result<()>) {
-        let mut points = Vec::new();
-        let ended = self.fill(&mut points, &mut measure);
-        points.sort_by_key(|point| point.dimension);
-        (points, ended)
+    /// Measures from coarse to fine, so that whatever ends it leaves some of everywhere. What came of it, and the error that ended it
+    /// early, if one did; that there is no huge page for one dimension ends nothing, unless there is none for any. `measure` is told a
+    /// dimension and how many choices to make.
+    pub fn run(&self, mut measure: impl FnMut(u64, u64) -> Result<Point>) -> (Swept, Result<()>) {
+        let mut swept = Swept::default();
+        let ended = self.fill(&mut swept, &mut measure);
+        swept.points.sort_by_key(|point| point.dimension);
+        swept.skipped.sort_unstable();
+        (swept, ended)
     }
 
-    fn fill(&self, points: &mut Vec<Point>, measure: &mut impl FnMut(u64, u64) -> Result<Point>) -> Result<()> {
+    fn fill(&self, swept: &mut Swept, measure: &mut impl FnMut(u64, u64) -> Result<Point>) -> Result<()> {
         let began = Instant::now();
-        let costs = Costs::look(self.dimensions, |dimension| measure(dimension, 1).map(|_| ()))?;
+        let costs = Costs::look(self.dimensions, |dimension| match measure(dimension, 1) {
+            Err(error) if !error.is::<NoHugePage>() => Err(error),
+            _ => Ok(()),
+        })?;
         let seconds = |dimension| costs.of(dimension) * self.choices as f64;
         let whole: f64 = self.dimensions.iter().copied().map(seconds).sum();
         self.announce(whole);
         let bar = share_bar(milliseconds(whole));
+        let mut lacking = None;
         for dimension in coarse_to_fine(self.dimensions) {
             if began.elapsed() >= self.at_most {
                 break;
             }
             bar.set_message(format!("dimension {dimension}"));
-            points.push(measure(dimension, self.choices)?);
+            match measure(dimension, self.choices) {
+                Ok(point) => swept.points.push(point),
+                Err(error) if error.is::<NoHugePage>() => {
+                    swept.skipped.push(dimension);
+                    lacking = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
             bar.inc(milliseconds(seconds(dimension)));
         }
         bar.finish_and_clear();
-        Ok(())
+        // With nothing else to tell, the reason is told.
+        lacking.filter(|_| swept.points.is_empty()).map_or(Ok(()), Err)
     }
 
     fn announce(&self, seconds: f64) {
@@ -100,7 +124,7 @@ fn milliseconds(seconds: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::bail;
+    use anyhow::{Error, bail};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -123,11 +147,11 @@ mod tests {
     fn all_are_measured_with_their_choices_and_come_ascending() {
         let mut asked = Vec::new();
         let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
-        let (points, ended) = sweep.run(|dimension, choices| {
+        let (swept, ended) = sweep.run(|dimension, choices| {
             asked.push((dimension, choices));
             point(dimension)
         });
-        assert_eq!((dimensions(&points), ended.is_ok()), (vec![1, 3, 5, 7], true));
+        assert_eq!((dimensions(&swept.points), ended.is_ok()), (vec![1, 3, 5, 7], true));
         assert_eq!(asked, [(1, 1), (7, 1), (1, 4), (5, 4), (3, 4), (7, 4)], "a look at both ends first");
     }
 
@@ -135,13 +159,28 @@ mod tests {
     fn whatever_ends_it_leaves_what_there_is() {
         let mut calls = 0;
         let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
-        let (points, ended) = sweep.run(|dimension, _| {
+        let (swept, ended) = sweep.run(|dimension, _| {
             calls += 1;
             if calls > 4 { bail!("no more") } else { point(dimension) }
         });
-        assert_eq!((dimensions(&points), ended.unwrap_err().to_string()), (vec![1, 5], "no more".to_owned()));
-        let (points, ended) = Sweep { at_most: Duration::ZERO, ..sweep }.run(|dimension, _| point(dimension));
-        assert!(points.is_empty() && ended.is_ok(), "the time was up");
+        assert_eq!((dimensions(&swept.points), ended.unwrap_err().to_string()), (vec![1, 5], "no more".to_owned()));
+        let (swept, ended) = Sweep { at_most: Duration::ZERO, ..sweep }.run(|dimension, _| point(dimension));
+        assert!(swept.points.is_empty() && ended.is_ok(), "the time was up");
+    }
+
+    #[test]
+    fn a_dimension_without_huge_pages_is_skipped_and_told() {
+        let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
+        let run = |lacks: fn(u64) -> bool| {
+            sweep.run(|dimension, _| match lacks(dimension) {
+                true => Err(Error::from(NoHugePage).context("cannot place matrices")),
+                false => point(dimension),
+            })
+        };
+        let (swept, ended) = run(|dimension| dimension > 4);
+        assert_eq!((dimensions(&swept.points), swept.skipped, ended.is_ok()), (vec![1, 3], vec![5, 7], true));
+        let (swept, ended) = run(|_| true);
+        assert!(swept.points.is_empty() && ended.unwrap_err().is::<NoHugePage>(), "nothing else is there to tell");
     }
 
     #[test]

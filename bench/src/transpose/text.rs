@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use hugepilot::statistics::{Interval, median, paired_ratio};
 use hugepilot::units::Bytes;
 
-use super::measured::{AGAIN, Built};
+use super::measured::{self, AGAIN, Built};
 use super::model::{Processor, matrices_bytes};
 use super::placement::Placement;
 use super::simulation::{Point, end_of_gain};
@@ -51,14 +51,23 @@ impl Subject {
         }
     }
 
-    /// What is missing of that many points.
+    /// What is missing where there are so many points, in lines.
     fn shortfall(&self, points: usize) -> String {
-        match self {
-            Subject::Measured { asked, .. } if *asked > points => {
-                format!("{points} of {asked} dimensions, from coarse to fine: the time was up, or something ended it\n")
-            }
-            _ => String::new(),
+        let Subject::Measured { colors, asked, skipped, .. } = self else { return String::new() };
+        let mut lines = String::new();
+        if *asked > points + skipped.len() {
+            lines += &format!(
+                "{points} of {asked} dimensions, from coarse to fine: the time was up, or something ended it\n"
+            );
         }
+        if !skipped.is_empty() {
+            let which: Vec<String> = skipped.iter().map(u64::to_string).collect();
+            lines += &format!("{} skipped, for which no huge page could be had: {}\n", skipped.len(), which.join(", "));
+        }
+        if !measured::placements(*colors).contains(&Placement::HugeAndColored) {
+            lines += &format!("no {}: a huge page cannot have {colors} colors\n", Placement::HugeAndColored);
+        }
+        lines
     }
 
     fn has_the_papers_table(&self) -> bool {
@@ -229,7 +238,11 @@ mod tests {
 
     fn measured(built: Built, colored: &[(u64, f64)]) -> String {
         let asked = colored.len();
-        text(&series(Subject::Measured { cache_bytes: Bytes(2 << 20), colors: 32, asked, built }, colored))
+        text(&series(subject(32, asked, &[], built), colored))
+    }
+
+    fn subject(colors: u32, asked: usize, skipped: &[u64], built: Built) -> Subject {
+        Subject::Measured { cache_bytes: Bytes(2 << 20), colors, asked, skipped: skipped.to_vec(), built }
     }
 
     fn line(text: &str, with: &str) -> String {
@@ -303,9 +316,11 @@ mod tests {
         let measured = measured(BUILT, &[(43, 90.0), (45, 90.0)]);
         assert!(line(&measured, "luck, random:").contains("0.818"), "{measured}");
         assert!(line(&measured, "43").contains("100 (90 to 110)") && !measured.contains("coarse"), "{measured}");
-        let subject = Subject::Measured { cache_bytes: Bytes(2 << 20), colors: 32, asked: 9, built: BUILT };
-        let told = text(&series(subject, &[(43, 90.0)]));
-        assert!(line(&told, "1 of 9 dimensions").contains("coarse"), "{told}");
+        let told = text(&series(subject(32, 9, &[], BUILT), &[(43, 90.0)]));
+        assert!(line(&told, "1 of 9 dimensions").contains("coarse") && !told.contains("no huge"), "{told}");
+        let told = text(&series(subject(1024, 3, &[45, 47], BUILT), &[(43, 90.0)]));
+        assert!(line(&told, "2 skipped").ends_with("45, 47") && !told.contains("coarse"), "{told}");
+        assert!(line(&told, "no huge+colored").contains("1024 colors"), "{told}");
         assert!(!text(&simulated(&[(43, 90.0)])).contains("random again"));
     }
 }
