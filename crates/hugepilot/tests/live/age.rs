@@ -27,6 +27,7 @@ crate::trials!(
     damons_schemes_free_cache_and_are_taken_away,
     what_a_killed_one_left_is_taken_away_by_the_next,
     a_busy_damon_is_left_alone,
+    control_groups_give_back_what_a_busy_damon_may_not_take,
 );
 
 const THREADS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
@@ -317,4 +318,29 @@ fn a_busy_damon_is_left_alone() {
     assert!(mechanism(&json, "damon")["refused"].as_str().is_some_and(|why| why.contains("in use")), "{json}");
     assert_eq!(threads(), "1");
     fs::write(THREADS, "0").expect("DAMON can be put back");
+}
+
+fn control_groups_give_back_what_a_busy_damon_may_not_take() {
+    if !may_use_damon() {
+        return;
+    }
+    let Some((disk, _open)) = disk() else { return };
+    let before = fs::read("/tmp/disk").expect("what is on it");
+    // Whoever reads a page first has it in his group's memory.
+    let reader = "set -e; mount -t cgroup2 groups /sys/fs/cgroup; echo +memory > /sys/fs/cgroup/cgroup.subtree_control; \
+                  mkdir /sys/fs/cgroup/reader; echo 3 > /proc/sys/vm/drop_caches; \
+                  echo $$ > /sys/fs/cgroup/reader/cgroup.procs; cat /dev/loop0 > /dev/null";
+    let ran = shell(reader);
+    assert!(ran.status.success(), "{}", ran.stderr);
+    assert!(cached(&disk) >= 120 * MIB, "{} MiB are in memory", cached(&disk) >> 20);
+    fs::write(THREADS, "1").expect("DAMON can be set up");
+    let json = hugepilot(&format!("age {ALL_FILES} --for 5s --json")).json();
+    let reclaim = mechanism(&json, "memory-reclaim");
+    assert!(reclaim["refused"].is_null() && number(&reclaim["counts"], "calls") > 0, "{json}");
+    assert!(mechanism(&json, "damon")["refused"].as_str().is_some_and(|why| why.contains("in use")), "{json}");
+    assert!(number(class(&json, "unmapped-cache"), "reclaimed_bytes") > 64 * MIB, "{json}");
+    assert!(cached(&disk) < 16 * MIB, "{} MiB are in memory still", cached(&disk) >> 20);
+    assert!(fs::read(&disk).expect("the disk") == before, "data was lost");
+    fs::write(THREADS, "0").expect("DAMON can be put back");
+    assert!(shell("rmdir /sys/fs/cgroup/reader && umount /sys/fs/cgroup").status.success());
 }
