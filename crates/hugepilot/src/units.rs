@@ -344,8 +344,7 @@ impl FromStr for CpuShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok());
-        let share = percent.filter(|percent| (0.01..=100.0).contains(percent)).map(|percent| Self(percent / 100.0));
+        let share = parse_percent(text, 0.01..=100.0).map(Self);
         share.ok_or_else(|| format!("'{text}' is no share of a CPU: write 0.01% to 100%"))
     }
 }
@@ -356,10 +355,55 @@ impl fmt::Display for CpuShare {
     }
 }
 
+/// By how much promoting may slow a program down while it lasts: the share of time in which a collapse may hold it up, 0.05 for `5%`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Slowdown(pub f64);
+
+impl Slowdown {
+    /// Where somebody waits for the command: 3 GiB in half a minute, in stalls of less than a millisecond.
+    pub const ASKED_FOR: Self = Self(0.05);
+    /// Where nobody asked at this moment: nothing that response times show.
+    pub const UNASKED: Self = Self(0.01);
+    /// What `--fast` stands for: over in seconds, with the program at about half of its speed.
+    pub const FAST: Self = Self(0.4);
+}
+
+impl FromStr for Slowdown {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share = parse_percent(text, 0.1..=50.0).map(Self);
+        share.ok_or_else(|| format!("'{text}' is no slowdown: write 0.1% to 50%"))
+    }
+}
+
+impl fmt::Display for Slowdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", (self.0 * 1e4).round() / 1e2)
+    }
+}
+
+/// `5%` as 0.05, if the percentage lies in these bounds.
+fn parse_percent(text: &str, bounds: RangeInclusive<f64>) -> Option<f64> {
+    let percent = text.strip_suffix('%')?.parse::<f64>().ok()?;
+    bounds.contains(&percent).then_some(percent / 100.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn slowdowns_are_bounded_and_read_as_they_are_written() {
+        for slowdown in [Slowdown::ASKED_FOR, Slowdown::UNASKED, Slowdown::FAST] {
+            assert_eq!(slowdown.to_string().parse(), Ok(slowdown));
+        }
+        assert_eq!(Slowdown(0.07).to_string(), "7%");
+        for text in ["", "5", "0%", "51%", "-1%", "NaN%"] {
+            assert!(text.parse::<Slowdown>().unwrap_err().contains("50%"), "{text}");
+        }
+    }
 
     #[test]
     fn shares_of_a_cpu_are_bounded() {

@@ -1,7 +1,7 @@
 //! Every system call that hugepilot makes beyond plain file reads.
 //!
 //! Owns: large pages on Linux and Windows ([`large_pages`]); on Linux also pidfds, remote memory advice, private mappings, the page cache
-//! of open files, BPF links and iterators, performance events, signals, fork, userfaultfd, the counters of the preload library.
+//! of open files, memory nodes, BPF links and iterators, performance events, signals, fork, userfaultfd, the counters of the preload library.
 //! Never touches: policy, text of /proc (but for how much memory is available), anything a caller did not name. Nothing here allocates
 //! behind the caller's back; each function states its preconditions and the errors it passes on.
 //!

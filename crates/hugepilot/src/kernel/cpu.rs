@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// The bound on the file: every processor prints some 1.5 KiB.
 const LIMIT: Bytes = Bytes(16 << 20);
 /// What Linux can be built for on x86 (`NR_CPUS`).
-const MOST_CPUS: u32 = 8192;
+pub(super) const MOST_CPUS: u32 = 8192;
 
 /// The first processor; the others can address the same.
 #[derive(Clone, Debug, PartialEq, Eq)]

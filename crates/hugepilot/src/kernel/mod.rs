@@ -20,6 +20,8 @@ pub mod lockdown;
 pub mod maps;
 pub mod memory;
 pub mod mounts;
+pub mod nodes;
+pub mod numa_maps;
 pub mod page_types;
 pub mod page_use;
 pub mod pagemap;

@@ -13,7 +13,7 @@ use super::pmu::{self, MemorySampling};
 use super::process::{Status, kilobytes};
 use super::thp::Thp;
 use super::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms};
-use crate::units::Bytes;
+use crate::units::{Bytes, Nanos};
 
 /// Something known, or the reason why it is not.
 pub type Fact<T> = Result<T, KernelError>;
@@ -40,6 +40,41 @@ pub struct LiveProbes {
     pub pagemap: Ability,
     /// `cachestat` tells what of a file is in memory.
     pub cachestat: Ability,
+    /// What collapses took; None if none could be tried.
+    pub collapses: Option<CollapseTimes>,
+}
+
+/// What collapses of memory of our own took, the median of a few. A program that touches the region waits for as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollapseTimes {
+    /// With a prepared page.
+    pub prepared: Nanos,
+    /// Without.
+    pub unprepared: Nanos,
+    /// What preparing a page took, which holds nobody up.
+    pub preparing: Nanos,
+}
+
+impl CollapseTimes {
+    /// What a collapse takes where pages are prepared if that helps.
+    pub fn usual(&self) -> Nanos {
+        self.prepared.min(self.unprepared)
+    }
+
+    /// What the slower kind takes; the first regions are promoted both ways.
+    pub fn slowest(&self) -> Nanos {
+        self.prepared.max(self.unprepared)
+    }
+
+    /// What a region takes in all with a prepared page.
+    pub fn prepared_in_all(&self) -> Nanos {
+        self.prepared + self.preparing
+    }
+
+    /// Whether preparing shortens a collapse enough to be worth its own time: by a fifth.
+    pub fn preparing_helps(&self) -> bool {
+        self.prepared.0 * 5 <= self.unprepared.0 * 4
+    }
 }
 
 /// A process, for people to recognize.
@@ -112,7 +147,7 @@ impl Default for LiveProbes {
     /// Nothing was tried.
     fn default() -> Self {
         let untried = || Ability::Unknown("not tried".to_owned());
-        Self { bpf: untried(), process_madvise: untried(), pagemap: untried(), cachestat: untried() }
+        Self { bpf: untried(), process_madvise: untried(), pagemap: untried(), cachestat: untried(), collapses: None }
     }
 }
 

@@ -121,6 +121,13 @@ impl Setting {
     }
 }
 
+/// Whether the first touch of memory that asks for huge pages takes one: not where the setting says `never`. What is unknown is not `never`.
+pub fn given_at_first_touch(root: &Root) -> bool {
+    let own = setting(root, &format!("hugepages-{}kB/enabled", HUGE_PAGE >> 10));
+    let holds = own.ok().filter(|own| !own.is("inherit")).or_else(|| setting(root, "enabled").ok());
+    holds.is_none_or(|setting| !setting.is("never"))
+}
+
 fn setting(root: &Root, name: &str) -> Result<Setting, KernelError> {
     root.parsed(&format!("{DIRECTORY}/{name}"), Root::LIMIT, Setting::parse)
 }
@@ -150,6 +157,27 @@ mod tests {
         assert_eq!(setting.choices, ["always", "defer", "defer+madvise", "madvise", "never"]);
         assert!(Setting::parse("always madvise never\n").is_err());
         assert!(Setting::parse("").is_err());
+    }
+
+    #[test]
+    fn a_size_may_have_its_own_mind_about_the_first_touch() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let given = |general: &str, own: Option<&str>| {
+            let directory = tree.path().join(DIRECTORY);
+            std::fs::create_dir_all(directory.join("hugepages-2048kB")).unwrap();
+            std::fs::write(directory.join("enabled"), general).unwrap();
+            match own {
+                Some(own) => std::fs::write(directory.join("hugepages-2048kB/enabled"), own).unwrap(),
+                None => drop(std::fs::remove_file(directory.join("hugepages-2048kB/enabled"))),
+            }
+            given_at_first_touch(&root)
+        };
+        assert!(given_at_first_touch(&root), "unknown");
+        assert!(given("always [madvise] never", None) && !given("always madvise [never]", None));
+        assert!(!given("always madvise [never]", Some("always [inherit] madvise never")));
+        assert!(given("always madvise [never]", Some("always inherit [madvise] never")));
+        assert!(!given("[always] madvise never", Some("always inherit madvise [never]")));
     }
 
     #[test]

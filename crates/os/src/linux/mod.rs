@@ -7,6 +7,7 @@ pub mod file_cache;
 pub mod fork;
 pub mod heap;
 pub mod memory;
+pub mod nodes;
 pub mod page_move;
 pub mod page_scan;
 pub mod perf;
@@ -15,7 +16,9 @@ pub mod process;
 pub mod signals;
 pub mod socket;
 pub mod stdout;
+mod tlb;
 pub mod trial;
 
 pub use advise::Advice;
 pub use process::PidFd;
+pub use tlb::tlb_entries;

@@ -75,6 +75,19 @@ impl Drop for Punctual {
     }
 }
 
+/// Lets a thread of this process run only while no ordinary thread wants its processor (`SCHED_IDLE`), or as an ordinary one again.
+///
+/// Errors: `ESRCH` it has ended, `EPERM` back to ordinary without CAP_SYS_NICE.
+pub fn make_yield(thread: Pid, yields: bool) -> io::Result<()> {
+    let policy = if yields { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameters` lives through the call.
+    match unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn set_policy(policy: i32, parameters: libc::sched_param) -> bool {
     // SAFETY: 0 means the calling thread, and `parameters` lives through the call.
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
@@ -83,5 +96,31 @@ fn set_policy(policy: i32, parameters: libc::sched_param) -> bool {
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::gettid;
+
+    fn policy() -> i32 {
+        // SAFETY: 0 means the calling thread, of which the policy is told.
+        unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }
+    }
+
+    #[test]
+    fn a_thread_goes_back_to_what_it_was() {
+        let is_punctual = {
+            let _punctual = Punctual::begin(1);
+            policy() == libc::SCHED_FIFO
+        };
+        assert_eq!(policy(), libc::SCHED_OTHER);
+        make_yield(gettid(), true).unwrap();
+        assert_eq!(policy(), libc::SCHED_IDLE);
+        let back = make_yield(gettid(), false);
+        assert!(!is_punctual || back.is_ok(), "{back:?}");
+        assert_eq!(policy(), if back.is_ok() { libc::SCHED_OTHER } else { libc::SCHED_IDLE });
+        assert_eq!(make_yield(Pid::from_raw(i32::MAX).unwrap(), true).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 }

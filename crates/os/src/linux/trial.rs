@@ -1,6 +1,6 @@
 //! System calls that only programs under test make, to look like the processes that hugepilot meets.
 //!
-//! Owns: a child that shares memory by fork, memory that is locked or forbidden, default signals, an empty virtual machine. Never touches:
+//! Owns: a child that shares memory by fork, memory that is locked or forbidden, a memory policy of a whole thread, default signals, an empty virtual machine. Never touches:
 //! anything that hugepilot itself uses.
 #![allow(unsafe_code)]
 
@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::memory::Mapping;
+use crate::nodes::{MOST_NODES, mask_of};
 
 /// `KVM_CREATE_VM`, from `linux/kvm.h`; part of the kernel's ABI.
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
@@ -25,6 +26,18 @@ pub fn fork_sleeper() -> io::Result<u32> {
 /// The same with a child that reads a byte of each base page, again and again.
 pub fn fork_reader(memory: &Mapping) -> io::Result<u32> {
     fork_child(|| memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte)))
+}
+
+/// From now on pages that the calling thread, and threads that it starts, touch first come from these memory nodes in turn, as
+/// `numactl --interleave` arranges it. Memory with a policy of its own keeps that.
+///
+/// Errors: `EINVAL` no such node, or it has no memory; `ENOSYS` the kernel was built without nodes.
+pub fn interleave_thread(nodes: &[u32]) -> io::Result<()> {
+    let mask = mask_of(nodes).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let (call, most) = (libc::SYS_set_mempolicy, MOST_NODES + 1);
+    // SAFETY: the kernel reads `MOST_NODES` bits of the mask, for which the number to pass is one more.
+    let set = unsafe { libc::syscall(call, libc::MPOL_INTERLEAVE, mask.as_ptr(), most) };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Forks a child that does the same for ever, which must be no more than reading memory and calls that are async-signal-safe.

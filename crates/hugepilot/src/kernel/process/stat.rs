@@ -2,8 +2,10 @@
 //!
 //! Owns: field positions (man 5 proc_pid_stat). Never touches: the process.
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::super::{KernelError, Malformed, Root};
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 
 /// The clock that `stat` counts in: `USER_HZ` is 100 on x86-64, whatever the kernel's own tick is.
 const TICK: Nanos = Nanos(10_000_000);
@@ -22,12 +24,18 @@ pub struct Stat {
     pub kernel_thread: bool,
     /// The parent's id.
     pub parent: u32,
+    /// Page faults of all threads that needed no disk.
+    pub minor_faults: u64,
+    /// Page faults of all threads that waited for a disk.
+    pub major_faults: u64,
     /// Time in user mode of all threads, in ticks of 10 ms.
     pub user_ticks: u64,
     /// Time in the kernel of all threads, in ticks of 10 ms.
     pub system_ticks: u64,
     /// When it started, in ticks of 10 ms after boot; with the id it names a process for good.
     pub start_ticks: u64,
+    /// All that is mapped, present or not.
+    pub virtual_size: Bytes,
     /// Where its program's code begins; 1 for readers without CAP_SYS_PTRACE.
     pub code_start: u64,
     /// Where its stack began; 0 for readers without CAP_SYS_PTRACE.
@@ -60,9 +68,12 @@ impl Stat {
                 state: fields.first()?.chars().next()?,
                 kernel_thread: number(9)? & KERNEL_THREAD != 0,
                 parent: u32::try_from(number(4)?).ok()?,
+                minor_faults: number(10)?,
+                major_faults: number(12)?,
                 user_ticks: number(14)?,
                 system_ticks: number(15)?,
                 start_ticks: number(22)?,
+                virtual_size: Bytes(number(23)?),
                 code_start: number(26)?,
                 stack_start: number(28)?,
             })
@@ -75,6 +86,27 @@ impl Stat {
 pub fn cpu_time(root: &Root, pid: u32) -> Result<Nanos, KernelError> {
     let stat = Stat::read(root, pid)?;
     Ok(Nanos(stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(TICK.0)))
+}
+
+/// The processor that a thread ran on last, or runs on.
+///
+/// Errors: the thread has ended (`is_gone`), a malformed line.
+pub fn processor(root: &Root, pid: u32, thread: u32) -> Result<u32, KernelError> {
+    root.parsed(&format!("proc/{pid}/task/{thread}/stat"), Root::LIMIT, parse_processor)
+}
+
+fn parse_processor(text: &str) -> Result<u32, Malformed> {
+    let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace());
+    let field = fields.and_then(|mut fields| fields.nth(39 - 3));
+    field
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(|| Malformed::new(1, "39 fields of a 'stat' line", text.trim_end()))
+}
+
+/// CPU time of all threads of this process so far.
+pub fn own_cpu_time() -> Nanos {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// Tells the program that a process runs from the next one, which exec starts at other addresses. None where they are hidden. With
@@ -94,7 +126,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 0 0 70 30 0 0 20 0 1 0 99133 3133440 402 9 4096 8192 12288";
+    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 5 0 70 30 0 0 20 0 1 0 99133 3133440 402 9 4096 8192 12288";
+
+    #[test]
+    fn a_threads_processor_is_field_39() {
+        let fields = |processor: &str| format!("7 (a) b) S {} {processor} 0 0", vec!["1"; 35].join(" "));
+        assert_eq!(parse_processor(&fields("12")).unwrap(), 12);
+        for wrong in [&fields("-1"), "7 (a) S 1 2", ""] {
+            assert!(parse_processor(wrong).is_err(), "{wrong}");
+        }
+        assert!(processor(&Root::host(), std::process::id(), std::process::id()).is_ok());
+    }
 
     #[test]
     fn a_name_with_parentheses_does_not_confuse() {
@@ -103,9 +145,12 @@ mod tests {
             state: 'R',
             kernel_thread: false,
             parent: 4,
+            minor_faults: 103,
+            major_faults: 5,
             user_ticks: 70,
             system_ticks: 30,
             start_ticks: 99133,
+            virtual_size: Bytes(3_133_440),
             code_start: 4096,
             stack_start: 12288,
         };

@@ -1,0 +1,100 @@
+//! How many translations of base pages the processor keeps for data: the entries of its TLB.
+//!
+//! Owns: reading what the processor says of itself (CPUID). Never touches: a system call; nothing here can fail.
+//!
+//! A hypervisor may hide or invent these leaves, so what is impossible counts as unknown.
+#![allow(unsafe_code)]
+
+/// Fewer than any server processor has, and more than any: whatever lies outside is not believed.
+const BELIEVED: std::ops::RangeInclusive<u64> = 64..=16_384;
+
+/// One answer of CPUID: EAX, EBX, ECX, EDX.
+type Leaf = [u32; 4];
+
+/// Entries for base pages of all levels of the data TLB of one processor together; None where the processor does not tell.
+pub fn tlb_entries() -> Option<u64> {
+    entries(cpuid)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn cpuid(leaf: u32, subleaf: u32) -> Leaf {
+    // Newer compilers know that this is safe on x86-64, where every processor has the instruction.
+    #[allow(unused_unsafe)]
+    // SAFETY: the target is x86-64, so CPUID exists; it writes to the four registers only.
+    let answer = unsafe { std::arch::x86_64::__cpuid_count(leaf, subleaf) };
+    [answer.eax, answer.ebx, answer.ecx, answer.edx]
+}
+
+/// Other processors have no such instruction; all leaves are empty.
+#[cfg(not(target_arch = "x86_64"))]
+fn cpuid(_leaf: u32, _subleaf: u32) -> Leaf {
+    [0; 4]
+}
+
+fn entries(cpuid: impl Fn(u32, u32) -> Leaf) -> Option<u64> {
+    let told = deterministic(&cpuid) + extended(&cpuid);
+    BELIEVED.contains(&told).then_some(told)
+}
+
+/// Leaf 0x18, "deterministic address translation parameters" (Intel, volume 2A of the manual): a subleaf for each part of the TLB.
+fn deterministic(cpuid: &impl Fn(u32, u32) -> Leaf) -> u64 {
+    const LEAF: u32 = 0x18;
+    if cpuid(0, 0)[0] < LEAF {
+        return 0;
+    }
+    let last = cpuid(LEAF, 0)[0].min(63);
+    let holds_data = |[_, ebx, _, edx]: &Leaf| matches!(edx & 0x1f, 1 | 3 | 4) && ebx & 1 != 0;
+    let size = |[_, ebx, ecx, _]: Leaf| u64::from(ebx >> 16) * u64::from(ecx);
+    (0..=last).map(|part| cpuid(LEAF, part)).filter(holds_data).map(size).sum()
+}
+
+/// Leaves 0x80000005 and 0x80000006 (AMD, volume 3 of the manual): the first and the second level of the TLB for 4 KiB.
+fn extended(cpuid: &impl Fn(u32, u32) -> Leaf) -> u64 {
+    const FIRST: u32 = 0x8000_0005;
+    const SECOND: u32 = 0x8000_0006;
+    const LAST_POSSIBLE: u32 = 0x8000_ffff;
+    if !(SECOND..=LAST_POSSIBLE).contains(&cpuid(0x8000_0000, 0)[0]) {
+        return 0;
+    }
+    // Intel leaves both empty but for its caches, which stand elsewhere in them.
+    let (first, second) = (cpuid(FIRST, 0)[1], cpuid(SECOND, 0)[1]);
+    u64::from(first >> 16 & 0xff) + u64::from(second >> 16 & 0xfff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_that_hold_data_of_base_pages_are_added_up() {
+        // A Sapphire Rapids: 96 for loads, 16 for stores (not counted twice), 256 for instructions, 2,048 for all.
+        let intel = |leaf, subleaf| match (leaf, subleaf) {
+            (0, _) => [0x20, 0, 0, 0],
+            (0x18, 0) => [8, 0, 0, 0],
+            (0x18, 1) => [0, 8 << 16 | 1, 32, 1 << 5 | 2],
+            (0x18, 2) => [0, 6 << 16 | 1, 16, 1 << 5 | 4],
+            (0x18, 3) => [0, 16 << 16 | 15, 1, 1 << 5 | 5],
+            (0x18, 4) => [0, 8 << 16 | 3, 256, 2 << 5 | 3],
+            (0x18, 5) => [0, 8 << 16 | 8, 128, 2 << 5 | 3],
+            (0x8000_0000, _) => [0x8000_0008, 0, 0, 0],
+            _ => [0; 4],
+        };
+        assert_eq!(entries(intel), Some(96 + 2048));
+        // A Zen 4: 72 and 3,072.
+        let amd = |leaf, _| match leaf {
+            0 => [0x10, 0, 0, 0],
+            0x8000_0000 => [0x8000_0028, 0, 0, 0],
+            0x8000_0005 => [0, 0xff48_ff40, 0, 0],
+            0x8000_0006 => [0, 0x5c00_2200, 0, 0],
+            _ => [0; 4],
+        };
+        assert_eq!(entries(amd), Some(72 + 0xc00));
+    }
+
+    #[test]
+    fn what_is_hidden_is_unknown() {
+        assert_eq!(entries(|_, _| [0; 4]), None);
+        assert_eq!(entries(|_, _| [u32::MAX; 4]), None, "nonsense is not believed");
+        assert!(tlb_entries().is_none_or(|entries| BELIEVED.contains(&entries)));
+    }
+}
