@@ -18,14 +18,18 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::decide::{Chase, WalkCost};
 use crate::kernel::{Root, cgroup, memory};
 use crate::run_directory::{self, RUN_DIRECTORY};
+use crate::statistics::median;
 use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// What was measured, until the machine is restarted.
 const CACHE: &str = "/run/hugepilot/walk-cost.json";
 /// The sizes of the memory: page tables of 256 KiB, 1 MiB, and 4 MiB.
 const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(2 << 30)];
-/// CPU time for each chase: together with filling and collapsing the memory, five to ten seconds.
-const TIME: Duration = Duration::from_millis(100);
+/// CPU time for each chase in each turn: together with filling the memory, five to ten seconds.
+const TIME: Duration = Duration::from_millis(20);
+/// Turns of each kind of page. What else goes on in the machine changes within the seconds that this takes, so kinds take turns, and the
+/// typical difference between neighbors counts.
+const TURNS: usize = 5;
 /// Steps between two looks at the clock.
 const STEPS: u64 = 1 << 12;
 /// Words in a base page, and in a cache line.
@@ -37,7 +41,7 @@ const OTHER_MEMORY: usize = 64 << 20;
 /// A read that took longer was interrupted.
 const INTERRUPTED: Duration = Duration::from_micros(3);
 
-/// The chases of one size on one kind of page.
+/// One turn of all chases over memory of one kind of page.
 struct Chased {
     /// Nanoseconds a read: in order, independent, dependent.
     reads: [f64; 3],
@@ -76,13 +80,13 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
     Ok(costs)
 }
 
-/// At most an eighth of what is available, to the machine and in our own memory cgroup.
+/// On both kinds of page together at most a fifth of what is available, to the machine and in our own memory cgroup.
 fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
     let root = Root::host();
     let available = memory::Memory::read(&root).map_err(io::Error::other)?.available;
     let room = cgroup::memory_room(&root, std::process::id()).map_err(io::Error::other)?;
     let available = room.map_or(available, |room| available.min(room.left()));
-    let sizes: Vec<Bytes> = SIZES.into_iter().filter(|&size| size.0 <= available.0 / 8).collect();
+    let sizes: Vec<Bytes> = SIZES.into_iter().filter(|&size| 2 * size.0 <= available.0 / 5).collect();
     if sizes.is_empty() {
         return Err(io::Error::other(format!("only {available} of memory are available")));
     }
@@ -92,22 +96,43 @@ fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
 /// The cost over those of the sizes, ascending, for which huge pages were to be had. Errors: for none.
 fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let len = sizes.last().map_or(0, |size| size.0 as usize);
-    let mut mapping = Mapping::anonymous(len)?;
-    mapping.advise(0, len, OwnAdvice::NoHugePage)?;
-    let on_base = chase_all(mapping.words_mut(), sizes)?;
-    mapping.advise(0, len, OwnAdvice::HugePage)?;
+    let mut base = populated(len, OwnAdvice::NoHugePage)?;
+    let mut huge = populated(len, OwnAdvice::HugePage)?;
+    let mut other = Mapping::anonymous(OTHER_MEMORY)?;
+    other.words_mut().fill(1);
     let own = PidFd::open(std::process::id())?;
-    let collapse = |region| advise(&own, mapping.address() + region, HUGE_PAGE, Advice::Collapse);
+    let collapse = |region| advise(&own, huge.address() + region, HUGE_PAGE, Advice::Collapse);
     let sizes = collapsed(sizes, collapse)?;
-    let on_huge = chase_all(mapping.words_mut(), sizes)?;
-    Ok(sizes.iter().zip(on_base).zip(on_huge).map(|((&size, base), huge)| cost(size, &base, &huge)).collect())
+    let mut measured = |size: Bytes| {
+        let words = size.0 as usize / 8;
+        let mut chase = |memory: &mut Mapping, turn| chase(&memory.words_mut()[..words], other.words_mut(), turn);
+        let turns: Vec<_> = (0..TURNS).map(|turn| (chase(&mut base, turn), chase(&mut huge, turn))).collect();
+        cost(size, &turns)
+    };
+    Ok(sizes.iter().map(|&size| measured(size)).collect())
 }
 
-fn cost(footprint: Bytes, base: &Chased, huge: &Chased) -> WalkCost {
-    let chase = |base_ns: f64, huge_ns: f64| Chase { base_ns, huge_ns: huge_ns.clamp(0.0, base_ns) };
-    let [ordered, independent, dependent] = [0, 1, 2].map(|number| chase(base.reads[number], huge.reads[number]));
-    let ((base_read, step), (huge_read, _)) = (base.occasional, huge.occasional);
-    let occasional = chase(step, step - (base_read - huge_read));
+/// Memory of which all pages are there before anything is timed.
+fn populated(len: usize, advice: OwnAdvice) -> io::Result<Mapping> {
+    let mut mapping = Mapping::anonymous(len)?;
+    mapping.advise(0, len, advice)?;
+    mapping.words_mut().iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = 0);
+    Ok(mapping)
+}
+
+/// From turns on base pages, each with the one on huge pages that followed it.
+fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
+    let typical = |number: &dyn Fn(&(Chased, Chased)) -> f64| {
+        median(&turns.iter().map(number).collect::<Vec<_>>()).unwrap_or_default()
+    };
+    let chase = |whole: fn(&Chased, usize) -> f64, read: fn(&Chased, usize) -> f64, number| {
+        let base_ns = typical(&|(base, _)| whole(base, number));
+        let walk_ns = typical(&|(base, huge)| read(base, number) - read(huge, number));
+        Chase { base_ns, huge_ns: (base_ns - walk_ns).clamp(0.0, base_ns) }
+    };
+    let read = |chased: &Chased, number: usize| chased.reads[number];
+    let [ordered, independent, dependent] = [0, 1, 2].map(|number| chase(read, read, number));
+    let occasional = chase(|chased, _| chased.occasional.1, |chased, _| chased.occasional.0, 0);
     WalkCost { footprint, ordered, independent, dependent, occasional }
 }
 
@@ -125,16 +150,13 @@ fn collapsed(sizes: &[Bytes], mut collapse: impl FnMut(u64) -> io::Result<()>) -
     Ok(sizes)
 }
 
-/// Each size in turn, over memory that is populated before anything is timed.
-fn chase_all(words: &mut [u64], sizes: &[Bytes]) -> io::Result<Vec<Chased>> {
-    words.iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = 0);
-    let mut other = Mapping::anonymous(OTHER_MEMORY)?;
-    other.words_mut().fill(1);
-    Ok(sizes.iter().map(|size| chase(&words[..size.0 as usize / 8], other.words_mut())).collect())
-}
-
-fn chase(words: &[u64], other: &[u64]) -> Chased {
-    Chased { reads: [ordered(words), independent(words), dependent(words)], occasional: occasional(words, other) }
+/// Each chase and each turn has numbers of its own, so that none reads what the caches still hold of another's reads.
+fn chase(words: &[u64], other: &[u64], turn: usize) -> Chased {
+    let [one, another, third] = [1, 2, 3].map(|chase| random(10 * turn as u64 + chase));
+    Chased {
+        reads: [ordered(words, turn), independent(words, one), dependent(words, another)],
+        occasional: occasional(words, other, third),
+    }
 }
 
 fn cached() -> Option<Vec<WalkCost>> {
@@ -167,9 +189,9 @@ fn word_of(state: u64, words: &[u64]) -> usize {
 
 /// Nanoseconds for a read of the next page; after all pages comes another line of each. Pages start at different lines, so that they
 /// do not share cache sets.
-fn ordered(words: &[u64]) -> f64 {
+fn ordered(words: &[u64], mut line: usize) -> f64 {
     let pages = words.len() / PAGE_WORDS;
-    let (mut page, mut line, mut sum) = (0, 0, 0u64);
+    let (mut page, mut sum) = (0, 0u64);
     let nanos = timed(|| {
         sum = sum.wrapping_add(words[page * PAGE_WORDS + (page + line) * LINE_WORDS % PAGE_WORDS]);
         page += 1;
@@ -182,8 +204,8 @@ fn ordered(words: &[u64]) -> f64 {
 }
 
 /// Nanoseconds for a read at random whose address is known ahead.
-fn independent(words: &[u64]) -> f64 {
-    let (mut state, mut sum) = (1u64, 0u64);
+fn independent(words: &[u64], mut state: u64) -> f64 {
+    let mut sum = 0u64;
     let nanos = timed(|| {
         state = random(state);
         sum = sum.wrapping_add(words[word_of(state, words)]);
@@ -193,14 +215,13 @@ fn independent(words: &[u64]) -> f64 {
 }
 
 /// Nanoseconds for a read whose address depends on the one before: what is read is zero, which the processor cannot know.
-fn dependent(words: &[u64]) -> f64 {
-    let mut state = 1u64;
+fn dependent(words: &[u64], mut state: u64) -> f64 {
     timed(|| state = random(state).wrapping_add(words[word_of(state, words)]))
 }
 
 /// Nanoseconds for a read at random after other work, which took the page tables out of the caches, and for both together.
-fn occasional(words: &[u64], other: &[u64]) -> (f64, f64) {
-    let (mut state, mut reading, mut reads) = (1u64, Duration::ZERO, 0u32);
+fn occasional(words: &[u64], other: &[u64], mut state: u64) -> (f64, f64) {
+    let (mut reading, mut reads) = (Duration::ZERO, 0u32);
     let mut works = other.chunks_exact(OTHER_WORK / 8).cycle();
     let mut copy = [0u64; OTHER_WORK / 8];
     let each_step = timed(|| {
@@ -257,6 +278,27 @@ mod tests {
             if tries % 2 == 1 { Err(io::Error::other("again")) } else { Ok(()) }
         };
         assert_eq!(collapsed(&sizes, second_time).unwrap(), sizes);
+    }
+
+    #[test]
+    fn a_walk_costs_the_typical_difference_between_neighbors() {
+        let turn = |slowed: f64, walk: f64| {
+            let chased = |walk: f64| Chased {
+                reads: [10.0, 20.0, 100.0].map(|read| slowed * read + walk),
+                occasional: (slowed * 200.0 + walk, slowed * 500.0 + walk),
+            };
+            (chased(walk), chased(0.0))
+        };
+        // The machine is slow for three of five turns, and one is interrupted.
+        let turns = [turn(1.0, 2.0), turn(3.0, 2.0), turn(3.0, 2.0), turn(3.0, 50.0), turn(1.0, 2.0)];
+        let cost = cost(Bytes(1 << 30), &turns);
+        let near = |chase: Chase, base_ns: f64| {
+            assert!((chase.base_ns - base_ns).abs() < 1e-9 && (chase.base_ns - chase.huge_ns - 2.0).abs() < 1e-9);
+        };
+        near(cost.ordered, 32.0);
+        near(cost.independent, 62.0);
+        near(cost.dependent, 302.0);
+        near(cost.occasional, 1502.0);
     }
 
     #[test]

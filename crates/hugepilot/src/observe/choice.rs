@@ -1,12 +1,16 @@
 //! Which tracker looks: the one asked for, or the best that this machine allows.
 //!
 //! Owns: the order of preference. Never touches: a target.
+//!
+//! Where reclaim depends on accessed bits ([`Reclaim`]), `auto` takes first what leaves it its information.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::heat::TrackerKind;
+use super::reclaim::Reclaim;
 use super::{Damon, IdlePage, ObserveError, PageWalk, PerfMem, Tracker};
+use crate::kernel::Root;
 
 /// Every tracker that can watch another process, best first: those that count page walks before those that sample
 /// them, but DAMON sees one process's pages where marks of idle pages mix in what others do; and those that look at all of the
@@ -34,9 +38,15 @@ pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
     match choice {
         Choice::Only(kind) => open_one(kind),
         Choice::Auto => {
-            let mut opened = TRACKERS.into_iter().map(open_one);
-            let best = opened.next().expect("there are trackers");
-            best.or_else(|error| opened.find_map(Result::ok).ok_or(error))
+            let reclaim = Reclaim::of_machine(&Root::host());
+            let order = Reclaim::order(reclaim, TRACKERS);
+            let opened = order.into_iter().find_map(|kind| open_one(kind).ok());
+            let tracker = opened.map_or_else(|| open_one(TRACKERS[0]), Ok)?;
+            if let Some(reclaim) = reclaim {
+                let kind = tracker.kind();
+                tracing::warn!("{reclaim}, so trackers that leave reclaim its information come first: {kind} watches");
+            }
+            Ok(tracker)
         }
     }
 }

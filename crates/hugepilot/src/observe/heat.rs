@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::clearing::Clearing;
 pub use super::page_set::PageSet;
+pub use super::sample::{Estimate, Sample};
+pub use super::walks::Walks;
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, Pages};
 
 /// What a tracker saw of one process.
@@ -24,6 +27,8 @@ pub struct Heat {
     pub tracker: TrackerKind,
     /// What a set bit means in this observation.
     pub meaning: Meaning,
+    /// How accessed bits were cleared, and why that way; None if the tracker did not clear any.
+    pub clearing: Option<Clearing>,
     /// How long the tracker watched.
     pub window: Nanos,
     /// CPUs that the process kept busy during the window: 0.5 is half of one CPU. None if it could not be told.
@@ -36,6 +41,10 @@ pub struct Heat {
     pub regions: Vec<Region>,
     /// What looking took.
     pub cost: Cost,
+    /// What is known of all page walks of the base pages observed together.
+    pub walks: Walks,
+    /// Where only a sample was observed: what follows from it for the whole. Regions that are not in it are `unobserved`.
+    pub sample: Option<Sample>,
 }
 
 /// The trackers, by the names that people and JSON use.
@@ -97,7 +106,7 @@ pub struct Cost {
     pub glimpse: Nanos,
     /// How often the page tables were read.
     pub reads: u32,
-    /// Time spent asking the kernel about page frames, for growth.
+    /// Time spent asking the kernel about page frames, for growth, and about memory policies.
     pub inspect: Nanos,
     /// CPU time of a kernel thread that looked for us.
     pub kernel: Nanos,
@@ -164,6 +173,9 @@ pub struct Mapping {
     pub shared: Option<Shared>,
     /// Whether the program asked for huge pages (`MADV_HUGEPAGE`).
     pub asked_for: bool,
+    /// Whether its memory policy spreads its pages over several memory nodes, or may do so; a huge page would put them on one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spread_over_nodes: bool,
 }
 
 /// The part of an object that a shared mapping shows: the object's bytes from `offset` on.
@@ -302,17 +314,21 @@ impl Region {
 
 /// A heat without its regions.
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the fields are those of [`Heat`]")]
+#[expect(missing_docs, reason = "the fields are those of [`Heat`], or what its methods tell")]
 pub struct Summary {
     pub pid: u32,
     pub tracker: TrackerKind,
     pub meaning: Meaning,
+    pub clearing: Option<Clearing>,
     pub window: Nanos,
     pub busy_cpus: Option<f64>,
     pub rss: Bytes,
     pub amount: Amount,
     pub unobserved: Pages,
     pub cost: Cost,
+    pub walks_at_least_per_second: f64,
+    pub scattered: Option<f64>,
+    pub sample: Option<Sample>,
 }
 
 impl Heat {
@@ -322,18 +338,32 @@ impl Heat {
             pid: self.pid,
             tracker: self.tracker,
             meaning: self.meaning,
+            clearing: self.clearing,
             window: self.window,
             busy_cpus: self.busy_cpus,
             rss: self.rss,
             amount: self.amount(),
             unobserved: self.pages_unobserved(),
             cost: self.cost,
+            walks_at_least_per_second: self.walks_at_least_per_second(),
+            scattered: self.walks.scattered,
+            sample: self.sample,
         }
     }
 
-    /// All of it.
+    /// The mapping that holds a region's first present page; None if it went away during the observation.
+    pub fn mapping_of(&self, region: &Region) -> Option<&Mapping> {
+        self.mappings.get(region.mapping_index()?)
+    }
+
+    /// All of it. What was observed of a sample only is extrapolated to all base pages.
     pub fn amount(&self) -> Amount {
-        self.regions.iter().map(Region::amount).sum()
+        let seen: Amount = self.regions.iter().map(Region::amount).sum();
+        self.sample.map_or(seen, |sample| Amount {
+            walks_per_second: sample.walks_per_second.value,
+            walked: Pages(sample.pages_walked.value.round() as u64),
+            ..seen
+        })
     }
 
     /// Base pages present, those of huge pages included.
@@ -349,7 +379,8 @@ impl Heat {
     /// Memory whose part of the page table a program uses that walked these base pages: caches hold entries eight at a time.
     pub fn footprint(&self) -> Bytes {
         let base = self.regions.iter().filter(|region| !region.huge);
-        Pages(base.map(|region| 8 * region.walked.page_table_lines() as u64).sum()).bytes()
+        let seen: u64 = base.map(|region| 8 * region.walked.page_table_lines() as u64).sum();
+        Pages((seen as f64 * self.times_observed()) as u64).bytes()
     }
 
     /// Base pages of which the tracker could not see whether they are used.
@@ -360,6 +391,19 @@ impl Heat {
     /// Page walks a second of the whole process.
     pub fn walks_per_second(&self) -> f64 {
         self.amount().walks_per_second
+    }
+
+    /// Page walks a second that are certain: all, where bits mean walks.
+    pub fn walks_at_least_per_second(&self) -> f64 {
+        match self.meaning {
+            Meaning::Walked => self.walks_per_second(),
+            _ => self.walks.at_least_per_second * self.times_observed(),
+        }
+    }
+
+    /// How many times what was observed the base pages are: 1 unless only a sample was.
+    pub fn times_observed(&self) -> f64 {
+        self.sample.map_or(1.0, |sample| sample.factor())
     }
 
     /// Memory on huge pages, hugetlb included.

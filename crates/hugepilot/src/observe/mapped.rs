@@ -28,7 +28,7 @@ pub(super) struct MappingFlags {
 }
 
 /// Joins what `/proc/PID/maps` and the kernel's flags say. Both ascend; a mapping that only one of them has came or went
-/// between the two and counts as special until the next look.
+/// between the two and counts as special until the next look. Memory policies are not in either ([`super::node_policy`]).
 pub(super) fn mappings(
     lines: Vec<maps::Line>,
     flags: &[MappingFlags],
@@ -45,6 +45,7 @@ pub(super) fn mappings(
             obstacle: obstacle(&line, flags, holds_stack),
             shared: line.shared.then(|| shared(&line, ipc_namespace)),
             asked_for: flags.is_some_and(|flags| flags & HUGEPAGE != 0),
+            spread_over_nodes: false,
             name: line.name,
         }
     };

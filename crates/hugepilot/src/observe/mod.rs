@@ -5,6 +5,7 @@
 
 pub mod census;
 pub mod choice;
+pub mod clearing;
 mod contents;
 pub mod damon;
 mod error;
@@ -14,22 +15,28 @@ pub mod group;
 pub mod heat;
 mod idle_page;
 mod mapped;
+mod node_policy;
 mod page_set;
 pub mod page_walk;
 mod parts;
 pub mod perf_mem;
 mod program_clock;
 mod rate;
+pub mod reclaim;
+mod sample;
 mod smaller;
 mod survey;
+mod waits;
+mod walks;
 pub mod write_scan;
 
 use std::time::{Duration, Instant};
 
+use self::clearing::ClearPolicy;
 use self::heat::{PageSet, TrackerKind};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Nanos, Pages, TimeError};
+use crate::units::{Address, Nanos, Pages, Slowdown, TimeError};
 
 pub use census::Census;
 pub use choice::{Choice, open};
@@ -42,8 +49,10 @@ pub use idle_page::IdlePage;
 pub use page_walk::PageWalk;
 pub use parts::by_mapping;
 pub use perf_mem::PerfMem;
+pub use sample::Coverage;
 pub use smaller::on_smaller_huge_pages;
 pub use survey::Survey;
+pub use waits::{Waited, Waits};
 
 /// Waits, unless stopping is requested or the target ends (noticed within a second).
 fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), ObserveError> {
@@ -63,13 +72,17 @@ fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), Obs
 pub struct Options {
     /// How long to watch. The reads that count for rates are made in the first 100 ms.
     pub window: Nanos,
-    /// Clear all accessed bits at once even if the target's page faults stall for more than 50 ms.
-    pub allow_stall: bool,
+    /// Which way accessed bits are cleared.
+    pub clearing: ClearPolicy,
+    /// By how much watching may slow the program down at any moment; None where that was not promised.
+    pub max_slowdown: Option<Slowdown>,
     /// Find out which huge pages are used, too. It flushes the TLB of the target once, without which a huge page that stays in it
     /// looks idle.
     pub tell_use_of_huge: bool,
     /// Find out which base pages are walked; else only how many of each region, which takes less memory.
     pub which_pages: bool,
+    /// How much of the memory is observed. A tracker that cannot take a sample observes everything.
+    pub coverage: Coverage,
 }
 
 impl Options {
@@ -86,7 +99,14 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { window: Nanos(1_000_000_000), allow_stall: false, tell_use_of_huge: false, which_pages: true }
+        Self {
+            window: Nanos(1_000_000_000),
+            clearing: ClearPolicy::default(),
+            max_slowdown: None,
+            tell_use_of_huge: false,
+            which_pages: true,
+            coverage: Coverage::Everything,
+        }
     }
 }
 

@@ -115,14 +115,19 @@ const FASTEST: f64 = 60e6;
 /// program that walks often does so less often just while it is counted: of 46 million walks a second 6 million were seen.
 /// `busy_cpus`: how many CPUs the program keeps busy.
 pub(super) fn undo_slowdown(regions: &mut [Region], busy_cpus: f64) {
+    let factor = slowdown(regions, busy_cpus, FIRST_WALK);
+    regions.iter_mut().filter(|region| !region.huge).for_each(|region| region.walks_per_second *= factor);
+}
+
+/// How many times as often the program would walk, were it not watched, if each first walk takes so much longer.
+pub(super) fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) -> f64 {
     let seen: f64 = regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum();
     if seen <= 0.0 || busy_cpus <= 0.0 {
-        return;
+        return 1.0;
     }
     tracing::debug!("{seen:.0} first walks a second were seen, {busy_cpus:.2} CPUs busy");
-    let left_over = (1.0 - seen * FIRST_WALK.seconds() / busy_cpus).max(f64::MIN_POSITIVE);
-    let factor = left_over.recip().min(FASTEST * busy_cpus / seen).max(1.0);
-    regions.iter_mut().filter(|region| !region.huge).for_each(|region| region.walks_per_second *= factor);
+    let left_over = (1.0 - seen * first_walk.seconds() / busy_cpus).max(f64::MIN_POSITIVE);
+    left_over.recip().min(FASTEST * busy_cpus / seen).max(1.0)
 }
 
 /// Page walks a second of a group of `pages` pages, from reads in the order of their delays.

@@ -12,7 +12,7 @@ use std::time::Instant;
 use hugepilot_os::page_scan::{PageRun, WriteWatch, category, scan};
 
 use super::ObserveError;
-use super::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use super::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
 use crate::stop::Stop;
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
 
@@ -88,19 +88,28 @@ impl WriteScan {
 
     fn heat(&self, regions: Vec<Region>, window: Nanos, cost: Cost) -> Heat {
         let present: usize = regions.iter().map(|region| region.present.len()).sum();
-        let mapping =
-            Mapping { range: self.range, name: String::new(), obstacle: None, shared: None, asked_for: false };
+        let mapping = Mapping {
+            range: self.range,
+            name: String::new(),
+            obstacle: None,
+            shared: None,
+            asked_for: false,
+            spread_over_nodes: false,
+        };
         Heat {
             pid: std::process::id(),
             address_space: None,
             tracker: TrackerKind::WriteScan,
             meaning: Meaning::Written,
+            clearing: None,
             window,
             busy_cpus: None,
             rss: Bytes(present as u64 * BASE_PAGE),
             mappings: vec![mapping],
             regions,
             cost,
+            walks: Walks::default(),
+            sample: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Clearing accessed bits, so that the next read sees what was walked since.
 //!
-//! Owns: the two ways of clearing and the choice between them. Never touches: contents or placement of memory.
+//! Owns: the two ways of clearing. Never touches: contents or placement of memory; the choice is made elsewhere
+//! ([`crate::observe::clearing`]).
 //!
 //! `clear_refs` (Documentation/filesystems/proc.rst) clears the whole process without flushing the TLB: a bit set
 //! afterwards means a page walk. But page faults and mmap calls of the target wait until it is done. Remote `MADV_COLD`
@@ -9,21 +10,16 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::time::Duration;
 
 use hugepilot_os::process::Punctual;
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::ObserveError;
 use crate::kernel::Root;
-use crate::observe::heat::Meaning;
+use crate::observe::clearing::ClearMethod;
 use crate::observe::program_clock::now;
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pages};
 
-/// What `clear_refs` takes for a base page: 50 ns measured on the build machine, and a reserve.
-const CLEAR_REFS_PER_PAGE: Nanos = Nanos(60);
-/// The longest that the target's page faults may wait, unless the user allows more.
-pub(super) const LONGEST_STALL: Duration = Duration::from_millis(50);
 /// Clearing comes before glimpses at what was cleared, which then take a processor of their own.
 const CLEARING: u8 = 2;
 pub(super) const GLIMPSING: u8 = 1;
@@ -31,31 +27,6 @@ pub(super) const GLIMPSING: u8 = 1;
 const SLICE: Bytes = Bytes(32 * HUGE_PAGE);
 /// How much is cleared before it is read again: about 50 ms of `MADV_COLD`.
 const BATCH: Bytes = Bytes(4 << 30);
-
-/// A way of clearing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
-    /// One write to `/proc/PID/clear_refs`.
-    ClearRefs,
-    /// `MADV_COLD`, slice by slice.
-    Cold,
-}
-
-impl Method {
-    /// The gentlest exact way: `clear_refs` unless the target would stall for too long.
-    pub(super) fn choose(base_pages: Pages, allow_stall: bool) -> Method {
-        let expected = Nanos(base_pages.0 * CLEAR_REFS_PER_PAGE.0).duration();
-        if allow_stall || expected <= LONGEST_STALL { Method::ClearRefs } else { Method::Cold }
-    }
-
-    /// What a set bit means after clearing this way.
-    pub(super) fn meaning(self) -> Meaning {
-        match self {
-            Method::ClearRefs => Meaning::Walked,
-            Method::Cold => Meaning::Accessed,
-        }
-    }
-}
 
 /// What was cleared, and when.
 #[derive(Default)]
@@ -104,30 +75,35 @@ impl Cleared {
 /// Splits the regions into batches that are cleared, watched and read one after the other.
 ///
 /// `spans` are ascending runs of populated memory, each within one mapping. `clear_refs` knows one batch only: the process.
-pub(super) fn batches(method: Method, spans: &[AddressRange]) -> Vec<Vec<AddressRange>> {
-    match method {
-        Method::ClearRefs => vec![spans.to_vec()],
-        Method::Cold => {
-            let mut batches: Vec<Vec<AddressRange>> = Vec::new();
-            let mut room = Bytes(0);
-            for slice in spans.iter().flat_map(|&span| slices(span)) {
-                if room < slice.len() || batches.is_empty() {
-                    batches.push(Vec::new());
-                    room = BATCH;
-                }
-                room = room - slice.len();
-                batches.last_mut().expect("just pushed").push(slice);
-            }
-            batches
-        }
+/// `bits_of_a_batch`: the most bits that are cleared in a batch, if that matters, and how many are set in a range; a region is never divided.
+pub(super) fn batches(
+    method: ClearMethod,
+    spans: &[AddressRange],
+    bits_of_a_batch: Option<(Pages, &dyn Fn(AddressRange) -> Pages)>,
+) -> Vec<Vec<AddressRange>> {
+    if method == ClearMethod::ClearRefs {
+        return vec![spans.to_vec()];
     }
+    let mut batches: Vec<Vec<AddressRange>> = Vec::new();
+    let (mut room, mut bits_left) = (Bytes(0), Pages(0));
+    let slice_size = if bits_of_a_batch.is_some() { Bytes(HUGE_PAGE) } else { SLICE };
+    for slice in spans.iter().flat_map(|&span| slices(span, slice_size)) {
+        let bits = bits_of_a_batch.map_or(Pages(0), |(_, set_in)| set_in(slice));
+        if room < slice.len() || bits_left < bits || batches.is_empty() {
+            batches.push(Vec::new());
+            (room, bits_left) = (BATCH, bits_of_a_batch.map_or(Pages(0), |(most, _)| most));
+        }
+        (room, bits_left) = (room - slice.len(), Pages(bits_left.0.saturating_sub(bits.0)));
+        batches.last_mut().expect("just pushed").push(slice);
+    }
+    batches
 }
 
-/// Cuts a span at multiples of the slice size, so that no huge page is cut (cutting would split it).
-fn slices(span: AddressRange) -> impl Iterator<Item = AddressRange> {
+/// Cuts a span at multiples of a size, so that no huge page is cut (cutting would split it).
+fn slices(span: AddressRange, size: Bytes) -> impl Iterator<Item = AddressRange> {
     let mut start = span.start;
     std::iter::from_fn(move || {
-        let end = Address((start.0 / SLICE.0 + 1).saturating_mul(SLICE.0)).min(span.end);
+        let end = Address((start.0 / size.0 + 1).saturating_mul(size.0)).min(span.end);
         let slice = AddressRange { start, end };
         start = end;
         (!slice.is_empty()).then_some(slice)
@@ -138,20 +114,22 @@ fn slices(span: AddressRange) -> impl Iterator<Item = AddressRange> {
 pub(super) fn clear(
     root: &Root,
     target: &PidFd,
-    method: Method,
+    method: ClearMethod,
     batch: &[AddressRange],
 ) -> Result<Cleared, ObserveError> {
     let start = now();
     let parts = match method {
-        Method::ClearRefs => {
+        ClearMethod::ClearRefs => {
             clear_refs(root, target.pid())?;
             interpolated(batch, start, now())
         }
-        Method::Cold => batch.iter().filter_map(|&slice| cold(target, slice).transpose()).collect::<Result<_, _>>()?,
+        ClearMethod::MadvCold => {
+            batch.iter().filter_map(|&slice| cold(target, slice).transpose()).collect::<Result<_, _>>()?
+        }
     };
     let took = Nanos(now().0 - start.0);
     let longest = parts.iter().map(|(_, before, after)| Nanos(after.0 - before.0)).max().unwrap_or_default();
-    let longest_stall = if method == Method::ClearRefs { took } else { longest };
+    let longest_stall = if method == ClearMethod::ClearRefs { took } else { longest };
     Ok(Cleared { parts, took, longest_stall })
 }
 
@@ -214,13 +192,6 @@ mod tests {
     }
 
     #[test]
-    fn large_processes_are_cleared_in_slices() {
-        assert_eq!(Method::choose(Pages((2 << 30) / BASE_PAGE), false), Method::ClearRefs);
-        assert_eq!(Method::choose(Pages((4 << 30) / BASE_PAGE), false), Method::Cold);
-        assert_eq!(Method::choose(Pages((64 << 30) / BASE_PAGE), true), Method::ClearRefs);
-    }
-
-    #[test]
     fn the_clock_is_interpolated_over_populated_memory() {
         let spans = [range(0, 2 * HUGE_PAGE), range(100 * HUGE_PAGE, 102 * HUGE_PAGE)];
         let cleared = Cleared {
@@ -252,7 +223,7 @@ mod tests {
         fn slices_cover_the_span_and_cut_no_huge_page(start in 0..1u64 << 30, len in 1..1u64 << 34) {
             let (start, len) = (start & !0xfff, (len | 0xfff) + 1);
             let span = range(start, start + len);
-            let slices: Vec<_> = slices(span).collect();
+            let slices: Vec<_> = slices(span, SLICE).collect();
             prop_assert_eq!(slices[0].start, span.start);
             prop_assert_eq!(slices[slices.len() - 1].end, span.end);
             for pair in slices.windows(2) {
@@ -270,10 +241,22 @@ mod tests {
                 start = span.end.0 + HUGE_PAGE;
                 span
             }).collect();
-            let batches = batches(Method::Cold, &spans);
+            let batches = batches(ClearMethod::MadvCold, &spans, None);
             let bytes = |batch: &Vec<AddressRange>| batch.iter().map(AddressRange::len).sum::<Bytes>();
             prop_assert!(batches.iter().all(|batch| bytes(batch) <= BATCH));
             prop_assert_eq!(batches.iter().map(bytes).sum::<Bytes>(), spans.iter().map(AddressRange::len).sum());
+        }
+
+        #[test]
+        fn no_batch_clears_more_bits_than_it_may(regions in 1..300u64, bits in 0..512u64, most in 0..5000u64) {
+            let spans = [range(0, regions * HUGE_PAGE)];
+            let set_in = |slice: AddressRange| Pages(slice.len().0 / HUGE_PAGE * bits);
+            let batches = batches(ClearMethod::MadvCold, &spans, Some((Pages(most), &set_in)));
+            let in_batch = |batch: &Vec<AddressRange>| batch.iter().map(|slice| set_in(*slice).0).sum::<u64>();
+            // A region is never divided.
+            prop_assert!(batches.iter().all(|batch| in_batch(batch) <= most || batch.len() == 1));
+            let cleared: u64 = batches.iter().flatten().map(|slice| slice.len().0).sum();
+            prop_assert_eq!(cleared, regions * HUGE_PAGE);
         }
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! Owns: one reading of the mappings and of all page tables. Never touches: accessed bits.
 
+use std::time::Instant;
+
 use super::reader::{Entries, PageTableReader};
 use super::{ObserveError, resident, timed_read};
 use crate::kernel::{Root, maps, process};
-use crate::observe::heat::{Cost, Heat, Mapping, Meaning, Region, TrackerKind};
+use crate::observe::heat::{Cost, Heat, Mapping, Meaning, Region, TrackerKind, Walks};
 use crate::observe::mapped::{self, RegionCollector};
+use crate::observe::node_policy;
 use crate::target::Target;
-use crate::units::{Address, HUGE_PAGE, Nanos};
+use crate::units::{Address, HUGE_PAGE, Nanos, Pages};
 
 /// What is there before anything is cleared.
 pub(super) struct FirstLook {
@@ -36,10 +39,13 @@ impl FirstLook {
         let ipc_namespace = process::ipc_namespace(root, pid);
         let range = reader.layout.user_space();
         let mut reader = reader.attach(pid, thread)?;
-        let mappings = mapped::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers, ipc_namespace);
+        let mut mappings = mapped::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers, ipc_namespace);
+        let asking = Instant::now();
+        node_policy::mark_spread(root, pid, &mut mappings)?;
+        cost.inspect = cost.inspect + Nanos::from_duration(asking.elapsed());
         let mut collector = RegionCollector::new(&mappings, &stack_pointers);
         let mut accessed_pages = Vec::new();
-        timed_read(&mut reader, cost, range, |table| {
+        timed_read(&mut reader, cost, &[range], |table| {
             let (present, accessed) = table.pages.present_and_accessed();
             if present.is_empty() {
                 return;
@@ -59,6 +65,20 @@ impl FirstLook {
         Ok(FirstLook { address_space: reader.address_space(), mappings, regions, accessed: accessed_pages })
     }
 
+    /// All base pages.
+    pub(super) fn base_pages(&self) -> Pages {
+        Pages(self.base().map(|(region, _)| region.present.len() as u64).sum())
+    }
+
+    /// Those of them whose bits are set.
+    pub(super) fn base_pages_accessed(&self) -> Pages {
+        Pages(self.base().map(|(_, accessed)| u64::from(*accessed)).sum())
+    }
+
+    fn base(&self) -> impl Iterator<Item = (&Region, &u32)> {
+        self.regions.iter().zip(&self.accessed).filter(|(region, _)| !region.huge)
+    }
+
     /// As an answer, in which nothing was watched.
     pub(super) fn heat(self, root: &Root, target: &Target, cost: Cost) -> Result<Heat, ObserveError> {
         Ok(Heat {
@@ -66,12 +86,15 @@ impl FirstLook {
             address_space: self.address_space,
             tracker: TrackerKind::PageWalk,
             meaning: Meaning::Walked,
+            clearing: None,
             window: Nanos(0),
             busy_cpus: None,
             rss: resident(root, target.pid())?,
             mappings: self.mappings,
             regions: self.regions,
             cost,
+            walks: Walks::default(),
+            sample: None,
         })
     }
 }

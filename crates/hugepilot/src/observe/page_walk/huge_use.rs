@@ -82,7 +82,7 @@ impl Watch<'_> {
     /// Notes which pages this read is the first to see used.
     fn see_use(&mut self, range: AddressRange, read: u8, first_seen: &mut [Option<u8>]) -> Result<(), ObserveError> {
         let mut at = Cursor::new(&mut self.regions);
-        timed_read(&mut self.reader, &mut self.cost, range, |table| {
+        timed_read(&mut self.reader, &mut self.cost, &[range], |table| {
             let Some((index, region)) = at.find(table.start) else { return };
             if region.huge && table.pages.is_huge() && table.pages.accessed() > 0 {
                 first_seen[index].get_or_insert(read);
@@ -186,7 +186,7 @@ mod tests {
     use crate::units::HUGE_PAGE;
 
     fn mapping(range: AddressRange) -> Mapping {
-        Mapping { range, name: String::new(), obstacle: None, shared: None, asked_for: false }
+        Mapping { range, name: String::new(), obstacle: None, shared: None, asked_for: false, spread_over_nodes: false }
     }
 
     fn walked(number: u64, pages: &[usize]) -> Region {

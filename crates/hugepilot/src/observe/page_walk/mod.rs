@@ -8,11 +8,15 @@
 //! reading ~0.5 ms/GiB of base pages with no lock taken; clearing ~12 ms/GiB; and the program loses 35 to 125 ms for each GiB
 //! that it walks again, because the processor sets each bit anew ([`super::first_walk`]).
 
+mod call_sampler;
+mod certainty;
 mod clear;
 mod direct_map;
 mod first_look;
 mod glimpse;
 mod huge_use;
+mod mmap_calls;
+mod reach;
 mod reader;
 mod settle;
 
@@ -22,24 +26,30 @@ use std::time::{Duration, Instant};
 
 use hugepilot_os::process::Punctual;
 
-use self::clear::{Cleared, Method};
+use self::call_sampler::CallSampler;
+use self::clear::Cleared;
 use self::first_look::FirstLook;
 use self::glimpse::{Glimpses, Seen};
+use self::reach::Reach;
 use self::reader::{AttachedReader, PageTable, PageTableReader};
 use self::settle::{Asked, inquire};
 pub use super::ObserveError;
+use super::clearing::{ClearMethod, ClearPolicy, Clearing};
 use super::first_walk;
 use super::frames::{FrameTables, Inquiry};
 use super::heat::{Cost, Heat, PageSet, Region, TrackerKind};
-use super::mapped;
 use super::program_clock::{ProgramClock, now};
 use super::rate::{self, DELAYS, Sighting, Sightings};
+use super::reclaim::Reclaim;
+use super::walks::{EARLY, EarlyRead, EarlyReads};
 use super::{Options, Tracker, wait_until};
 use crate::kernel::{Root, pagemap, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages};
+use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
 
+/// From clearing one batch to the next: the last read comes after 100 ms.
+const BATCH_TIME: Nanos = Nanos(100_000_000);
 /// From one glimpse to the next.
 const BETWEEN_GLIMPSES: Duration = Duration::from_micros(200);
 /// The end of the lower half of the address space with 5-level page tables.
@@ -73,6 +83,7 @@ pub struct PageWalk {
     frames: FrameTables,
     /// What the program loses for each page that it walks again; None until it is needed.
     price: Option<Nanos>,
+    calls: CallSampler,
 }
 
 impl PageWalk {
@@ -84,7 +95,34 @@ impl PageWalk {
         let mut reader = PageTableReader::load()?;
         reader.layout = direct_map::find(&mut reader, &root)?;
         let frames = FrameTables::open(&root)?;
-        Ok(Self { root, reader, frames, price: None })
+        Ok(Self { root, reader, frames, price: None, calls: CallSampler::default() })
+    }
+
+    /// Finds out how this process is cleared: perhaps by watching for a moment what it does.
+    fn choose_clearing(
+        &mut self,
+        target: &Target,
+        look: &FirstLook,
+        options: &Options,
+        stop: &Stop,
+    ) -> Result<Clearing, ObserveError> {
+        let expected = Clearing::expected(look.base_pages());
+        let bits_set_again = Nanos(look.base_pages_accessed().0 * self.price().0);
+        let (policy, max_slowdown) = (options.clearing, options.max_slowdown);
+        let reclaim = Reclaim::of_machine(&self.root);
+        let (reason, calls) = match Clearing::reason_without_sample(expected, policy, bits_set_again, max_slowdown) {
+            Some(reason) => (reason, None),
+            None => {
+                let calls = self.calls.sample(&self.root, target, look.address_space, expected, stop)?;
+                (calls.reason(expected), Some(calls))
+            }
+        };
+        Ok(Clearing { method: reason.method(), reason, expected, bits_set_again, calls, reclaim })
+    }
+
+    /// What the program loses for each page that it walks again; measured once.
+    fn price(&mut self) -> Nanos {
+        *self.price.get_or_insert_with(|| first_walk::price(&self.root))
     }
 
     /// As [`Tracker::survey`]. `each` gets every region, ascending, with its entries, and answers whether its growth is wanted.
@@ -109,7 +147,7 @@ impl PageWalk {
         }
         let asking = Instant::now();
         let findings = inquiry.finish(look.regions.len())?;
-        cost.inspect = Nanos::from_duration(asking.elapsed());
+        cost.inspect = cost.inspect + Nanos::from_duration(asking.elapsed());
         let mut heat = look.heat(&self.root, target, cost)?;
         heat.regions.iter_mut().zip(findings).for_each(|(region, finding)| region.growth = finding.growth);
         Ok(heat)
@@ -127,25 +165,39 @@ impl Tracker for PageWalk {
         let mut cost = Cost::default();
         let busy_before = process::cpu_time(&self.root, pid)?;
         let look = FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let price = self.price();
+        let most = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
+        let takes = most.map_or(Nanos(0), |most| time_for(look.base_pages_accessed(), most));
+        let coverage = options.coverage.in_time(look.base_pages().bytes(), takes);
+        let reach = Reach::of(coverage, &look.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
+        let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
+        let clearing = self.choose_clearing(target, &look, &Options { clearing: policy, ..*options }, stop)?;
         let FirstLook { address_space, mappings, regions, accessed } = look;
-        let base_pages = regions.iter().filter(|region| !region.huge).map(|region| region.present.len() as u64).sum();
-        let method = Method::choose(Pages(base_pages), options.allow_stall);
+        let method = clearing.method;
         let thread = target.living_thread()?;
         let mut watch = Watch {
             method,
             layout: self.reader.layout,
             reader: self.reader.attach(pid, thread)?.expecting(address_space),
             sightings: vec![Sightings::default(); regions.len()],
+            early: vec![EarlyReads::default(); regions.len()],
             cleared: Vec::new(),
             settled: 0,
             settled_at: Nanos(0),
             options: *options,
+            reach,
             pieces: Vec::new(),
             regions,
             clock: ProgramClock::start(&self.root, pid),
             cost,
         };
-        let batches = clear::batches(method, &mapped::spans(&watch.regions, &mappings));
+        let bits = |index: usize| if watch.regions[index].huge { 1 } else { u64::from(accessed[index]) };
+        let set_in = |slice: AddressRange| Pages(watch.indices(&[slice]).map(bits).sum());
+        let batches = clear::batches(
+            method,
+            &watch.reach.spans(&watch.regions, &mappings),
+            most.as_ref().map(|most| (*most, &set_in as &dyn Fn(AddressRange) -> Pages)),
+        );
         for (number, batch) in batches.iter().enumerate() {
             watch.clear(&self.root, target, batch, &accessed)?;
             watch.follow(batch, target, stop)?;
@@ -153,10 +205,13 @@ impl Tracker for PageWalk {
             let next = batches.get(number + 1).map_or(watch.regions.len(), |next| watch.indices(next).start);
             watch.settle(next, target, &self.frames, &mappings)?;
         }
+        watch.reach.pass_over_huge(&mut watch.regions);
         watch.clock.tick();
         watch.settled_at = now();
-        let mut end = started + options.window.duration();
-        if options.tell_use_of_huge {
+        // The window is what is left after the program's calls were counted.
+        let sampled = clearing.calls.map_or(Nanos(0), |calls| calls.length);
+        let mut end = started + sampled.duration() + options.window.duration();
+        if watch.options.tell_use_of_huge {
             end = end.max(Instant::now() + huge_use::LEAST);
             watch.tell_use_of_huge(target, end, stop)?;
         }
@@ -165,25 +220,25 @@ impl Tracker for PageWalk {
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
         let busy_cpus = watch.keep_pace().unwrap_or(Nanos(busy).seconds() / elapsed.as_secs_f64());
-        let price = *self.price.get_or_insert_with(|| first_walk::price(&self.root));
         watch.account_for_bits(price);
         rate::rate(&mut watch.regions, &watch.sightings);
-        // Batches are watched one after the other, and the bits of one only are clear at a time.
-        for batch in &batches {
-            let of_batch = watch.indices(batch);
-            rate::undo_slowdown(&mut watch.regions[of_batch], busy_cpus);
-        }
+        let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| watch.indices(batch)).collect();
+        let walks = watch.bound_walks(&of_batches, busy_cpus, price);
+        let sample = watch.reach.sample(&watch.regions);
         Ok(Heat {
             pid,
             address_space,
             tracker: TrackerKind::PageWalk,
             meaning: method.meaning(),
+            clearing: Some(clearing),
             window: Nanos::from_duration(elapsed),
             busy_cpus: Some(busy_cpus),
             rss: resident(&self.root, pid)?,
             regions: watch.regions,
             cost: watch.cost,
             mappings,
+            walks,
+            sample,
         })
     }
 
@@ -220,15 +275,25 @@ fn resident(root: &Root, pid: u32) -> Result<Bytes, ObserveError> {
     Ok(process::Status::read(root, pid)?.vm_rss)
 }
 
-/// Reads and accounts for the time.
+/// The most bits that are cleared together, where a program may be slowed down by so much: setting them again takes it so long each.
+fn bits_of_a_batch(max_slowdown: Slowdown, price: Nanos) -> Pages {
+    Pages((BATCH_TIME.seconds() * max_slowdown.0 / price.seconds().max(1e-9)) as u64)
+}
+
+/// How long it takes to clear so many bits, batch by batch.
+fn time_for(bits: Pages, of_a_batch: Pages) -> Nanos {
+    Nanos(bits.0.div_ceil(of_a_batch.0.max(1)).saturating_mul(BATCH_TIME.0))
+}
+
+/// Reads ascending ranges once, and accounts for the time.
 fn timed_read(
     reader: &mut AttachedReader<'_>,
     cost: &mut Cost,
-    range: AddressRange,
-    visit: impl FnMut(PageTable<'_>),
+    ranges: &[AddressRange],
+    mut visit: impl FnMut(PageTable<'_>),
 ) -> Result<(), ObserveError> {
     let started = Instant::now();
-    reader.read(range, visit)?;
+    ranges.iter().try_for_each(|&range| reader.read(range, &mut visit))?;
     cost.read = cost.read + Nanos::from_duration(started.elapsed());
     cost.reads += 1;
     Ok(())
@@ -238,11 +303,14 @@ fn timed_read(
 struct Watch<'a> {
     reader: AttachedReader<'a>,
     /// How bits are cleared.
-    method: Method,
+    method: ClearMethod,
     layout: Layout,
+    reach: Reach,
     regions: Vec<Region>,
     /// For each region, what was seen at each delay.
     sightings: Vec<Sightings>,
+    /// And how the pages lay that were walked by the first of them.
+    early: Vec<EarlyReads>,
     /// When what was cleared, a batch after the other, with the regions of the batch.
     cleared: Vec<(Range<usize>, Cleared)>,
     /// How many of the regions are settled.
@@ -283,7 +351,8 @@ impl Watch<'_> {
             let clearing = scope.spawn(|| clear::clear(root, target.handle(), method, batch));
             // A glimpse that comes late is none.
             let _punctual = Punctual::begin(clear::GLIMPSING);
-            while !clearing.is_finished() && !glimpses.window().is_empty() {
+            // What is cleared of a sample lies apart, and is cleared soon.
+            while !self.reach.is_sample() && !clearing.is_finished() && !glimpses.window().is_empty() {
                 self.glimpse(of_batch.start, &mut glimpses)?;
                 thread::sleep(BETWEEN_GLIMPSES);
             }
@@ -291,8 +360,8 @@ impl Watch<'_> {
         })?;
         let regions = &self.regions[of_batch.clone()];
         let cleared = match method {
-            Method::ClearRefs => cleared.with_fronts(&glimpses.fronts(regions)),
-            Method::Cold => cleared,
+            ClearMethod::ClearRefs => cleared.with_fronts(&glimpses.fronts(regions)),
+            ClearMethod::MadvCold => cleared,
         };
         for (index, region) in regions.iter().enumerate() {
             if let Some(at) = cleared.at(first_byte(region)).filter(|_| !region.huge) {
@@ -331,19 +400,23 @@ impl Watch<'_> {
         let Some((_, cleared)) = self.cleared.last() else { return Ok(()) };
         let Some((first, last)) = batch.first().zip(batch.last()) else { return Ok(()) };
         let range = AddressRange { start: first.start.region(), end: last.end.region_up() };
-        let (since, which_pages) = (Instant::now(), self.options.which_pages);
+        let (since, which_pages, ranges) = (Instant::now(), self.options.which_pages, self.reach.within(range));
         for (number, delay) in DELAYS.into_iter().enumerate() {
             wait_until(since + delay, target, stop)?;
             let is_last = number + 1 == DELAYS.len();
-            let sightings = &mut self.sightings;
+            let (sightings, early) = (&mut self.sightings, &mut self.early);
             let mut at = Cursor::new(&mut self.regions);
-            timed_read(&mut self.reader, &mut self.cost, range, |table| {
+            timed_read(&mut self.reader, &mut self.cost, &ranges, |table| {
                 let Some((index, region)) = at.find(table.start) else { return };
                 let Some(cleared_at) = cleared.at(first_byte(region)) else { return };
                 let accessed = table.pages.accessed() as u32;
                 let delay = Nanos(table.read_at.0.saturating_sub(cleared_at.0));
                 let walked = if region.huge { accessed.min(1) } else { accessed };
                 sightings[index][1 + number] = Sighting::new(delay, walked);
+                if number < EARLY {
+                    early[index][number] =
+                        EarlyRead::new(delay, accessed as usize, table.pages.accessed_lines()).unwrap_or_default();
+                }
                 if is_last {
                     let (present, walked) = table.pages.present_and_accessed();
                     let walked = if which_pages { walked } else { PageSet::first(walked.len()) };
@@ -382,7 +455,8 @@ impl Watch<'_> {
     fn read_end_of_window(&mut self) -> Result<(), ObserveError> {
         let mut at = Cursor::new(&mut self.regions);
         self.clock.tick();
-        timed_read(&mut self.reader, &mut self.cost, self.layout.user_space(), |table| {
+        let ranges = self.reach.within(self.layout.user_space());
+        timed_read(&mut self.reader, &mut self.cost, &ranges, |table| {
             if let Some((_, region)) = at.find(table.start) {
                 region.walked_in_window = (table.pages.accessed() as u16).saturating_sub(region.unobserved);
             }
@@ -391,7 +465,10 @@ impl Watch<'_> {
 
     /// Estimates what the program loses by setting again, in walking, the bits that were cleared.
     fn account_for_bits(&mut self, price: Nanos) {
-        let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
+        let bits = |region: &Region| match region.walked_in_window {
+            _ if region.huge => u64::from(region.unobserved == 0),
+            walked => walked.into(),
+        };
         let set_again: u64 = self.regions.iter().map(bits).sum();
         self.cost.program = self.cost.program + Nanos(set_again * price.0);
     }

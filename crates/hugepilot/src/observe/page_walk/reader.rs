@@ -301,6 +301,14 @@ impl Entries<'_> {
         }
     }
 
+    /// How many cache lines of the page table, of eight entries each, hold an accessed base page; none where huge.
+    pub(super) fn accessed_lines(&self) -> usize {
+        let Entries::Base(entries) = self else { return 0 };
+        let [accessed, special] = matching(entries, [PRESENT | ACCESSED, PRESENT | SPECIAL]);
+        let lines = accessed.iter().zip(special).flat_map(|(accessed, special)| (accessed & !special).to_le_bytes());
+        lines.filter(|&line| line != 0).count()
+    }
+
     /// The entries of base pages that the program can access; none where huge.
     pub(super) fn accessible(&self, layout: Layout) -> impl Iterator<Item = Entry> {
         let entries = match self {
@@ -420,6 +428,7 @@ mod tests {
         let (present, accessed) = Entries::Base(&entries).present_and_accessed();
         assert_eq!(present.contains(0), entry & (PRESENT | PROT_NONE) != 0);
         assert_eq!(Entries::Base(&entries).accessed(), accessed.len());
+        assert_eq!(Entries::Base(&entries).accessed_lines(), accessed.page_table_lines());
         accessed.contains(0)
     }
 

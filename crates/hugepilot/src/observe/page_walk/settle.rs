@@ -5,9 +5,9 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::clear::Method;
-use super::reader::{Entries, Entry};
+use super::reader::{Entries, Entry, PageTable};
 use super::{Cursor, Layout, ObserveError, Watch};
+use crate::observe::clearing::ClearMethod;
 use crate::observe::frames::{Finding, Frame, FrameTables, Inquiry};
 use crate::observe::heat::{Mapping, Obstacle, PageSet, Region};
 use crate::observe::rate::{DELAYS, Sightings};
@@ -76,11 +76,11 @@ impl Watch<'_> {
         let mut at = Cursor::new(&mut self.regions);
         let (layout, which_pages) = (self.layout, self.options.which_pages);
         let asked = match self.method {
-            Method::ClearRefs => Asked::Growth,
+            ClearMethod::ClearRefs => Asked::Growth,
             // It passes over pages that are mapped more than once.
-            Method::Cold => Asked::GrowthAndMappings,
+            ClearMethod::MadvCold => Asked::GrowthAndMappings,
         };
-        self.reader.read(range, |table| {
+        let mut visit = |table: PageTable<'_>| {
             let Some((index, region)) = at.find(table.start) else { return };
             // What can never be promoted need not be asked about for its growth.
             let settled = region.obstacle.is_some() && asked == Asked::Growth;
@@ -92,7 +92,8 @@ impl Watch<'_> {
                 region.walked = if collapsed { PageSet::NONE } else { table.pages.present_and_accessed().1 };
             }
             failed = inquire(&mut inquiry, index - of.start, region, mappings, &table.pages, layout, asked).err();
-        })?;
+        };
+        self.reach.within(range).into_iter().try_for_each(|range| self.reader.read(range, &mut visit))?;
         if let Some(error) = failed {
             return Err(error);
         }
@@ -109,7 +110,7 @@ impl Watch<'_> {
             if region.obstacle.is_none() {
                 region.growth = finding.growth;
             }
-            if self.method == Method::Cold && !region.huge {
+            if self.method == ClearMethod::MadvCold && !region.huge {
                 let cleared = sightings.iter().any(|sighting| sighting.delay() > Nanos(0));
                 blind(region, sightings, cleared, &finding.mapped_often);
             }

@@ -13,8 +13,9 @@ use crate::kernel::pagemap::{Entry, Pagemap};
 use crate::kernel::{Root, process, smaps};
 use crate::observe::ObserveError;
 use crate::observe::frames::{Frame, FrameTables, Inquiry};
-use crate::observe::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
+use crate::observe::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind, Walks};
 use crate::observe::mapped::{self, MappingFlags, RegionCollector};
+use crate::observe::node_policy;
 use crate::target::Target;
 use crate::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 
@@ -55,12 +56,13 @@ impl FileSurvey {
         let pointers = self.stack_pointers(pid)?;
         let flags: Vec<_> =
             contents.iter().map(|each| MappingFlags { range: each.line.range, flags: each.flags }).collect();
-        let mappings = mapped::mappings(
+        let mut mappings = mapped::mappings(
             contents.iter().map(|each| each.line.clone()).collect(),
             &flags,
             &pointers,
             process::ipc_namespace(&self.root, pid),
         );
+        node_policy::mark_spread(&self.root, pid, &mut mappings)?;
         let mut collector = RegionCollector::new(&mappings, &pointers);
         let mut inquiry = Inquiry::new(&self.frames);
         let mut entries = [Entry::default(); PAGES_PER_REGION];
@@ -90,12 +92,15 @@ impl FileSurvey {
             address_space,
             tracker,
             meaning,
+            clearing: None,
             window: Nanos(0),
             busy_cpus: None,
             rss: process::Status::read(&self.root, pid)?.vm_rss,
             mappings,
             regions,
             cost: Cost { inspect: Nanos::from_duration(asking.elapsed()), ..cost },
+            walks: Walks::default(),
+            sample: None,
         })
     }
 

@@ -1,0 +1,221 @@
+//! What the early reads tell of all page walks together: how many are certain, and whether they are scattered.
+//!
+//! Owns: these two measures, as pure functions. Never touches: the system, or the rate of a single region.
+//!
+//! *Certain*: where clearing flushed the TLB, a bit means that the page was accessed. Of the pages accessed the TLB can have held no
+//! more than it has entries, so the others were walked (docs/DESIGN.md, fact 17).
+//!
+//! *Scattered*: a cache line of the page table holds eight entries. Walks along addresses share lines and cost next to nothing; walks
+//! that are scattered fetch a line each (fact 18). Scattered walks share lines by chance too, the more the denser they are, so the
+//! lines seen are compared with those that the same number of walks at random would have touched.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::rate::{DELAYS, Sightings};
+use crate::units::Nanos;
+
+/// What is known of all page walks of the base pages observed together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Walks {
+    /// Page walks a second that are certain: no page that the TLB may have held is among them.
+    pub at_least_per_second: f64,
+    /// Page walks a second if each first walk slowed the program down as much as it does on this machine at worst.
+    pub at_most_per_second: f64,
+    /// How scattered the walks are: 0 if they go along addresses, 1 if they are at random. None if too few were seen to tell, or if the
+    /// first read came too late.
+    pub scattered: Option<f64>,
+}
+
+/// TLB entries where the processor does not tell them: more than any server processor had for base pages by 2024 (3,144 on AMD Zen 4).
+pub(super) const TLB_ENTRIES: u64 = 4096;
+
+/// Base pages of one region, and what the reads saw of them.
+pub(super) struct Seen<'a> {
+    /// Base pages whose bits tell something.
+    pub(super) observed: u32,
+    pub(super) sightings: &'a Sightings,
+    pub(super) early: &'a EarlyReads,
+}
+
+/// What one early read saw of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct EarlyRead {
+    delay_us: u16,
+    walked: u16,
+    lines: u8,
+}
+
+/// One for each of the first delays.
+pub(super) type EarlyReads = [EarlyRead; EARLY];
+
+/// The reads at 1, 3 and 10 ms.
+pub(super) const EARLY: usize = 3;
+/// Later, too much has been walked for neighbours to tell anything.
+const LATEST: Duration = Duration::from_millis(15);
+/// Pages that a read must have seen walked before it tells how they lie: lines are then counted to some 3 %.
+const ENOUGH: u64 = 1024;
+/// A read that saw more than this share of the pages walked says nothing: all lines are full then, however the walks came.
+const TOO_DENSE: f64 = 0.5;
+/// Entries in a cache line of the page table.
+const ENTRIES_PER_LINE: f64 = 8.0;
+
+impl EarlyRead {
+    /// `delay`: since the bits were cleared. None if it came too late to tell.
+    pub(super) fn new(delay: Nanos, walked: usize, lines: usize) -> Option<Self> {
+        let delay_us = u16::try_from(delay.0.div_ceil(1000)).ok().filter(|_| delay.duration() <= LATEST)?;
+        Some(Self { delay_us, walked: walked as u16, lines: lines as u8 })
+    }
+}
+
+/// Of the walks that a group of regions was rated at, the share that is certain; `tlb_entries` of its pages may never have been walked.
+pub(super) fn certain_share<'a>(
+    seen: impl Iterator<Item = Seen<'a>> + Clone,
+    rated_per_second: f64,
+    tlb_entries: f64,
+) -> f64 {
+    let certain_by = |read: usize| {
+        let (mut pages, mut per_second) = (0.0, 0.0);
+        for sighting in seen.clone().map(|seen| seen.sightings[read]).filter(|sighting| sighting.delay() > Nanos(0)) {
+            pages += f64::from(sighting.walked);
+            per_second += f64::from(sighting.walked) / sighting.delay().seconds();
+        }
+        if pages > tlb_entries { per_second * (1.0 - tlb_entries / pages) } else { 0.0 }
+    };
+    let certain = (0..1 + DELAYS.len()).map(certain_by).fold(0.0, f64::max);
+    if rated_per_second > 0.0 { (certain / rated_per_second).min(1.0) } else { 0.0 }
+}
+
+/// How scattered the walks are, by the earliest read that saw enough of them; see [`Walks::scattered`].
+///
+/// At random, a page is walked within a delay d with the chance 1 − e^(−λd), where λ is what makes the number of pages right. It is the
+/// same for all regions that were walked at all: a program that goes along addresses has walked some regions wholly and others not.
+pub(super) fn scattered<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone) -> Option<f64> {
+    let read = (0..EARLY).find(|&read| walked_by(read, seen.clone()) >= ENOUGH)?;
+    let last = DELAYS.len();
+    // (pages that may be walked, delay, pages walked, lines)
+    let each: Vec<[f64; 4]> = seen
+        .filter(|seen| seen.early[read].delay_us > 0 && seen.sightings[last].walked > 0)
+        .map(|seen| {
+            let EarlyRead { delay_us, walked, lines } = seen.early[read];
+            [seen.observed.into(), delay_us.into(), walked.into(), lines.into()]
+        })
+        .collect();
+    let sum = |value: fn(&[f64; 4]) -> f64| each.iter().map(value).sum::<f64>();
+    let (pages, walked, lines) = (sum(|each| each[0]), sum(|each| each[2]), sum(|each| each[3]));
+    if walked > pages * TOO_DENSE {
+        return None;
+    }
+    let at_random = lines_at_random(&each, walked)?;
+    let in_order = walked / ENTRIES_PER_LINE;
+    (at_random > in_order).then(|| ((lines - in_order) / (at_random - in_order)).clamp(0.0, 1.0))
+}
+
+fn walked_by<'a>(read: usize, seen: impl Iterator<Item = Seen<'a>>) -> u64 {
+    seen.map(|seen| u64::from(seen.early[read].walked)).sum()
+}
+
+/// Lines that so many walks at random touch; None where nothing could be walked.
+fn lines_at_random(each: &[[f64; 4]], walked: f64) -> Option<f64> {
+    let exposed: f64 = each.iter().map(|[pages, delay, ..]| pages * delay).sum();
+    let mut rate = (exposed > 0.0).then(|| walked / exposed)?;
+    // The first guess takes no page for walked twice; each further one is nearer to the number seen.
+    for _ in 0..8 {
+        let expected: f64 = each.iter().map(|[pages, delay, ..]| -pages * (-rate * delay).exp_m1()).sum();
+        rate *= walked / expected.max(1.0);
+    }
+    let lines = |[pages, delay, ..]: &[f64; 4]| {
+        -pages / ENTRIES_PER_LINE * (-rate * delay * ENTRIES_PER_LINE.min(*pages)).exp_m1()
+    };
+    Some(each.iter().map(lines).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::rate::Sighting;
+    use proptest::prelude::*;
+
+    /// A region that was read at 1 ms, with what all of its reads saw in the end.
+    struct Read {
+        early: EarlyReads,
+        sightings: Sightings,
+    }
+
+    fn read(walked: &[usize], in_the_end: u32) -> Read {
+        let mut lines = [false; 64];
+        walked.iter().for_each(|page| lines[page / 8] = true);
+        let lines = lines.iter().filter(|&&line| line).count();
+        let early = EarlyRead::new(Nanos(1_000_000), walked.len(), lines).unwrap();
+        let mut sightings = Sightings::default();
+        sightings[1] = Sighting::new(Nanos(1_000_000), walked.len() as u32);
+        sightings[DELAYS.len()] = Sighting::new(Nanos(100_000_000), in_the_end);
+        Read { early: [early, EarlyRead::default(), EarlyRead::default()], sightings }
+    }
+
+    fn seen(reads: &[Read]) -> impl Iterator<Item = Seen<'_>> + Clone {
+        reads.iter().map(|read| Seen { observed: 512, sightings: &read.sightings, early: &read.early })
+    }
+
+    /// Regions of which each page was walked with this chance.
+    fn at_random(regions: usize, chance: f64, seed: u64) -> Vec<Read> {
+        let mut state = seed;
+        let mut hit = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 11) as f64) < chance * (1u64 << 53) as f64
+        };
+        (0..regions).map(|_| read(&(0..512).filter(|_| hit()).collect::<Vec<_>>(), 512)).collect()
+    }
+
+    #[test]
+    fn walks_along_addresses_are_told_from_scattered_ones() {
+        // A twentieth of the regions wholly, the others not: a program on its way through memory.
+        let all: Vec<usize> = (0..512).collect();
+        let in_order: Vec<Read> = (0..400).map(|number| read(if number % 20 == 0 { &all } else { &[] }, 512)).collect();
+        assert!(scattered(seen(&in_order)).unwrap() < 0.02);
+        // Every eighth page, so that no two share a line.
+        let apart: Vec<usize> = (0..512).step_by(8).collect();
+        let strided: Vec<Read> = (0..400).map(|number| read(if number % 20 == 0 { &apart } else { &[] }, 64)).collect();
+        assert_eq!(scattered(seen(&strided)), Some(1.0));
+        // Half and half.
+        let mixed: Vec<Read> = in_order.into_iter().chain(at_random(400, 0.05, 7)).collect();
+        let mixed = scattered(seen(&mixed)).unwrap();
+        assert!((0.35..0.65).contains(&mixed), "{mixed}");
+    }
+
+    #[test]
+    fn what_says_nothing_is_unknown() {
+        assert_eq!(scattered(seen(&at_random(30, 0.05, 1))), None, "too few walks");
+        assert_eq!(scattered(seen(&at_random(30, 0.9, 1))), None, "all lines are full, however the walks came");
+        assert_eq!(EarlyRead::new(Nanos(16_000_000), 1, 1), None);
+    }
+
+    #[test]
+    fn what_the_tlb_may_have_held_is_not_certain() {
+        let reads = at_random(100, 0.1, 3);
+        let rated = 5.12e6;
+        let share = |entries| certain_share(seen(&reads), rated, entries);
+        assert!((share(0.0) - 1.0).abs() < 0.05, "{}", share(0.0));
+        assert!((share(1024.0) - 0.8).abs() < 0.05, "{}", share(1024.0));
+        // Of all 51,200 pages, which the last read saw, fewer can be told from the TLB's.
+        assert!((share(25_600.0) - 0.05).abs() < 0.01, "{}", share(25_600.0));
+        assert_eq!((share(51_200.0), certain_share(seen(&reads), 0.0, 0.0)), (0.0, 0.0));
+    }
+
+    proptest! {
+        #[test]
+        fn scattered_walks_look_scattered_at_any_density(chance in 0.02..0.45f64, seed in 1..u64::MAX) {
+            let found = scattered(seen(&at_random(200, chance, seed))).unwrap();
+            prop_assert!(found > 0.9, "{found} at {chance}");
+        }
+
+        #[test]
+        fn the_certain_share_falls_with_the_size_of_the_tlb(chance in 0.0..1.0f64, one in 0.0..1e5f64, more in 0.0..1e5f64) {
+            let reads = at_random(20, chance, 5);
+            let share = |entries| certain_share(seen(&reads), 1e6, entries);
+            prop_assert!(share(one) >= share(one + more) && share(one) <= 1.0);
+        }
+    }
+}
