@@ -6,20 +6,25 @@
 //! only zeros by the shared zero page, which frees them; that is documented nowhere, so it is tried.
 
 use std::io;
+use std::time::Instant;
 
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::Outcome;
-use super::promote::{Pace, Pacer, Schedule, step_through};
+use super::promote::{Schedule, Step, step_through};
 use crate::stop::Stop;
-use crate::units::{Address, BASE_PAGE};
+use crate::units::{Address, BASE_PAGE, Nanos};
 
 /// Splits the huge pages in these regions one after the other, until all are done, the target ends, or stopping is requested. A split takes
 /// less than a millisecond, copies nothing and needs no memory, so that it has no pace.
 pub fn give_back(target: &PidFd, regions: &[Address], stop: &Stop, mut progress: impl FnMut(&Outcome)) -> Outcome {
     let mut outcome = Outcome::default();
-    let schedule = Schedule { pacer: &mut Pacer::new(Pace::Fast), until: None, stop };
-    step_through(regions, schedule, &mut outcome, &mut progress, |region| split(target, region));
+    let schedule = Schedule { pacer: None, until: None, stop, waited: &mut || None };
+    step_through(regions, schedule, &mut outcome, &mut progress, |region| {
+        let started = Instant::now();
+        let result = split(target, region);
+        Step { result, took: Nanos::from_duration(started.elapsed()), preparing: Nanos(0), prepared_on: None }
+    });
     outcome
 }
 

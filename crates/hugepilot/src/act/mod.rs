@@ -4,13 +4,22 @@
 
 pub mod age;
 mod give_back;
+mod node;
 mod outcome;
+mod pace;
+mod prepare;
+mod preparer;
+mod processor;
 mod promote;
 mod record;
+mod times;
 mod trial;
 
 pub use give_back::give_back;
+pub use node::RegionNodes;
 pub use outcome::{Outcome, Refusal, RefusalReason};
-pub use promote::{Pace, Pacer, promote};
+pub use pace::Pacer;
+pub use promote::{Promoter, Turn};
 pub use record::{Promoted, Record, RecordError};
-pub use trial::{collapse_time, frees_empty_pages};
+pub use times::Times;
+pub use trial::{collapse_times, frees_empty_pages};

@@ -1,5 +1,10 @@
 //! What came of a plan: tried, applied, refused-because.
 
+use std::collections::BTreeMap;
+
+use super::Times;
+use crate::kernel::nodes::Node;
+use crate::observe::Waited;
 use crate::units::{Address, Bytes, Nanos};
 
 /// The account of one run of actions.
@@ -15,8 +20,16 @@ pub struct Outcome {
     pub not_reached: u64,
     /// Time spent inside the kernel on behalf of the target.
     pub busy: Nanos,
+    /// Time spent preparing pages, which holds the target up nowhere.
+    pub preparing: Nanos,
+    /// Prepared pages by the memory node that they were on, on a machine with several.
+    pub prepared_on: BTreeMap<Node, u64>,
     /// The longest single step: the longest stall that the target can have seen.
     pub longest: Nanos,
+    /// How long steps took.
+    pub times: Times,
+    /// How long the target really waited; None where the kernel does not tell.
+    pub waited: Option<Waited>,
     /// Wall time from the first step to the last.
     pub elapsed: Nanos,
 }

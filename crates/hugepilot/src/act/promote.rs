@@ -1,149 +1,109 @@
 //! Promote: put regions on huge pages, one after the other.
 //!
-//! Owns: the collapse of single regions, and the pace. Never touches: the choice of regions.
+//! Owns: the collapse of single regions, and the account of it. Never touches: the choice of regions, or how fast to go.
 //!
 //! One call a region: a call for a range may fail after having collapsed most of it, and could not be stopped halfway.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hugepilot_os::advise::{advise, advise_again};
+use hugepilot_os::process::Punctual;
 use hugepilot_os::{Advice, PidFd};
 use rustix::io::Errno;
 
-use super::{Outcome, Refusal, RefusalReason};
-use crate::decide::{BackOff, Collapse, HeldBack};
+use super::prepare::Preparation;
+use super::{Outcome, Pacer, Refusal, RefusalReason};
+use crate::kernel::nodes::Node;
+use crate::observe::Waited;
 use crate::stop::Stop;
 use crate::units::{Address, HUGE_PAGE, Nanos};
 
-/// How fast to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// One region after the other, as fast as the kernel does it.
-    Fast,
-    /// Summed collapse time at most 0.05 % of the time of all processors together, and 0.1 to 0.5 % of wall time.
-    Gentle,
-}
+/// A collapse comes before ordinary threads: whoever is interrupted in it holds the lock that the target waits for.
+const COLLAPSING: u8 = 1;
 
-impl Pace {
-    /// Wall time that must pass for each unit of collapse time at the gentle pace. Whoever waits for the processor of a collapse waits
-    /// for its end, so the fewer there are, the more waits.
-    fn gentle_share() -> u32 {
-        Self::gentle_share_of(std::thread::available_parallelism().map_or(1, |processors| processors.get() as u32))
-    }
-
-    fn gentle_share_of(processors: u32) -> u32 {
-        (2000 / processors).clamp(200, 1000)
-    }
-
-    /// How long to rest after a collapse that took this long.
-    fn rest(self, took: Duration) -> Duration {
-        match self {
-            Pace::Fast => Duration::ZERO,
-            Pace::Gentle => took * (Self::gentle_share() - 1),
-        }
-    }
-
-    /// Wall time that collapses of this summed time take at this pace.
-    pub fn elapsed(self, busy: Nanos) -> Nanos {
-        match self {
-            Pace::Fast => busy,
-            Pace::Gentle => Nanos(busy.0.saturating_mul(u64::from(Self::gentle_share()))),
-        }
-    }
-}
-
-/// Keeps a pace over any number of processes and runs of actions.
-#[derive(Clone, Debug)]
-pub struct Pacer {
-    pace: Pace,
-    next_step: Instant,
-    /// None for whoever waits for one program only, and rather has it over with.
-    back_off: Option<BackOff>,
-    began: Instant,
-}
-
-impl Pacer {
-    /// The first step may be taken at once.
-    pub fn new(pace: Pace) -> Self {
-        Self { pace, next_step: Instant::now(), back_off: None, began: Instant::now() }
-    }
-
-    /// Rests besides, ever longer, while collapses go badly.
-    pub fn backing_off(pace: Pace) -> Self {
-        Self { back_off: Some(BackOff::new(pace == Pace::Gentle)), ..Self::new(pace) }
-    }
-
-    /// Why no step is taken at present; None if one may be.
-    pub fn held_back(&self) -> Option<HeldBack> {
-        self.back_off.as_ref()?.holds(Nanos::from_duration(self.began.elapsed()))
-    }
-
-    /// The pace kept.
-    pub fn pace(&self) -> Pace {
-        self.pace
-    }
-
-    /// When the next step may be taken; now or later.
-    pub fn next_step(&self) -> Instant {
-        self.next_step.max(Instant::now())
-    }
-
-    fn stepped(&mut self, took: Duration, result: &io::Result<()>) {
-        self.next_step = Instant::now() + self.pace.rest(took);
-        if let Some(back_off) = &mut self.back_off {
-            let collapse = match result.as_ref().map_err(RefusalReason::of) {
-                Ok(()) => Collapse::Done(Nanos::from_duration(took)),
-                Err(RefusalReason::NoContiguousMemory) => Collapse::NoContiguousMemory,
-                Err(_) => Collapse::Refused,
-            };
-            back_off.note(collapse, Nanos::from_duration(self.began.elapsed()));
-            self.next_step = self.next_step.max(self.began + back_off.until().duration());
-        }
-    }
+/// Promotes regions, at a pace, with prepared pages where those help.
+#[derive(Debug)]
+pub struct Promoter {
+    /// When the next collapse may begin.
+    pub pacer: Pacer,
+    preparation: Preparation,
 }
 
 /// When steps are taken, and when no more.
 pub(super) struct Schedule<'a> {
-    pub(super) pacer: &'a mut Pacer,
+    /// None where steps follow one another.
+    pub(super) pacer: Option<&'a mut Pacer>,
     /// No step is begun after this.
     pub(super) until: Option<Instant>,
     pub(super) stop: &'a Stop,
+    /// As [`Promoter::promote`] is told it.
+    pub(super) waited: &'a mut dyn FnMut() -> Option<f64>,
 }
 
-/// Promotes the regions in the order given, until all are done, time is up, the target ends, or stopping is requested.
-/// Adds to the account, which `progress` is told after each region.
-pub fn promote(
-    target: &PidFd,
-    regions: &[Address],
-    pacer: &mut Pacer,
-    until: Instant,
-    stop: &Stop,
-    outcome: &mut Outcome,
-    mut progress: impl FnMut(&Outcome),
-) {
-    let schedule = Schedule { pacer, until: Some(until), stop };
-    step_through(regions, schedule, outcome, &mut progress, |region| collapse(target, region, stop));
+/// How one step went.
+pub(super) struct Step {
+    pub(super) result: io::Result<()>,
+    /// How long it may have held the target up.
+    pub(super) took: Nanos,
+    /// What preparing it took, which held nobody up.
+    pub(super) preparing: Nanos,
+    /// The memory node of the prepared page, on a machine with several.
+    pub(super) prepared_on: Option<Node>,
+}
+
+/// What bounds a turn of acting.
+pub struct Turn {
+    /// No step is begun later: the plan is too old then.
+    pub until: Instant,
+    /// Ends it early.
+    pub stop: Stop,
+}
+
+impl Promoter {
+    /// At this pace. Whether prepared pages help is found out with the first regions.
+    pub fn new(pacer: Pacer) -> Self {
+        Self { pacer, preparation: Preparation::default() }
+    }
+
+    /// Promotes the regions in the order given, until all are done, time is up, the target ends, or stopping is requested.
+    /// Adds to the account, which `progress` is told after each region.
+    ///
+    /// `waited` tells how much longer the target waited lately than it does by itself, as a share of the time in which it wanted to run, and
+    /// None while that is not known.
+    pub fn promote(
+        &mut self,
+        target: &PidFd,
+        regions: &[Address],
+        turn: &Turn,
+        waited: &mut dyn FnMut() -> Option<f64>,
+        outcome: &mut Outcome,
+        mut progress: impl FnMut(&Outcome),
+    ) {
+        let Self { pacer, preparation } = self;
+        let Turn { until, stop } = turn;
+        let schedule = Schedule { pacer: Some(pacer), until: Some(*until), stop, waited };
+        step_through(regions, schedule, outcome, &mut progress, |region| collapse(target, region, preparation, stop));
+    }
 }
 
 /// Takes one step a region and keeps the account.
 pub(super) fn step_through(
     regions: &[Address],
-    Schedule { pacer, until, stop }: Schedule<'_>,
+    mut schedule: Schedule<'_>,
     outcome: &mut Outcome,
     progress: &mut dyn FnMut(&Outcome),
-    mut take: impl FnMut(Address) -> io::Result<()>,
+    mut take: impl FnMut(Address) -> Step,
 ) {
     let (started, elapsed) = (Instant::now(), outcome.elapsed);
-    let mut rest = regions.iter();
     outcome.not_reached = regions.len() as u64;
-    while outcome.not_reached > 0 && until.is_none_or(|until| pacer.next_step() < until) {
-        let Some(&region) = rest.next().filter(|_| stop.sleep_until(pacer.next_step()).is_ok()) else { break };
-        let before = Instant::now();
-        let result = take(region);
-        let took = before.elapsed();
-        pacer.stepped(took, &result);
-        outcome.add(region, result.as_ref().err(), Nanos::from_duration(took));
+    for &region in regions {
+        if !schedule.wait_for_next_step() {
+            break;
+        }
+        let step = take(region);
+        schedule.stepped(&step);
+        outcome.add(region, &step);
         outcome.not_reached -= 1;
         outcome.elapsed = elapsed + Nanos::from_duration(started.elapsed());
         progress(outcome);
@@ -153,19 +113,48 @@ pub(super) fn step_through(
     }
 }
 
-fn collapse(target: &PidFd, region: Address, stop: &Stop) -> io::Result<()> {
-    advise_again(|| advise(target, region.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
+impl Schedule<'_> {
+    /// Sleeps until the next step may be taken; false if none is to be taken any more.
+    fn wait_for_next_step(&self) -> bool {
+        let next = self.pacer.as_ref().map_or_else(Instant::now, |pacer| pacer.next_step());
+        self.until.is_none_or(|until| next < until) && self.stop.sleep_until(next).is_ok()
+    }
+
+    fn stepped(&mut self, step: &Step) {
+        let Some(pacer) = &mut self.pacer else { return };
+        if let Some(waited) = (self.waited)() {
+            pacer.adapt(waited);
+        }
+        pacer.stepped(step.took, step.preparing, &step.result);
+    }
+}
+
+fn collapse(target: &PidFd, region: Address, preparation: &mut Preparation, stop: &Stop) -> Step {
+    let (prepared, _kept_on_its_processor) = preparation.prepare(target, region);
+    let started = Instant::now();
+    let result = {
+        let _punctual = Punctual::begin(COLLAPSING);
+        advise_again(|| advise(target, region.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
+    };
+    let took = Nanos::from_duration(started.elapsed());
+    if result.is_ok() {
+        preparation.note(prepared, took);
+    }
+    Step { result, took, preparing: prepared.took(), prepared_on: prepared.node() }
 }
 
 impl Outcome {
     /// Accounts for one region.
-    fn add(&mut self, start: Address, error: Option<&io::Error>, took: Nanos) {
+    fn add(&mut self, start: Address, step: &Step) {
         self.tried += 1;
-        self.busy = self.busy + took;
-        self.longest = self.longest.max(took);
-        match error {
-            None => self.applied += 1,
-            Some(error) => self.refused.push(Refusal {
+        self.busy = self.busy + step.took;
+        self.preparing = self.preparing + step.preparing;
+        step.prepared_on.into_iter().for_each(|node| *self.prepared_on.entry(node).or_default() += 1);
+        self.longest = self.longest.max(step.took);
+        self.times.add(step.took);
+        match &step.result {
+            Ok(()) => self.applied += 1,
+            Err(error) => self.refused.push(Refusal {
                 start,
                 reason: RefusalReason::of(error),
                 errno: error.raw_os_error().unwrap_or(0),
@@ -191,6 +180,10 @@ impl Outcome {
         self.refused.extend(later.refused);
         self.not_reached = later.not_reached;
         self.busy = self.busy + later.busy;
+        self.preparing = self.preparing + later.preparing;
+        later.prepared_on.into_iter().for_each(|(node, count)| *self.prepared_on.entry(node).or_default() += count);
+        self.times.merge(&later.times);
+        self.waited = self.waited.into_iter().chain(later.waited).reduce(Waited::and);
         self.longest = self.longest.max(later.longest);
         self.elapsed = self.elapsed + later.elapsed;
         self
@@ -199,7 +192,7 @@ impl Outcome {
 
 impl RefusalReason {
     /// What the kernel means by an errno of `process_madvise(2)`.
-    fn of(error: &io::Error) -> Self {
+    pub(super) fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(Errno::INVAL) => RefusalReason::NotEligible,
             Some(Errno::NOMEM) => RefusalReason::NoContiguousMemory,
@@ -215,15 +208,24 @@ impl RefusalReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    use crate::units::Slowdown;
+
+    const MS: Nanos = Nanos(1_000_000);
 
     fn regions(count: u64) -> Vec<Address> {
         (0..count).map(|number| Address(number * HUGE_PAGE)).collect()
     }
 
-    fn stepped(count: u64, stop: &Stop, step: impl FnMut(Address) -> io::Result<()>) -> Outcome {
-        let (mut pacer, mut outcome) = (Pacer::new(Pace::Fast), Outcome::default());
-        let schedule = Schedule { pacer: &mut pacer, until: None, stop };
-        step_through(&regions(count), schedule, &mut outcome, &mut |_| (), step);
+    fn step(result: io::Result<()>) -> Step {
+        Step { result, took: MS, preparing: Nanos(0), prepared_on: None }
+    }
+
+    fn stepped(count: u64, stop: &Stop, mut take: impl FnMut(Address) -> io::Result<()>) -> Outcome {
+        let mut outcome = Outcome::default();
+        let schedule = Schedule { pacer: None, until: None, stop, waited: &mut || None };
+        step_through(&regions(count), schedule, &mut outcome, &mut |_| (), |region| step(take(region)));
         outcome
     }
 
@@ -237,6 +239,7 @@ mod tests {
         let expected =
             [(HUGE_PAGE, RefusalReason::NoContiguousMemory), (2 * HUGE_PAGE, RefusalReason::CgroupFullOrPinned)];
         assert_eq!(reasons, expected);
+        assert!(outcome.times.percentile(0.5).is_some_and(|took| took.0.abs_diff(MS.0) < MS.0 / 10));
     }
 
     #[test]
@@ -256,45 +259,27 @@ mod tests {
     }
 
     #[test]
-    fn gentle_rests_long_enough() {
-        let took = Duration::from_millis(2);
-        let wall = took + Pace::Gentle.rest(took);
-        assert!(took.as_secs_f64() / wall.as_secs_f64() <= 0.005);
-        assert_eq!(Pace::Gentle.elapsed(Nanos(2_000_000)), Nanos::from_duration(wall));
-        assert_eq!(Pace::Fast.rest(took), Duration::ZERO);
-        assert_eq!([1, 2, 4, 10, 128].map(Pace::gentle_share_of), [1000, 1000, 500, 200, 200]);
-    }
-
-    #[test]
     fn no_step_is_begun_when_time_is_up_and_the_rest_is_owed_to_the_next_run() {
-        let (mut pacer, mut outcome, stop) = (Pacer::new(Pace::Gentle), Outcome::default(), Stop::default());
-        let step = |_| {
-            std::thread::sleep(Duration::from_millis(1));
-            Ok(())
-        };
+        let (mut pacer, mut outcome, stop) = (Pacer::new(Slowdown(0.005)), Outcome::default(), Stop::default());
         for not_reached in [2, 3] {
             let until = Some(Instant::now() + Duration::from_millis(50));
-            let schedule = Schedule { pacer: &mut pacer, until, stop: &stop };
-            step_through(&regions(3), schedule, &mut outcome, &mut |_| (), step);
-            assert_eq!(
-                (outcome.tried, outcome.not_reached),
-                (1, not_reached),
-                "one step of 1 ms, then 199 ms of rest or more"
-            );
+            let schedule = Schedule { pacer: Some(&mut pacer), until, stop: &stop, waited: &mut || None };
+            step_through(&regions(3), schedule, &mut outcome, &mut |_| (), |_| step(Ok(())));
+            assert_eq!((outcome.tried, outcome.not_reached), (1, not_reached), "one step of 1 ms, then 199 ms of rest");
         }
         assert!(pacer.next_step() > Instant::now());
     }
 
     #[test]
-    fn steps_rest_while_there_is_no_contiguous_memory() {
-        let mut pacer = Pacer::backing_off(Pace::Fast);
-        assert_eq!(pacer.held_back(), None);
-        pacer.stepped(Duration::ZERO, &Err(Errno::NOMEM.into()));
-        assert_eq!(pacer.held_back(), Some(HeldBack::NoContiguousMemory));
-        assert!(pacer.next_step() > Instant::now() + Duration::from_millis(900));
-        let mut impatient = Pacer::new(Pace::Fast);
-        impatient.stepped(Duration::ZERO, &Err(Errno::NOMEM.into()));
-        assert_eq!(impatient.held_back(), None);
+    fn a_program_that_waits_is_given_longer_rests() {
+        let rest_after = |waited: f64| {
+            let (mut pacer, stop) = (Pacer::new(Slowdown(0.1)), Stop::default());
+            let schedule = Schedule { pacer: Some(&mut pacer), until: None, stop: &stop, waited: &mut || Some(waited) };
+            step_through(&regions(1), schedule, &mut Outcome::default(), &mut |_| (), |_| step(Ok(())));
+            pacer.next_step() - Instant::now()
+        };
+        assert!(rest_after(0.5) > Duration::from_millis(15), "{:?}", rest_after(0.5));
+        assert!(rest_after(0.0) <= Duration::from_millis(9));
     }
 
     #[test]
@@ -307,10 +292,13 @@ mod tests {
 
     #[test]
     fn accounts_add_up() {
-        let ok = stepped(2, &Stop::default(), |_| Ok(()));
-        let bad = stepped(1, &Stop::default(), |_| Err(Errno::AGAIN.into()));
+        let waited = |total, longest| Some(Waited { total: Nanos(total), longest: Nanos(longest), ran: Nanos(90) });
+        let ok = Outcome { waited: waited(10, 4), ..stepped(2, &Stop::default(), |_| Ok(())) };
+        let bad = Outcome { waited: waited(30, 3), ..stepped(1, &Stop::default(), |_| Err(Errno::AGAIN.into())) };
         let both = ok.and(bad);
         assert_eq!((both.tried, both.applied, both.refused.len()), (3, 2, 1));
         assert_eq!(both.refused[0].reason, RefusalReason::Busy);
+        let waited = both.waited.expect("both were told");
+        assert_eq!((waited.total, waited.longest, waited.share()), (Nanos(40), Nanos(4), Some(40.0 / 220.0)));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns: what holds back, for how long, and when it is over. Never touches: the system; readings are given to it.
 //!
-//! As a sentence: while programs wait for memory or little of it is left, nothing is promoted; after a collapse that took long, that
-//! found no contiguous memory or that was refused, a rest, twice as long each time until one goes well.
+//! As a sentence: while programs wait for memory or little of it is left, nothing is promoted; after a collapse that found no contiguous
+//! memory, a rest, twice as long each time until one goes well.
 
 use crate::units::{Bytes, Nanos};
 
@@ -25,8 +25,6 @@ pub enum HeldBack {
     Pressure,
     /// Little memory is available.
     LittleAvailable,
-    /// The last collapses took long.
-    SlowCollapses,
     /// The last collapses found no contiguous memory.
     NoContiguousMemory,
 }
@@ -34,8 +32,8 @@ pub enum HeldBack {
 /// How a collapse went, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collapse {
-    /// It took effect in this time.
-    Done(Nanos),
+    /// It took effect.
+    Done,
     /// There was no contiguous memory.
     NoContiguousMemory,
     /// It was refused for a reason of its region or of its process.
@@ -61,44 +59,31 @@ impl MemoryState {
 /// Rests after collapses that went badly.
 #[derive(Clone, Debug, Default)]
 pub struct BackOff {
-    /// Whether slow collapses count: whoever asked for speed has accepted stalls.
-    heeds_time: bool,
-    /// How many went badly one after the other, and why the last did.
-    in_a_row: Option<(u32, HeldBack)>,
+    /// How many found no contiguous memory, one after the other.
+    in_a_row: u32,
     until: Nanos,
 }
 
 impl BackOff {
-    /// A collapse of 15 ms stalls the program for longer than the slowest percentile of a cache or database may take.
-    const SLOW: Nanos = Nanos(15_000_000);
     const FIRST_REST: Nanos = Nanos(1_000_000_000);
     const LONGEST_REST: Nanos = Nanos(60_000_000_000);
 
-    /// `heeds_time`: whether a slow collapse is followed by a rest.
-    pub fn new(heeds_time: bool) -> Self {
-        Self { heeds_time, ..Self::default() }
-    }
-
     /// Takes note of a collapse that ended at this time of a clock that never goes back.
     pub fn note(&mut self, collapse: Collapse, now: Nanos) {
-        let why = match collapse {
-            Collapse::Done(took) if self.heeds_time && took >= Self::SLOW => HeldBack::SlowCollapses,
-            Collapse::NoContiguousMemory => HeldBack::NoContiguousMemory,
-            Collapse::Done(_) => {
-                self.in_a_row = None;
-                return;
+        match collapse {
+            Collapse::Done => self.in_a_row = 0,
+            Collapse::Refused => {}
+            Collapse::NoContiguousMemory => {
+                let rest = Self::FIRST_REST.0 << self.in_a_row.min(6);
+                self.until = now + Nanos(rest.min(Self::LONGEST_REST.0));
+                self.in_a_row += 1;
             }
-            Collapse::Refused => return,
-        };
-        let before = self.in_a_row.map_or(0, |(times, _)| times);
-        let rest = Self::FIRST_REST.0 << before.min(6);
-        self.until = now + Nanos(rest.min(Self::LONGEST_REST.0));
-        self.in_a_row = Some((before + 1, why));
+        }
     }
 
     /// Why nothing is to be promoted at this time; None if something may.
     pub fn holds(&self, now: Nanos) -> Option<HeldBack> {
-        self.in_a_row.filter(|_| now < self.until).map(|(_, why)| why)
+        (self.in_a_row > 0 && now < self.until).then_some(HeldBack::NoContiguousMemory)
     }
 
     /// When the rest is over.
@@ -111,8 +96,7 @@ impl BackOff {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
-    const SECOND: u64 = 1000 * MS;
+    const SECOND: u64 = 1_000_000_000;
 
     #[test]
     fn a_machine_that_is_short_of_memory_is_left_alone() {
@@ -126,27 +110,18 @@ mod tests {
 
     #[test]
     fn rests_double_until_a_collapse_goes_well() {
-        let mut back_off = BackOff::new(true);
+        let mut back_off = BackOff::default();
         let mut now = 0;
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
             back_off.note(Collapse::NoContiguousMemory, Nanos(now));
+            back_off.note(Collapse::Refused, Nanos(now));
             assert_eq!(back_off.holds(Nanos(now + seconds * SECOND - 1)), Some(HeldBack::NoContiguousMemory));
             now += seconds * SECOND;
             assert_eq!(back_off.holds(Nanos(now)), None, "another try after {seconds} s");
         }
-        back_off.note(Collapse::Done(Nanos(2 * MS)), Nanos(now));
-        back_off.note(Collapse::Done(Nanos(15 * MS)), Nanos(now));
-        assert_eq!(back_off.holds(Nanos(now + SECOND - 1)), Some(HeldBack::SlowCollapses));
+        back_off.note(Collapse::Done, Nanos(now));
+        assert_eq!(back_off.holds(Nanos(now)), None);
+        back_off.note(Collapse::NoContiguousMemory, Nanos(now));
         assert_eq!(back_off.until(), Nanos(now + SECOND), "the first in a row again");
-    }
-
-    #[test]
-    fn whoever_asked_for_speed_has_accepted_stalls() {
-        let mut back_off = BackOff::new(false);
-        back_off.note(Collapse::Done(Nanos(100 * MS)), Nanos(0));
-        assert_eq!(back_off.holds(Nanos(1)), None);
-        back_off.note(Collapse::NoContiguousMemory, Nanos(0));
-        back_off.note(Collapse::Refused, Nanos(0));
-        assert_eq!(back_off.holds(Nanos(1)), Some(HeldBack::NoContiguousMemory));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::keep::reason_to_keep;
 use super::share::WORTH_A_MOVE;
 use super::{Claim, Decision, Held, Limits, Past, Plan, Reason, Verdict};
 use crate::observe::heat::{Heat, Region};
@@ -22,7 +23,10 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     let mut given_back = held.give_back(limits, &mut budget);
     let (mut kept, mut candidates) = (Vec::new(), Vec::new());
     for region in &heat.regions {
-        match reason_to_keep(region, limits, lives_in_tlb) {
+        match reason_to_keep(heat, region, limits, lives_in_tlb) {
+            Some(Reason::NotObserved) if heat.sample.is_some() => {
+                kept.push(decision(region, Verdict::Keep, Reason::NotInSample));
+            }
             None if past.rests(region.start) => kept.push(decision(region, Verdict::Keep, Reason::Rests)),
             None => candidates.push(region),
             Some(reason) => kept.push(decision(region, Verdict::Keep, reason)),
@@ -45,7 +49,7 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
         }
     }
     let decisions = in_order(given_back, promoted, kept);
-    Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share }
+    Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share, walks: heat.walks }
 }
 
 /// What the program could do with huge pages, were there no limit on them; its weight is 1.
@@ -119,40 +123,14 @@ fn walk_share(heat: &Heat, walk_cost: Nanos) -> Option<f64> {
     Some((heat.walks_per_second() * walk_cost.seconds() / busy).min(1.0))
 }
 
-/// TLB entries that the pages walked in the window take.
+/// TLB entries that the pages walked in the window take; of a sample, as many times that as the program is larger.
 fn entries_in_use(heat: &Heat) -> u64 {
     let entries = |region: &Region| match region.walked_in_window {
         walked if region.huge => u64::from(walked > 0),
         walked => walked.into(),
     };
-    heat.regions.iter().map(entries).sum()
-}
-
-/// Why a region is kept whatever the budgets are; None if it is a candidate.
-///
-/// Reasons that nothing can change come first, those that an option lifts last: `Shared` is told only of a region that
-/// would have paid.
-fn reason_to_keep(region: &Region, limits: &Limits, lives_in_tlb: bool) -> Option<Reason> {
-    let growth = &region.growth;
-    if let Some(obstacle) = region.obstacle {
-        Some(Reason::Obstacle(obstacle))
-    } else if region.huge {
-        Some(Reason::AlreadyHuge)
-    } else if region.walks_per_second.is_nan() || region.walks_per_second <= 0.0 {
-        Some(if region.unobserved > 0 { Reason::NotObserved } else { Reason::NotWalked })
-    } else if !limits.pays(region.walks_per_second) {
-        Some(Reason::TooCold)
-    } else if lives_in_tlb {
-        Some(Reason::LivesInTlb)
-    } else if limits.include_shared {
-        None
-    } else if growth.shared_by_fork > 0 || growth.merged > 0 {
-        Some(Reason::Shared)
-    } else if growth.lazily_freed > 0 {
-        Some(Reason::LazilyFreed)
-    } else {
-        None
-    }
+    let seen: u64 = heat.regions.iter().map(entries).sum();
+    (seen as f64 * heat.times_observed()) as u64
 }
 
 fn decision(region: &Region, verdict: Verdict, reason: Reason) -> Decision {
@@ -296,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_region_must_earn_its_move() {
-        let plan = decide(&heat_of(vec![region(0, 111.0, 0), region(1, 112.0, 0)]), &generous());
+        let plan = decide(&heat_of(vec![region(0, 55.0, 0), region(1, 56.0, 0)]), &generous());
         assert_eq!(reason(&plan, 0), Reason::TooCold);
         assert_eq!(reason(&plan, 1), Reason::Pays);
     }
@@ -559,7 +537,7 @@ mod tests {
             let plan = decide(&heat, &limits);
             let eligible = |decision: &&Decision| {
                 let region = heat.regions.iter().find(|region| region.start == decision.start).unwrap();
-                reason_to_keep(region, &limits, false).is_none()
+                reason_to_keep(&heat, region, &limits, false).is_none()
             };
             for left in plan.decisions.iter().filter(|decision| decision.verdict == Verdict::Keep).filter(eligible) {
                 for taken in plan.promotions() {

@@ -7,12 +7,14 @@ pub mod age;
 mod back_off;
 mod choose;
 mod estimate;
+mod keep;
 mod limits;
 mod past;
 mod plan;
 #[cfg(test)]
 pub(crate) mod samples;
 mod share;
+mod throttle;
 mod trend;
 
 pub use back_off::{BackOff, Collapse, HeldBack, MemoryState};
@@ -22,4 +24,5 @@ pub use limits::{Allowance, Limits, Spent};
 pub use past::{Held, Past};
 pub use plan::{Decision, Plan, Reason, Verdict};
 pub use share::{Claim, Fairness, divide};
+pub use throttle::Throttle;
 pub use trend::Trend;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::observe::heat::{Meaning, Obstacle};
+use crate::observe::heat::{Meaning, Obstacle, Walks};
 use crate::units::{Address, Bytes};
 
 /// One decision for each region of the heat.
@@ -18,6 +18,8 @@ pub struct Plan {
     /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each and 1 at most; None if the
     /// target used no CPU time or it could not be told.
     pub walk_share: Option<f64>,
+    /// What is known of all page walks of the base pages observed together.
+    pub walks: Walks,
 }
 
 /// What happens to one region, and why.
@@ -67,6 +69,8 @@ pub enum Reason {
     NotWalked,
     /// Kept: memory that the tracker cannot observe; in slices, what is locked or mapped by several processes.
     NotObserved,
+    /// Kept: only a sample was observed, which this is not part of.
+    NotInSample,
     /// Kept: too few page walks to pay for the move.
     TooCold,
     /// Kept: the TLB holds the memory that the process uses, so that it spends next to no time on page walks.
@@ -77,6 +81,8 @@ pub enum Reason {
     GrowthLimit,
     /// Kept: the limit on memory on huge pages is reached.
     HugeLimit,
+    /// Kept: its memory policy spreads it over several memory nodes, of which promoting would choose one.
+    SpreadOverNodes,
     /// Kept: holds pages shared by fork or merged by KSM, which promoting would copy.
     Shared,
     /// Kept: holds lazily freed pages, which promoting would bring back.
@@ -111,6 +117,31 @@ impl Plan {
     /// Page walks a second of the regions to promote; a huge page saves nearly all of them.
     pub fn walks_saved_per_second(&self) -> f64 {
         walks_per_second(self.promotions())
+    }
+
+    /// Of the page walks saved, the share that is certain, 0 to 1: even if all walks that are not are those of the regions to promote.
+    pub fn certain_share(&self) -> f64 {
+        let saved = self.walks_saved_per_second();
+        let doubtful = self.base_walks_per_second() - self.walks.at_least_per_second;
+        match self.meaning {
+            Meaning::Walked => 1.0,
+            _ if saved > 0.0 => ((saved - doubtful.max(0.0)) / saved).clamp(0.0, 1.0),
+            _ => 0.0,
+        }
+    }
+
+    /// How many times as often the program may walk as was estimated, 1 or more: watching slows it down, more on some machines than on
+    /// others.
+    pub fn most_times_as_often(&self) -> f64 {
+        let walks = self.base_walks_per_second();
+        if walks > 0.0 { (self.walks.at_most_per_second / walks).max(1.0) } else { 1.0 }
+    }
+
+    /// Page walks a second of what is on base pages.
+    fn base_walks_per_second(&self) -> f64 {
+        let is_base =
+            |decision: &&Decision| decision.verdict != Verdict::GiveBack && decision.reason != Reason::AlreadyHuge;
+        walks_per_second(self.decisions.iter().filter(is_base))
     }
 
     /// Those page walks as a share of all that the process has, 0 to 1.

@@ -1,6 +1,6 @@
 //! Heats for tests.
 
-use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, Object, PageSet, Region, Shared, TrackerKind};
+use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, Object, PageSet, Region, Shared, TrackerKind, Walks};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
 
 /// A mapping of the beginning of some shared memory.
@@ -45,6 +45,7 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
         address_space: None,
         tracker: TrackerKind::PageWalk,
         meaning: Meaning::Walked,
+        clearing: None,
         window: Nanos(1_000_000_000),
         busy_cpus: Some(1.0),
         rss: Bytes(present as u64 * BASE_PAGE),
@@ -54,6 +55,7 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
             obstacle: None,
             shared: None,
             asked_for: false,
+            spread_over_nodes: false,
         }],
         regions,
         cost: Cost {
@@ -66,5 +68,7 @@ pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
             kernel: Nanos(0),
             program: Nanos(20_000_000),
         },
+        walks: Walks::default(),
+        sample: None,
     }
 }

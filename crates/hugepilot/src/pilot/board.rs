@@ -37,8 +37,8 @@ pub struct State {
     pub version: u32,
     /// Who watches.
     pub tracker: String,
-    /// `gentle` or `fast`.
-    pub mode: String,
+    /// Share of the time in which promoting may hold a program up, 0.01 for 1 %.
+    pub max_slowdown: f64,
     /// `benefit` or `share`.
     pub fairness: String,
     /// Whether everything is paused.

@@ -10,8 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
+use crate::kernel::process::own_cpu_time;
 use crate::units::{CpuShare, Nanos};
 
 /// The longest time whose share can be saved up: 0.3 s of CPU time at 1 %.
@@ -76,12 +75,6 @@ impl Budget {
     pub fn rest_for(&self, program: Nanos) -> Duration {
         self.share.rest_after(program)
     }
-}
-
-/// CPU time of all threads of this process so far.
-pub fn own_cpu_time() -> Nanos {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 #[cfg(test)]

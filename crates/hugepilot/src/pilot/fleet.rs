@@ -11,15 +11,14 @@ use anyhow::{Context, ensure};
 use super::board::{Board, Wish};
 use super::flight::Flight;
 use super::member::Member;
-use super::shared::huge_in_any;
+use super::shared::{huge_in_any, huge_once};
 use super::watching::Watching;
-use super::{Enrolled, Pilot, Scope, Turn, own_cpu_time};
-use crate::act::{self, Record};
-use crate::decide::{Allowance, Claim, Fairness, HeldBack, Limits, MemoryState, Spent, claim, decide, divide};
+use super::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
+use crate::act::{self, Record, Turn};
+use crate::decide::{Allowance, Claim, Fairness, HeldBack, Limits, Spent, claim, decide, divide};
 use crate::kernel::Root;
-use crate::kernel::memory::Memory;
-use crate::kernel::pressure::Pressure;
-use crate::kernel::process::Status;
+use crate::kernel::process::{Status, own_cpu_time};
+use crate::observe::ObserveError;
 use crate::observe::heat::TrackerKind;
 use crate::target::{Process, Target};
 use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, SizeOrShare};
@@ -126,7 +125,7 @@ impl Fleet {
         let (now, scope) = (Instant::now(), scope.with_ids_of(&self.scope));
         (self.scope, self.rules, self.next_census, self.next_glance) = (scope, rules, now, now);
         // Who has too much by the new rules, or too little, shows in a look only.
-        self.members.values_mut().for_each(Member::look_soon);
+        self.members.values_mut().for_each(Member::plan_anew);
     }
 
     /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
@@ -290,36 +289,48 @@ impl Fleet {
         }
     }
 
-    /// Members whose look is due, those that have waited longest first. Newcomers are due at once. Nobody is while nothing is promoted,
-    /// because memory is short or collapses go badly.
+    /// Whose turn it is. Nobody's while nothing is promoted, because memory is short or collapses go badly.
     fn due(&self, pilot: &Pilot<'_>) -> Vec<Process> {
-        let now = Instant::now();
-        let may_act = self.shortage.is_none() && pilot.pacer.held_back().is_none();
-        let is_due = |(process, member): &(&Process, &Member)| {
-            let is_left_alone = self.board.is_paused(**process) || self.board.clients().hold(**process);
-            member.next_look <= now && may_act && !is_left_alone
-        };
-        let mut due: Vec<Process> = self.members.iter().filter(is_due).map(|(process, _)| *process).collect();
-        due.sort_by_key(|process| self.members[process].next_look);
-        due
+        let may_act = self.shortage.is_none() && pilot.promoter.pacer.held_back().is_none();
+        if may_act { self.waiting() } else { Vec::new() }
     }
 
-    /// Observes, decides and acts on one process.
+    /// Members whose look is due, those that have waited longest first, and then those whose plan is unfinished. Newcomers are due at once.
+    fn waiting(&self) -> Vec<Process> {
+        let now = Instant::now();
+        let waits = |(process, member): &(&Process, &Member)| {
+            let is_left_alone = self.board.is_paused(**process) || self.board.clients().hold(**process);
+            (member.next_look <= now || member.is_unfinished()) && !is_left_alone
+        };
+        let mut waiting: Vec<Process> = self.members.iter().filter(waits).map(|(process, _)| *process).collect();
+        waiting.sort_by_key(|process| self.members[process].next_look);
+        waiting
+    }
+
+    /// Observes, decides and acts on one process, or acts on what was decided before.
     fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         let target = open(process)?;
         target.ensure_huge_pages_enabled()?;
-        let (spent, gives_back) = (self.spent(process), self.gives_back());
-        let contended = self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance);
-        let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
-        let member = self.members.get_mut(&process).expect("due means known");
         let stop = pilot.stop.or(self.board.call());
         let ends = self.ends;
         let turn = || {
-            let turn = Turn::from_now(&stop);
+            let turn = turn_from_now(&stop);
             Turn { until: ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
         };
+        let member = self.members.get_mut(&process).expect("due means known");
+        if member.next_look > Instant::now() {
+            return Ok(member.go_on(&target, &turn(), pilot, &mut self.flight)?);
+        }
+        let (spent, gives_back) = (self.spent(process), self.gives_back());
+        let contended = self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance);
+        let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
+        let member = self.members.get_mut(&process).expect("still known");
         let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
-        let mut heat = member.look(&target, pilot, tell_use_of_huge)?;
+        let mut heat = match member.look(&target, pilot, tell_use_of_huge, &stop) {
+            // Looking may take long, where it is spread over time.
+            Err(ObserveError::Stopped(_)) if self.board.is_paused(process) => return Ok(()),
+            seen => seen?,
+        };
         if self.board.is_paused(process) {
             return Ok(());
         }
@@ -377,7 +388,7 @@ impl Fleet {
         let waits = self.members.values().any(Member::lacks_huge_pages);
         if waits && self.members.values().any(is_beyond) {
             let concerned = self.members.values_mut().filter(|member| is_beyond(member) || member.lacks_huge_pages());
-            concerned.for_each(Member::look_soon);
+            concerned.for_each(Member::plan_anew);
         }
     }
 
@@ -392,8 +403,9 @@ impl Fleet {
         let own = self.members.get(&process).map_or(Bytes(0), Member::huge);
         Spent {
             growth: Bytes(0),
-            growth_elsewhere: self.others(process).map(Member::growth).sum(),
-            huge_elsewhere: huge_once(self.members.values()) - own,
+            growth_elsewhere: self.others(process).map(|other| other.growth() + other.reserved().1).sum(),
+            huge_elsewhere: huge_once(self.members.values()) - own
+                + self.others(process).map(|other| other.reserved().0).sum(),
         }
     }
 
@@ -441,24 +453,11 @@ impl Fleet {
     }
 }
 
-/// Memory on huge pages in these programs, what they share counted once.
-pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Bytes {
-    let private: Bytes = members.clone().map(|member| member.huge() - member.view.bytes()).sum();
-    private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
-}
-
 /// Opens a process, unless another one has its id by now.
 fn open(process: Process) -> anyhow::Result<Target> {
     let target = Target::open(process.pid)?;
     ensure!(target.start_time == process.start_ticks, "process {} has ended", process.pid);
     Ok(target)
-}
-
-/// None where it cannot be read; what is unknown is no shortage.
-fn memory_state(root: &Root) -> Option<MemoryState> {
-    let memory = Memory::read(root).ok()?;
-    let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
-    Some(MemoryState { total: memory.total, available: memory.available, pressure })
 }
 
 #[cfg(test)]
@@ -546,6 +545,20 @@ mod tests {
         assert!(!only.lacks_huge_pages() && only.claim.wanted.is_empty() && only.claim.held.len() == 4);
         fleet.change(Scope::process(process(1), true), Rules::default());
         assert!(fleet.members[&process(1)].next_look < later);
+    }
+
+    #[test]
+    fn what_is_left_of_a_plan_waits_for_looks_and_keeps_its_room() {
+        let later = Instant::now() + Duration::from_secs(40);
+        let mut fleet = fleet(Fairness::Benefit, vec![member(1, 0, 0), member(2, 0, 0), member(4, 0, 0)]);
+        fleet.members.values_mut().skip(1).for_each(|member| member.next_look = later);
+        fleet.members.get_mut(&process(2)).expect("a member").leave_unfinished(5);
+        assert_eq!(fleet.waiting(), [process(1), process(2)]);
+        assert_eq!(fleet.spent(process(1)).huge_elsewhere, Bytes((2 + 4 + 5) * HUGE_PAGE));
+        assert_eq!(fleet.spent(process(1)).growth_elsewhere, Bytes(5 * 4096));
+        assert_eq!(fleet.spent(process(2)).huge_elsewhere, Bytes((1 + 4) * HUGE_PAGE), "its own next plan replaces it");
+        fleet.change(Scope::process(process(1), true), Rules::default());
+        assert!(fleet.members.values().all(|member| !member.is_unfinished()));
     }
 
     #[test]

@@ -8,17 +8,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::coverage::{self, Known, Most};
 use super::flight::Flight;
 use super::shared::{Piece, SharedView, mapped_small};
-use super::{Pilot, Turn, own_cpu_time, page_tables, promotions};
-use crate::act::{Outcome, Pace, Promoted, Record, RefusalReason};
+use super::unfinished::Unfinished;
+use super::{FRESH, Pilot, on_record, page_tables, promotions};
+use crate::act::{Outcome, Promoted, Record, RefusalReason, Turn};
 use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend, Verdict};
 use crate::kernel::Root;
+use crate::kernel::process::own_cpu_time;
 use crate::observe::{Contents, Heat, ObserveError, Options};
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
+use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
 
 /// From one look to the next while promoting still pays.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -34,8 +37,8 @@ const WORTH_A_LOOK: f64 = 0.01;
 const MOST_DONE: usize = 16;
 /// Regions whose contents are read in one look: 2 MiB each, some 10 ms in all.
 const MOST_LOOKED_INTO: usize = 32;
-/// Regions that take another's place in one turn, at the gentle pace: a few to twenty seconds.
-const PLACES_OF_A_TURN: usize = 8;
+/// What a collapse takes about, until it is known: with a prepared page.
+const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
 /// Counting newly walked pages may take one part in so many of what looking may.
 const PART_OF_GLANCES: u32 = 4;
 /// With so many empty base pages a region is split when memory is short: an eighth of it.
@@ -65,11 +68,15 @@ pub(super) struct Member {
     /// Why the last look at it failed.
     pub(super) left_alone: Option<String>,
     pub(super) past: Past,
+    /// What is known from observations of all of it.
+    known: Known,
     /// What it has on huge pages of shared memory.
     pub(super) view: SharedView,
     pub(super) claim: Claim,
     /// What it may have on huge pages; None for no limit.
     pub(super) part: Option<Bytes>,
+    /// What is left of the last plan.
+    unfinished: Unfinished,
     /// Regions by the reason that the last plan gave.
     pub(super) reasons: BTreeMap<Reason, u64>,
     pub(super) done: VecDeque<Done>,
@@ -115,9 +122,11 @@ impl Member {
             last: None,
             left_alone: None,
             past: Past::default(),
+            known: Known::default(),
             view: SharedView::default(),
             claim: Claim { weight, ..Claim::default() },
             part: None,
+            unfinished: Unfinished::default(),
             reasons: BTreeMap::new(),
             done: VecDeque::new(),
         }
@@ -143,11 +152,30 @@ impl Member {
         self.reasons.contains_key(&Reason::HugeLimit)
     }
 
+    /// Whether something is left of its plan.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// What the rest of its plan will take: memory on huge pages, and growth.
+    pub(super) fn reserved(&self) -> (Bytes, Bytes) {
+        (self.unfinished.huge(), self.unfinished.growth())
+    }
+
+    /// Leaves what is left of the plan, because it was made for something else.
+    pub(super) fn plan_anew(&mut self) {
+        self.unfinished = Unfinished::default();
+        self.look_soon();
+    }
+
     /// While it is left alone, nobody waits for it and no part is kept for what it would like to have.
     pub(super) fn want_nothing(&mut self) {
         let held = self.past.held().count();
         self.claim.held.truncate(held);
         self.claim.wanted.clear();
+        if self.is_unfinished() {
+            self.plan_anew();
+        }
         self.reasons.remove(&Reason::HugeLimit);
     }
 
@@ -194,10 +222,16 @@ impl Member {
         target: &Target,
         pilot: &mut Pilot<'_>,
         tell_use_of_huge: bool,
+        stop: &Stop,
     ) -> Result<Heat, ObserveError> {
         let options = Options { tell_use_of_huge, which_pages: false, ..pilot.watch };
-        let heat = pilot.tracker.observe(target, &options, &pilot.stop)?;
+        pilot.waits.watch(target);
+        // Whoever divides a limit must know all that each could use.
+        let is_limited = tell_use_of_huge || pilot.allowance.max_huge.is_some();
+        let known = if is_limited { Known::Changing } else { self.known };
+        let heat = coverage::observe(pilot.tracker, target, &options, known, Most::InTime, stop)?;
         if self.address_space != heat.address_space {
+            self.known = Known::default();
             self.past.forget();
             self.growth.clear();
         }
@@ -295,7 +329,7 @@ impl Member {
     ) {
         self.reasons = plan.counts();
         let gains = self.gains(plan);
-        let of_turn = give_backs_of_a_turn(plan, pilot.pacer.pace());
+        let of_turn = give_backs_of_a_turn(plan, pilot.promoter.pacer.steps_within(FRESH, USUAL_COLLAPSE));
         let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();
         let given_back = self.give_back(target, &starts, &turn.stop, pilot, flight);
         self.note(of_turn.iter().copied(), &given_back);
@@ -305,11 +339,13 @@ impl Member {
         let mut regions = promotions(plan);
         regions.truncate(regions.len().saturating_sub(missing));
         let promoted = promote(target, heat, &regions, turn, pilot, flight);
+        self.unfinished = Unfinished::of(heat, plan, promoted.tried as usize, missing);
         self.remember(plan.promotions(), &promoted);
         self.note(plan.promotions(), &promoted);
         if promoted.applied > 0 && !std::mem::replace(&mut self.acted, true) {
             self.first = before;
         }
+        self.known = self.known.after(heat, promoted.applied > 0);
         if promoted.applied > 0 || given_back.tried > 0 {
             self.survey(target, pilot);
         }
@@ -318,12 +354,41 @@ impl Member {
         if is_unfinished || promoted.applied > 0 && gains {
             self.interval = SOONEST;
             // Whoever wants it fast is looked at again at once while it pays; what that costs the program is soon over.
-            let rest = if pilot.pacer.pace() == Pace::Fast { SOONEST } else { self.rest() };
-            self.next_look = Instant::now() + rest;
+            let is_fast = pilot.promoter.pacer.max_slowdown() >= Slowdown::FAST;
+            let rest = if is_fast { SOONEST } else { self.rest() };
+            self.next_look = Instant::now() + if self.is_unfinished() { rest.max(LATEST) } else { rest };
         } else {
             self.wait_longer();
         }
         flight.promoted(promoted);
+    }
+
+    /// Promotes more of what the last plan says, if that is still as it was.
+    ///
+    /// Errors: the process cannot be read, or has called exec; nothing is left of the plan then.
+    pub(super) fn go_on(
+        &mut self,
+        target: &Target,
+        turn: &Turn,
+        pilot: &mut Pilot<'_>,
+        flight: &mut Flight,
+    ) -> Result<(), ObserveError> {
+        let mut unfinished = std::mem::take(&mut self.unfinished);
+        let now = pilot.tracker.survey(target)?;
+        unfinished.check(&now, self.part.map(|part| part - self.huge()))?;
+        let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
+        let promoted = promote(target, &now, &regions, turn, pilot, flight);
+        self.remember(unfinished.decisions().iter(), &promoted);
+        self.note(unfinished.decisions().iter(), &promoted);
+        unfinished.reached(promoted.tried as usize);
+        flight.promoted(promoted);
+        self.survey(target, pilot);
+        pilot.budget.charge(Nanos(0));
+        self.unfinished = unfinished;
+        if !self.is_unfinished() {
+            self.look_soon();
+        }
+        Ok(())
     }
 
     /// Whether the plan saves enough of all walks that the next one may, too. Where a limit binds, regions of much the same worth
@@ -436,10 +501,9 @@ impl Member {
     }
 }
 
-/// What the plan gives back, but of the places that other regions take no more than gently promoted ones fill in a turn: what is split
-/// saves nothing meanwhile.
-fn give_backs_of_a_turn(plan: &Plan, pace: Pace) -> Vec<&Decision> {
-    let mut places = if pace == Pace::Gentle { PLACES_OF_A_TURN } else { usize::MAX };
+/// What the plan gives back, but of the places that other regions take no more than can be promoted in a turn: what is split saves
+/// nothing meanwhile.
+fn give_backs_of_a_turn(plan: &Plan, mut places: usize) -> Vec<&Decision> {
     let mut has_its_turn = |decision: &&Decision| {
         let waits = decision.reason == Reason::Outdone && places == 0;
         places -= usize::from(decision.reason == Reason::Outdone && !waits);
@@ -483,7 +547,14 @@ mod tests {
     use super::*;
     use crate::act::Refusal;
     use crate::decide::samples::at;
-    use crate::observe::heat::Meaning;
+    use crate::observe::heat::{Meaning, Walks};
+
+    impl Member {
+        /// As if its plan had so many more regions.
+        pub(in crate::pilot) fn leave_unfinished(&mut self, regions: u64) {
+            self.unfinished = Unfinished::sample(regions);
+        }
+    }
 
     #[test]
     fn growth_leaves_the_account_only_where_a_split_frees_it() {
@@ -502,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn gently_no_more_places_change_hands_than_are_filled_in_a_turn() {
+    fn no_more_places_change_hands_than_are_filled_in_a_turn() {
         let give_back = |number, reason| Decision {
             start: at(number),
             verdict: Verdict::GiveBack,
@@ -512,8 +583,8 @@ mod tests {
         };
         let places = (0..40).map(|number| give_back(number, Reason::Outdone));
         let decisions = places.chain((40..43).map(|number| give_back(number, Reason::BeyondPart))).collect();
-        let plan = Plan { pid: 1, meaning: Meaning::Walked, decisions, walk_share: None };
-        assert_eq!(give_backs_of_a_turn(&plan, Pace::Gentle).len(), PLACES_OF_A_TURN + 3);
-        assert_eq!(give_backs_of_a_turn(&plan, Pace::Fast).len(), 43);
+        let plan = Plan { pid: 1, meaning: Meaning::Walked, decisions, walk_share: None, walks: Walks::default() };
+        assert_eq!(give_backs_of_a_turn(&plan, 8).len(), 8 + 3);
+        assert_eq!(give_backs_of_a_turn(&plan, 1000).len(), 43);
     }
 }

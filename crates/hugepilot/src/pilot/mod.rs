@@ -8,6 +8,7 @@ pub mod age;
 pub mod board;
 mod budget;
 pub mod clients;
+mod coverage;
 mod fleet;
 mod flight;
 mod group;
@@ -16,23 +17,27 @@ pub mod scope;
 mod series;
 mod shared;
 mod state;
+mod unfinished;
 mod watching;
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::act::{self, Outcome, Pacer, Promoted, Record, RecordError, promote};
-use crate::decide::{Allowance, Decision, Past, Plan, Spent, decide};
+use crate::act::{self, Outcome, Promoted, Promoter, Record, RecordError, Turn};
+use crate::decide::{Allowance, Decision, MemoryState, Past, Plan, Spent, decide};
 use crate::kernel::memory::Memory;
+use crate::kernel::pressure::Pressure;
 use crate::kernel::process::Status;
 use crate::kernel::{KernelError, Root};
-use crate::observe::{Heat, ObserveError, Options, Tracker};
+use crate::observe::heat::Region;
+use crate::observe::{Heat, ObserveError, Options, Tracker, Waited, Waits};
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, Bytes, Nanos};
 
-pub use budget::{Budget, own_cpu_time};
+pub use budget::Budget;
+use coverage::{Known, Most};
 pub use fleet::{Fleet, Rules};
 pub use flight::Flight;
 pub use group::{GroupError, GroupSeen, Whom, observe_group};
@@ -52,20 +57,14 @@ pub struct Pilot<'a> {
     pub budget: Budget,
     /// What may be spent.
     pub allowance: Allowance,
-    /// How fast to act.
-    pub pacer: Pacer,
+    /// Promotes, at its pace.
+    pub promoter: Promoter,
+    /// Tells how long the target waits meanwhile.
+    pub waits: Waits,
     /// Ends everything early.
     pub stop: Stop,
     /// When it began.
     pub began: Instant,
-}
-
-/// What bounds a turn of acting.
-pub struct Turn {
-    /// No step is begun later: the plan is too old then.
-    pub until: Instant,
-    /// Ends it early.
-    pub stop: Stop,
 }
 
 /// What a target looked like, and what is to be done.
@@ -86,7 +85,9 @@ pub fn on_this_machine(allowance: Allowance) -> Result<Allowance, KernelError> {
 impl Pilot<'_> {
     /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance.
     pub fn look(&mut self, target: &Target, spent: &Spent) -> Result<Round, ObserveError> {
-        let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
+        self.waits.watch(target);
+        let heat =
+            coverage::observe(self.tracker, target, &self.watch, Known::default(), Most::Everything, &self.stop)?;
         let plan = decide(&heat, &self.allowance.limits(heat.rss, spent), &Past::default());
         let before = Snapshot::of(&heat, page_tables(target));
         self.budget.charge(heat.cost.kernel);
@@ -111,12 +112,12 @@ impl Pilot<'_> {
         let mut regions = promotions(&round.plan);
         let mut seen = None;
         loop {
-            let turn = Turn::from_now(&self.stop);
+            let turn = turn_from_now(&self.stop);
             let heat = seen.as_ref().unwrap_or(&round.heat);
             self.act_while_fresh(target, heat, &regions, &turn, &mut outcome, &mut progress);
             regions.drain(..regions.len() - outcome.not_reached as usize);
             let done = regions.is_empty() || target.handle().has_exited();
-            if done || self.stop.sleep_until(self.pacer.next_step()).is_err() {
+            if done || self.stop.sleep_until(self.promoter.pacer.next_step()).is_err() {
                 return Ok(outcome);
             }
             let now = match self.tracker.survey(target) {
@@ -124,8 +125,8 @@ impl Pilot<'_> {
                 Err(_) if target.handle().has_exited() => return Ok(outcome),
                 surveyed => surveyed?,
             };
-            ensure_same_program(&round.heat, &now)?;
-            let changed = changed(&round.heat, &now, &regions);
+            ensure_same_program(round.heat.address_space, &now)?;
+            let changed = changed(&round.heat.regions, &now, regions.iter().map(|(start, _)| *start));
             changed.iter().for_each(|&start| outcome.leave_changed(start));
             regions.retain(|(start, _)| !changed.contains(start));
             seen = Some(now);
@@ -147,7 +148,10 @@ impl Pilot<'_> {
         let added = warned(remember(target, heat, regions));
         let starts: Vec<Address> = regions.iter().map(|(start, _)| *start).collect();
         self.budget.charge(Nanos(0));
-        promote(target.handle(), &starts, &mut self.pacer, turn.until, &turn.stop, outcome, progress);
+        self.waits.begin(target);
+        let waits = &mut self.waits;
+        self.promoter.promote(target.handle(), &starts, turn, &mut || waits.sample(), outcome, progress);
+        outcome.waited = outcome.waited.into_iter().chain(self.waits.end()).reduce(Waited::and);
         self.budget.pass_over();
         let refused = outcome.refused[refused_before..].iter().map(|refusal| refusal.start);
         let reached = starts.len() - outcome.not_reached as usize;
@@ -170,44 +174,43 @@ impl Pilot<'_> {
     /// The target after acting. Errors: as observing, and if the process has called exec since the round.
     pub fn look_again(&mut self, target: &Target, round: &Round) -> Result<Snapshot, ObserveError> {
         let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
-        ensure_same_program(&round.heat, &heat)?;
+        ensure_same_program(round.heat.address_space, &heat)?;
         Ok(Snapshot::of(&heat, page_tables(target)))
     }
 }
 
-impl Turn {
-    /// As long as a plan that is made now holds.
-    pub fn from_now(stop: &Stop) -> Self {
-        Self { until: Instant::now() + FRESH, stop: stop.clone() }
-    }
+/// As long as a plan that is made now holds.
+fn turn_from_now(stop: &Stop) -> Turn {
+    Turn { until: Instant::now() + FRESH, stop: stop.clone() }
 }
 
-fn ensure_same_program(before: &Heat, now: &Heat) -> Result<(), ObserveError> {
-    match (before.address_space, now.address_space) {
+fn ensure_same_program(before: Option<u64>, now: &Heat) -> Result<(), ObserveError> {
+    match (before, now.address_space) {
         (Some(one), Some(other)) if one != other => Err(ObserveError::Exec { pid: now.pid }),
         _ => Ok(()),
     }
 }
 
-/// Which of these regions are not any more what they were: unmapped, given back in part, on a huge page already, or in another
-/// kind of mapping.
-fn changed(before: &Heat, now: &Heat, regions: &[(Address, Promoted)]) -> HashSet<Address> {
-    let find = |heat: &Heat, start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
+/// Which of the regions that start here are not any more what they were: unmapped, given back in part, on a huge page already, or in
+/// another kind of mapping. `before`: as they were, ascending.
+fn changed(before: &[Region], now: &Heat, starts: impl Iterator<Item = Address>) -> HashSet<Address> {
+    let find = |regions: &[Region], start| regions.binary_search_by_key(&start, |region| region.start).ok();
     let as_it_was = |start: Address| {
-        let (before, now) = (&before.regions[find(before, start)?], &now.regions[find(now, start)?]);
+        let (before, now) = (&before[find(before, start)?], &now.regions[find(&now.regions, start)?]);
         let lost = before.present.without(&now.present);
         (now.obstacle.is_none() && !now.huge && lost.is_empty()).then_some(())
     };
-    regions.iter().map(|(start, _)| *start).filter(|&start| as_it_was(start).is_none()).collect()
+    starts.filter(|&start| as_it_was(start).is_none()).collect()
 }
 
 /// What the plan promotes, in its order, as it goes on record.
 fn promotions(plan: &Plan) -> Vec<(Address, Promoted)> {
-    let on_record = |decision: &Decision| {
-        let &Decision { start, walks_per_second, growth, .. } = decision;
-        (start, Promoted { walks_per_second, growth_bytes: growth })
-    };
     plan.promotions().map(on_record).collect()
+}
+
+fn on_record(decision: &Decision) -> (Address, Promoted) {
+    let &Decision { start, walks_per_second, growth, .. } = decision;
+    (start, Promoted { walks_per_second, growth_bytes: growth })
 }
 
 /// Puts regions on record before they are promoted, so that `give-back` finds them even if hugepilot is killed meanwhile; what is not huge
@@ -246,19 +249,25 @@ pub(crate) fn page_tables(target: &Target) -> Bytes {
     Status::read(&Root::host(), target.pid()).map_or(Bytes(0), |status| status.vm_pte)
 }
 
+/// None where it cannot be read; what is unknown is no shortage.
+fn memory_state(root: &Root) -> Option<MemoryState> {
+    let memory = Memory::read(root).ok()?;
+    let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
+    Some(MemoryState { total: memory.total, available: memory.available, pressure })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::decide::samples::{at, heat_of, huge, region};
-    use crate::observe::heat::{Obstacle, Region};
+    use crate::observe::heat::Obstacle;
 
     #[test]
     fn only_what_is_as_it_was_is_still_promoted() {
         let before = heat_of((0..6).map(|number| region(number, 1e3, 100)).collect());
         let stack = Region { obstacle: Some(Obstacle::Stack), ..region(2, 0.0, 100) };
         let now = heat_of(vec![region(0, 0.0, 100), huge(1, 0.0), stack, region(3, 0.0, 101), region(4, 0.0, 99)]);
-        let regions: Vec<(Address, Promoted)> = (0..6).map(|number| (at(number), Promoted::default())).collect();
-        let mut changed: Vec<Address> = changed(&before, &now, &regions).into_iter().collect();
+        let mut changed: Vec<Address> = changed(&before.regions, &now, (0..6).map(at)).into_iter().collect();
         changed.sort_unstable();
         assert_eq!(changed, [at(1), at(2), at(3), at(5)]);
     }
@@ -266,8 +275,8 @@ mod tests {
     #[test]
     fn another_address_space_is_another_program() {
         let of = |address_space| Heat { address_space, ..heat_of(Vec::new()) };
-        assert!(ensure_same_program(&of(Some(1)), &of(Some(1))).is_ok());
-        assert!(ensure_same_program(&of(None), &of(Some(1))).is_ok(), "what is unknown is not another");
-        assert!(matches!(ensure_same_program(&of(Some(1)), &of(Some(2))), Err(ObserveError::Exec { pid: 4242 })));
+        assert!(ensure_same_program(Some(1), &of(Some(1))).is_ok());
+        assert!(ensure_same_program(None, &of(Some(1))).is_ok(), "what is unknown is not another");
+        assert!(matches!(ensure_same_program(Some(1), &of(Some(2))), Err(ObserveError::Exec { pid: 4242 })));
     }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use super::member::Member;
 use crate::observe::Heat;
 use crate::observe::heat::{Mapping, Object, Region};
 use crate::units::{Address, Bytes, HUGE_PAGE};
@@ -60,6 +61,12 @@ fn piece(region: &Region, mappings: &[Mapping]) -> Option<Piece> {
     let shared = mapping.shared?;
     let of_object = shared.offset.checked_add(region.start.0.checked_sub(mapping.range.start.0)?)?;
     of_object.is_multiple_of(HUGE_PAGE).then_some((shared.object, of_object / HUGE_PAGE))
+}
+
+/// Memory on huge pages in these programs, what they share counted once.
+pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Bytes {
+    let private: Bytes = members.clone().map(|member| member.huge() - member.view.bytes()).sum();
+    private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use super::board::{BudgetState, ClientState, DecisionState, State, TargetState};
 use super::clients::Client;
-use super::fleet::huge_once;
 use super::member::{Deed, Done, Member};
+use super::shared::huge_once;
 use super::watching::Watching;
-use super::{Fleet, Pilot, own_cpu_time};
-use crate::act::Pace;
+use super::{Fleet, Pilot};
 use crate::decide::{Fairness, HeldBack};
+use crate::kernel::process::own_cpu_time;
 use crate::observe::heat::Meaning;
 use crate::report::words;
 use crate::target::Process;
@@ -28,11 +28,11 @@ impl Fleet {
         State {
             version: 1,
             tracker: self.tracker.map_or_else(String::new, |tracker| tracker.to_string()),
-            mode: if pilot.pacer.pace() == Pace::Gentle { "gentle" } else { "fast" }.to_owned(),
+            max_slowdown: pilot.promoter.pacer.max_slowdown().0,
             fairness: if self.rules.fairness == Fairness::Share { "share" } else { "benefit" }.to_owned(),
             paused: false,
             up_ns: Nanos::from_duration(self.began.elapsed()),
-            held_back: self.shortage.or(pilot.pacer.held_back()).map(|why| held_back(why).to_owned()),
+            held_back: self.shortage.or(pilot.promoter.pacer.held_back()).map(|why| held_back(why).to_owned()),
             frees_empty_pages: self.frees_empty_pages,
             budget: BudgetState {
                 max_huge_bytes,
@@ -118,7 +118,6 @@ fn held_back(why: HeldBack) -> &'static str {
     match why {
         HeldBack::Pressure => "programs wait for memory (/proc/pressure/memory)",
         HeldBack::LittleAvailable => "little memory is available (MemAvailable)",
-        HeldBack::SlowCollapses => "the last collapse took 15 ms or more",
         HeldBack::NoContiguousMemory => "the last collapse found no contiguous memory",
     }
 }

@@ -1,0 +1,170 @@
+//! The thread that touches pages to prepare them, while no ordinary thread wants its processor.
+//!
+//! Owns: that thread, its place among others, and one huge page while it is touched. Never touches: a target.
+//!
+//! Backing a page is the host's work, base page by base page, for milliseconds. A thread that wakes on the same processor must not wait for
+//! that, so all of it is done by a thread that yields to whoever wakes (`SCHED_IDLE`). That alone is not enough: who has just had the
+//! processor and wakes again is not eligible for nanoseconds (EEVDF, kernel/sched/fair.c), and the scheduler looks again with the next tick
+//! only, up to 4 ms later, or when anybody else wakes there. So whoever waits for the page wakes on that processor again and again.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hugepilot_os::PidFd;
+use hugepilot_os::advise::collapse_own;
+use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::nodes::{NodePolicy, PinnedTo, current_cpu, nodes_of_pages};
+use hugepilot_os::process::make_yield;
+use rustix::process::Pid;
+use rustix::thread::gettid;
+
+use crate::kernel::nodes::Node;
+use crate::kernel::{Root, thp};
+use crate::units::HUGE_PAGE;
+
+/// Between two wakes of who waits.
+const WAKES: Duration = Duration::from_micros(100);
+/// Whoever takes longer finds no processor idle: it is made an ordinary thread then.
+const PATIENCE: Duration = Duration::from_millis(30);
+/// Pages that are touched before it yields again: 2 GiB.
+const ORDINARY: u32 = 1024;
+
+/// A huge page of our own.
+#[derive(Debug)]
+pub(super) struct Page {
+    mapping: Mapping,
+    /// Where it comes from, if that was said.
+    node: Option<Node>,
+}
+
+/// A page to touch, from which node, and on which processor.
+type Request = (Page, Option<Node>, u32);
+/// The page, and the node that it comes from.
+type Touched = (Page, io::Result<Option<Node>>);
+
+/// The thread, seen from others; it ends with this.
+#[derive(Debug)]
+pub(super) struct Preparer {
+    requests: Sender<Request>,
+    touched: Receiver<Touched>,
+    thread: Pid,
+    patience: Duration,
+    /// Pages until it yields again; 0 while it does.
+    ordinary: u32,
+}
+
+impl Page {
+    /// Not there before it is touched. Errors: no memory.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut mapping = Mapping::anonymous(HUGE_PAGE as usize)?;
+        mapping.advise(0, HUGE_PAGE as usize, OwnAdvice::HugePage)?;
+        Ok(Self { mapping, node: None })
+    }
+
+    /// Takes memory for it, from this node if one is given; answers where it is then.
+    fn touch(&mut self, node: Option<Node>) -> io::Result<Option<Node>> {
+        if let Some(node) = node.filter(|_| node != self.node) {
+            self.mapping.set_node_policy(NodePolicy::Prefer, &[node])?;
+            self.node = Some(node);
+        }
+        self.mapping.bytes_mut()[0] = 1;
+        if !thp::given_at_first_touch(&Root::host()) {
+            collapse_own(self.mapping.address(), HUGE_PAGE)?;
+        }
+        let address = self.mapping.address();
+        Ok(node.and_then(|_| nodes_of_pages(&PidFd::open(std::process::id()).ok()?, &[address]).ok()?[0]))
+    }
+
+    /// Gives the memory back, to the list of the processor that this runs on.
+    pub(super) fn free(&mut self) -> io::Result<()> {
+        self.mapping.advise(0, HUGE_PAGE as usize, OwnAdvice::DontNeed)
+    }
+}
+
+impl Preparer {
+    /// Starts the thread. Errors: the system has no more of them.
+    pub(super) fn start() -> io::Result<Self> {
+        let (requests, asked) = mpsc::channel::<Request>();
+        let (answer, touched) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let work = move || {
+            // Without the right to, it stays an ordinary thread.
+            let _ = make_yield(gettid(), true);
+            let _ = tell.send(gettid());
+            for (mut page, node, cpu) in asked {
+                let _kept = PinnedTo::cpu(cpu);
+                let result = page.touch(node);
+                if answer.send((page, result)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("prepare".to_owned()).spawn(work)?;
+        let thread = told.recv().map_err(|_| ended())?;
+        Ok(Self { requests, touched, thread, patience: PATIENCE, ordinary: 0 })
+    }
+
+    /// Has a page touched, as [`Page::touch`] says, and waits for it. The caller is kept on the processor where that is to be done. The
+    /// page comes back unless the thread has ended.
+    pub(super) fn touch(&mut self, page: Page, node: Option<Node>) -> io::Result<Touched> {
+        self.requests.send((page, node, current_cpu())).map_err(|_| ended())?;
+        let started = Instant::now();
+        let touched = loop {
+            match self.touched.recv_timeout(WAKES) {
+                Ok(touched) => break touched,
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                Err(RecvTimeoutError::Timeout) if self.ordinary == 0 && started.elapsed() > self.patience => {
+                    self.hurry()
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        if self.ordinary > 0 {
+            self.ordinary -= 1;
+            if self.ordinary == 0 {
+                make_yield(self.thread, true)?;
+            }
+        }
+        Ok(touched)
+    }
+
+    fn hurry(&mut self) {
+        tracing::debug!("pages are prepared as ordinary work: no processor is idle");
+        let _ = make_yield(self.thread, false);
+        self.ordinary = ORDINARY;
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the thread that prepares pages has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_touched_and_given_back() {
+        let mut preparer = Preparer::start().unwrap();
+        let (mut page, node) = preparer.touch(Page::new().unwrap(), None).unwrap();
+        assert_eq!((node.unwrap(), page.mapping.bytes()[0]), (None, 1));
+        page.free().unwrap();
+        assert_eq!(page.mapping.bytes()[0], 0, "what was given back reads as zero");
+    }
+
+    #[test]
+    fn who_waits_in_vain_makes_it_an_ordinary_thread_for_a_while() {
+        let mut preparer = Preparer::start().unwrap();
+        preparer.patience = Duration::ZERO;
+        let (page, _) = preparer.touch(Page::new().unwrap(), None).unwrap();
+        assert_eq!(preparer.ordinary, ORDINARY - 1);
+        preparer.patience = Duration::from_secs(60);
+        preparer.ordinary = 1;
+        let (page, _) = preparer.touch(page, None).unwrap();
+        assert_eq!(preparer.ordinary, 0, "it yields again");
+        preparer.touch(page, None).unwrap().1.unwrap();
+        assert_eq!(preparer.ordinary, 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! How long promoting rests after each collapse, so that the program is slowed down by no more than it may be.
+//!
+//! Owns: the share of time in which collapses may hold a program up, and how it adapts. Never touches: the system; what collapses took
+//! and how long the program waited is given to it.
+//!
+//! A collapse holds up whoever touches its region until it is over. So the rest after a collapse follows from what that collapse took:
+//! slow ones are rare ones. Promoting also takes processors, memory and locks that a program may have to wait for elsewhere; the share is
+//! halved whenever the program waited for longer than it may be slowed down, and grows back while it does not.
+
+use crate::units::{Nanos, Slowdown};
+
+/// The share never falls below one part in so many of what is allowed: a wait that others cause must not end promoting for good.
+const LEAST: f64 = 1.0 / 32.0;
+/// From half the allowed share back to all of it in three samples without waits.
+const GROWTH: f64 = 1.26;
+
+/// The pace of promoting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throttle {
+    max: Slowdown,
+    /// Share of time in which a collapse may be under way at present.
+    share: f64,
+}
+
+impl Throttle {
+    /// Begins at the whole of what is allowed.
+    pub fn new(max: Slowdown) -> Self {
+        Self { max, share: max.0 }
+    }
+
+    /// What is allowed.
+    pub fn max(&self) -> Slowdown {
+        self.max
+    }
+
+    /// Share of time in which a collapse may be under way at present, at most what is allowed.
+    pub fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// How long to rest after a step that held the program up for so long.
+    pub fn rest_after(&self, held_up: Nanos) -> Nanos {
+        Nanos((held_up.0 as f64 * (1.0 / self.share - 1.0)) as u64)
+    }
+
+    /// Adapts to how much longer the program waited lately than it does by itself, as a share of the time in which it wanted to run.
+    pub fn adapt(&mut self, waited: f64) {
+        let (most, least) = (self.max.0, self.max.0 * LEAST);
+        self.share = if waited > most { self.share / 2.0 } else { self.share * GROWTH }.clamp(least, most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_rest_follows_from_what_the_collapse_took() {
+        let throttle = Throttle::new(Slowdown(0.05));
+        assert_eq!(throttle.rest_after(Nanos(MS)), Nanos(19 * MS));
+        assert_eq!(throttle.rest_after(Nanos(10 * MS)), Nanos(190 * MS), "slow collapses are rare ones");
+        assert_eq!(Throttle::new(Slowdown(0.5)).rest_after(Nanos(MS)), Nanos(MS));
+    }
+
+    #[test]
+    fn a_program_that_waits_is_given_time_and_loses_it_again() {
+        let mut throttle = Throttle::new(Slowdown(0.04));
+        throttle.adapt(0.04);
+        assert_eq!(throttle.share(), 0.04, "as much as is allowed");
+        throttle.adapt(0.05);
+        assert_eq!(throttle.share(), 0.02);
+        (0..100).for_each(|_| throttle.adapt(1.0));
+        assert_eq!(throttle.share(), 0.04 / 32.0, "it never ends for good");
+        (0..15).for_each(|_| throttle.adapt(0.0));
+        assert_eq!(throttle.share(), 0.04);
+    }
+
+    proptest! {
+        #[test]
+        fn collapses_never_take_more_than_their_share(
+            max in 0.001..0.5f64,
+            waits in prop::collection::vec(0.0..1.0f64, 0..40),
+            took in 1..1_000_000_000u64,
+        ) {
+            let mut throttle = Throttle::new(Slowdown(max));
+            waits.into_iter().for_each(|waited| throttle.adapt(waited));
+            let rest = throttle.rest_after(Nanos(took)).0 as f64;
+            prop_assert!(took as f64 / (took as f64 + rest + 1.0) <= max);
+        }
+    }
+}
