@@ -6,9 +6,9 @@ use hugepilot::doctor::{self, Check, Status};
 use hugepilot::kernel::Root;
 use hugepilot::kernel::capability::{Capabilities, Capability};
 use hugepilot::kernel::pmu::MemorySampling;
-use hugepilot::kernel::probe::{Ability, Facts, LiveProbes, Process};
+use hugepilot::kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes, Process};
 use hugepilot::kernel::thp::{Setting, Thp};
-use hugepilot::units::Bytes;
+use hugepilot::units::{Bytes, Nanos};
 
 fn facts(tree: &str) -> Facts {
     let root = Root::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(tree));
@@ -18,9 +18,19 @@ fn facts(tree: &str) -> Facts {
     };
     Facts::gather(
         &root,
-        LiveProbes { bpf, process_madvise: Ability::Yes, pagemap: Ability::Yes, cachestat: Ability::Yes },
+        LiveProbes {
+            bpf,
+            process_madvise: Ability::Yes,
+            pagemap: Ability::Yes,
+            cachestat: Ability::Yes,
+            collapses: Some(COLLAPSES),
+        },
     )
 }
+
+/// Of a virtual machine whose host takes free memory back.
+const COLLAPSES: CollapseTimes =
+    CollapseTimes { prepared: Nanos(600_000), unprepared: Nanos(7_000_000), preparing: Nanos(6_500_000) };
 
 /// The 6.18 tree, on which nothing is amiss, after something was changed.
 fn after(change: impl FnOnce(&mut Facts)) -> Vec<Check> {

@@ -5,13 +5,14 @@ use std::path::Path;
 use hugepilot::doctor;
 use hugepilot::kernel::capability::Capability;
 use hugepilot::kernel::lockdown::Lockdown;
-use hugepilot::kernel::probe::{Ability, Facts, LiveProbes};
+use hugepilot::kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes};
 use hugepilot::kernel::process::{self, Status};
 use hugepilot::kernel::thp::Thp;
 use hugepilot::kernel::{
-    Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory, smaps, vm_flags,
+    Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory, nodes, numa_maps, smaps,
+    vm_flags,
 };
-use hugepilot::units::{Address, Bytes, Nanos};
+use hugepilot::units::{Address, Bytes, Nanos, Pages};
 
 const TREES: [&str; 3] = ["linux-6.18", "debian-6.1", "debian-6.12"];
 
@@ -20,7 +21,17 @@ fn tree(name: &str) -> Root {
 }
 
 fn able() -> LiveProbes {
-    LiveProbes { bpf: Ability::Yes, process_madvise: Ability::Yes, pagemap: Ability::Yes, cachestat: Ability::Yes }
+    LiveProbes {
+        bpf: Ability::Yes,
+        process_madvise: Ability::Yes,
+        pagemap: Ability::Yes,
+        cachestat: Ability::Yes,
+        collapses: Some(CollapseTimes {
+            prepared: Nanos(600_000),
+            unprepared: Nanos(620_000),
+            preparing: Nanos(200_000),
+        }),
+    }
 }
 
 #[test]
@@ -52,6 +63,22 @@ fn contents_of_mappings() {
         [0, 0, vm_flags::SHARED | vm_flags::HUGETLB, vm_flags::GROWSDOWN, vm_flags::IO | vm_flags::PFNMAP]
     );
     assert!(smaps::read(&tree("debian-6.1"), 3).unwrap_err().is_gone());
+}
+
+#[test]
+fn memory_nodes() {
+    let several = |name| nodes::are_several(&tree(name)).unwrap();
+    assert_eq!(TREES.map(several), [false, false, true]);
+    let machine = tree("debian-6.12");
+    assert_eq!(nodes::processors(&machine, 0).unwrap(), [0, 1, 4, 5]);
+    assert_eq!(nodes::processors(&machine, 1).unwrap(), [0; 0], "it has memory only");
+    let lines = numa_maps::read(&machine, 1204).unwrap();
+    let spread: Vec<u64> = lines.iter().filter(|line| line.policy.spreads_pages()).map(|line| line.start.0).collect();
+    assert_eq!(spread, [0x7f1a38000000, 0x7f1b80000000]);
+    assert_eq!(lines[4].pages, [(0, Pages(655360)), (1, Pages(655360))]);
+    let mapped = maps::read(&machine, 1204).unwrap();
+    assert!(lines.iter().all(|line| mapped.iter().any(|mapping| mapping.range.start == line.start)));
+    assert!(numa_maps::read(&machine, 3).unwrap_err().is_gone());
 }
 
 #[test]

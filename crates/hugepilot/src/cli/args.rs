@@ -8,6 +8,7 @@ mod daemon;
 mod pool;
 mod run;
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use age::AGE_EXAMPLES;
@@ -22,11 +23,11 @@ pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArg
 use run::RUN_EXAMPLES;
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 
-use crate::act::Pace;
 use crate::decide::{Allowance, Limits};
-use crate::observe::{Choice, Options};
+use crate::observe::clearing::ClearPolicy;
+use crate::observe::{Choice, Coverage, Options};
 use crate::pilot::Whom;
-use crate::units::{CpuShare, Nanos, SizeOrShare, TimeError};
+use crate::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,6 +42,7 @@ const HEAT_EXAMPLES: &str = "\
 Examples:
   hugepilot heat 4242                  watch for one second
   hugepilot heat $(pgrep -o memcached) --window 10s
+  hugepilot heat 4242 --sample 2G      of a program of 64 GiB, at the price of 2
   hugepilot heat 4242 --live           in the terminal, anew every second
   hugepilot heat 4242 --for 1m --html heat.html
   hugepilot heat $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --family
@@ -57,7 +59,8 @@ Examples:
   hugepilot promote 4242 --dry-run     the plan, with a reason for each region
   hugepilot promote 4242               act at once
   hugepilot promote 4242 --max-growth 0 --max-huge 2G
-  hugepilot promote 4242 --gentle      for programs with tight response times";
+  hugepilot promote 4242 --max-slowdown 1%     for programs with tight response times
+  hugepilot promote 4242 --fast        over in seconds, at about half of its speed meanwhile";
 
 const GIVE_BACK_EXAMPLES: &str = "\
 Examples:
@@ -120,7 +123,7 @@ pub enum Command {
     /// Start a program and pilot it while it runs
     #[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...")]
     Run(RunArgs),
-    /// Pilot a process that runs already, gently, until it ends or you say so
+    /// Pilot a process that runs already until it ends or you say so
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachArgs),
     /// Pilot all programs that a configuration names, in the background
@@ -176,6 +179,9 @@ pub struct HeatArgs {
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
+    /// Observe so much of a large program, at random, and extrapolate; everything where that is a quarter of its base pages or more
+    #[arg(long, value_name = "SIZE", value_parser = parse_sample, conflicts_with_all = ["family", "cgroup", "live", "pages"])]
+    pub sample: Option<Bytes>,
     /// What watching again and again may take.
     #[command(flatten)]
     pub budget: BudgetOptions,
@@ -271,9 +277,9 @@ pub struct AttachArgs {
     /// What may be spent.
     #[command(flatten)]
     pub spend: SpendOptions,
-    /// Promote as fast as possible, with response times up meanwhile, instead of for 0.1 to 0.5 % of the time
-    #[arg(long)]
-    pub fast: bool,
+    /// How fast to act.
+    #[command(flatten)]
+    pub pace: PaceOptions,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
@@ -353,7 +359,7 @@ pub struct WatchOptions {
     /// How long to watch, 100ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = Options::parse_window)]
     pub window: Nanos,
-    /// Accept stalls of the program above 50 ms while watching, for exact page walks above 3 GiB
+    /// Clear accessed bits at once, for exact page walks, however long page faults and mmap calls of the program then wait
     #[arg(long)]
     pub allow_stall: bool,
 }
@@ -378,20 +384,30 @@ pub struct SpendOptions {
     /// Also promote memory that is shared by fork, merged by KSM or lazily freed; it grows memory
     #[arg(long)]
     pub include_shared: bool,
+    /// Also promote memory that the program spreads over memory nodes by policy; each 2 MiB then comes to be on one node
+    #[arg(long)]
+    pub include_interleaved: bool,
 }
 
 /// How fast to act.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct PaceOptions {
-    /// As fast as possible: over in seconds, with response times up meanwhile [default]
-    #[arg(long, conflicts_with = "gentle")]
+    /// By how much promoting may slow the program down while it lasts, 0.1% to 50%: the share of time in which a 2 MiB copy may hold it up
+    #[arg(long, value_name = "SHARE", default_value_t = Slowdown::ASKED_FOR)]
+    pub max_slowdown: Slowdown,
+    /// Promote within seconds, with the program at about half of its speed meanwhile: --max-slowdown 40%
+    #[arg(long, conflicts_with = "max_slowdown")]
     pub fast: bool,
-    /// Spend 0.1 to 0.5 % of the time promoting: slow, with response times nearly unchanged
-    #[arg(long)]
-    pub gentle: bool,
 }
 
 impl HeatArgs {
+    /// How to watch it; a sample is drawn anew for each call.
+    pub fn options(&self) -> Options {
+        let sample = |size| Coverage::Sample { size, longest: None, seed: RandomState::new().hash_one(0) };
+        let coverage = self.sample.map_or(Coverage::Everything, sample);
+        Options { coverage, ..self.watch.options() }
+    }
+
     /// The one process to watch, or the group.
     pub fn target(&self) -> Result<u32, Whom> {
         match (self.pid, &self.cgroup) {
@@ -405,21 +421,27 @@ impl HeatArgs {
 impl WatchOptions {
     /// These options for a tracker.
     pub fn options(&self) -> Options {
-        Options { window: self.window, allow_stall: self.allow_stall, ..Options::default() }
+        let clearing = ClearPolicy::allowing_stalls(self.allow_stall);
+        Options { window: self.window, clearing, ..Options::default() }
     }
 }
 
 impl PaceOptions {
-    /// The pace chosen; fast unless gentle was asked for.
-    pub fn pace(&self) -> Pace {
-        if self.gentle { Pace::Gentle } else { Pace::Fast }
+    /// The slowdown chosen.
+    pub fn max_slowdown(&self) -> Slowdown {
+        if self.fast { Slowdown::FAST } else { self.max_slowdown }
     }
 }
 
 impl SpendOptions {
     /// What these options allow.
     pub fn allowance(&self) -> Allowance {
-        Allowance { max_growth: self.max_growth, max_huge: self.max_huge, include_shared: self.include_shared }
+        Allowance {
+            max_growth: self.max_growth,
+            max_huge: self.max_huge,
+            include_shared: self.include_shared,
+            include_interleaved: self.include_interleaved,
+        }
     }
 }
 
@@ -437,6 +459,17 @@ fn parse_length(text: &str) -> Result<Nanos, TimeError> {
     Nanos::parse_within(text, Options::SHORTEST_WINDOW..=longest, "from 100ms to 720h")
 }
 
+fn parse_sample(text: &str) -> Result<Bytes, String> {
+    // Eight blocks: with fewer, what their differences say of the error is chance.
+    const SMALLEST: Bytes = Bytes(64 << 20);
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if size < SMALLEST {
+        Err(format!("'{text}' is too small a sample: write {SMALLEST} or more, such as 2G"))
+    } else {
+        Ok(size)
+    }
+}
+
 fn parse_pid(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(pid) if pid > 0 => Ok(pid),
@@ -447,7 +480,6 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
     use clap::CommandFactory;
     use std::ffi::OsString;
 
@@ -473,22 +505,23 @@ mod tests {
         let Ok(Command::Promote(args)) = parse("hugepilot promote 7") else { panic!("not a promotion") };
         assert_eq!((args.pid, args.watch.window), (7, Nanos(1_000_000_000)));
         assert_eq!(args.spend.allowance(), Allowance::default());
-        let flags = [args.dry_run, args.json, args.watch.allow_stall, args.pace.fast, args.pace.gentle];
-        assert_eq!(flags, [false; 5]);
+        let flags = [args.dry_run, args.json, args.watch.allow_stall, args.pace.fast];
+        assert_eq!((flags, args.pace.max_slowdown()), ([false; 4], Slowdown(0.05)));
     }
 
     #[test]
     fn every_option_arrives() {
         let line = "hugepilot promote 7 --dry-run --json --window 2m --allow-stall --max-growth 5% --max-huge 2G \
-                    --include-shared --gentle";
+                    --include-shared --include-interleaved --max-slowdown 0.5%";
         let Ok(Command::Promote(args)) = parse(line) else { panic!("not a promotion") };
         assert_eq!(
             args.watch,
             WatchOptions { tracker: Choice::Auto, window: Nanos(120_000_000_000), allow_stall: true }
         );
         let (max_growth, max_huge) = (SizeOrShare::Share(0.05), Some(SizeOrShare::Size(Bytes(2 << 30))));
-        assert_eq!(args.spend.allowance(), Allowance { max_growth, max_huge, include_shared: true });
-        assert_eq!([args.dry_run, args.json, args.pace.gentle, args.pace.fast], [true, true, true, false]);
+        let expected = Allowance { max_growth, max_huge, include_shared: true, include_interleaved: true };
+        assert_eq!(args.spend.allowance(), expected);
+        assert_eq!((args.dry_run, args.json, args.pace.max_slowdown()), (true, true, Slowdown(0.005)));
         let Ok(Command::GiveBack(args)) = parse("hugepilot give-back 7 --all --json") else {
             panic!("not giving back")
         };
@@ -512,7 +545,10 @@ mod tests {
     fn the_program_keeps_its_own_options() {
         for line in ["hugepilot run --fast -- prog --json -x", "hugepilot run --fast prog --json -x"] {
             let Ok(Command::Run(args)) = parse(line) else { panic!("{line}") };
-            assert_eq!((args.pace.fast, args.command), (true, ["prog", "--json", "-x"].map(OsString::from).to_vec()));
+            assert_eq!(
+                (args.pace.max_slowdown() == Slowdown::FAST, args.command),
+                (true, ["prog", "--json", "-x"].map(OsString::from).to_vec())
+            );
         }
         let Ok(Command::Run(args)) = parse("hugepilot run --summary-json out.json -- -prog") else {
             panic!("not a run")
@@ -531,11 +567,12 @@ mod tests {
             "hugepilot heat 7 --family --live",
             "hugepilot heat --cgroup /a --html a.html",
             "hugepilot heat 7 --window 1",
-            "hugepilot promote 7 --fast --gentle",
+            "hugepilot promote 7 --fast --max-slowdown 1%",
+            "hugepilot attach 7 --max-slowdown 60%",
             "hugepilot promote 7 --max-growth lots",
             "hugepilot run",
             "hugepilot run --",
-            "hugepilot run --gently prog",
+            "hugepilot run --gentle prog",
             "hugepilot melt 7",
         ];
         for line in wrong {

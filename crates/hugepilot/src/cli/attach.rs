@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use super::args::AttachArgs;
-use super::flight::{report_of, say_pace};
+use super::flight::{report_of, say_if_fast};
 use super::{require, terminal};
-use crate::act::{Pace, Pacer};
-use crate::observe;
+use crate::act::{Pacer, Promoter};
+use crate::observe::{self, Options, Waits};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{json, text};
@@ -27,14 +27,15 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut pilot = Pilot {
         tracker: &mut *tracker,
-        watch: args.watch.options(),
+        watch: Options { max_slowdown: Some(args.pace.max_slowdown()), ..args.watch.options() },
         budget: Budget::saving(args.budget.max_cpu),
         allowance: on_this_machine(args.spend.allowance())?,
-        pacer: Pacer::backing_off(if args.fast { Pace::Fast } else { Pace::Gentle }),
+        promoter: Promoter::new(Pacer::backing_off(args.pace.max_slowdown())),
+        waits: Waits::new(),
         stop: Stop::on_signals(SecondSignal::Ends)?,
         began: started,
     };
-    say_pace(pilot.pacer.pace());
+    say_if_fast(args.pace.max_slowdown());
     let until = args.length.map(|length| started + length.duration());
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
     let elapsed = || Nanos::from_duration(started.elapsed());

@@ -17,15 +17,14 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::args::DaemonArgs;
-use super::flight::say_pace;
 use super::require;
-use crate::act::Pacer;
+use crate::act::{Pacer, Promoter};
 use crate::config::Config;
 use crate::control::Server;
 use crate::kernel::Root;
 use crate::metrics_server::MetricsServer;
 use crate::observe::heat::TrackerKind;
-use crate::observe::{self, Tracker};
+use crate::observe::{self, Tracker, Waits};
 use crate::pilot::age::{Aging, STEP, Store};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Pilot, Rules, on_this_machine};
@@ -63,7 +62,6 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     let _control = Server::start(board, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
     say(format_args!("piloting, as {} says", args.config.display()));
-    say_pace(daemon.config.pace);
     service::ready(&daemon.summary());
     daemon.run(&reload);
     drop(daemon);
@@ -126,8 +124,8 @@ impl Daemon<'_> {
         if self.pilot.budget.share() != config.max_cpu {
             self.pilot.budget = Budget::saving(config.max_cpu);
         }
-        if self.pilot.pacer.pace() != config.pace {
-            self.pilot.pacer = Pacer::backing_off(config.pace);
+        if self.pilot.promoter.pacer.max_slowdown() != config.max_slowdown {
+            self.pilot.promoter.pacer = Pacer::backing_off(config.max_slowdown);
         }
         if self.config.tracker != config.tracker {
             say("another tracker is taken at the next start only");
@@ -219,7 +217,8 @@ fn pilot<'a>(config: &Config, tracker: &'a mut dyn Tracker, stop: Stop) -> anyho
         watch: config.watch,
         budget: Budget::saving(config.max_cpu),
         allowance: on_this_machine(config.allowance)?,
-        pacer: Pacer::backing_off(config.pace),
+        promoter: Promoter::new(Pacer::backing_off(config.max_slowdown)),
+        waits: Waits::new(),
         stop,
         began: Instant::now(),
     })

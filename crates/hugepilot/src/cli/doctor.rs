@@ -8,6 +8,7 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 use super::args::DoctorArgs;
 use super::terminal;
 use crate::act::age::probe_drop_behind;
+use crate::act::collapse_times;
 use crate::doctor::{check, render_table, to_json};
 use crate::kernel::probe::{Ability, Facts, LiveProbes};
 use crate::kernel::{Root, pagemap};
@@ -31,6 +32,7 @@ fn try_on_ourselves() -> LiveProbes {
         process_madvise: ability(collapse_own()),
         pagemap: ability(own_frames_are_shown()),
         cachestat: ability(probe_drop_behind().map(|()| true)),
+        collapses: collapse_times().ok(),
     }
 }
 

@@ -4,16 +4,19 @@
 
 use std::io::{self, Write};
 
-use crate::act::{self, Pace};
-use crate::pilot::{Flight, own_cpu_time};
+use crate::act;
+use crate::kernel::process::own_cpu_time;
+use crate::pilot::Flight;
 use crate::report::{FlightReport, text};
-use crate::units::Nanos;
+use crate::units::{Nanos, Slowdown};
 
-/// Says on standard error what the fast pace may cost a program, where that can be found out.
-pub(super) fn say_pace(pace: Pace) {
-    if let (Pace::Fast, Ok(stall)) = (pace, act::collapse_time()) {
+/// Says on standard error what being fast will do to a program, where that can be found out.
+pub(super) fn say_if_fast(max_slowdown: Slowdown) {
+    if max_slowdown >= Slowdown::FAST
+        && let Ok(times) = act::collapse_times()
+    {
         // Standard error may be closed; nothing depends on this.
-        let _ = io::stderr().write_all(text::fast_pace(stall).as_bytes());
+        let _ = io::stderr().write_all(text::fast(max_slowdown, times.slowest()).as_bytes());
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let mut camera = Camera::default();
     let length = Some(args.length.unwrap_or_default().duration());
     let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
-    let series = Series::new(&mut *tracker, &target, args.watch.options(), rhythm, &stop);
+    let series = Series::new(&mut *tracker, &target, args.options(), rhythm, &stop);
     if args.pages {
         let counts = count_pages(series)?;
         terminal::print(&if args.json { counts.json(pid) } else { counts.text() })?;

@@ -6,16 +6,17 @@ use std::time::Instant;
 use anyhow::bail;
 
 use super::args::PromoteArgs;
+use super::flight::say_if_fast;
 use super::{require, terminal};
-use crate::act::{Outcome, Pace, Pacer};
+use crate::act::{self, Outcome, Pacer, Promoter};
 use crate::calibrate;
-use crate::decide::{Spent, expected_gain};
-use crate::observe::{self, ObserveError};
+use crate::decide::{Plan, Spent, expected_gain};
+use crate::observe::{self, ObserveError, Options, Waits};
 use crate::pilot::{Budget, Pilot, Round, on_this_machine};
 use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
-use crate::units::{Bytes, CpuShare, Nanos};
+use crate::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
@@ -26,19 +27,28 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let mut tracker = observe::open(args.watch.tracker)?;
     let mut pilot = Pilot {
         tracker: &mut *tracker,
-        watch: args.watch.options(),
+        watch: Options { max_slowdown: Some(args.pace.max_slowdown()), ..args.watch.options() },
         budget: Budget::new(CpuShare::default()),
         allowance: on_this_machine(args.spend.allowance())?,
-        pacer: Pacer::new(args.pace.pace()),
+        promoter: Promoter::new(Pacer::new(args.pace.max_slowdown())),
+        waits: Waits::new(),
         stop: Stop::on_signals(SecondSignal::Ends)?,
         began: started,
     };
+    let observing =
+        terminal::Spinner::begin(format!("observing process {}, spread over time where it would notice;", args.pid));
     let round = pilot.look(&target, &Spent::default())?;
+    drop(observing);
+    let expectation = expect(&round.plan, &pilot.promoter.pacer);
     if args.dry_run {
-        return show_plan(&round, args.json);
+        return show_plan(&round, expectation, args.json);
     }
     terminal::ensure_read()?;
-    let outcome = act(&mut pilot, &target, &round, args.json)?;
+    if let Some(expectation) = expectation.filter(|_| !args.json) {
+        say_if_fast(expectation.max_slowdown);
+        terminal::print(&text::expectation(&expectation))?;
+    }
+    let outcome = act(&mut pilot, &target, &round)?;
     let after = look_again(&mut pilot, &target, &outcome, &round)?;
     let report = PromoteReport {
         plan: &round.plan,
@@ -51,38 +61,27 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     judge(&pilot, args.pid, &outcome)
 }
 
-fn show_plan(round: &Round, as_json: bool) -> anyhow::Result<ExitCode> {
+fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<ExitCode> {
     let (cost, _) = calibrate::walk_cost(round.heat.footprint(), terminal::say_measuring);
     let gain = expected_gain(&round.plan, &cost, round.heat.busy_cpus);
-    let report = PlanReport { plan: &round.plan, gain, expectation: None };
+    let report = PlanReport { plan: &round.plan, clearing: round.heat.clearing, gain, expectation };
     terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Promotes the regions, and says after the first one what all of them will take.
-fn act(pilot: &mut Pilot<'_>, target: &Target, round: &Round, quiet: bool) -> anyhow::Result<Outcome> {
-    let regions = round.plan.promotions().count();
-    let progress = terminal::Progress::over(regions, "regions");
-    let (pace, stop) = (pilot.pacer.pace(), pilot.stop.clone());
-    let (mut said_once, mut said) = (false, Ok(()));
-    let outcome = pilot.act(target, round, |outcome| {
-        if outcome.applied == 1 && !said_once && !quiet {
-            said_once = true;
-            let expected = expect(outcome, regions as u64, round.plan.growth(), pace);
-            said = terminal::print(&text::expectation(&expected));
-            if said.is_err() {
-                stop.request();
-            }
-        }
-        progress.show(outcome.tried);
-    })?;
-    said.map(|()| outcome)
+/// What promoting will take, if it goes like collapses of memory of our own; None if nothing is promoted, or none could be tried.
+fn expect(plan: &Plan, pacer: &Pacer) -> Option<Expectation> {
+    let regions = plan.promotions().count() as u64;
+    let times = act::collapse_times().ok().filter(|_| regions > 0)?;
+    let elapsed = Nanos(pacer.time_for(times.usual()).max(times.prepared_in_all()).0 * regions);
+    let (growth, max_slowdown) = (plan.growth(), pacer.max_slowdown());
+    Some(Expectation { regions, growth, elapsed, max_slowdown, longest_stall: times.slowest() })
 }
 
-/// What all regions will take if they are like the first.
-fn expect(trial: &Outcome, regions: u64, growth: Bytes, pace: Pace) -> Expectation {
-    let busy = Nanos(trial.busy.0 / trial.tried.max(1) * regions);
-    Expectation { regions, growth, elapsed: pace.elapsed(busy), longest_stall: trial.longest }
+/// Promotes the regions.
+fn act(pilot: &mut Pilot<'_>, target: &Target, round: &Round) -> anyhow::Result<Outcome> {
+    let progress = terminal::Progress::over_memory(Bytes(round.plan.promotions().count() as u64 * HUGE_PAGE));
+    Ok(pilot.act(target, round, |outcome| progress.show(outcome.tried * HUGE_PAGE))?)
 }
 
 /// The target afterwards; None if it has ended, or if nobody waits for the answer.

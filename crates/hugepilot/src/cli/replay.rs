@@ -30,7 +30,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         let plan = decide(heat, &allowance.limits(heat.rss, &Spent::default()), &Past::default());
         // What a walk cost there cannot be measured here.
         let gain = expected_gain(&plan, &WalkCost::UNCALIBRATED, heat.busy_cpus);
-        let report = PlanReport { plan: &plan, gain, expectation: None };
+        let report = PlanReport { plan: &plan, clearing: heat.clearing, gain, expectation: None };
         if args.json { json::plan(&report) } else { text::plan(&report) }
     } else if args.json {
         json::heat(heat)

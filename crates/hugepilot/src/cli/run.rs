@@ -20,14 +20,14 @@ use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
 use super::args::RunArgs;
-use super::flight::{report_of, say_pace};
+use super::flight::{report_of, say_if_fast};
 use super::launch::{self, Launch};
 use super::require;
-use crate::act::Pacer;
+use crate::act::{Pacer, Promoter};
 use crate::kernel::Root;
 use crate::launch::Prepared;
 use crate::launch::verify::Account;
-use crate::observe::{self, Tracker};
+use crate::observe::{self, Options, Tracker, Waits};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{LaunchReport, RunReport, json, text};
@@ -88,13 +88,14 @@ fn run_child(
 }
 
 fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began: Instant) -> anyhow::Result<Flight> {
-    say_pace(args.pace.pace());
+    say_if_fast(args.pace.max_slowdown());
     let mut pilot = Pilot {
         tracker,
-        watch: args.watch.options(),
+        watch: Options { max_slowdown: Some(args.pace.max_slowdown()), ..args.watch.options() },
         budget: Budget::saving(args.budget.max_cpu),
         allowance: on_this_machine(args.spend.allowance())?,
-        pacer: Pacer::backing_off(args.pace.pace()),
+        promoter: Promoter::new(Pacer::backing_off(args.pace.max_slowdown())),
+        waits: Waits::new(),
         stop,
         began,
     };

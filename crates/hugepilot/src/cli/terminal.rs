@@ -3,6 +3,7 @@
 //! Owns: standard output and standard error. Never touches: words; those are in `report`.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hugepilot_os::stdout;
@@ -10,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::report::heatmap::Canvas;
+use crate::units::Bytes;
 
 /// Width where there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 100;
@@ -75,14 +77,40 @@ impl Drop for StatusLine {
     }
 }
 
+/// A line on standard error that shows how long something has taken so far; shows nothing where that is no terminal.
+pub(super) struct Spinner(ProgressBar);
+
+impl Spinner {
+    pub(super) fn begin(text: String) -> Self {
+        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a valid template");
+        let bar = ProgressBar::new_spinner().with_style(style).with_message(text);
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Self(bar)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// A progress bar on standard error; shows nothing where that is no terminal.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
     pub(super) fn over(count: usize, things: &str) -> Self {
-        let template = format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left");
-        let style = ProgressStyle::with_template(&template).expect("a valid template");
-        Self(ProgressBar::new(count as u64).with_style(style))
+        Self::with(&format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left"), count as u64)
+    }
+
+    /// Shows the speed as well; to be told of bytes.
+    pub(super) fn over_memory(memory: Bytes) -> Self {
+        Self::with("{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left", memory.0)
+    }
+
+    fn with(template: &str, count: u64) -> Self {
+        let style = ProgressStyle::with_template(template).expect("a valid template");
+        Self(ProgressBar::new(count).with_style(style))
     }
 
     pub(super) fn show(&self, done: u64) {

@@ -16,12 +16,12 @@ use std::str::FromStr;
 pub use mistake::{ConfigError, Mistake};
 
 use self::section::Section;
-use crate::act::Pace;
 use crate::decide::{Allowance, Fairness};
+use crate::observe::clearing::ClearPolicy;
 use crate::observe::{Choice, Options};
 use crate::pilot::age::AgeWishes;
 use crate::pilot::scope::{Matcher, Pid, Rule, Scope};
-use crate::units::{Bytes, CpuShare, Nanos, SizeOrShare, TimeError};
+use crate::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 
 /// The longest window of a daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
@@ -39,8 +39,8 @@ pub struct Config {
     pub max_cpu: CpuShare,
     /// What may be spent; a share of the machine's memory is still one.
     pub allowance: Allowance,
-    /// How fast to act.
-    pub pace: Pace,
+    /// By how much promoting may slow a program down.
+    pub max_slowdown: Slowdown,
     /// How a budget that is too small for all is divided.
     pub fairness: Fairness,
     /// Processes with less memory are left alone.
@@ -60,10 +60,10 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             tracker: Choice::default(),
-            watch: Options::default(),
+            watch: Options { max_slowdown: Some(Slowdown::UNASKED), ..Options::default() },
             max_cpu: CpuShare::default(),
             allowance: Allowance { max_huge: Some(SizeOrShare::ShareOfRam(0.5)), ..Allowance::default() },
-            pace: Pace::Gentle,
+            max_slowdown: Slowdown::UNASKED,
             fairness: Fairness::default(),
             min_size: Bytes(16 << 20),
             give_back: true,
@@ -119,7 +119,7 @@ impl Config {
     fn set_watching(&mut self, file: &mut Section<'_>) -> Result<(), Mistake> {
         set(&mut self.tracker, file.value("tracker", Choice::from_str)?);
         set(&mut self.watch.window, file.value("window", parse_window)?);
-        set(&mut self.watch.allow_stall, file.flag("allow-stall")?);
+        set(&mut self.watch.clearing, file.flag("allow-stall")?.map(ClearPolicy::allowing_stalls));
         set(&mut self.max_cpu, file.value("max-cpu", CpuShare::from_str)?);
         set(&mut self.min_size, file.value("min-size", Bytes::from_str)?);
         Ok(())
@@ -129,8 +129,9 @@ impl Config {
         set(&mut self.allowance.max_growth, file.value("max-growth", SizeOrShare::from_str)?);
         set(&mut self.allowance.max_huge, file.value("max-huge", SizeOrShare::from_str)?.map(Some));
         set(&mut self.allowance.include_shared, file.flag("include-shared")?);
-        let pace = file.flag("fast")?.map(|fast| if fast { Pace::Fast } else { Pace::Gentle });
-        set(&mut self.pace, pace);
+        set(&mut self.allowance.include_interleaved, file.flag("include-interleaved")?);
+        set(&mut self.max_slowdown, file.value("max-slowdown", Slowdown::from_str)?);
+        self.watch.max_slowdown = Some(self.max_slowdown);
         set(&mut self.fairness, file.value("fairness", parse_fairness)?);
         set(&mut self.give_back, file.flag("give-back")?);
         Ok(())
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn every_key_arrives() {
         let text = "tracker = 'idle-page'\nwindow = '2s'\nallow-stall = true\nmax-cpu = '0.5%'\nmax-growth = 0\n\
-                    max-huge = '8G'\ninclude-shared = true\nfast = true\nfairness = 'share'\nmin-size = '1G'\n\
+                    max-huge = '8G'\ninclude-shared = true\ninclude-interleaved = true\nmax-slowdown = '20%'\nfairness = 'share'\nmin-size = '1G'\n\
                     give-back = false\nmetrics = '[::1]:80'\n[[target]]\npid = 7\nname = 'a*'\nexe = '/b'\ncgroup = '/c'\n\
                     container = 'abcdef'\nchildren = true\nweight = 2\n[[never]]\nname = 'd'\n";
         let whom = Matcher {
@@ -274,14 +275,20 @@ mod tests {
         let never = Matcher { name: Some("d".parse().unwrap()), ..Matcher::default() };
         let expected = Config {
             tracker: Choice::Only(TrackerKind::IdlePage),
-            watch: Options { window: Nanos(2_000_000_000), allow_stall: true, ..Options::default() },
+            watch: Options {
+                window: Nanos(2_000_000_000),
+                clearing: ClearPolicy::AtOnce,
+                max_slowdown: Some(Slowdown(0.2)),
+                ..Options::default()
+            },
             max_cpu: CpuShare(0.005),
             allowance: Allowance {
                 max_growth: SizeOrShare::Size(Bytes(0)),
                 max_huge: Some(SizeOrShare::Size(Bytes(8 << 30))),
                 include_shared: true,
+                include_interleaved: true,
             },
-            pace: Pace::Fast,
+            max_slowdown: Slowdown(0.2),
             fairness: Fairness::Share,
             min_size: Bytes(1 << 30),
             give_back: false,
@@ -295,7 +302,7 @@ mod tests {
     #[test]
     fn an_unknown_key_is_told_with_the_nearest_one() {
         assert_eq!(
-            error("fast = true\n\nmax-hugr = '1G'\n"),
+            error("give-back = true\n\nmax-hugr = '1G'\n"),
             "unknown key 'max-hugr' in line 3; did you mean 'max-huge'?"
         );
         assert_eq!(error("max_growth = 0\n"), "unknown key 'max_growth' in line 1; did you mean 'max-growth'?");
@@ -310,7 +317,10 @@ mod tests {
         for (text, expected) in [
             ("\nmax-huge = '50%rams'", "max-huge in line 2: '50%rams' is not a size: write bytes, or a number with K"),
             ("max-huge = true", "max-huge in line 1: 'true' cannot stand here: write a text in quotes, or a number"),
-            ("fast = 'yes'", "fast in line 1: ''yes'' cannot stand here: write true or false, without quotes"),
+            (
+                "give-back = 'yes'",
+                "give-back in line 1: ''yes'' cannot stand here: write true or false, without quotes",
+            ),
             ("window = '5m'", "window in line 1: '5m' is out of range: write a time from 100ms to 1m"),
             ("max-cpu = 1", "max-cpu in line 1: '1' is no share of a CPU: write 0.01% to 100%"),
             ("tracker = 'perf'", "tracker in line 1: 'perf' is no tracker: write auto, page-walk"),
@@ -337,8 +347,8 @@ mod tests {
                 "the [[never]] in line 2 does not say which process: write at least one of pid, name, exe",
             ),
             ("[[target]]\nchildren = true", "the [[target]] in line 1 does not say which process"),
-            ("fast = true\nmax-cpu = 1%", "line 2 is not TOML: "),
-            ("fast = true\nfast = true", "line 2 is not TOML: duplicate key"),
+            ("give-back = true\nmax-cpu = 1%", "line 2 is not TOML: "),
+            ("give-back = true\ngive-back = true", "line 2 is not TOML: duplicate key"),
         ] {
             assert!(error(text).starts_with(expected), "{text}\n{}\n{expected}", error(text));
         }
@@ -359,8 +369,8 @@ mod tests {
         };
         assert!(error(&vec![b'\n'; LONGEST.0 as usize + 1]).contains("is longer than 256 KiB"));
         assert!(
-            error(b"fats = true\n")
-                .ends_with("hugepilot.toml is wrong: unknown key 'fats' in line 1; did you mean 'fast'?")
+            error(b"give-bakc = true\n")
+                .ends_with("hugepilot.toml is wrong: unknown key 'give-bakc' in line 1; did you mean 'give-back'?")
         );
         assert!(error(b"# \xff\n").contains("UTF-8"));
         std::fs::write(&path, vec![b'\n'; LONGEST.0 as usize]).unwrap();

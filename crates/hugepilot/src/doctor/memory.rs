@@ -6,6 +6,7 @@ use super::{Check, Mend};
 use crate::kernel::hugetlb::{Pool, size_name};
 use crate::kernel::memory::Memory;
 use crate::kernel::probe::{Ability, Facts};
+use crate::observe::reclaim::Reclaim;
 use crate::units::{Bytes, GIANT_PAGE};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
@@ -19,6 +20,8 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     };
     checks.push(contiguous(facts));
     checks.extend(host(facts));
+    checks.push(collapses(facts));
+    checks.extend(reclaim(facts));
     checks
 }
 
@@ -92,24 +95,51 @@ fn compact(free: Bytes, enough: Bytes) -> Mend {
     Mend::until_reboot(command, "echo 'vm.compaction_proactiveness = 50' > /etc/sysctl.d/60-hugepilot.conf")
 }
 
+/// What promoting 2 MiB takes here.
+fn collapses(facts: &Facts) -> Check {
+    let name = "promoting 2 MiB";
+    let Some(times) = facts.live.collapses else { return Check::unknown(name, &"no collapse could be tried") };
+    let finding = format!(
+        "takes {} with a page made ready beforehand, {} without (memory of our own)",
+        times.prepared, times.unprepared
+    );
+    let meaning = if times.preparing_helps() {
+        "A program that touches the memory meanwhile waits for so long. Pages are made ready beforehand here."
+    } else {
+        "A program that touches the memory meanwhile waits for so long. Making pages ready beforehand does not help here, and is left out."
+    };
+    Check::ok(name, finding, meaning)
+}
+
 /// Only where there is something to say: most machines have no such host.
 fn host(facts: &Facts) -> Option<Check> {
     let name = "free memory";
     match &facts.free_memory_reported {
         Ok(false) => None,
         Ok(true) => {
-            let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Presets of \
-                           `hugepilot age` keep little free here. Only the host can switch it off (the balloon's free page reporting).";
+            let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Promoting makes pages ready \
+                           beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot age` keep little free \
+                           here. Only the host can switch it off (the balloon's free page reporting).";
             Some(Check::warning(name, "this virtual machine's host takes it back", meaning))
         }
         Err(error) => Some(Check::unknown(name, error)),
     }
 }
 
+/// Only where there is something to say.
+fn reclaim(facts: &Facts) -> Option<Check> {
+    let reclaim = Reclaim::judge(facts.memory.as_ref().ok()?, None)?;
+    let meaning = "page-walk clears the bits that tell reclaim which pages are in use, so that it may take pages that programs \
+                   need. `--tracker auto` prefers damon-vaddr and idle-page here, which leave it that information.";
+    Some(Check::warning("accessed bits", reclaim.to_string(), meaning))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Status;
     use super::*;
+    use crate::kernel::Root;
+    use crate::kernel::probe::LiveProbes;
 
     const POOL: Pool =
         Pool { page_size: Bytes(2 << 20), total: 1000, free: 900, reserved: 100, surplus: 0, overcommit: 0 };
@@ -124,6 +154,20 @@ mod tests {
         let roomy = Memory { total: Bytes(2 << 30), available: Bytes(1 << 30), ..Memory::default() };
         assert_eq!(check_pool(&POOL, Some(&roomy)).status, Status::Ok);
         assert_eq!(check_pool(&POOL, None).status, Status::Ok);
+    }
+
+    #[test]
+    fn swap_in_use_is_a_warning() {
+        let check = |swap_free| {
+            let memory =
+                Memory { total: Bytes(9), available: Bytes(8), swap_total: Bytes(5), swap_free, ..Memory::default() };
+            let mut facts = Facts::gather(&Root::at("/nowhere"), LiveProbes::default());
+            facts.memory = Ok(memory);
+            reclaim(&facts)
+        };
+        assert_eq!(check(Bytes(5)), None);
+        let check = check(Bytes(4)).expect("a warning");
+        assert_eq!((check.status, check.finding.as_str()), (Status::Warning, "swap is in use"));
     }
 
     #[test]

@@ -7,7 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::Moment;
-use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, Obstacle, PageSet, Region, TrackerKind};
+use crate::observe::clearing::Clearing;
+use crate::observe::heat::{
+    Cost, Estimate, Growth, Heat, Mapping, Meaning, Obstacle, PageSet, Region, Sample, TrackerKind, Walks,
+};
 use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 
 pub(super) const VERSION: u64 = 1;
@@ -32,6 +35,9 @@ pub(super) struct Observation {
     pid: u32,
     tracker: TrackerKind,
     meaning: Meaning,
+    /// Recordings of before have none, and trackers that clear nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    clearing: Option<Clearing>,
     window_ns: Nanos,
     busy_cpus: Option<f64>,
     rss_bytes: Bytes,
@@ -40,6 +46,12 @@ pub(super) struct Observation {
     /// None: as in the observation before.
     mappings: Option<Vec<Mapping>>,
     regions: Columns,
+    /// Absent in recordings of an earlier hugepilot.
+    #[serde(default)]
+    walks: Walks,
+    /// Only where a sample was observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sample: Option<Sample>,
 }
 
 /// One value a region in each, except `growth`, which only regions that would grow have.
@@ -80,6 +92,7 @@ impl Observation {
             pid: heat.pid,
             tracker: heat.tracker,
             meaning: heat.meaning,
+            clearing: heat.clearing,
             window_ns: heat.window,
             busy_cpus: heat.busy_cpus,
             rss_bytes: heat.rss,
@@ -87,6 +100,8 @@ impl Observation {
             cost: heat.cost,
             mappings: with_mappings.then(|| heat.mappings.clone()),
             regions: Columns::of(&heat.regions),
+            walks: heat.walks,
+            sample: heat.sample,
         }
     }
 
@@ -101,17 +116,23 @@ impl Observation {
         }
         let mappings = last.clone().ok_or("the first observation has no mappings")?;
         let regions = self.regions.regions(mappings.len())?;
+        if !(is_sound_bound(&self.walks) && self.sample.is_none_or(|sample| is_sound_sample(&sample))) {
+            return Err("its page walks altogether are impossible".to_owned());
+        }
         let heat = Heat {
             pid: self.pid,
             address_space: None,
             tracker: self.tracker,
             meaning: self.meaning,
+            clearing: self.clearing,
             window: self.window_ns,
             busy_cpus: self.busy_cpus,
             rss: self.rss_bytes,
             mappings,
             regions,
             cost: self.cost,
+            walks: self.walks,
+            sample: self.sample,
         };
         Ok(Moment { at: self.at_ns, heat, page_tables: self.page_tables_bytes })
     }
@@ -189,6 +210,18 @@ fn is_sound(region: &Region, mappings: usize) -> bool {
         && region.unobserved <= most
         && region.walks_per_second.is_finite()
         && region.walks_per_second >= 0.0
+}
+
+fn is_sound_bound(walks: &Walks) -> bool {
+    let Walks { at_least_per_second, at_most_per_second, scattered } = *walks;
+    at_least_per_second >= 0.0
+        && at_most_per_second >= 0.0
+        && scattered.is_none_or(|share| (0.0..=1.0).contains(&share))
+}
+
+fn is_sound_sample(sample: &Sample) -> bool {
+    let is_sound = |estimate: Estimate| estimate.value >= 0.0 && estimate.error >= 0.0;
+    is_sound(sample.walks_per_second) && is_sound(sample.pages_walked) && sample.observed <= sample.of
 }
 
 /// Rates are estimates: four digits are more than they are good for, and pack well.

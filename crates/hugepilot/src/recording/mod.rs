@@ -172,7 +172,7 @@ mod tests {
     use crate::decide::samples::{MEMFD, at, heat_of, region};
     use crate::decide::{Allowance, Past, Spent, decide};
     use crate::observe::heat::{Growth, Meaning, Obstacle, Region};
-    use crate::report::samples::mixed_heat;
+    use crate::report::samples::{clearing, mixed_heat};
 
     fn moment(at_seconds: u64, heat: Heat) -> Moment {
         Moment { at: Nanos(at_seconds * 1_000_000_000), heat, page_tables: Bytes(12 << 10) }
@@ -199,8 +199,10 @@ mod tests {
     fn a_plan_is_the_same_on_what_was_recorded() {
         let mut second = Heat { meaning: Meaning::Accessed, busy_cpus: None, ..mixed_heat() };
         second.regions.remove(0);
+        second.clearing = Some(clearing());
         second.regions[0].unobserved = 7;
         second.mappings[1].shared = Some(MEMFD);
+        second.mappings[0].spread_over_nodes = true;
         let moments = [moment(1, mixed_heat()), moment(2, second), moment(3, heat_of(vec![region(5, 12345.678, 3)]))];
         let read_again = read_again(&moments);
         assert_eq!(read_again.len(), 3);
@@ -213,6 +215,7 @@ mod tests {
             assert_eq!(plan(&read.heat), plan(&written.heat));
             assert_eq!((read.at, read.page_tables, read.heat.rss), (written.at, written.page_tables, written.heat.rss));
             assert_eq!(read.heat.mappings, written.heat.mappings);
+            assert_eq!(read.heat.clearing, written.heat.clearing);
             let relative = read.heat.walks_per_second() / written.heat.walks_per_second();
             assert!((relative - 1.0).abs() < 1e-3, "{relative}");
         }

@@ -4,6 +4,7 @@
 //! when one is renamed, removed or means something else.
 
 mod age;
+mod clearing;
 mod color;
 mod group;
 mod launch;
@@ -13,6 +14,7 @@ mod status;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use age::{age, age_status};
+use clearing::{ClearingFields, clearing_fields};
 pub use color::color;
 pub use group::group;
 use launch::{LaunchFields, launch_fields};
@@ -45,6 +47,7 @@ struct SummaryFields {
     pid: u32,
     tracker: TrackerKind,
     meaning: &'static str,
+    clearing: Option<ClearingFields>,
     window_ns: Nanos,
     busy_cpus: Option<f64>,
     rss_bytes: Bytes,
@@ -52,8 +55,22 @@ struct SummaryFields {
     pages_walked: u64,
     pages_unobserved: u64,
     walks_per_second: f64,
+    walks_at_least_per_second: f64,
+    /// 0 if walks go along addresses, 1 if they are at random; null if unknown.
+    scattered: Option<f64>,
     huge_bytes: Bytes,
     cost: CostFields,
+    /// Null where everything was observed; else `walks_per_second` and `pages_walked` are extrapolated from this.
+    sample: Option<SampleFields>,
+}
+
+/// Errors are standard errors.
+#[derive(Serialize)]
+struct SampleFields {
+    observed_bytes: Bytes,
+    of_bytes: Bytes,
+    walks_error_per_second: f64,
+    pages_walked_error: f64,
 }
 
 #[derive(Serialize)]
@@ -86,6 +103,7 @@ struct PlanDocument {
     pid: u32,
     dry_run: bool,
     meaning: &'static str,
+    clearing: Option<ClearingFields>,
     walk_share: Option<f64>,
     walks_saved_per_second: f64,
     growth_bytes: Bytes,
@@ -123,6 +141,7 @@ struct ExplainDocument<'a> {
     pid: u32,
     tracker: TrackerKind,
     meaning: &'static str,
+    clearing: Option<ClearingFields>,
     page_tables_bytes: Bytes,
     page_tables_saved_bytes: Bytes,
     expected_gain_percent: Option<GainFields>,
@@ -155,8 +174,16 @@ struct OutcomeFields {
     applied: u64,
     refused: Vec<RefusalFields>,
     not_reached: u64,
+    elapsed_ns: Nanos,
     busy_ns: Nanos,
+    preparing_ns: Nanos,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    prepared_on_nodes: BTreeMap<u32, u64>,
     longest_step_ns: Nanos,
+    step_median_ns: Option<Nanos>,
+    step_p90_ns: Option<Nanos>,
+    longest_stall_ns: Option<Nanos>,
+    held_up_share: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -254,6 +281,7 @@ pub fn plan(report: &PlanReport) -> String {
         pid: plan.pid,
         dry_run: true,
         meaning: meaning_name(plan.meaning),
+        clearing: report.clearing.map(clearing_fields),
         walk_share: plan.walk_share,
         walks_saved_per_second: plan.walks_saved_per_second(),
         growth_bytes: plan.growth(),
@@ -271,6 +299,7 @@ pub fn explain(report: &ExplainReport) -> String {
         pid: report.heat.pid,
         tracker: report.heat.tracker,
         meaning: meaning_name(report.heat.meaning),
+        clearing: report.heat.clearing.map(clearing_fields),
         page_tables_bytes: report.page_tables,
         page_tables_saved_bytes: report.explanation.page_tables_saved,
         expected_gain_percent: report.gain.map(gain_fields),
@@ -364,6 +393,7 @@ fn summary_fields(summary: &Summary) -> SummaryFields {
         pid: summary.pid,
         tracker: summary.tracker,
         meaning: meaning_name(summary.meaning),
+        clearing: summary.clearing.map(clearing_fields),
         window_ns: summary.window,
         busy_cpus: summary.busy_cpus,
         rss_bytes: summary.rss,
@@ -371,6 +401,8 @@ fn summary_fields(summary: &Summary) -> SummaryFields {
         pages_walked: summary.amount.walked.0,
         pages_unobserved: summary.unobserved.0,
         walks_per_second: summary.amount.walks_per_second,
+        walks_at_least_per_second: summary.walks_at_least_per_second,
+        scattered: summary.scattered,
         huge_bytes: summary.amount.huge,
         cost: CostFields {
             clear_ns: summary.cost.clear,
@@ -382,6 +414,12 @@ fn summary_fields(summary: &Summary) -> SummaryFields {
             kernel_ns: summary.cost.kernel,
             program_ns: summary.cost.program,
         },
+        sample: summary.sample.map(|sample| SampleFields {
+            observed_bytes: sample.observed,
+            of_bytes: sample.of,
+            walks_error_per_second: sample.walks_per_second.error,
+            pages_walked_error: sample.pages_walked.error,
+        }),
     }
 }
 
@@ -430,8 +468,15 @@ fn outcome_fields(outcome: &Outcome) -> OutcomeFields {
         applied: outcome.applied,
         refused: refused.collect(),
         not_reached: outcome.not_reached,
+        elapsed_ns: outcome.elapsed,
         busy_ns: outcome.busy,
+        preparing_ns: outcome.preparing,
+        prepared_on_nodes: outcome.prepared_on.clone(),
         longest_step_ns: outcome.longest,
+        step_median_ns: outcome.times.percentile(0.5),
+        step_p90_ns: outcome.times.percentile(0.9),
+        longest_stall_ns: outcome.waited.map(|waited| waited.longest),
+        held_up_share: outcome.waited.and_then(|waited| waited.share()),
     }
 }
 
@@ -453,7 +498,7 @@ mod tests {
     use super::*;
     use crate::decide::GainPercent;
     use crate::report::Expectation;
-    use crate::report::samples::{AFTER, BEFORE, mixed_heat, mixed_plan, outcome};
+    use crate::report::samples::{AFTER, BEFORE, clearing, mixed_heat, mixed_plan, outcome};
 
     /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
     pub(super) fn pretty(document: &str) -> String {
@@ -467,6 +512,7 @@ mod tests {
     fn a_heat_has_its_fields() {
         let mut heat_of_two = mixed_heat();
         heat_of_two.regions.drain(..7);
+        heat_of_two.clearing = Some(clearing());
         insta::assert_snapshot!(pretty(&heat(&heat_of_two)));
     }
 
@@ -479,9 +525,10 @@ mod tests {
             regions: 1,
             growth: Bytes(0),
             elapsed: Nanos(5_000_000),
+            max_slowdown: crate::units::Slowdown::ASKED_FOR,
             longest_stall: Nanos(5_000_000),
         });
-        insta::assert_snapshot!(pretty(&plan(&PlanReport { plan: &plan_of_three, gain, expectation })));
+        insta::assert_snapshot!(pretty(&plan(&PlanReport { plan: &plan_of_three, clearing: None, gain, expectation })));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::pilot::board::{COLLAPSE_CLASSES, Counts, State, TargetState};
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Slowdown};
 
 /// What HTTP calls this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -175,7 +175,7 @@ fn encode_build(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     metric.encode_info(&[
         ("version", env!("CARGO_PKG_VERSION")),
         ("tracker", &state.tracker),
-        ("mode", &state.mode),
+        ("max_slowdown", &Slowdown(state.max_slowdown).to_string()),
         ("fairness", &state.fairness),
     ])
 }

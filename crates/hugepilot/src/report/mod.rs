@@ -23,10 +23,11 @@ use crate::decide::{GainPercent, Plan, WalkCost, WalkShare};
 use crate::explain::Explanation;
 use crate::launch::Prepared;
 use crate::launch::verify::Account;
+use crate::observe::clearing::Clearing;
 use crate::observe::{Census, Heat};
 use crate::pilot::age::{AgeState, Moment};
 use crate::pool::{Edit, NextStep};
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Slowdown};
 
 /// One moment of a process, for before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,15 +49,17 @@ impl Snapshot {
     }
 }
 
-/// What to expect of carrying a plan out, from one measured collapse.
+/// What to expect of carrying a plan out, as collapses of memory of our own took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
     /// Regions to promote.
     pub regions: u64,
     /// Memory that takes.
     pub growth: Bytes,
-    /// Wall time for all of them, at the pace chosen.
+    /// Wall time for all of them, if the program need not wait.
     pub elapsed: Nanos,
+    /// By how much it may be slowed down.
+    pub max_slowdown: Slowdown,
     /// The longest that the target will have to wait for one region.
     pub longest_stall: Nanos,
 }
@@ -66,6 +69,8 @@ pub struct Expectation {
 pub struct PlanReport<'a> {
     /// The plan.
     pub plan: &'a Plan,
+    /// How accessed bits were cleared for it.
+    pub clearing: Option<Clearing>,
     /// The speed it should gain; None if that cannot be told.
     pub gain: Option<GainPercent>,
     /// What carrying it out would take; None if nothing was measured.

@@ -1,9 +1,9 @@
 //! Plans and outcomes for tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Snapshot;
-use crate::act::{Outcome, Refusal, RefusalReason};
+use crate::act::{Outcome, Refusal, RefusalReason, Times};
 use crate::color::Probe;
 use crate::color::answer::{Answer, Finding, Indexing, Obstacle as ColorObstacle};
 use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
@@ -18,9 +18,10 @@ use crate::launch::verify::{Account, By, Why};
 use crate::launch::watch::{Sample, Seen};
 use crate::launch::wish::{PageKind, Wish};
 use crate::memory_use::{ByUse, MemoryUse};
-use crate::observe::Census;
 use crate::observe::census::Fixed;
+use crate::observe::clearing::{CallSample, ClearMethod, ClearReason, Clearing};
 use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
+use crate::observe::{Census, Waited};
 use crate::pilot::GroupSeen;
 use crate::pilot::age::{AgeState, ClassState, MechanismState, Moment};
 use crate::pilot::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
@@ -36,6 +37,14 @@ pub(super) const AFTER: Snapshot = Snapshot {
     huge: Bytes(3 << 30),
     page_tables: Bytes(60 << 10),
 };
+
+/// Three calls seen before a clearing of a quarter of a second.
+pub(crate) fn clearing() -> Clearing {
+    let calls = CallSample { length: Nanos(750_000_000), faults: 1, mmap_calls: Some(2), resized: true };
+    let (method, reason) = (ClearMethod::ClearRefs, ClearReason::FewCalls);
+    let (expected, bits_set_again) = (Nanos(250_000_000), Nanos(768_000_000));
+    Clearing { method, reason, expected, bits_set_again, calls: Some(calls), reclaim: None }
+}
 
 /// A heat with a region of nearly every kind, in three mappings, of which one went away.
 pub(crate) fn mixed_heat() -> Heat {
@@ -58,6 +67,7 @@ pub(crate) fn mixed_heat() -> Heat {
         obstacle: None,
         shared: None,
         asked_for: false,
+        spread_over_nodes: false,
     });
     heat
 }
@@ -139,7 +149,7 @@ pub(super) fn pilot_state() -> State {
     State {
         version: 1,
         tracker: "page-walk".to_owned(),
-        mode: "gentle".to_owned(),
+        max_slowdown: 0.01,
         fairness: "benefit".to_owned(),
         up_ns: Nanos(7_300_000_000_000),
         held_back: Some("memory is short: tasks waited for it in 12 % of the last 10 s".to_owned()),
@@ -243,6 +253,8 @@ pub(super) fn account_of_a_search() -> Account {
 /// Two regions applied, three refused, one not reached.
 pub(super) fn outcome() -> Outcome {
     let refused = |number, reason, errno| Refusal { start: at(number), reason, errno };
+    let mut times = Times::default();
+    [600_000, 700_000, 900_000, 2_800_000, 4_000_000].into_iter().for_each(|took| times.add(Nanos(took)));
     Outcome {
         tried: 5,
         applied: 2,
@@ -253,7 +265,11 @@ pub(super) fn outcome() -> Outcome {
         ],
         not_reached: 1,
         busy: Nanos(9_000_000),
+        preparing: Nanos(21_000_000),
+        prepared_on: BTreeMap::new(),
         longest: Nanos(4_000_000),
+        times,
+        waited: Some(Waited { total: Nanos(3_000_000), longest: Nanos(1_200_000), ran: Nanos(97_000_000) }),
         elapsed: Nanos(11_000_000),
     }
 }

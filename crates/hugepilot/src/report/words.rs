@@ -43,11 +43,13 @@ pub(crate) fn reason_name(reason: Reason) -> &'static str {
         Reason::Obstacle(obstacle) => obstacle_name(obstacle),
         Reason::NotWalked => "not_walked",
         Reason::NotObserved => "not_observed",
+        Reason::NotInSample => "not_in_sample",
         Reason::TooCold => "too_cold",
         Reason::LivesInTlb => "lives_in_tlb",
         Reason::Covered => "covered",
         Reason::GrowthLimit => "growth_limit",
         Reason::HugeLimit => "huge_limit",
+        Reason::SpreadOverNodes => "spread_over_nodes",
         Reason::Shared => "shared",
         Reason::LazilyFreed => "lazily_freed",
     }
@@ -76,11 +78,13 @@ pub(crate) fn reason(reason: Reason, meaning: Meaning) -> &'static str {
             "locked or mapped by several processes, which only --allow-stall can observe"
         }
         Reason::NotObserved => "out of the tracker's sight, so that nobody knows whether it is walked",
+        Reason::NotInSample => "not in the sample, by which looking at everything is not worth its cost",
         Reason::TooCold => "too few page walks to pay for the move",
         Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
         Reason::Covered => "hotter regions already account for nearly all page walks",
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
+        Reason::SpreadOverNodes => "its memory policy spreads it over memory nodes (--include-interleaved)",
         Reason::Shared => "shared by fork or merged by KSM, promoting would copy it (--include-shared)",
         Reason::LazilyFreed => "holds memory that the program gave back (MADV_FREE; --include-shared takes it)",
     }

@@ -11,7 +11,7 @@ use crate::support::{
 
 crate::trials!(
     memory_is_promoted_until_time_is_up,
-    the_pace_is_gentle_unless_asked,
+    the_slowdown_is_bounded,
     it_ends_with_its_process,
     an_interrupt_ends_it_and_leaves_what_was_promoted,
     children_are_piloted_if_asked,
@@ -35,10 +35,11 @@ fn memory_is_promoted_until_time_is_up() {
     program.assert_unharmed();
 }
 
-fn the_pace_is_gentle_unless_asked() {
+fn the_slowdown_is_bounded() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128M fill ready read=all");
-    let json = hugepilot(&format!("attach {} --for 3s --json {OFTEN}", program.pid)).json();
+    let words = format!("attach {} --for 3s --max-slowdown 0.5% --allow-stall --json {OFTEN}", program.pid);
+    let json = hugepilot(&words).json();
     let (applied, busy) = (number(&json, "applied"), number(&json, "busy_ns"));
     assert!((1..60).contains(&applied), "64 regions take longer at this pace: {json}");
     let seconds = json["seconds"].as_f64().expect("a time");

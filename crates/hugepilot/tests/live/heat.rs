@@ -1,10 +1,11 @@
 //! `heat`: what is seen must be what the program does.
 
-use hugepilot::observe::heat::{Heat, Meaning};
-use hugepilot::observe::{Options, PageWalk, Tracker};
+use hugepilot::observe::clearing::{ClearMethod, ClearPolicy, ClearReason};
+use hugepilot::observe::heat::{Estimate, Heat, Meaning};
+use hugepilot::observe::{Coverage, Options, PageWalk, Tracker};
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
-use hugepilot::units::{BASE_PAGE, Nanos};
+use hugepilot::units::{BASE_PAGE, Bytes, Nanos};
 use serde_json::Value;
 
 use crate::program::Rule;
@@ -19,6 +20,9 @@ crate::trials!(
     memory_that_was_always_huge_is_seen,
     memory_shared_between_processes_is_seen,
     sixty_thousand_mappings_are_no_obstacle,
+    quiet_programs_are_cleared_at_once_whatever_their_size,
+    programs_whose_calls_would_wait_are_cleared_in_slices,
+    a_sample_says_what_observing_everything_says,
     large_processes_are_cleared_in_slices_unless_stalls_are_allowed,
     what_slices_cannot_clear_is_not_taken_for_hot,
     memory_whose_every_access_faults_is_present,
@@ -35,16 +39,20 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
 /// did not run cannot be seen, and takes the look in which it got most. What the bits say plays no part in that. What is looked at
 /// last is the memory after a tenth of a second, of which reading it all once may take the half.
 pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
+    let clearing = ClearPolicy::allowing_stalls(allow_stall);
+    observe_as(tracker, program, &Options { window: WINDOW, clearing, ..Options::default() })
+}
+
+fn observe_as(tracker: &mut dyn Tracker, program: &Program, options: &Options) -> Heat {
     let target = Target::open(program.pid).expect("a target");
-    let options = Options { window: WINDOW, allow_stall, ..Options::default() };
     let busy = |heat: &Heat| heat.busy_cpus.expect("it runs");
-    let mut busiest = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
+    let mut busiest = tracker.observe(&target, options, &Stop::default()).expect("a heat");
     for look in 0..20 {
         let enough = if look < 6 { 0.8 } else { 0.4 };
         if busy(&busiest) > enough {
             break;
         }
-        let heat = tracker.observe(&target, &options, &Stop::default()).expect("a heat");
+        let heat = tracker.observe(&target, options, &Stop::default()).expect("a heat");
         busiest = if busy(&heat) > busy(&busiest) { heat } else { busiest };
     }
     busiest
@@ -179,8 +187,45 @@ fn sixty_thousand_mappings_are_no_obstacle() {
     assert_found(&heat, &program, Rule::Third);
 }
 
+/// Page tables for which clearing takes longer than what is always accepted, and little to read.
+const LARGE: &str = "page-tables=4G map=64M nohugepage fill";
+
+fn quiet_programs_are_cleared_at_once_whatever_their_size() {
+    let mut program = Program::start(&format!("{LARGE} ready read=third"));
+    let heat = observe(&program, false);
+    let clearing = heat.clearing.expect("bits were cleared");
+    assert_eq!((clearing.method, clearing.reason), (ClearMethod::ClearRefs, ClearReason::FewCalls), "{clearing:?}");
+    assert_eq!(heat.meaning, Meaning::Walked);
+    assert_found(&heat, &program, Rule::Third);
+    let text = hugepilot(&format!("heat {} --window 200ms", program.pid)).stdout;
+    assert!(text.contains("cleared at once (clear_refs, about ") && text.contains(" page faults and "), "{text}");
+    let plan = hugepilot(&format!("promote {} --dry-run --window 200ms --json", program.pid)).json();
+    assert_eq!(plan["clearing"]["reason"], "few_calls", "{plan}");
+    program.assert_unharmed();
+}
+
+fn programs_whose_calls_would_wait_are_cleared_in_slices() {
+    for (step, rate) in [("remap", "mmap_calls_per_second"), ("fault", "faults_per_second")] {
+        let program = Program::start(&format!("{LARGE} {step} ready read=resident"));
+        let json = hugepilot(&format!("heat {} --window 200ms --json", program.pid)).json();
+        let clearing = &json["clearing"];
+        assert_eq!(
+            (&clearing["method"], &clearing["reason"]),
+            (&"madv_cold".into(), &"many_calls".into()),
+            "{clearing}"
+        );
+        assert!(clearing[rate].as_f64().is_some_and(|rate| rate > 50.0), "{step}: {clearing}");
+        // Whoever makes few calls is known only after the whole sample.
+        assert!(number(clearing, "sample_ns") < 3 * number(clearing, "expected_ns"), "{step}: {clearing}");
+        let text = hugepilot(&format!("explain {} --window 200ms", program.pid)).stdout;
+        assert!(text.contains("cleared in slices (MADV_COLD): the program makes "), "{step}: {text}");
+        let allowed = hugepilot(&format!("heat {} --window 200ms --json --allow-stall", program.pid)).json();
+        assert_eq!((&allowed["meaning"], &allowed["clearing"]["reason"]), (&"walked".into(), &"stall_allowed".into()));
+    }
+}
+
 fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
-    let mut program = Program::start("map=4G nohugepage fill ready read=scattered");
+    let mut program = Program::start("map=4G nohugepage fill remap ready read=scattered");
     let mut heat = observe(&program, false);
     assert_eq!(heat.meaning, Meaning::Accessed);
     // There are 64 slices; how long one takes is the machine's affair, some 1 ms where it is at rest.
@@ -191,6 +236,9 @@ fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
     assert!(in_slices, "{:?}", heat.cost);
     // 1.4 GiB take more than the 100 ms to read once, but what was accessed is what the program reads.
     assert_only_named(&heat, &program, Rule::Scattered);
+    let certain = heat.walks_at_least_per_second() / heat.walks_per_second();
+    assert!(certain > 0.3 && certain <= 1.0, "{certain} of the walks certain: {:?}", heat.walks);
+    assert!(heat.walks.scattered.is_none_or(|share| share > 0.8), "{:?}", heat.walks);
     let json = hugepilot(&format!("heat {} --window 200ms --json --allow-stall", program.pid)).json();
     assert_eq!(json["meaning"], "walked");
     let text = hugepilot(&format!("heat {} --window 200ms", program.pid));
@@ -198,9 +246,41 @@ fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
     program.assert_unharmed();
 }
 
+fn a_sample_says_what_observing_everything_says() {
+    let _madvise = Setting::huge_pages("madvise");
+    let mut program = Program::start("map=2G fill ready read=third");
+    let some: Vec<u64> = program.regions().step_by(64).collect();
+    collapse(&program, &some);
+    let mut tracker = PageWalk::new().expect("a tracker");
+    let base = |heat: &Heat| heat.regions.iter().filter(|region| !region.huge).map(|region| region.walked.len()).sum();
+    let whole: usize = base(&observe_with(&mut tracker, &program, true));
+    let size = Bytes(480 << 20);
+    for seed in 1..=6 {
+        let coverage = Coverage::Sample { size, longest: None, seed };
+        let heat = observe_as(&mut tracker, &program, &Options { window: WINDOW, coverage, ..Options::default() });
+        let sample = heat.sample.expect("a sample");
+        let Estimate { value, error } = sample.pages_walked;
+        assert!((value - whole as f64).abs() < 3.0 * error, "seed {seed}: {value} +- {error}, not {whole}");
+        assert!(error < 0.35 * whole as f64, "seed {seed}: {value} +- {error}");
+        assert!((size..size + Bytes(9 << 20)).contains(&sample.observed), "{sample:?}");
+        // What is not in the sample was not looked at, and nobody says that it is cold.
+        let (seen, unseen): (Vec<_>, Vec<_>) = heat.regions.iter().partition(|region| region.unobserved == 0);
+        let pages = seen.iter().map(|region| region.present.len() as u64).sum::<u64>();
+        assert!((size.0..size.0 + (9 << 20)).contains(&(pages * BASE_PAGE)), "{pages} pages were observed");
+        assert!(unseen.iter().all(|region| region.walked.is_empty() && region.walks_per_second == 0.0));
+        assert!(heat.walks_at_least_per_second() > 0.3 * heat.walks_per_second(), "{:?} of {sample:?}", heat.walks);
+    }
+    assert_eq!(program.huge_bytes(), (some.len() as u64) << 21, "looking split huge pages");
+    let text = hugepilot(&format!("heat {} --window 300ms --sample 256M", program.pid)).stdout;
+    assert!(text.contains("%, from a sample of 2") && text.contains("not in the sample, or "), "{text}");
+    let json = hugepilot(&format!("heat {} --window 300ms --sample 256M --json", program.pid)).json();
+    assert!(number(&json["sample"], "observed_bytes") >= 256 << 20, "{}", json["sample"]);
+    program.assert_unharmed();
+}
+
 fn what_slices_cannot_clear_is_not_taken_for_hot() {
     let _never = Setting::huge_pages("never");
-    let steps = "map=32M fill fork map=32M fill lock map=3300M fill ready read=resident";
+    let steps = "map=32M fill fork map=32M fill lock map=3300M fill remap ready read=resident";
     let program = Program::start(steps);
     let json = hugepilot(&format!("heat {} --window 300ms --json", program.pid)).json();
     assert_eq!(json["meaning"], "accessed");
@@ -220,6 +300,8 @@ fn what_slices_cannot_clear_is_not_taken_for_hot() {
     let plan = hugepilot(&format!("promote {} --dry-run --window 300ms --json", program.pid)).json();
     let kept = list(&plan, "decisions").iter().filter(|decision| decision["reason"] == "not_observed");
     assert!(kept.count() >= 32, "{plan}");
+    // 2 MiB fit into any TLB.
+    assert_eq!(json["walks_at_least_per_second"].as_f64(), Some(0.0), "{}", json["walks_per_second"]);
     let text = hugepilot(&format!("heat {} --window 300ms", program.pid));
     assert!(text.stdout.contains("unobserved   "), "{}", text.stdout);
 }

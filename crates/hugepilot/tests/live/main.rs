@@ -20,6 +20,7 @@ mod heat;
 mod idle_page;
 mod launch;
 mod live_view;
+mod numa;
 mod page;
 mod perf;
 mod pool;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         heat::trials(),
         group::trials(),
         promote::trials(),
+        numa::trials(),
         give_back::trials(),
         run::trials(),
         launch::trials(),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use hugepilot::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::nodes::NodePolicy;
 use hugepilot_os::trial;
 
 use crate::tracking;
@@ -25,6 +26,9 @@ pub const CORRUPTED: u8 = 99;
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
 /// What a program that allocates takes at once.
 const BLOCK: usize = 64 << 10;
+
+/// What is mapped again and again for page tables.
+const ALIASED: usize = 64 << 20;
 
 /// Which pages of a mapping are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,7 @@ pub fn run(steps: impl Iterator<Item = String>) -> ExitCode {
 struct Program {
     memory: Vec<Mapping>,
     blocks: Vec<Vec<u8>>,
+    unread: Vec<Mapping>,
     virtual_machine: Option<std::os::fd::OwnedFd>,
     tracking: Vec<tracking::Tracking>,
 }
@@ -147,10 +152,20 @@ impl Program {
             "read-zeros" => read_zeros(self.last().bytes(), Rule::parse(value)),
             "hugepage" => self.advise_all(OwnAdvice::HugePage)?,
             "nohugepage" => self.advise_all(OwnAdvice::NoHugePage)?,
+            // Where new pages of the last mapping, or of all, come from.
+            "bind" => self.last().set_node_policy(NodePolicy::Bind, &numbers(value))?,
+            "interleave" => self.last().set_node_policy(NodePolicy::Interleave, &numbers(value))?,
+            "interleave-all" => trial::interleave_thread(&numbers(value))?,
             // Lazily frees the pages that a rule names.
             "free" => self.advise(Rule::parse(value), OwnAdvice::Free)?,
             // Gives back at once the pages that a rule names.
             "free-now" => self.advise(Rule::parse(value), OwnAdvice::DontNeed)?,
+            // So much in page tables, over little memory that is never read.
+            "page-tables" => self.unread.push(Mapping::aliased(ALIASED, bytes(value) / ALIASED)?),
+            // A thread that maps and unmaps a page a thousand times a second, and never touches it.
+            "remap" => drop(thread::spawn(remap)),
+            // A thread that touches new pages a thousand times a second, and makes no other call.
+            "fault" => drop(thread::spawn(fault)),
             // Makes mappings of one page each, by advice that differs from page to page.
             "split" => self.advise(Rule::Half, OwnAdvice::NoHugePage)?,
             "thp-disable" => rustix::thread::disable_transparent_huge_pages(true)?,
@@ -251,6 +266,23 @@ fn allocate_in_threads(size: usize) -> Vec<Vec<u8>> {
     threads.into_iter().flat_map(|thread| thread.join().expect("it only allocates")).collect()
 }
 
+fn remap() {
+    loop {
+        drop(Mapping::anonymous(BASE_PAGE as usize).expect("room for a page"));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// As many pages as last for some minutes.
+fn fault() {
+    let mut memory = Mapping::anonymous(1 << 30).expect("room for addresses");
+    memory.advise(0, 1 << 30, OwnAdvice::NoHugePage).expect("base pages");
+    for byte in memory.bytes_mut().iter_mut().step_by(BASE_PAGE as usize) {
+        *byte = 1;
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn map_file(path: &str) -> std::io::Result<Mapping> {
     let file = fs::File::options().read(true).write(true).open(path)?;
     Mapping::of_file(&file, file.metadata()?.len() as usize)
@@ -258,6 +290,11 @@ fn map_file(path: &str) -> std::io::Result<Mapping> {
 
 fn bytes(value: &str) -> usize {
     value.parse::<Bytes>().expect("a size").0 as usize
+}
+
+/// `0,1`.
+fn numbers(value: &str) -> Vec<u32> {
+    value.split(',').map(|number| number.parse().expect("a number")).collect()
 }
 
 /// `200ms` or `4s`.

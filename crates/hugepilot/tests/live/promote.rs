@@ -22,7 +22,8 @@ crate::trials!(
     lazily_freed_memory_that_was_written_again_is_the_programs,
     zero_pages_count_as_growth,
     memory_without_huge_pages_and_stacks_are_kept,
-    the_gentle_pace_rests,
+    the_slowdown_allowed_sets_the_pace,
+    what_the_program_felt_is_told,
     what_to_expect_is_said_before_acting,
     a_signal_stops_between_regions_and_leaves_a_record,
     a_promotion_that_is_killed_leaves_a_record,
@@ -224,16 +225,32 @@ fn memory_without_huge_pages_and_stacks_are_kept() {
     assert!(program.huge_bytes() <= program.len);
 }
 
-fn the_gentle_pace_rests() {
+fn the_slowdown_allowed_sets_the_pace() {
     let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=all");
-    let json = promote(&program, "--gentle --max-huge 8M");
+    let json = promote(&program, "--max-slowdown 0.5% --allow-stall --max-huge 8M");
     let applied = number(&json, "applied");
     assert!((2..=4).contains(&applied), "{json}");
     // After each region but the last comes a rest, so this holds however fast the machine is.
     let (busy, longest) = (number(&json, "busy_ns"), number(&json, "longest_step_ns"));
     let elapsed = json["seconds"].as_f64().expect("seconds") * 1e9;
     assert!(elapsed >= 200.0 * (busy - longest) as f64, "{json}");
+}
+
+fn what_the_program_felt_is_told() {
+    let _madvise = madvise();
+    let program = Program::start("map=64M fill ready read=all");
+    let json = promote(&program, "");
+    assert!(number(&json, "applied") >= 20 && number(&json, "preparing_ns") > 0, "{json}");
+    // It reads its memory all the time, so it meets a collapse now and then.
+    let (stall, share) = (number(&json, "longest_stall_ns"), json["held_up_share"].as_f64().expect("a share"));
+    assert!(stall > 0 && (0.0..1.0).contains(&share), "{json}");
+    let times = ["step_median_ns", "step_p90_ns"].map(|name| number(&json, name));
+    assert!(0 < times[0] && times[0] <= times[1], "{json}");
+    let again = Program::start("map=64M fill ready read=all");
+    let ran = hugepilot(&format!("promote {} --fast --window 300ms", again.pid));
+    assert!(ran.stderr.contains("promoting fast: the program may be held up for 40% of the time"), "{ran:?}");
+    assert!(ran.stdout.contains("longest stall"), "{ran:?}");
 }
 
 fn what_to_expect_is_said_before_acting() {
@@ -245,11 +262,20 @@ fn what_to_expect_is_said_before_acting() {
     assert!(first.starts_with("expect ") && first.contains("no stall longer than"), "{first}");
 }
 
-/// A gentle promotion of much memory, after it has begun to act.
+/// A slow promotion of much memory, after it has begun to act.
 fn begun(program: &Program) -> std::process::Child {
     program.wait_until_at_work();
     let mut command = Command::new(binary());
-    command.args(["promote", &program.pid.to_string(), "--json", "--gentle", "--window", "300ms"]);
+    command.args([
+        "promote",
+        &program.pid.to_string(),
+        "--json",
+        "--max-slowdown",
+        "0.1%",
+        "--allow-stall",
+        "--window",
+        "300ms",
+    ]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("hugepilot starts");
     wait_until("the first huge page", || program.huge_bytes() > 0);
     child
@@ -303,7 +329,7 @@ fn a_target_that_calls_exec_midway_is_told() {
 
 fn memory_that_changes_meanwhile_is_left_alone() {
     let _madvise = madvise();
-    // At the gentle pace 256 regions take a minute, so what is freed now is not reached before the memory is looked at again.
+    // At this pace 256 regions take minutes, so what is freed now is not reached before the memory is looked at again.
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
     let steps = format!("map=512M fill ready read-until={} free-now=half read=odd", go.display());

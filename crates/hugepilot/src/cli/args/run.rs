@@ -11,7 +11,7 @@ use crate::launch::wish::{PageKind, Want, Wish};
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:
   hugepilot run -- memcached -m 4096
-  hugepilot run --gentle --max-huge 8G -- java -jar server.jar
+  hugepilot run --max-slowdown 1% --max-huge 8G -- java -jar server.jar
   hugepilot run --summary-json summary.json -- ./simulation input.dat
   hugepilot run --pages thp -- ./search index.dat          on huge pages from its first allocation
   hugepilot run --pages 2M --require 90 -- ./search index.dat

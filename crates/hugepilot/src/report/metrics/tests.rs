@@ -34,7 +34,7 @@ fn state() -> State {
     };
     State {
         tracker: "page-walk".to_owned(),
-        mode: "gentle".to_owned(),
+        max_slowdown: 0.01,
         fairness: "benefit".to_owned(),
         up_ns: Nanos(90_000_000_000),
         held_back: Some("memory is short".to_owned()),

@@ -1,5 +1,6 @@
 //! The explanation: which memory is on huge pages, why the rest is not, and whether that matters.
 
+use super::clearing::clearing;
 use super::joined;
 use crate::explain::Explained;
 use crate::observe::heat::Meaning;
@@ -29,8 +30,9 @@ pub fn explain(report: &ExplainReport) -> String {
             report.page_tables, report.explanation.page_tables_saved
         ),
         meaning(report.heat.meaning).to_owned(),
-        String::new(),
     ];
+    lines.extend(report.heat.clearing.iter().flat_map(clearing));
+    lines.push(String::new());
     lines.extend(overview(mappings));
     for explained in mappings.iter().take(MOST).filter(|each| each.huge < each.mapping.range.len()) {
         lines.push(String::new());

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::clearing::clearing;
 use super::joined;
 use crate::observe::by_mapping;
-use crate::observe::heat::{Amount, Heat};
+use crate::observe::heat::{Amount, Estimate, Heat, Meaning};
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
+use crate::report::words::{count, count_of, meaning, percent, printable, rate, unobserved};
 use crate::units::Pages;
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
@@ -34,11 +35,12 @@ fn totals(heat: &Heat) -> Vec<String> {
     let cost = &heat.cost;
     let busy = heat.busy_cpus.map_or("unknown".to_owned(), |cpus| format!("{cpus:.2} CPUs"));
     let unobserved = heat.pages_unobserved();
+    let sampling = heat.sample.and_then(|sample| error(&sample.pages_walked)).unwrap_or_default();
     let mut lines = vec![
         format!("process {}, watched for {} by {}", heat.pid, heat.window, heat.tracker),
-        format!("  page walks   {}", rate(heat.walks_per_second())),
+        format!("  page walks   {}{}", rate(heat.walks_per_second()), how_sure(heat)),
         format!("  present      {} ({} pages)", present.bytes(), count(present.0)),
-        format!("  walked       {} ({} pages, {share} of those present)", walked.bytes(), count(walked.0)),
+        format!("  walked       {} ({} pages{sampling}, {share} of those present)", walked.bytes(), count(walked.0)),
         format!("  huge pages   {}", heat.huge_bytes()),
         format!("  busy         {busy}"),
         format!(
@@ -51,16 +53,40 @@ fn totals(heat: &Heat) -> Vec<String> {
         ),
         format!("  {}", meaning(heat.meaning)),
     ];
+    lines.extend(heat.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if unobserved > Pages(0) {
-        lines.insert(4, format!("  unobserved   {} ({})", unobserved.bytes(), why_unobserved(heat.meaning)));
+        lines.insert(4, format!("  unobserved   {} ({})", unobserved.bytes(), why_unobserved(heat)));
     }
     lines
+}
+
+/// What the number of page walks rests on, in brackets; nothing where all of it is certain.
+fn how_sure(heat: &Heat) -> String {
+    let at_least = rate(heat.walks_at_least_per_second());
+    let sampled = heat.sample.map(|sample| {
+        let error = error(&sample.walks_per_second).map_or(String::new(), |error| format!("{}, ", error.trim_start()));
+        format!("{error}from a sample of {} of {}", sample.observed, sample.of)
+    });
+    let certain = (heat.meaning == Meaning::Accessed).then(|| format!("at least {at_least}"));
+    let told: Vec<String> = sampled.into_iter().chain(certain).collect();
+    if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) }
+}
+
+/// The sampling error, as people read it; None for a figure of 0.
+fn error(estimate: &Estimate) -> Option<String> {
+    estimate.percent().map(|percent| format!(" +-{percent:.0} %"))
+}
+
+/// Why some memory was not observed.
+fn why_unobserved(heat: &Heat) -> String {
+    let why = unobserved(heat.meaning);
+    if heat.sample.is_some() { format!("not in the sample, or {why}") } else { why.to_owned() }
 }
 
 fn hottest_mappings(heat: &Heat) -> Vec<String> {
     let mut totals: BTreeMap<Option<usize>, Amount> = BTreeMap::new();
     for part in by_mapping(heat) {
-        *totals.entry(part.mapping).or_default() += part.amount;
+        *totals.entry(part.mapping).or_default() += extrapolated(part.amount, heat.times_observed());
     }
     let mut totals: Vec<_> = totals.into_iter().collect();
     totals.sort_by(|(_, left), (_, right)| right.walks_per_second.total_cmp(&left.walks_per_second));
@@ -81,6 +107,12 @@ fn hottest_mappings(heat: &Heat) -> Vec<String> {
         lines.push(format!("and {} with fewer page walks", count_of((totals.len() - HOTTEST) as u64, "mapping")));
     }
     lines
+}
+
+/// What a part of a sample stands for.
+fn extrapolated(amount: Amount, times: f64) -> Amount {
+    let walked = Pages((amount.walked.0 as f64 * times).round() as u64);
+    Amount { walks_per_second: amount.walks_per_second * times, walked, ..amount }
 }
 
 fn row(heat: &Heat, mapping: Option<usize>, total: &Amount, all: f64) -> Vec<String> {
@@ -105,8 +137,9 @@ fn row(heat: &Heat, mapping: Option<usize>, total: &Amount, all: f64) -> Vec<Str
 mod tests {
     use super::*;
     use crate::decide::samples::heat_of;
-    use crate::observe::heat::Meaning;
+    use crate::observe::heat::{Sample, Walks};
     use crate::report::samples::mixed_heat;
+    use crate::units::Bytes;
 
     const PLAIN: Canvas = Canvas { width: 60, color: false };
 
@@ -120,6 +153,23 @@ mod tests {
         let text = heat(&Heat { meaning: Meaning::Accessed, ..mixed_heat() }, PLAIN);
         assert!(text.contains("bits mean accessed: page walks are at most this. The TLB was flushed"), "{text}");
         assert!(!heat(&mixed_heat(), PLAIN).contains("accessed:"));
+    }
+
+    #[test]
+    fn a_sample_states_its_error() {
+        let estimate = |value| Estimate { value, error: 0.04 * value };
+        let sample = Sample {
+            observed: Bytes(2 << 30),
+            of: Bytes(64 << 30),
+            walks_per_second: estimate(1.2e6),
+            pages_walked: estimate(4e6),
+        };
+        let walks = Walks { at_least_per_second: 31.25e3, ..Walks::default() };
+        let sampled = Heat { meaning: Meaning::Accessed, sample: Some(sample), walks, ..mixed_heat() };
+        let text = heat(&sampled, PLAIN);
+        let told = "page walks   1.20 M/s (+-8 %, from a sample of 2 GiB of 64 GiB; at least 1.00 M/s)";
+        assert!(text.contains(told), "{text}");
+        assert!(text.contains("(4,000,000 pages +-8 %, "), "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reports for people: plain text, one function a report. Each ends with a line break.
 
 mod age;
+mod clearing;
 mod color;
 mod explain;
 mod group;
@@ -17,7 +18,7 @@ pub use explain::explain;
 pub use group::group;
 pub use heat::heat;
 pub use launch::{account, recipe, shell_environment, unit_environment};
-pub use outcome::{expectation, fast_pace, flight, give_back, promote, under_way};
+pub use outcome::{expectation, fast, flight, give_back, promote, under_way};
 pub use plan::plan;
 pub use pool::{mount, persist, pools, resized};
 pub use status::{given_back_by_daemon, paused, resumed, status};

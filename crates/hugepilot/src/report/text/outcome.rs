@@ -9,7 +9,7 @@ use crate::act::{Outcome, RefusalReason};
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, percent, rate, refusal};
 use crate::report::{Expectation, FlightReport, GiveBackReport, PromoteReport, Snapshot};
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Slowdown};
 
 /// What to expect, said before acting.
 pub fn expectation(expectation: &Expectation) -> String {
@@ -18,19 +18,21 @@ pub fn expectation(expectation: &Expectation) -> String {
 
 pub(super) fn expected(expectation: &Expectation) -> String {
     format!(
-        "expect {}, {} of growth, about {}, no stall longer than about {} (from one measured collapse)",
+        "expect {}, {} of growth, about {} in which the program is at most {} slower, no stall longer than about {} (as collapses of memory of \
+         our own took)",
         count_of(expectation.regions, "region"),
         expectation.growth,
         expectation.elapsed,
+        expectation.max_slowdown,
         expectation.longest_stall
     )
 }
 
-/// What to expect of the fast pace, said before anything is promoted.
-pub fn fast_pace(stall: Nanos) -> String {
+/// What being fast will do, said before anything is promoted.
+pub fn fast(max_slowdown: Slowdown, stall: Nanos) -> String {
     format!(
-        "hugepilot: promoting fast: each 2 MiB may stall the program for about {stall} (one collapse of memory of our own took that); \
-         gently would spread them over time\n"
+        "hugepilot: promoting fast: the program may be held up for {max_slowdown} of the time, in stalls of up to about {stall} (as collapses of \
+         memory of our own took); without --fast, or with a smaller --max-slowdown, nobody would notice\n"
     )
 }
 
@@ -41,11 +43,39 @@ pub fn promote(report: &PromoteReport) -> String {
     lines.extend(before_and_after(&report.before, report.after.as_ref()));
     lines.push(String::new());
     lines.extend(plan::by_reason(report.plan));
-    lines.push(format!(
-        "took {} in all, {} of it promoting; longest step {}",
-        report.elapsed, outcome.elapsed, outcome.longest
-    ));
+    lines.push(format!("took {} in all, {} of it promoting; {}", report.elapsed, outcome.elapsed, pace(outcome)));
+    lines.extend(stalls(outcome));
     joined(lines)
+}
+
+/// How long collapses took, and what preparing their pages did.
+fn pace(outcome: &Outcome) -> String {
+    let time = |share| outcome.times.percentile(share).unwrap_or_default();
+    let prepared = match outcome.preparing {
+        Nanos(0) => String::new(),
+        preparing => format!("; preparing pages took {preparing} beside the program"),
+    };
+    let speed = Bytes((outcome.applied_bytes().0 as f64 / outcome.elapsed.seconds().max(f64::MIN_POSITIVE)) as u64);
+    format!("{speed}/s, a collapse {} (90 % within {}){prepared}", time(0.5), time(0.9))
+}
+
+/// What the program felt: measured, or at most the longest collapse.
+fn stalls(outcome: &Outcome) -> Option<String> {
+    if outcome.tried == 0 {
+        return None;
+    }
+    Some(match outcome.waited.and_then(|waited| Some((waited, waited.share()?))) {
+        Some((waited, share)) => format!(
+            "longest stall {}; the program's threads waited for the lock of their memory for {} of the time in which they wanted to run",
+            waited.longest,
+            percent(share, 1.0)
+        ),
+        None => format!(
+            "no stall was longer than {}; collapses were under way for {} of the time",
+            outcome.longest,
+            percent(outcome.busy.seconds(), outcome.elapsed.seconds())
+        ),
+    })
 }
 
 /// What was given back.

@@ -1,5 +1,6 @@
 //! A plan before it is carried out: what would be done, and why.
 
+use super::clearing::clearing;
 use super::{joined, outcome};
 use crate::decide::{Decision, Plan, Verdict};
 use crate::observe::heat::Meaning;
@@ -28,6 +29,7 @@ pub fn plan(report: &PlanReport) -> String {
         format!("  expected gain     {}", gain(report)),
         format!("  {}", meaning(plan.meaning)),
     ];
+    lines.extend(report.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if let Some(expectation) = &report.expectation {
         lines.push(format!("  {}", outcome::expected(expectation)));
     }
@@ -127,7 +129,7 @@ mod tests {
     use crate::decide::{Allowance, GainPercent, Past, Spent, decide};
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
-    use crate::units::Nanos;
+    use crate::units::{Nanos, Slowdown};
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {
@@ -136,9 +138,10 @@ mod tests {
             regions: 2,
             growth: Bytes(4096),
             elapsed: Nanos(4_200_000),
+            max_slowdown: Slowdown::ASKED_FOR,
             longest_stall: Nanos(2_100_000),
         });
-        insta::assert_snapshot!(plan(&PlanReport { plan: &mixed_plan(), gain, expectation }));
+        insta::assert_snapshot!(plan(&PlanReport { plan: &mixed_plan(), clearing: None, gain, expectation }));
     }
 
     #[test]
@@ -146,7 +149,7 @@ mod tests {
         let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         let regions = (0..10_000).map(|n| region(n, f64::from(u32::from(n % 2 == 0)) * (1e3 + n as f64), 0)).collect();
         let plan_of_many = decide(&heat_of(regions), &limits, &Past::default());
-        let text = plan(&PlanReport { plan: &plan_of_many, gain: None, expectation: None });
+        let text = plan(&PlanReport { plan: &plan_of_many, clearing: None, gain: None, expectation: None });
         assert!(text.lines().count() < 60, "{text}");
         assert!(text.contains("and 9,960 runs with fewer page walks; --json lists every region"), "{text}");
         assert!(text.contains(&at(9_998).to_string()), "the hottest region is missing: {text}");

@@ -4,7 +4,7 @@ use super::joined;
 use crate::pilot::board::{ClientState, Counts, State, TargetState};
 use crate::report::table::{Side, table};
 use crate::report::words::{age, count, count_of, percent, printable, rate};
-use crate::units::Bytes;
+use crate::units::{Bytes, Slowdown};
 
 /// Decisions told about, of all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
@@ -15,10 +15,10 @@ const REASON_LIMIT: usize = 100;
 pub fn status(state: &State) -> String {
     let mut lines = vec![
         format!(
-            "piloting for {}: {}, {}, fairness by {}",
+            "piloting for {}: {}, slowing programs down by {} at most, fairness by {}",
             age(state.up_ns),
             tracker(&state.tracker),
-            printable(&state.mode, NAME_LIMIT),
+            Slowdown(state.max_slowdown),
             printable(&state.fairness, NAME_LIMIT)
         ),
         format!("huge pages   {}", huge_pages(state)),

@@ -73,7 +73,8 @@ const PART: u64 = 40 * MIB;
 /// A daemon that lets sparse memory grow as it likes, and a program that uses sparse memory until the file is there: more pages than
 /// a TLB keeps.
 fn with_sparse_memory(rules: &str, rest: &Path) -> (Daemon, Program, u64) {
-    let steps = format!("map=160M fill=sparse ready read-until={},sparse sleep=300s", rest.display());
+    // 2,560 pages: more than the TLB of any server holds, or there would be next to no page walks.
+    let steps = format!("map=320M fill=sparse ready read-until={},sparse sleep=300s", rest.display());
     let program = Program::start(&steps);
     let before = program.rss();
     let daemon = Daemon::start(&format!("max-growth = '1G'\nmin-size = '1M'\n{rules}{}", target(&[&program])));

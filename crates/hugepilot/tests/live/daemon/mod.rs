@@ -39,7 +39,7 @@ pub fn trials() -> Vec<libtest_mimic::Trial> {
 }
 
 /// Short windows; and unlike a release build, one for tests would rest for seconds to keep to its share of the CPU.
-const OFTEN: &str = "window = '200ms'\nmax-cpu = '50%'\nfast = true\n";
+const OFTEN: &str = "window = '200ms'\nmax-cpu = '50%'\nmax-slowdown = '40%'\n";
 
 const MIB: u64 = 1 << 20;
 
@@ -166,9 +166,9 @@ pub fn named(folder: &Path, name: &str, steps: &str) -> Command {
     command
 }
 
-/// The same rules at a gentle pace, at which 256 regions take a minute.
-fn gentle(rules: &str) -> String {
-    format!("window = '200ms'\nmax-cpu = '50%'\n{rules}")
+/// The same rules at a slow pace, at which 256 regions take minutes.
+fn slowly(rules: &str) -> String {
+    format!("window = '200ms'\nmax-cpu = '50%'\nmax-slowdown = '0.1%'\nallow-stall = true\n{rules}")
 }
 
 /// Waits until so much of a program is on huge pages.

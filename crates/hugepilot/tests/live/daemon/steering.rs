@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use super::{Daemon, MIB, gentle, socket, target, wait_until_huge};
+use super::{Daemon, MIB, slowly, socket, target, wait_until_huge};
 use crate::support::{
     Program, Ran, Setting, as_user, binary, finish, number, program_command, public_copy, wait_until,
 };
@@ -59,7 +59,7 @@ fn a_pause_ends_what_goes_on() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=512M fill ready read=all");
     let daemon = Daemon::start("[[target]]\nname = 'hpt-nobody'\n");
-    daemon.reload(&gentle(&target(&[&program])), "anew");
+    daemon.reload(&slowly(&target(&[&program])), "anew");
     wait_until_huge(&program, 2 * MIB);
     assert!(daemon.ask(&format!("pause {}", program.pid)).status.success());
     let huge = program.huge_bytes();

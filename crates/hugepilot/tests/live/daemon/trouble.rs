@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hugepilot::kernel::Root;
 use hugepilot::kernel::process::Status;
 
-use super::{Daemon, MIB, gentle, named, target, wait_until_huge};
+use super::{Daemon, MIB, named, slowly, target, wait_until_huge};
 use crate::support::{Cgroup, Ended, Program, Setting, binary, in_some_try, list, number, wait_for, wait_until};
 
 crate::trials!(
@@ -47,7 +47,7 @@ fn killed_in_the_middle_it_leaves_everything_well() {
     let before = settings();
     let mut program = Program::start("map=512M fill ready read=all");
     let daemon = Daemon::start("[[target]]\nname = 'hpt-nobody'\n");
-    daemon.reload(&gentle(&target(&[&program])), "anew");
+    daemon.reload(&slowly(&target(&[&program])), "anew");
     wait_until_huge(&program, 2 * MIB);
     let folder = daemon.kill();
     let huge = program.huge_bytes();

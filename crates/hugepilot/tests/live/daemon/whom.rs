@@ -91,7 +91,8 @@ fn status_tells_everything() {
         promoted >= 60 * MIB && number(&daemon.status()["counts"], "looks") >= 2
     });
     let status = daemon.status();
-    assert_eq!([&status["tracker"], &status["mode"], &status["fairness"]], ["page-walk", "fast", "benefit"]);
+    assert_eq!([&status["tracker"], &status["fairness"]], ["page-walk", "benefit"]);
+    assert_eq!(status["max_slowdown"].as_f64(), Some(0.4));
     assert_eq!((&status["paused"], &status["held_back"]), (&Value::Bool(false), &Value::Null));
     let budget = &status["budget"];
     assert_eq!((number(budget, "max_huge_bytes"), &budget["max_cpu"]), (1 << 30, &Value::from(0.5)));
@@ -147,12 +148,12 @@ fn a_wrong_configuration_changes_nothing() {
     let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=64M fill ready await=/nonexistent");
     let daemon = Daemon::start(&format!("max-huge = '100M'\n{}", target(&[&program])));
-    let wrong = ["max-hug = '1M'\n", "max-huge = '1M'\n", "fast = 'yes'\n[[target]]\npid = 1\n", "[[target]\n"];
+    let wrong = ["max-hug = '1M'\n", "max-huge = '1M'\n", "give-back = 'yes'\n[[target]]\npid = 1\n", "[[target]\n"];
     for text in wrong {
         daemon.reload(text, "the configuration stays as it was");
     }
     let said = daemon.said();
-    for word in ["did you mean 'max-huge'?", "no [[target]]", "fast in line 1", "not TOML"] {
+    for word in ["did you mean 'max-huge'?", "no [[target]]", "give-back in line 1", "not TOML"] {
         assert!(said.contains(word), "'{word}' is missing: {said}");
     }
     assert_eq!(number(&daemon.status()["budget"], "max_huge_bytes"), 100 * MIB);

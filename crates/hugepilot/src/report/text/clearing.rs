@@ -1,0 +1,92 @@
+//! How accessed bits were cleared, why that way, and what else depends on them.
+
+use crate::observe::clearing::{CallSample, ClearReason, Clearing};
+use crate::report::words::{count, count_of};
+use crate::units::Nanos;
+
+/// One line for the way, and a warning where reclaim loses by it.
+pub(super) fn clearing(clearing: &Clearing) -> Vec<String> {
+    let mut lines = vec![way(clearing)];
+    lines.extend(clearing.reclaim.map(|reclaim| {
+        format!(
+            "warning: {reclaim}, and clearing took from reclaim what tells it which pages are in use; \
+             --tracker damon-vaddr and idle-page leave it that"
+        )
+    }));
+    lines
+}
+
+fn way(clearing: &Clearing) -> String {
+    let calls = clearing.calls.unwrap_or_default();
+    let expected = rounded(clearing.expected);
+    match clearing.reason {
+        ClearReason::Short => {
+            format!("cleared at once (clear_refs, about {expected}): stalls of up to 50 ms are accepted")
+        }
+        ClearReason::StallAllowed => format!("cleared at once (clear_refs, about {expected}), as --allow-stall asks"),
+        ClearReason::SlicesWanted => "cleared in slices (MADV_COLD), as asked".to_owned(),
+        ClearReason::Sampled => "cleared in slices (MADV_COLD): only those of the sample".to_owned(),
+        ClearReason::FewCalls => format!(
+            "cleared at once (clear_refs, about {expected}): the program makes {} a second, so about {} would wait",
+            rates(&calls),
+            count_of(calls.stalled(clearing.expected).round() as u64, "call"),
+        ),
+        ClearReason::BitsSetAgain => format!(
+            "cleared in slices (MADV_COLD), spread over time: at once the program would lose up to {} in setting accessed bits again; \
+             --allow-stall accepts that",
+            rounded(clearing.bits_set_again)
+        ),
+        ClearReason::ManyCalls => format!(
+            "cleared in slices (MADV_COLD): the program makes {} a second, and at once each would wait up to {expected}; \
+             --allow-stall accepts that",
+            rates(&calls)
+        ),
+        ClearReason::UnknownCalls => format!(
+            "cleared in slices (MADV_COLD): this kernel does not count mmap calls (tracepoint mmap_lock_start_locking), and at \
+             once each would wait up to {expected}; --allow-stall accepts that"
+        ),
+    }
+}
+
+fn rates(calls: &CallSample) -> String {
+    let faults = count_of(calls.faults_per_second().round() as u64, "page fault");
+    match calls.mmap_calls_per_second() {
+        Some(calls) => format!("{faults} and {}", count_of(calls.round() as u64, "mmap call")),
+        None => format!("{faults} and an unknown number of mmap calls"),
+    }
+}
+
+/// To whole milliseconds: it is an estimate.
+fn rounded(time: Nanos) -> String {
+    format!("{} ms", count(time.0.div_ceil(1_000_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::reclaim::Reclaim;
+    use crate::report::samples::clearing as sample;
+
+    #[test]
+    fn every_reason_is_told_with_its_figures() {
+        let reasons = [
+            ClearReason::Short,
+            ClearReason::StallAllowed,
+            ClearReason::SlicesWanted,
+            ClearReason::Sampled,
+            ClearReason::FewCalls,
+            ClearReason::ManyCalls,
+            ClearReason::UnknownCalls,
+            ClearReason::BitsSetAgain,
+        ];
+        let lines = reasons.map(|reason| Clearing { reason, method: reason.method(), ..sample() });
+        let told: Vec<String> = lines.iter().flat_map(clearing).collect();
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn what_reclaim_loses_is_a_warning() {
+        let lines = clearing(&Clearing { reclaim: Some(Reclaim::SwapInUse), ..sample() });
+        assert!(lines.len() == 2 && lines[1].starts_with("warning: swap is in use, and clearing took"), "{lines:?}");
+    }
+}
