@@ -27,7 +27,7 @@ KERNEL_NEEDS := flex bison bc xz-utils dwarves
 WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
-BENCH_NEEDS := memcached
+BENCH_NEEDS := memcached redis-server
 PACKAGE_NEEDS := dpkg-dev
 # What others offer; what is missing is left out of the comparison, and said.
 PEER_NEEDS := libhugetlbfs0 libjemalloc2 libmimalloc2.0
@@ -116,6 +116,10 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) estimate --rounds 10 --keep
 	$(BENCH) tracker --keep
 	$(BENCH) pilot --keep
+	$(BENCH) felt memcached --modes default,fast,daemon --host both --keep
+	$(BENCH) felt redis --modes default,fast,daemon --keep
+	$(BENCH) felt reader --modes default,daemon --keep
+	$(BENCH) felt reader-busy --gib 3 --modes default,fast,daemon --keep
 	$(BENCH) fingerprint --rounds 10 --wait 4 --seconds 5 --keep
 	$(BENCH) local --keep
 	$(BENCH) transpose --processor celeron,pentium4 --measure --keep

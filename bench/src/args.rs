@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use hugepilot::units::Bytes;
 
 use crate::configuration::Configuration;
+use crate::felt::{self, FeltArguments};
 use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
 use crate::lists::ListsArguments;
 use crate::outputs::Outputs;
@@ -19,8 +20,8 @@ use crate::tracker::TrackerArguments;
 use crate::transpose::{self, TransposeArguments};
 use crate::workload::{
     AliasesChild, Chase, ChaseChild, ChasePattern, Fingerprint, FingerprintChild, HotChild, Local, LocalChild,
-    LocalPattern, MOST_SONGS, MappingsChild, Memcached, Popularity, ResidentChild, SWEEPS_PER_SAMPLE, SortChild, Sweep,
-    SweepChild, SweepPattern, ThirdChild, Workload,
+    LocalPattern, MOST_SONGS, MappingsChild, Memcached, Popularity, ReaderChild, ResidentChild, SWEEPS_PER_SAMPLE,
+    SortChild, Sweep, SweepChild, SweepPattern, ThirdChild, Workload,
 };
 use crate::{lists, measure, pilot, process};
 
@@ -38,6 +39,7 @@ Examples:
   hugepilot-bench estimate --rounds 5 --keep            expected gains against those achieved
   hugepilot-bench sweep --one-process --configurations default,observed,default-again
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
+  hugepilot-bench felt memcached --quick                what promoting does to response times and throughput meanwhile
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench transpose                             page coloring, on a model of the paper's processors; --measure: here, too
   hugepilot-bench lists --plot lists.svg                page lists of several kernels, simulated, in minutes
@@ -74,9 +76,12 @@ pub enum Command {
     /// Trackers: accuracy and cost on programs whose walked pages are known, one pass against sizes to 128 GiB, and how much a
     /// program slows down while it is watched.
     Tracker(TrackerArguments),
-    /// The pilot over time: few huge pages, a second program, a hot set that moves, rest, and response times.
+    /// The pilot over time: few huge pages, a second program, a hot set that moves, and rest.
     #[command(after_help = pilot::EXAMPLES)]
     Pilot(PilotArguments),
+    /// What promotion does to a running program: throughput and response times while it goes on, in windows of 250 ms.
+    #[command(after_help = felt::EXAMPLES)]
+    Felt(FeltArguments),
     /// Aging memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
     #[command(after_help = io::EXAMPLES)]
     Io(IoArguments),
@@ -119,6 +124,9 @@ pub enum Command {
     /// The child of `pilot`.
     #[command(hide = true)]
     WorkloadHot(HotChild),
+    /// The child of `felt`.
+    #[command(hide = true)]
+    WorkloadReader(ReaderChild),
     /// Reads a known third of its memory.
     #[command(hide = true)]
     WorkloadThird(ThirdChild),
@@ -292,6 +300,7 @@ impl Command {
             Command::Estimate(arguments) => arguments.run(),
             Command::Tracker(arguments) => arguments.run(),
             Command::Pilot(arguments) => arguments.run(),
+            Command::Felt(arguments) => arguments.run(),
             Command::Io(arguments) => arguments.run(),
             Command::Transpose(arguments) => arguments.run(),
             Command::Lists(arguments) => arguments.run(),
@@ -304,6 +313,7 @@ impl Command {
             Command::WorkloadLocal(child) => child.run(),
             Command::WorkloadSort(child) => child.run(),
             Command::WorkloadHot(child) => child.run(),
+            Command::WorkloadReader(child) => child.run(),
             Command::WorkloadThird(child) => child.run(),
             Command::WorkloadMappings(child) => child.run(),
             Command::WorkloadAliases(child) => child.run(),

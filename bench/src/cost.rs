@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Result;
+use hugepilot::observe::clearing::ClearPolicy;
 use hugepilot::observe::heat::TrackerKind;
 use hugepilot::observe::write_scan::WriteScan;
-use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
+use hugepilot::observe::{self, Choice, Coverage, Heat, Options, Tracker};
 use hugepilot::statistics::median;
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
@@ -33,6 +34,8 @@ const SYSTEM_A: [(f64, f64); 3] = [(1.0, 37.0), (2.0, 72.0), (128.0, 2000.0)];
 
 /// Private memory beyond this would not fit beside what it needs; aliases of one GiB do.
 const MOST_PRIVATE: Bytes = Bytes(14 * GIANT_PAGE);
+/// The pilot's sample of large programs.
+const SAMPLE: Bytes = Bytes(2 * GIANT_PAGE);
 
 /// A way of looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ enum Way {
     AtOnce,
     /// page-walk, cleared in slices.
     Slices,
+    /// page-walk, of a sample of 2 GiB; of everything up to 8 GiB.
+    Sample,
     /// This process, watching its own writes.
     Writes,
     /// Another tracker.
@@ -121,9 +126,10 @@ impl SizeArguments {
 }
 
 impl Way {
-    const ALL: [Way; 7] = [
+    const ALL: [Way; 8] = [
         Way::AtOnce,
         Way::Slices,
+        Way::Sample,
         Way::Writes,
         Way::Other(TrackerKind::DamonVaddr),
         Way::Other(TrackerKind::DamonPaddr),
@@ -135,7 +141,7 @@ impl Way {
     fn tracker(self) -> Result<Option<Box<dyn Tracker>>> {
         let kind = match self {
             Way::Writes => return Ok(None),
-            Way::AtOnce | Way::Slices => TrackerKind::PageWalk,
+            Way::AtOnce | Way::Slices | Way::Sample => TrackerKind::PageWalk,
             Way::Other(kind) => kind,
         };
         Ok(Some(observe::open(Choice::Only(kind))?))
@@ -157,11 +163,18 @@ impl Way {
                 Ok(watch.observe(WINDOW, stop)?)
             }));
         };
-        let child = if self == Way::Slices { "workload-mappings" } else { "workload-aliases" };
+        // `MADV_COLD` passes over memory that is mapped more than once: of aliases it clears nothing.
+        let is_private = self == Way::Slices || self == Way::Sample && size <= MOST_PRIVATE;
+        let child = if is_private { "workload-mappings" } else { "workload-aliases" };
         let mut words = vec![child.to_owned(), format!("--size={}", size.0)];
-        words.extend((self == Way::Slices).then(|| "--count=1".to_owned()));
+        words.extend(is_private.then(|| "--count=1".to_owned()));
         let running = OwnProcess::start(words, stop)?;
-        let options = Options { window: WINDOW, allow_stall: self != Way::Slices, ..Options::default() };
+        let coverage = match self {
+            Way::Sample => Coverage::Sample { size: SAMPLE, longest: None, seed: 1 },
+            _ => Coverage::Everything,
+        };
+        let clearing = if self == Way::Slices { ClearPolicy::InSlices } else { ClearPolicy::AtOnce };
+        let options = Options { window: WINDOW, clearing, coverage, ..Options::default() };
         let target = Target::open(running.pid())?;
         Ok(Box::new(move || {
             let _running = &running;
@@ -175,6 +188,7 @@ impl fmt::Display for Way {
         match self {
             Way::AtOnce => f.pad("page-walk"),
             Way::Slices => f.pad("page-walk, slices"),
+            Way::Sample => f.pad("page-walk, sample"),
             Way::Writes => f.pad("write-scan"),
             Way::Other(kind) => kind.fmt(f),
         }
@@ -206,6 +220,8 @@ struct Point {
     clear_ms: f64,
     read_ms: f64,
     kernel_ms: f64,
+    /// What the program loses by one look.
+    program_ms: f64,
     cpu_seconds_an_hour: f64,
 }
 
@@ -221,6 +237,7 @@ fn medians(passes: &[Pass]) -> Vec<Point> {
             clear_ms: of(&|pass| pass.clear_ns as f64 / 1e6),
             read_ms: of(&|pass| pass.read_ns_each as f64 / 1e6),
             kernel_ms: of(&|pass| pass.kernel_ns as f64 / 1e6),
+            program_ms: of(&|pass| pass.program_ns as f64 / 1e6),
             cpu_seconds_an_hour: of(&|pass| 3600.0 * pass.own_ns as f64 / pass.pace_ns.max(1) as f64),
         }
     };
@@ -229,12 +246,12 @@ fn medians(passes: &[Pass]) -> Vec<Point> {
 
 fn table(passes: &[Pass]) -> String {
     let mut text =
-        "tracker            size GiB  clearing ms  reading ms  kernel thread ms  one pass ms  reading ms/GiB  CPU s/hour  system A ms\n"
+        "tracker            size GiB  clearing ms  reading ms  kernel thread ms  one pass ms  program ms  reading ms/GiB  CPU s/hour  system A ms\n"
             .to_owned();
-    for Point { way, gib, clear_ms, read_ms, kernel_ms, cpu_seconds_an_hour } in medians(passes) {
+    for Point { way, gib, clear_ms, read_ms, kernel_ms, program_ms, cpu_seconds_an_hour } in medians(passes) {
         let theirs = SYSTEM_A.iter().find(|(size, _)| (size / gib - 1.0).abs() < 0.1).map(|(_, ms)| format!("{ms:.0}"));
         text += &format!(
-            "{way:<18} {gib:>8.2} {clear_ms:>12.2} {read_ms:>11.3} {kernel_ms:>17.2} {:>12.2} {:>15.3} {cpu_seconds_an_hour:>11.1} {:>12}\n",
+            "{way:<18} {gib:>8.2} {clear_ms:>12.2} {read_ms:>11.3} {kernel_ms:>17.2} {:>12.2} {program_ms:>11.2} {:>15.3} {cpu_seconds_an_hour:>11.1} {:>12}\n",
             clear_ms + read_ms + kernel_ms,
             read_ms / gib,
             theirs.unwrap_or("-".to_owned())

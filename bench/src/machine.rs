@@ -51,7 +51,8 @@ impl Machine {
     pub fn free_path(&self, directory: &Path, name: &str) -> Result<PathBuf> {
         let directory = directory.join(self.directory_name());
         fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        let free = |number: &u32| !directory.join(format!("{name}-{number}.json")).exists();
+        let taken = |name: String| directory.join(name).exists();
+        let free = |number: &u32| !taken(format!("{name}-{number}.json")) && !taken(format!("{name}-{number}.json.gz"));
         let number = (1..).find(free).context("no name is free")?;
         Ok(directory.join(format!("{name}-{number}")))
     }

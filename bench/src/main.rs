@@ -8,6 +8,7 @@ mod args;
 mod comparison;
 mod configuration;
 mod cost;
+mod felt;
 mod ideal;
 mod io;
 mod launch;

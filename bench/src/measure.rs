@@ -12,14 +12,14 @@ use hugepilot::stop::{SecondSignal, Stop};
 use crate::args::Common;
 use crate::configuration::Configuration;
 use crate::machine::{Machine, slug};
-use crate::outputs::Results;
+use crate::outputs::{Results, read_text};
 use crate::record::{Record, Run};
 use crate::run::{announce, run_rounds};
 use crate::settings::Settings;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{launch, plot, report};
+use crate::{felt, launch, plot, report};
 
 /// Measures workloads one after the other, and reports what was measured even when it ends early.
 pub fn measure(
@@ -105,7 +105,11 @@ fn possible_here(configurations: &[Configuration]) -> (Vec<Configuration>, Vec<S
 
 /// Shows the report of a file of raw results.
 pub fn report(file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let record = Record::read(file)?;
+    let text = read_text(file)?;
+    if let Some(record) = felt::Record::parse(&text, file)? {
+        return felt::report(&record, plot_to);
+    }
+    let record = Record::parse(&text, file)?;
     print(&report::text(&record))?;
     plot_to.map_or(Ok(()), |path| plot::draw(&record, path))
 }
@@ -124,6 +128,7 @@ fn write_all(common: &Common, record: &Record) -> Result<()> {
     printed
 }
 
-fn print(text: &str) -> Result<()> {
+/// Prints a report.
+pub fn print(text: &str) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("cannot print the report")
 }

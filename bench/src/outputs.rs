@@ -3,15 +3,23 @@
 //! Owns: the options for that, the names of files, and how they are written. Never touches: what stands in them.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::plot::check_name;
 use crate::settings::Settings;
+
+/// A file of more text than this is no result of ours.
+const LARGEST: u64 = 1 << 30;
+const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// Files that are wanted.
 #[derive(Clone, Debug, Default, Args)]
@@ -64,8 +72,19 @@ impl Outputs {
 impl Results<'_> {
     /// Keeps them below a directory, under a name that is free.
     pub fn keep(&self, directory: &Path, machine: &Machine) -> Result<()> {
+        self.keep_raw(directory, machine, "json", self.json.as_bytes())
+    }
+
+    /// The same, for raw results that are large.
+    pub fn keep_compressed(&self, directory: &Path, machine: &Machine) -> Result<()> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(self.json.as_bytes())?;
+        self.keep_raw(directory, machine, "json.gz", &encoder.finish()?)
+    }
+
+    fn keep_raw(&self, directory: &Path, machine: &Machine, extension: &str, raw: &[u8]) -> Result<()> {
         let path = machine.free_path(directory, self.name)?;
-        write(&path.with_extension("json"), &self.json)?;
+        write(&path.with_extension(extension), raw)?;
         write(&path.with_extension("txt"), self.text)?;
         self.draw.map_or(Ok(()), |draw| draw(&path.with_extension("svg")))?;
         eprintln!("kept in {}.*", path.display());
@@ -79,8 +98,21 @@ pub fn json_lines(value: &impl Serialize, first_field: &str) -> Result<String> {
     Ok(serde_json::to_string(value)?.replace(&begins, &format!("\n{begins}")) + "\n")
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+/// The text of a file of raw results, compressed or not.
+pub fn read_text(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut text = String::new();
+    let read = match bytes.starts_with(GZIP) {
+        true => GzDecoder::new(&bytes[..]).take(LARGEST).read_to_string(&mut text),
+        false => (&bytes[..]).take(LARGEST).read_to_string(&mut text),
+    };
+    read.with_context(|| format!("{} holds no text", path.display()))?;
+    ensure!((text.len() as u64) < LARGEST, "{} holds more than {LARGEST} bytes of text", path.display());
+    Ok(text)
+}
+
+fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -105,6 +137,25 @@ mod tests {
         let mut names: Vec<_> = fs::read_dir(kept).unwrap().map(|file| file.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["run-1.json", "run-1.svg", "run-1.txt", "run-2.json", "run-2.svg", "run-2.txt"]);
+    }
+
+    #[test]
+    fn compressed_results_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let json = "[1, 2]\n".repeat(1000);
+        let results = Results { name: "run", json: json.clone(), text: "a report", draw: None };
+        results.keep_compressed(folder.path(), &machine()).unwrap();
+        results.keep_compressed(folder.path(), &machine()).unwrap();
+        let kept = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        for name in ["run-1.json.gz", "run-2.json.gz"] {
+            assert!(fs::metadata(kept.join(name)).unwrap().len() < 200, "{name}");
+            assert_eq!(read_text(&kept.join(name)).unwrap(), json);
+        }
+        let plain = folder.path().join("plain.json");
+        write(&plain, &json).unwrap();
+        assert_eq!(read_text(&plain).unwrap(), json);
+        write(&plain, [0x1f, 0x8b, 0, 0]).unwrap();
+        assert!(read_text(&plain).is_err(), "damaged");
     }
 
     #[test]

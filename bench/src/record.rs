@@ -2,7 +2,6 @@
 //!
 //! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -127,10 +126,9 @@ impl Record {
         Self { version: VERSION, machine, runs: Vec::new() }
     }
 
-    /// Reads a file of raw results.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let record: Self = serde_json::from_str(&text)
+    /// The results in the text of a file.
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        let record: Self = serde_json::from_str(text)
             .with_context(|| format!("{} is not a result file of hugepilot-bench", path.display()))?;
         if record.version != VERSION {
             bail!("{} has version {}, this program reads version {VERSION}", path.display(), record.version);

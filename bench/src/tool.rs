@@ -86,6 +86,16 @@ impl Tool {
         self.run_on("promote", pid, arguments, stop)
     }
 
+    /// Starts `promote` on a program.
+    pub fn start_promoting(&self, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
+        self.start_on("promote", pid, arguments)
+    }
+
+    /// Splits every huge page of a program.
+    pub fn give_back(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
+        self.run_on("give-back", pid, &["--all"], stop)
+    }
+
     fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
         let mut process = self.start_on(command, pid, arguments)?;
         while process.child.try_wait()?.is_none() {
@@ -98,9 +108,9 @@ impl Tool {
         process.finish()
     }
 
-    /// Starts to observe a program again and again, at hugepilot's own pace.
+    /// Starts to observe a program again and again, at hugepilot's own pace, for as long as `heat` goes on at most.
     pub fn keep_watching(&self, pid: u32) -> Result<ToolProcess> {
-        self.start_on("heat", pid, &["--for", "1h"])
+        self.start_on("heat", pid, &["--for", "10m"])
     }
 
     /// Starts to pilot a program.
@@ -157,6 +167,19 @@ impl ToolProcess {
         bail!("hugepilot ended by itself ({status}): {}", text_of(&mut self.messages)?.trim())
     }
 
+    /// Whether it has ended. It stays a zombie, of which the CPU time can be read, until it is finished.
+    pub fn has_ended(&self) -> Result<bool> {
+        Ok(PidFd::open(self.pid())?.has_exited())
+    }
+
+    /// The CPU time of all its threads, those that have ended included.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let path = format!("/proc/{}/stat", self.pid());
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let ticks = cpu_ticks(&text).with_context(|| format!("{path} tells no CPU time: '{}'", text.trim()))?;
+        Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+    }
+
     /// Sends it a signal: with STOP it rests, with CONT it goes on.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         Ok(PidFd::open(self.pid())?.signal(signal)?)
@@ -196,7 +219,7 @@ impl ToolProcess {
     }
 
     /// Waits for its end and reads what it said.
-    fn finish(mut self) -> Result<ToolRun> {
+    pub fn finish(mut self) -> Result<ToolRun> {
         let status = self.child.wait()?;
         let seconds = self.started.elapsed().as_secs_f64();
         let (output, messages) = (text_of(&mut self.output)?, text_of(&mut self.messages)?);
@@ -220,6 +243,13 @@ impl Drop for ToolProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Of a line of `/proc/PID/stat`: user and system time, 14th and 15th, counted behind the name, which may hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let mut behind = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || behind.next()?.parse::<u64>().ok();
+    Some(ticks()? + ticks()?)
 }
 
 fn text_of(file: &mut File) -> Result<String> {
@@ -302,6 +332,24 @@ mod tests {
             }
         };
         assert!(error.contains("unknown command"), "{error}");
+    }
+
+    #[test]
+    fn cpu_time_is_read_behind_any_name() {
+        let stat = "42 (a) 9 b (c) R 1 42 42 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 1000 0 0";
+        assert_eq!(cpu_ticks(stat), Some(22));
+        assert_eq!(cpu_ticks("42 (a) R 1"), None);
+    }
+
+    #[test]
+    fn one_that_has_ended_still_tells_its_cpu_time() {
+        let (_directory, tool) = fake("echo '{}'");
+        let process = tool.start_promoting(42, &[]).unwrap();
+        while !process.has_ended().unwrap() {
+            std::thread::yield_now();
+        }
+        process.cpu_time().unwrap();
+        assert_eq!(process.finish().unwrap().output, serde_json::json!({}));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hugepilot::decide::{Allowance, Past, Spent, decide};
+use hugepilot::observe::clearing::ClearPolicy;
 use hugepilot::observe::heat::{Region, TrackerKind};
 use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
 use hugepilot::statistics::median;
@@ -148,15 +149,20 @@ impl TrackerArguments {
 
     fn programs(&self) -> Vec<Program> {
         let usual = self.size.unwrap_or(Bytes(2 * GIANT_PAGE));
-        let of_size = |name, size: Bytes, pattern, at_once| {
+        let of_size = |name, size: Bytes, pattern, clearing| {
             let child = ThirdChild { size, pattern, seed: 1 };
             let arguments = [format!("--size={}", size.0), format!("--pattern={pattern}"), "--seed=1".to_owned()];
-            Program { name, arguments: command("workload-third", &arguments), truth: Some(child), at_once }
+            Program { name, arguments: command("workload-third", &arguments), truth: Some(child), clearing }
         };
-        let third = |name, pattern| of_size(name, usual, pattern, false);
+        let third = |name, pattern| of_size(name, usual, pattern, ClearPolicy::ByCalls);
         let mappings = |name, count| {
             let arguments = [format!("--size={}", usual.0), format!("--count={count}")];
-            Program { name, arguments: command("workload-mappings", &arguments), truth: None, at_once: false }
+            Program {
+                name,
+                arguments: command("workload-mappings", &arguments),
+                truth: None,
+                clearing: ClearPolicy::ByCalls,
+            }
         };
         let resident = command("workload-resident", &[]);
         let mut programs = vec![
@@ -167,11 +173,11 @@ impl TrackerArguments {
             third("zipfian regions", ThirdPattern::Zipfian),
             mappings("one mapping", 1),
             mappings("many mappings", self.mappings),
-            Program { name: "2 MiB in the TLB", arguments: resident, truth: None, at_once: false },
+            Program { name: "2 MiB in the TLB", arguments: resident, truth: None, clearing: ClearPolicy::ByCalls },
         ];
         if self.tracker == Choice::Only(TrackerKind::PageWalk) {
-            programs.push(of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, true));
-            programs.push(of_size("6 GiB, in slices", LARGE, ThirdPattern::Contiguous, false));
+            programs.push(of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, ClearPolicy::AtOnce));
+            programs.push(of_size("6 GiB, in slices", LARGE, ThirdPattern::Contiguous, ClearPolicy::InSlices));
         }
         programs
     }
@@ -183,8 +189,8 @@ struct Program {
     arguments: Vec<String>,
     /// What is to be found, where it is known.
     truth: Option<ThirdChild>,
-    /// Whether all bits are cleared at once whatever the stall.
-    at_once: bool,
+    /// How accessed bits are cleared.
+    clearing: ClearPolicy,
 }
 
 impl Program {
@@ -224,7 +230,7 @@ fn look(
     let started = Instant::now();
     let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
-    let options = Options { window: WINDOW, allow_stall: program.at_once, ..Options::default() };
+    let options = Options { window: WINDOW, clearing: program.clearing, ..Options::default() };
     // The lines of progress that hold begin and end of the look begin before and end after it.
     stop.sleep_until(Instant::now() + LINE)?;
     let inactive = inactive_anonymous()?;

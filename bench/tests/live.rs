@@ -12,6 +12,7 @@ use hugepilot_os::PidFd;
 use rustix::process::Signal;
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const REPORTING: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
 /// Marks our children among all processes.
 const SEED: &str = "--seed=70314159";
 
@@ -147,6 +148,45 @@ fn have_it_explained(directory: &Path) {
     }
 }
 
+fn reporting() -> String {
+    fs::read_to_string(REPORTING).unwrap_or_default()
+}
+
+/// A program that is promoted twice while it is measured, on warm memory: its raw results are kept, and settings are as before.
+fn feel_a_promotion(directory: &Path) {
+    let hugepilot = Path::new(env!("CARGO_BIN_EXE_hugepilot-bench")).with_file_name("hugepilot");
+    if !hugepilot.is_file() {
+        eprintln!("not tested: {} is not built", hugepilot.display());
+        return;
+    }
+    let before = reporting();
+    let (json, runs) = (directory.join("felt.json"), directory.join("runs"));
+    let mut run = bench(&["felt", "reader", "--quick", "--gib=0.125", "--rounds=2", "--seconds=0.6", "--host=warm"]);
+    run.arg(format!("--json={}", json.display())).arg(format!("--keep={}", runs.display()));
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(reporting(), before);
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let turns = results["turns"].as_array().unwrap();
+    assert_eq!(turns.len(), 2);
+    for turn in turns {
+        let windows = |phase: &str| turn[phase]["windows"].as_array().unwrap().len();
+        assert!(turn["promoted"]["bytes"].as_u64() > Some(64 << 20), "{turn}");
+        assert!(windows("alone") > 0 && windows("promotion") > 0, "{turn}");
+        assert!(turn["promotion"]["latency"]["p99_ns"].as_u64() > Some(0), "{turn}");
+    }
+    let kept = fs::read_dir(runs).unwrap().next().unwrap().unwrap().path().join("felt-reader-1.json.gz");
+    let again = bench(&["report", kept.to_str().unwrap()]).output().unwrap();
+    assert_eq!(again.stdout, output.stdout, "the report differs when it is made again");
+
+    let long = ["felt", "reader", "--quick", "--gib=0.125", "--seconds=600", "--host=warm", SEED];
+    let mut interrupted = bench(&long).spawn().unwrap();
+    until("the child of the harness", || our_processes() >= 2);
+    PidFd::open(interrupted.id()).unwrap().signal(Signal::INT).unwrap();
+    assert_eq!(interrupted.wait().unwrap().code(), Some(1));
+    assert_eq!((our_processes(), reporting()), (0, before));
+}
+
 #[test]
 fn the_harness_runs_and_leaves_nothing_behind() {
     hugepilot_os::trial::heed_signals();
@@ -167,6 +207,7 @@ fn the_harness_runs_and_leaves_nothing_behind() {
     run_all_workloads(directory.path(), &as_found);
     start_in_each_way(directory.path());
     have_it_explained(directory.path());
+    feel_a_promotion(directory.path());
     assert_eq!(fs::read_to_string(ENABLED).unwrap(), as_found);
 
     let mut interrupted = start_long_turn();

@@ -1,4 +1,4 @@
-//! What the pilot reaches over time: with too few huge pages, against a second program, after a change, at rest, and unnoticed.
+//! What the pilot reaches over time: with too few huge pages, against a second program, after a change, and at rest.
 //!
 //! Owns: the scenarios' order, and what they have in common. Never touches: how the pilot does it.
 //!
@@ -7,7 +7,6 @@
 
 mod budget;
 mod late_starter;
-mod latency;
 mod moved;
 mod steady;
 mod timeline;
@@ -38,7 +37,7 @@ const AROUND: Duration = Duration::from_secs(12);
 pub const EXAMPLES: &str = "\
 Examples:
   hugepilot-bench pilot --quick                         all scenarios, a look in some ten minutes
-  hugepilot-bench pilot --only moved,latency --keep     two of them, raw results kept
+  hugepilot-bench pilot --only moved,steady --keep      two of them, raw results kept
   hugepilot-bench pilot --only budget --rounds 30       until the intervals are narrow enough
 
 Run as root, with up to 7 GiB of free memory, on a machine that does nothing else.";
@@ -77,8 +76,6 @@ enum Scene {
     Moved,
     /// Nothing changes any more: what the pilot costs.
     Steady,
-    /// Response times while the pilot promotes.
-    Latency,
 }
 
 /// Something measured in rounds.
@@ -128,7 +125,6 @@ impl PilotArguments {
                 Scene::LateStarter => self.perform(&late_starter::LateStarter::new(self))?,
                 Scene::Moved => self.perform(&moved::Moved::new(self))?,
                 Scene::Steady => self.perform(&steady::Steady::new(self))?,
-                Scene::Latency => self.perform(&latency::Latency::new(self))?,
             }
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! A histogram of latencies with a fixed size and a fixed relative error.
 //!
-//! Owns: counting and percentiles. Never touches: clocks.
+//! Owns: counting and percentiles, and how counts are passed from process to process. Never touches: clocks.
+
+use serde::{Deserialize, Serialize};
 
 /// Steps for each doubling: a value is off by at most 1/64, and its step is found without a division.
 const STEPS_LOG2: u32 = 6;
@@ -9,9 +11,31 @@ const STEPS: usize = 1 << STEPS_LOG2;
 const BUCKETS: usize = (36 - STEPS_LOG2 as usize + 1) * STEPS;
 
 /// Counts of latencies in nanoseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Sparse", into = "Sparse")]
 pub struct Histogram {
     counts: Vec<u32>,
+}
+
+/// The buckets that are not empty, each with its number.
+#[derive(Serialize, Deserialize)]
+struct Sparse(Vec<(usize, u32)>);
+
+impl From<Histogram> for Sparse {
+    fn from(histogram: Histogram) -> Self {
+        Self(histogram.counts.into_iter().enumerate().filter(|&(_, count)| count > 0).collect())
+    }
+}
+
+impl From<Sparse> for Histogram {
+    /// A number that is too large means the longest latency.
+    fn from(Sparse(buckets): Sparse) -> Self {
+        let mut histogram = Self::default();
+        for (bucket, count) in buckets {
+            histogram.counts[bucket.min(BUCKETS - 1)] += count;
+        }
+        histogram
+    }
 }
 
 impl Default for Histogram {
@@ -78,6 +102,18 @@ mod tests {
         assert_eq!(histogram.percentile(0.98), Some(10));
         let slow = histogram.percentile(0.99).unwrap();
         assert!((1_000_000..1_016_000).contains(&slow), "{slow}");
+    }
+
+    #[test]
+    fn counts_survive_a_pipe() {
+        let mut histogram = Histogram::default();
+        histogram.add(10, 98);
+        histogram.add(1_000_000, 2);
+        let text = serde_json::to_string(&histogram).unwrap();
+        assert!(text.len() < 40, "{text}");
+        assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), histogram);
+        let beyond: Histogram = serde_json::from_str("[[1000000,3]]").unwrap();
+        assert_eq!(beyond.percentile(0.5), Some(upper_bound(BUCKETS - 1)));
     }
 
     proptest! {

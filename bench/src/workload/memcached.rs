@@ -1,33 +1,22 @@
 //! The memcached workload: the distribution's own server, unmodified, under YCSB's workload C (read-only, scrambled zipfian).
 //!
-//! Owns: the server process, its socket, and the thread that makes the load. Never touches: other servers.
-//!
-//! One server thread on one processor, one client thread on another: on a small machine more threads would only share
-//! the two, and it is the server's speed that the figure is about.
+//! Owns: how memcached is started, and whether it holds what it was given. Never touches: requests.
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::Stdio;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use hugepilot::stop::Stop;
-use rand::SeedableRng;
-use rand::rngs::Xoshiro256PlusPlus;
 
-use super::memcached_client::Connection;
-use super::open_loop::OpenLoop;
-use super::progress::WorkInterval;
-use super::zipfian::{Popularity, ScrambledZipfian};
-use super::{Histogram, Progress, Role, Running, Start, Workload};
-use crate::process::{BoundChild, Processors, bind_this_thread};
+use super::connection::Connection;
+use super::server::{Clients, Server};
+use super::wire::Wire;
+use super::zipfian::Popularity;
+use super::{Role, Running, Start, Workload};
 
-/// How finely progress is reported.
-const INTERVAL: Duration = Duration::from_millis(100);
 /// memcached's own bytes for each item, beside key and value: header, check-and-set number, and what slabs leave over.
 const ITEM_OVERHEAD: u64 = 100;
-const SOCKET: &str = "memcached";
+const ABSENT: &str = "memcached did not start: is it installed (apt-get install memcached, and for libhps integrations/memcached/build)?";
 
 /// How the server is loaded.
 #[derive(Clone, Debug)]
@@ -46,22 +35,6 @@ pub struct Memcached {
     pub seed: u64,
     /// The memcached that compacts by libhps, as `integrations/memcached/build` makes it.
     pub compacting: OsString,
-}
-
-/// A server that holds all items.
-pub struct Server {
-    settings: Memcached,
-    progress: Progress,
-    load: Option<Load>,
-    child: BoundChild,
-    processors: Processors,
-    directory: tempfile::TempDir,
-}
-
-/// A thread that sends requests until it is told to stop.
-struct Load {
-    stop: Stop,
-    thread: JoinHandle<()>,
 }
 
 impl Workload for Memcached {
@@ -103,15 +76,26 @@ impl Memcached {
     /// Starts a server and fills it.
     pub fn serve(&self, how: Start<'_>, stop: &Stop) -> Result<Server> {
         ensure!(how.launcher().is_empty(), "memcached is not measured with a launcher: choose other --configurations");
-        let processors = Processors::of_this_process()?;
-        let directory = tempfile::tempdir()?;
-        let socket = directory.path().join(SOCKET);
-        let child = BoundChild::start(&self.command(&socket, how), processors.program, Stdio::null())?;
-        let (settings, progress) = (self.clone(), Progress::default());
-        let mut server = Server { settings, progress, load: None, child, processors, directory };
-        let mut connection = self.connect(&socket, &mut server.child, stop)?;
-        self.populate(&mut connection, processors, stop)?;
+        let command = |socket: &Path| self.command(socket, how);
+        let (server, mut connection) = Server::start(self.clients(), command, ABSENT, stop)?;
+        self.check(&mut connection)?;
         Ok(server)
+    }
+
+    fn clients(&self) -> Clients {
+        let &Self { items, value_size, connections, depth, popularity, seed, .. } = self;
+        Clients { wire: Wire::Memcached, items, value_size, connections, depth, popularity, seed }
+    }
+
+    fn check(&self, connection: &mut Connection) -> Result<()> {
+        let (held, evicted) = (connection.statistic("curr_items")?, connection.statistic("evictions")?);
+        ensure!(
+            held == self.items && evicted == 0,
+            "memcached holds {held} of {} items, {evicted} evicted",
+            self.items
+        );
+        ensure!(connection.statistic("hash_is_expanding")? == 0, "memcached is still growing its hash table");
+        Ok(())
     }
 
     fn command(&self, socket: &Path, how: Start<'_>) -> Vec<OsString> {
@@ -144,137 +128,6 @@ impl Memcached {
     /// One bucket an item, as experts set it; growing the table while loading would leave a second table behind.
     fn hash_power(&self) -> u32 {
         self.items.next_power_of_two().ilog2().clamp(16, 32)
-    }
-
-    fn connect(&self, socket: &Path, child: &mut BoundChild, stop: &Stop) -> Result<Connection> {
-        let patience = Instant::now() + Duration::from_secs(5);
-        loop {
-            stop.check()?;
-            child.check().context(
-                "memcached did not start: is it installed (apt-get install memcached, and for libhps integrations/memcached/build)?",
-            )?;
-            match Connection::open(socket, self.value_size) {
-                Err(error) if Instant::now() > patience => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-                opened => return opened,
-            }
-        }
-    }
-
-    fn populate(&self, connection: &mut Connection, processors: Processors, stop: &Stop) -> Result<()> {
-        let loading = std::thread::scope(|scope| {
-            let loader = scope.spawn(|| {
-                bind_this_thread(processors.load)?;
-                connection.load(0..self.items, || Ok(stop.check()?))
-            });
-            loader.join()
-        });
-        loading.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("cannot load memcached")?;
-        let (held, evicted) = (connection.statistic("curr_items")?, connection.statistic("evictions")?);
-        ensure!(
-            held == self.items && evicted == 0,
-            "memcached holds {held} of {} items, {evicted} evicted",
-            self.items
-        );
-        ensure!(connection.statistic("hash_is_expanding")? == 0, "memcached is still growing its hash table");
-        Ok(())
-    }
-
-    fn read_until(&self, socket: &Path, progress: &Progress, stop: &Stop) -> Result<()> {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let zipfian = ScrambledZipfian::of(self.popularity, self.items);
-        let mut connections = Vec::new();
-        for _ in 0..self.connections {
-            let mut connection = Connection::open(socket, self.value_size)?;
-            connection.send((0..self.depth).map(|_| zipfian.next(&mut random)))?;
-            connections.push(connection);
-        }
-        let mut start = Instant::now();
-        let (mut operations, mut latencies) = (0, Box::<Histogram>::default());
-        for turn in (0..connections.len()).cycle() {
-            let connection = &mut connections[turn];
-            latencies.add(connection.receive()?.as_nanos() as u64, self.depth as u32);
-            operations += self.depth as u64;
-            connection.send((0..self.depth).map(|_| zipfian.next(&mut random)))?;
-            let duration = start.elapsed();
-            if duration >= INTERVAL {
-                let latencies = Some(std::mem::take(&mut latencies));
-                progress.add(WorkInterval {
-                    end: start + duration,
-                    duration,
-                    operations,
-                    latencies,
-                    longest_wait: None,
-                    search: None,
-                });
-                (start, operations) = (start + duration, 0);
-                if stop.requested() {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Server {
-    /// Its clients send the next requests as soon as the last ones are answered.
-    pub fn begin_closed_loop(&mut self) {
-        let settings = self.settings.clone();
-        self.begin(move |socket, progress, stop| settings.read_until(socket, progress, stop));
-    }
-
-    /// Its clients send so many requests a second, whether the last ones are answered or not.
-    pub fn begin_open_loop(&mut self, requests_per_second: f64) {
-        let Memcached { items, value_size, connections, seed, .. } = self.settings;
-        let open_loop = OpenLoop { requests_per_second, items, value_size, connections, seed };
-        self.begin(move |socket, progress, stop| open_loop.run(socket, progress, stop));
-    }
-
-    fn begin(&mut self, load: impl FnOnce(&Path, &Progress, &Stop) -> Result<()> + Send + 'static) {
-        self.end_load();
-        let (stop, socket) = (Stop::default(), self.directory.path().join(SOCKET));
-        let (progress, until, processor) = (self.progress.clone(), stop.clone(), self.processors.load);
-        let thread = std::thread::spawn(move || {
-            let bound = bind_this_thread(processor).context("cannot bind the load to its processor");
-            let ended = bound.and_then(|()| load(&socket, &progress, &until));
-            if let Err(error) = ended.context("the load on memcached ended") {
-                progress.fail(&error);
-            }
-        });
-        self.load = Some(Load { stop, thread });
-    }
-
-    /// Ends the load, if there is any.
-    pub fn end_load(&mut self) {
-        if let Some(load) = self.load.take() {
-            load.stop.request();
-            let _ = load.thread.join();
-        }
-    }
-}
-
-impl Running for Server {
-    fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
-    fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
-    fn check(&mut self) -> Result<()> {
-        self.child.check()?;
-        match self.progress.failure() {
-            Some(failure) => bail!(failure),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.end_load();
     }
 }
 

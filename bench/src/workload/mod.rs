@@ -5,19 +5,23 @@
 
 mod chase;
 mod client;
+mod connection;
 mod fingerprint;
 mod histogram;
 mod hot;
 mod local;
 mod memcached;
-mod memcached_client;
 mod open_loop;
 mod own_process;
 mod pages;
 mod progress;
+mod reader;
+mod redis;
+mod server;
 mod sort;
 mod sweep;
 mod third;
+mod wire;
 mod zipfian;
 
 use std::ffi::OsString;
@@ -32,13 +36,18 @@ pub use fingerprint::{Fingerprint, FingerprintChild, MOST_SONGS, SearchWork};
 pub use histogram::Histogram;
 pub use hot::{Hot, HotChild, HotPattern, move_on};
 pub use local::{Local, LocalChild, LocalPattern};
-pub use memcached::{Memcached, Server};
+pub use memcached::Memcached;
+pub use open_loop::WINDOW;
 pub use own_process::{OwnProcess, ReadyLine, WorkLine, print_line, report_with_waits};
 pub use pages::below;
 pub use progress::{Progress, Window, WorkInterval};
+pub use reader::{Reader, ReaderChild};
+pub use redis::{ITEM_OVERHEAD as REDIS_ITEM_OVERHEAD, serve as serve_redis};
+pub use server::{Clients, Server};
 pub use sort::{SortChild, start_sort};
 pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
 pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
+pub use wire::Wire;
 pub use zipfian::{Popularity, ScrambledZipfian};
 
 /// Something that can be measured.

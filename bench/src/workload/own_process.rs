@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::progress::WorkInterval;
-use super::{Progress, Running, SearchWork, Start, client};
+use super::{Histogram, Progress, Running, SearchWork, Start, client};
 use crate::process::{BoundChild, Processors};
 
 /// A killed program that takes longer to end is left to the kernel.
@@ -39,6 +39,18 @@ pub struct ReadyLine {
     pub pid: u32,
     /// Why its memory is not on the pages that it asked for, where it asks for some itself.
     pub refusal: Option<String>,
+    /// Requests that come a second, where it makes its load itself.
+    #[serde(default)]
+    pub load: Option<OwnLoad>,
+}
+
+/// The load that a program makes for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnLoad {
+    /// What it can do, as measured at its start.
+    pub capacity_per_second: f64,
+    /// What is asked of it.
+    pub requests_per_second: f64,
 }
 
 impl ReadyLine {
@@ -49,12 +61,13 @@ impl ReadyLine {
 
     /// For memory at an address.
     pub fn at(address: u64, size: Bytes, pattern: &str, seed: u64) -> Self {
-        Self { address, size_bytes: size.0, pattern: pattern.to_owned(), seed, pid: std::process::id(), refusal: None }
+        let (pattern, pid) = (pattern.to_owned(), std::process::id());
+        Self { address, size_bytes: size.0, pattern, seed, pid, refusal: None, load: None }
     }
 }
 
 /// The line for one interval of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkLine {
     /// Operations in it.
     pub operations: u64,
@@ -64,6 +77,9 @@ pub struct WorkLine {
     pub longest_wait_nanoseconds: Option<u64>,
     /// What searching took and found, where the program searches.
     pub search: Option<SearchWork>,
+    /// Latencies of requests, where it makes its load itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latencies: Option<Box<Histogram>>,
 }
 
 /// A child that works until it is ended.
@@ -94,7 +110,8 @@ pub fn report_with_waits(mut work: impl FnMut() -> u64, mut longest_wait: impl F
         let start = Instant::now();
         let operations = work();
         let nanoseconds = start.elapsed().as_nanos() as u64;
-        print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds: longest_wait(), search: None })?;
+        let longest_wait_nanoseconds = longest_wait();
+        print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds, ..WorkLine::default() })?;
     }
 }
 
@@ -176,8 +193,8 @@ fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce(Ready
         let work: WorkLine = serde_json::from_str(&line).with_context(|| format!("unexpected line '{line}'"))?;
         let duration = Duration::from_nanos(work.nanoseconds);
         let longest_wait = work.longest_wait_nanoseconds.map(Duration::from_nanos);
-        let (operations, search) = (work.operations, work.search);
-        progress.add(WorkInterval { end, duration, operations, latencies: None, longest_wait, search });
+        let WorkLine { operations, search, latencies, .. } = work;
+        progress.add(WorkInterval { end, duration, operations, latencies, longest_wait, search });
     }
     bail!("the child ended")
 }

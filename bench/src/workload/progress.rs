@@ -95,6 +95,12 @@ impl Progress {
         self.state().intervals.iter().filter(within).cloned().collect()
     }
 
+    /// Each interval of which a part lies between two times, so that nothing that happens between them is left out.
+    pub fn overlapping(&self, start: Instant, end: Instant) -> Vec<WorkInterval> {
+        let overlaps = |interval: &&WorkInterval| interval.end > start && interval.end < end + interval.duration;
+        self.state().intervals.iter().filter(overlaps).cloned().collect()
+    }
+
     /// Throughput of every interval; times count from `origin`.
     pub fn over_time(&self, origin: Instant) -> Vec<ThroughputPoint> {
         let point = |interval: &WorkInterval| ThroughputPoint {
@@ -143,6 +149,9 @@ mod tests {
         assert_eq!(window.duration, Duration::from_millis(300));
         assert!((window.throughput() - 50.0).abs() < 1e-9);
         assert_eq!(progress.window(at(2000), at(3000)).operations, 0);
+        let tenths =
+            |millis, until| progress.overlapping(at(millis), at(until)).iter().map(|each| each.operations).sum::<u64>();
+        assert_eq!((tenths(250, 650), tenths(300, 600), tenths(2000, 3000)), (3 + 4 + 5 + 6 + 7, 4 + 5 + 6, 0));
         assert_eq!(progress.over_time(origin).len(), 10);
     }
 

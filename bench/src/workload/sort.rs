@@ -45,7 +45,7 @@ impl SortChild {
         loop {
             let nanoseconds = ready.sort()?.as_nanos() as u64;
             let operations = ready.count() as u64;
-            print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds: None, search: None })?;
+            print_line(&WorkLine { operations, nanoseconds, ..WorkLine::default() })?;
         }
     }
 }

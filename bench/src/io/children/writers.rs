@@ -100,7 +100,7 @@ impl WritersChild {
             let (operations, now) = (written.swap(0, Ordering::Relaxed), std::time::Instant::now());
             let nanoseconds = (now - start).as_nanos() as u64;
             start = now;
-            print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds: None, search: None })?;
+            print_line(&WorkLine { operations, nanoseconds, ..WorkLine::default() })?;
         }
     }
 }

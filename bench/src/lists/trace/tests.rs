@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hugepilot::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use hugepilot::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
 use hugepilot::recording::{Moment, Recorder};
 use hugepilot::units::{Address, AddressRange, HUGE_PAGE, Nanos};
 
@@ -96,6 +96,7 @@ fn heat(walked: [u16; 2]) -> Heat {
         obstacle: None,
         shared: None,
         asked_for: false,
+        spread_over_nodes: false,
     };
     let region = |number: u64| Region {
         start: Address(number * HUGE_PAGE),
@@ -115,12 +116,15 @@ fn heat(walked: [u16; 2]) -> Heat {
         address_space: None,
         tracker: TrackerKind::PageWalk,
         meaning: Meaning::Walked,
+        clearing: None,
         window: Nanos(SECOND),
         busy_cpus: None,
         rss: Bytes(512 << 10),
         mappings: vec![mapping(1, ""), mapping(2, "/lib/a.so")],
         regions: vec![region(1), region(2)],
         cost: Cost::default(),
+        walks: Walks::default(),
+        sample: None,
     }
 }
 

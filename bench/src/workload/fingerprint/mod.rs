@@ -148,8 +148,8 @@ impl FingerprintChild {
                 operations: work.queries,
                 // Of whole queries, so that one that is under way at the interval's end does not count for less.
                 nanoseconds: work.busy_ns() / u64::from(self.threads),
-                longest_wait_nanoseconds: None,
                 search: Some(work),
+                ..WorkLine::default()
             })?;
         }
     }

@@ -1,0 +1,137 @@
+//! Cold and warm memory: whether the host of this virtual machine has taken free memory back when a promotion needs it.
+//!
+//! Owns: switching free page reporting, touching free memory, and waiting until free memory is reported. Never touches: memory in use.
+//!
+//! Where a host takes reported memory back, a collapse onto such a page takes ten times as long, because the host must back it first.
+//! The switch is a setting of the machine; `Settings` puts it back.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use hugepilot::stop::Stop;
+use serde::{Deserialize, Serialize};
+
+use crate::sample::machine_memory;
+use crate::settings::Settings;
+use crate::warm::{SPARE, WarmMemory};
+
+/// The smallest blocks that are reported, as powers of two of pages; below [`crate::settings::SETTINGS`].
+const ORDER: &str = "../../../module/page_reporting/parameters/page_reporting_order";
+const PARAMETERS: &str = "/sys/module/page_reporting/parameters";
+/// Beyond the largest block that the kernel's allocator has: nothing is reported.
+const OFF: &str = "11";
+/// Memory that is freed is reported within two seconds.
+const REPORTED_AFTER: Duration = Duration::from_secs(3);
+/// Waiting for more is of no use: somebody frees memory all the time.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Other programs free so much meanwhile, without end.
+const STILL_KIB: u64 = 16 << 10;
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Host {
+    /// Free memory has been reported, and is not backed.
+    Cold,
+    /// Free memory is backed.
+    Warm,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostChoice {
+    /// Free memory has been reported to the host, which has taken it back.
+    Cold,
+    /// Free memory is backed: reporting is off, and free memory was touched.
+    Warm,
+    /// One after the other.
+    Both,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Host::Cold => "cold",
+            Host::Warm => "warm",
+        })
+    }
+}
+
+/// The hosts to measure on; cold where nothing was asked for and free memory is reported.
+pub fn hosts(choice: Option<HostChoice>) -> Result<Vec<Host>> {
+    choose(choice, Path::new(PARAMETERS).join("page_reporting_order").exists())
+}
+
+fn choose(choice: Option<HostChoice>, reports: bool) -> Result<Vec<Host>> {
+    match choice {
+        None if reports => Ok(vec![Host::Cold]),
+        None | Some(HostChoice::Warm) => Ok(vec![Host::Warm]),
+        Some(_) if !reports => bail!(
+            "this kernel reports no free memory ({PARAMETERS} is not there), so that memory is always backed: take --host warm"
+        ),
+        Some(HostChoice::Cold) => Ok(vec![Host::Cold]),
+        Some(HostChoice::Both) => Ok(vec![Host::Cold, Host::Warm]),
+    }
+}
+
+impl Host {
+    /// Sets the machine up: programs start on base pages, and free memory is as wanted. Touches no more than `most` bytes of it.
+    pub fn set_up(self, settings: &mut Settings, most: u64, stop: &Stop) -> Result<()> {
+        let base_pages = ("enabled", "madvise");
+        match self {
+            Host::Cold => settings.apply(&[base_pages]),
+            Host::Warm => {
+                let reports = Path::new(PARAMETERS).is_dir();
+                let changes = [base_pages, (ORDER, OFF)];
+                settings.apply(&changes[..if reports { 2 } else { 1 }])?;
+                let free = machine_memory()?.available_bytes.saturating_sub(2 * SPARE);
+                // Freed at once: with reporting off, it stays backed.
+                WarmMemory::touch(free.min(most), stop).map(drop)
+            }
+        }
+    }
+
+    /// Waits until free memory has been reported, where it must be.
+    pub fn wait_until_ready(self, stop: &Stop) -> Result<()> {
+        let began = Instant::now();
+        while self == Host::Cold && began.elapsed() < PATIENCE {
+            let before = reported_kib();
+            stop.sleep_until(Instant::now() + REPORTED_AFTER)?;
+            match (before, reported_kib()) {
+                (Some(before), Some(after)) if after > before + STILL_KIB => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each promotion needs a program that was never promoted. What a promotion frees of such a program lies scattered; what it
+    /// frees of one that was promoted and split before are whole blocks, warm ones, which the next collapse takes.
+    pub fn needs_new_program(self) -> bool {
+        self == Host::Cold
+    }
+}
+
+/// All that was reported since the machine was started; None where the kernel does not count it.
+fn reported_kib() -> Option<u64> {
+    fs::read_to_string(Path::new(PARAMETERS).join("reported_kib")).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cold_is_the_default_where_memory_is_reported() {
+        assert_eq!(choose(None, true).unwrap(), [Host::Cold]);
+        assert_eq!(choose(None, false).unwrap(), [Host::Warm]);
+        assert_eq!(choose(Some(HostChoice::Warm), true).unwrap(), [Host::Warm]);
+        assert_eq!(choose(Some(HostChoice::Both), true).unwrap(), [Host::Cold, Host::Warm]);
+        let error = choose(Some(HostChoice::Cold), false).unwrap_err().to_string();
+        assert!(error.contains("--host warm"), "{error}");
+    }
+}

@@ -1,0 +1,314 @@
+//! What promotion does to a running program: throughput and response times while it goes on.
+//!
+//! Owns: the command, and the order of rounds. Never touches: how hugepilot promotes.
+//!
+//! A turn is a program under constant load that is left alone twice and then promoted. All comparisons are within a turn, so that neither
+//! the machine's drift nor what two processes differ by counts. Modes take turns in each round, in an order of their own.
+
+mod figures;
+mod host;
+mod mode;
+mod plot;
+mod program;
+mod record;
+mod text;
+mod turn;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot::units::Bytes;
+use indicatif::ProgressBar;
+
+use self::figures::Group;
+use self::host::{Host, HostChoice};
+use self::mode::{Mode, Promoter};
+use self::program::{Loaded, Program, Setup};
+pub use self::record::Record;
+use self::turn::{Stage, Timing};
+use crate::args::seconds;
+use crate::machine::Machine;
+use crate::measure::print;
+use crate::outputs::{Outputs, Results};
+use crate::run::{order_of_round, progress_bar};
+use crate::settings::Settings;
+use crate::tool::Tool;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  hugepilot-bench felt memcached --quick                a look in minutes
+  hugepilot-bench felt memcached --modes default,fast,daemon --keep
+  hugepilot-bench felt reader --gib 16 --host both --plot felt.svg
+  hugepilot-bench felt reader-busy --modes fast         no request waits: each stall shows in throughput
+  hugepilot-bench felt redis --modes before --hugepilot /old/hugepilot --promote-args=--gentle
+  hugepilot-bench report felt-memcached-1.json.gz --plot felt.svg
+
+On cold memory each promotion gets a new program, on warm memory one program serves all: its huge pages are split again.
+Run as root on a machine that does nothing else.";
+
+/// `felt`
+#[derive(Clone, Debug, Args)]
+pub struct FeltArguments {
+    /// What is promoted
+    #[arg(value_enum)]
+    program: Program,
+    /// Who promotes, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["default"])]
+    modes: Vec<Mode>,
+    /// Two rounds of a small program: a look, not a figure
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; each mode has one turn in each [default: 20, with --quick 2]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// The program's memory in GiB [default: 3, of readers 16; with --quick 0.5 and 1]
+    #[arg(long, value_parser = gib)]
+    gib: Option<f64>,
+    /// The share of its capacity that is asked of the program
+    #[arg(long, default_value_t = 0.3, value_parser = share)]
+    load: f64,
+    /// What the host of this virtual machine does with free memory [default: cold where free memory is reported to it, else warm]
+    #[arg(long, value_enum)]
+    host: Option<HostChoice>,
+    /// Seconds of each phase in which the program is left alone [default: 10, with --quick 4]
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Arguments of `hugepilot promote` in the mode `before`, separated by spaces
+    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
+    promote_args: String,
+    /// The pace of the daemon, as its configuration file has it
+    #[arg(long, value_name = "TEXT", default_value = "max-slowdown = \"1%\"")]
+    daemon_settings: String,
+    /// Where the order of modes and all random numbers start
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The hugepilot binary [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    hugepilot: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+impl FeltArguments {
+    /// Measures, and reports what was measured even when it ends early.
+    pub fn run(&self) -> Result<()> {
+        self.outputs.check()?;
+        let tool = Tool::find(self.hugepilot.clone())?;
+        let stop = Stop::on_signals(SecondSignal::Waits)?;
+        let hosts = host::hosts(self.host)?;
+        let mut settings = Settings::of_this_machine()?;
+        let mut record = self.empty_record(Machine::describe(&settings)?);
+        self.announce(&record, &hosts);
+        let ended = self.measure(&hosts, &tool, &mut settings, &mut record, &stop);
+        settings.restore()?;
+        if !record.turns.is_empty() {
+            self.tell(&record)?;
+        }
+        match ended {
+            // Whatever failed, failed because the user wanted an end.
+            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is told"),
+            ended => ended,
+        }
+    }
+
+    fn measure(
+        &self,
+        hosts: &[Host],
+        tool: &Tool,
+        settings: &mut Settings,
+        record: &mut Record,
+        stop: &Stop,
+    ) -> Result<()> {
+        let promoter = Promoter {
+            tool,
+            arguments: &record.promote_arguments.clone(),
+            daemon_settings: &self.daemon_settings,
+            daemon_phase: Duration::from_secs(if self.quick { 10 } else { 20 }),
+            stop,
+        };
+        let bar = progress_bar((hosts.len() * self.modes.len()) as u64 * u64::from(self.rounds()));
+        let (setup, timing) = (self.setup(), self.timing());
+        for &host in hosts {
+            host.set_up(settings, if self.quick { 2 * setup.size.0 } else { u64::MAX }, stop)?;
+            let stage = Stage { setup: &setup, timing, promoter: &promoter, stop, bar: &bar };
+            let mut program = None;
+            for round in 0..self.rounds() {
+                for mode in order_of_round(&self.modes, self.seed, round) {
+                    self.turn(&stage, (host, mode, round), &mut program, record)?;
+                }
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// One turn, of the program that is there or a new one; leaves the program behind if another turn may have it.
+    fn turn(
+        &self,
+        stage: &Stage<'_>,
+        (host, mode, round): (Host, Mode, u32),
+        program: &mut Option<Loaded>,
+        record: &mut Record,
+    ) -> Result<()> {
+        let about = format!("round {} of {}, {host} {mode}", round + 1, self.rounds());
+        if program.is_none() {
+            stage.say(&about, "starting the program");
+            *program = Some(stage.setup.start(stage.stop)?);
+        }
+        let Some(loaded) = program else { return Ok(()) };
+        let turn = stage.turn(host, mode, round, &about, loaded)?;
+        if host.needs_new_program() {
+            *program = None;
+        } else {
+            stage.say(&about, "giving back");
+            stage.give_back(loaded)?;
+        }
+        tell_turn(stage.bar, &about, mode, &turn);
+        record.turns.push(turn);
+        stage.bar.inc(1);
+        Ok(())
+    }
+
+    fn empty_record(&self, machine: Machine) -> Record {
+        let mut record = Record::new(machine, &self.setup());
+        record.rounds = self.rounds();
+        record.promote_arguments = self.promote_args.split_whitespace().map(str::to_owned).collect();
+        record
+    }
+
+    fn announce(&self, record: &Record, hosts: &[Host]) {
+        let setup = self.setup();
+        let turn = |host: &Host| self.timing().turn_time(*host, &setup);
+        let round: Duration = hosts.iter().map(turn).sum::<Duration>() * self.modes.len() as u32;
+        let minutes = (round.as_secs_f64() * f64::from(record.rounds) / 60.0).ceil();
+        let names = |names: Vec<String>| names.join(", ");
+        eprintln!(
+            "felt {}: {}\n{} rounds of {} on {} memory, about {minutes} min and what promoting takes; Ctrl-C ends early and reports what there is",
+            self.program,
+            record.description,
+            record.rounds,
+            names(self.modes.iter().map(Mode::to_string).collect()),
+            names(hosts.iter().map(Host::to_string).collect()),
+        );
+    }
+
+    fn setup(&self) -> Setup {
+        let gib = match (self.program.is_reader(), self.quick) {
+            (true, true) => 1.0,
+            (true, false) => 16.0,
+            (false, true) => 0.5,
+            (false, false) => 3.0,
+        };
+        Setup {
+            program: self.program,
+            size: Bytes((self.gib.unwrap_or(gib) * (1u64 << 30) as f64) as u64),
+            load: self.load,
+            capacity: Duration::from_secs(if self.quick { 2 } else { 10 }),
+            seed: self.seed,
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        let alone = self.seconds.unwrap_or(if self.quick { 4.0 } else { 10.0 });
+        Timing { alone: Duration::from_secs_f64(alone) }
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 2 } else { 20 })
+    }
+
+    fn tell(&self, record: &Record) -> Result<()> {
+        let text = text::text(record);
+        let printed = print(&text);
+        let draw = |path: &Path| crate::plot::draw(record, path);
+        let name = format!("felt-{}", self.program);
+        let results = Results { name: &name, json: record.json()?, text: &text, draw: Some(&draw) };
+        self.outputs.write(None, &results)?;
+        self.outputs.keep.as_deref().map_or(Ok(()), |directory| results.keep_compressed(directory, &record.machine))?;
+        // Last, because a closed output must not cost the files.
+        printed
+    }
+}
+
+/// Shows the report of raw results again.
+pub fn report(record: &Record, plot_to: Option<&Path>) -> Result<()> {
+    print(&text::text(record))?;
+    plot_to.map_or(Ok(()), |path| crate::plot::draw(record, path))
+}
+
+/// A line about a turn, on standard error.
+fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &record::Turn) {
+    let group = Group::of(mode, vec![turn]);
+    let share = |ratio: Option<hugepilot::statistics::Interval>| {
+        ratio.map_or("-".to_owned(), |ratio| format!("{:.2}", ratio.estimate))
+    };
+    bar.suspend(|| {
+        eprintln!(
+            "{about}: {} in {:.1} s; worst window {}, alone {}; p99 {} of alone, A/A {}",
+            Bytes(turn.promoted.bytes),
+            turn.promoted.seconds,
+            share(group.worst_window(|turn| &turn.promotion)),
+            share(group.worst_window(|turn| &turn.alone_again)),
+            share(group.latency(|latency| latency.p99_ns)),
+            share(group.latency_noise(|latency| latency.p99_ns)),
+        );
+    });
+}
+
+fn gib(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(gib) if (0.0625..=1024.0).contains(&gib) => Ok(gib),
+        _ => Err(format!("'{text}' is not a number of GiB from 0.0625 to 1024: write 3 or 0.5")),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err(format!("'{text}' is not a share between 0 and 1: write 0.3")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        felt: FeltArguments,
+    }
+
+    fn parse(line: &str) -> Result<FeltArguments, clap::Error> {
+        Line::try_parse_from(line.split(' ')).map(|line| line.felt)
+    }
+
+    #[test]
+    fn sizes_suit_the_program() {
+        let size = |line: &str| parse(line).unwrap().setup().size;
+        assert_eq!(size("felt memcached"), Bytes(3 << 30));
+        assert_eq!(size("felt reader"), Bytes(16 << 30));
+        assert_eq!(size("felt reader-busy"), Bytes(16 << 30));
+        assert_eq!(size("felt redis --quick"), Bytes(1 << 29));
+        assert_eq!(size("felt reader-busy --gib 2.5"), Bytes(5 << 29));
+    }
+
+    #[test]
+    fn arguments_of_another_binary_are_passed_on() {
+        let before = parse("felt redis --modes before,fast --promote-args=--gentle").unwrap();
+        assert_eq!(before.modes, [Mode::Before, Mode::Fast]);
+        let record = before.empty_record(crate::machine::tests::machine());
+        assert_eq!((record.promote_arguments, record.rounds), (vec!["--gentle".to_owned()], 20));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for wrong in ["felt", "felt nginx", "felt redis --load 1", "felt redis --gib 0", "felt redis --rounds 0"] {
+            assert_eq!(parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+}

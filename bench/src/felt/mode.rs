@@ -1,0 +1,163 @@
+//! Who promotes: `hugepilot promote` at several paces, or the daemon.
+//!
+//! Owns: starting hugepilot, and what it did when it has ended. Never touches: the load on the program.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use hugepilot::stop::Stop;
+use hugepilot::units::HUGE_PAGE;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::sample::{cpu_time, machine_memory};
+use crate::tool::Tool;
+use crate::workload::Running;
+
+/// Between two questions whether hugepilot has ended; its own time is told by its end.
+const POLL: Duration = Duration::from_millis(20);
+/// A promotion that takes longer is ended, and counts as far as it came.
+const LONGEST: Duration = Duration::from_secs(1800);
+/// A daemon that promotes nothing for so long never will.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(180);
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// `hugepilot promote PID`.
+    Default,
+    /// `hugepilot promote PID --fast`.
+    Fast,
+    /// `hugepilot daemon`, from the first region on that it promotes.
+    Daemon,
+    /// `hugepilot promote PID` with --promote-args: for another binary, named by --hugepilot.
+    Before,
+}
+
+/// How they are told what to do.
+#[derive(Clone, Debug)]
+pub struct Promoter<'a> {
+    /// hugepilot.
+    pub tool: &'a Tool,
+    /// The arguments in the mode `before`.
+    pub arguments: &'a [String],
+    /// Lines of the daemon's configuration file, before the target.
+    pub daemon_settings: &'a str,
+    /// How long the daemon is measured.
+    pub daemon_phase: Duration,
+    /// Ends everything early.
+    pub stop: &'a Stop,
+}
+
+/// A promotion that has ended.
+#[derive(Debug)]
+pub struct Done {
+    /// From then on.
+    pub start: Instant,
+    /// Until then.
+    pub end: Instant,
+    /// hugepilot's CPU time.
+    pub cpu: Duration,
+    /// Its JSON.
+    pub output: serde_json::Value,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Mode::Default => "default",
+            Mode::Fast => "fast",
+            Mode::Daemon => "daemon",
+            Mode::Before => "before",
+        })
+    }
+}
+
+impl Mode {
+    /// What hugepilot is told beside the process; None for the daemon.
+    fn arguments(self, before: &[String]) -> Option<Vec<&str>> {
+        match self {
+            Mode::Default => Some(Vec::new()),
+            Mode::Fast => Some(vec!["--fast"]),
+            Mode::Before => Some(before.iter().map(String::as_str).collect()),
+            Mode::Daemon => None,
+        }
+    }
+}
+
+impl Promoter<'_> {
+    /// Promotes a program in this mode. The daemon knows it by its name.
+    pub fn promote(&self, mode: Mode, name: &str, program: &mut dyn Running) -> Result<Done> {
+        match mode.arguments(self.arguments) {
+            Some(arguments) => self.run(&arguments, program),
+            None => self.run_daemon(name, program),
+        }
+    }
+
+    fn run(&self, arguments: &[&str], program: &mut dyn Running) -> Result<Done> {
+        let start = Instant::now();
+        let process = self.tool.start_promoting(program.pid(), arguments)?;
+        let mut asked = false;
+        while !process.has_ended()? {
+            if start.elapsed() > LONGEST && !asked {
+                process.signal(Signal::TERM)?;
+                asked = true;
+            }
+            self.pause(program)?;
+        }
+        let (end, cpu) = (Instant::now(), process.cpu_time()?);
+        Ok(Done { start, end, cpu, output: process.finish()?.output })
+    }
+
+    fn run_daemon(&self, name: &str, program: &mut dyn Running) -> Result<Done> {
+        let directory = tempfile::tempdir()?;
+        let [configuration, socket] = ["hugepilot.toml", "control.sock"].map(|name| directory.path().join(name));
+        std::fs::write(&configuration, self.configuration(name))?;
+        // The machine's counter costs the program nothing, other than a scan of its page tables.
+        let huge = || machine_memory().map(|memory| memory.huge_bytes);
+        let (asked, before) = (Instant::now(), huge()?);
+        let mut daemon = self.tool.daemon(&configuration, &socket)?;
+        while huge()? < before + HUGE_PAGE {
+            daemon.check()?;
+            if asked.elapsed() > DAEMON_PATIENCE {
+                bail!("the daemon promoted nothing within {} s: see `hugepilot explain`", DAEMON_PATIENCE.as_secs());
+            }
+            self.pause(program)?;
+        }
+        let (start, cpu_before) = (Instant::now(), cpu_time(daemon.pid())?);
+        while start.elapsed() < self.daemon_phase {
+            daemon.check()?;
+            self.pause(program)?;
+        }
+        let (end, cpu) = (Instant::now(), cpu_time(daemon.pid())?.saturating_sub(cpu_before));
+        let output = self.tool.status(&socket).context("cannot ask the daemon for its status")?;
+        daemon.end()?;
+        Ok(Done { start, end, cpu, output })
+    }
+
+    fn configuration(&self, name: &str) -> String {
+        format!("{}\n\n[[target]]\nname = \"{name}\"\n", self.daemon_settings)
+    }
+
+    fn pause(&self, program: &mut dyn Running) -> Result<()> {
+        self.stop.sleep_until(Instant::now() + POLL)?;
+        program.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_has_its_arguments() {
+        let before = ["--gentle".to_owned()];
+        assert_eq!(Mode::Default.arguments(&before), Some(vec![]));
+        assert_eq!(Mode::Fast.arguments(&before), Some(vec!["--fast"]));
+        assert_eq!(Mode::Before.arguments(&before), Some(vec!["--gentle"]));
+        assert_eq!(Mode::Daemon.arguments(&before), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! Throughput and p99 around a promotion, window by window.
+//!
+//! Owns: aligning turns at the start of their promotions, and drawing. Never touches: conclusions.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use hugepilot::statistics::median;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::host::Host;
+use super::mode::Mode;
+use super::record::{Phase, Record, Turn, Window};
+use crate::plot::{COLORS, FONT, Picture, draw_key};
+
+const PANEL: (u32, u32) = (840, 330);
+/// The width of a step on the time axis, that of a window.
+const STEP_SECONDS: f64 = 0.25;
+/// What is shown before the promotion, and at most after its start.
+const BEFORE_SECONDS: f64 = 5.0;
+const MOST_SECONDS: f64 = 90.0;
+const GREY: RGBColor = COLORS[9];
+
+/// Points of a line.
+type Points = Vec<(f64, f64)>;
+
+/// What is drawn of a mode, or of the program that nobody touches.
+struct Line {
+    name: String,
+    color: RGBColor,
+    points: Points,
+}
+/// A window's number, of a turn with this usual throughput.
+type Number = fn(&Window, f64) -> Option<f64>;
+
+/// A column for each host: throughput above, p99 below.
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        (PANEL.0 * hosts(self).len().max(1) as u32, PANEL.1 * if self.program.has_requests() { 2 } else { 1 })
+    }
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let hosts = hosts(self);
+        for (&host, column) in hosts.iter().zip(area.split_evenly((1, hosts.len().max(1)))) {
+            let (above, below) = match self.program.has_requests() {
+                true => column.split_vertically(PANEL.1),
+                false => (column.clone(), column),
+            };
+            let program = self.program;
+            let caption = format!("{program}, {host} memory: throughput, of the usual window before");
+            draw_throughput(&above, &caption, lines(self, host, |window, usual| Some(window.throughput() / usual)))?;
+            if program.has_requests() {
+                let p99_ms = |window: &Window, _| window.latency.map(|latency| latency.p99_ns as f64 / 1e6);
+                draw_p99(&below, "p99 in each window, ms", lines(self, host, p99_ms))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hosts(record: &Record) -> Vec<Host> {
+    let mut hosts: Vec<Host> = record.groups().into_iter().map(|(host, _)| host).collect();
+    hosts.dedup();
+    hosts
+}
+
+/// A line for each mode on this host, and one for the program that nobody touches.
+fn lines(record: &Record, host: Host, number: Number) -> Vec<Line> {
+    let groups = record.groups().into_iter().filter(|group| group.0 == host);
+    let of_mode = |group: (Host, Mode)| Line {
+        name: group.1.to_string(),
+        color: COLORS[group.1 as usize],
+        points: median_line(&record.turns_of(group), number, phases_around),
+    };
+    let all: Vec<&Turn> = record.turns.iter().filter(|turn| turn.host == host).collect();
+    let points = median_line(&all, number, alone_again);
+    // First, so that the others lie above it.
+    let alone = Line { name: "alone again".to_owned(), color: GREY, points };
+    std::iter::once(alone).chain(groups.map(of_mode)).collect()
+}
+
+fn phases_around(turn: &Turn) -> (f64, Vec<&Phase>) {
+    (0.0, vec![&turn.alone, &turn.alone_again, &turn.promotion, &turn.after])
+}
+
+/// As if a promotion that does nothing had begun with it.
+fn alone_again(turn: &Turn) -> (f64, Vec<&Phase>) {
+    let start = turn.alone_again.windows.first().map_or(0.0, |window| window.end_seconds - window.seconds);
+    (start, vec![&turn.alone, &turn.alone_again])
+}
+
+/// The median over turns in each step, where half of the turns have a window. Times count from where `phases` says.
+fn median_line(turns: &[&Turn], number: Number, phases: fn(&Turn) -> (f64, Vec<&Phase>)) -> Points {
+    let mut steps = BTreeMap::<i64, Vec<f64>>::new();
+    for turn in turns {
+        let (start, phases) = phases(turn);
+        let Some(usual) = turn.usual_throughput() else { continue };
+        for window in phases.into_iter().flat_map(|phase| &phase.windows) {
+            let middle = window.end_seconds - window.seconds / 2.0 - start;
+            if let Some(value) = number(window, usual).filter(|_| (-BEFORE_SECONDS..MOST_SECONDS).contains(&middle)) {
+                steps.entry((middle / STEP_SECONDS).floor() as i64).or_default().push(value);
+            }
+        }
+    }
+    steps.retain(|_, values| values.len() * 2 >= turns.len());
+    let middle = |step: i64| (step as f64 + 0.5) * STEP_SECONDS;
+    steps.into_iter().filter_map(|(step, values)| Some((middle(step), median(&values)?))).collect()
+}
+
+/// Where lines begin and end, and their lowest and highest values.
+fn bounds(lines: &[Line]) -> [f64; 4] {
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let first = all().map(|point| point.0).fold(0.0, f64::min);
+    let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
+    let lowest = all().map(|point| point.1).fold(f64::INFINITY, f64::min);
+    [first, last, lowest, all().map(|point| point.1).fold(0.0, f64::max)]
+}
+
+fn draw_throughput<B>(area: &DrawingArea<B, Shift>, caption: &str, lines: Vec<Line>) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let [first, last, _, highest] = bounds(&lines);
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d(first..last, 0.0..highest.max(1.0) * 1.05)?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_desc("seconds since the promotion began")
+        .label_style((FONT, 14))
+        .draw()?;
+    for Line { name, color, points } in lines {
+        let style = color.stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(points, style))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    draw_key(&mut chart)
+}
+
+/// On a logarithmic scale, because stalls are a hundred times as long as answers.
+fn draw_p99<B>(area: &DrawingArea<B, Shift>, caption: &str, lines: Vec<Line>) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let [first, last, lowest, highest] = bounds(&lines);
+    let lowest = lowest.clamp(1e-3, 1e3);
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d(first..last, (lowest / 1.2..highest.max(lowest * 2.0) * 1.2).log_scale())?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_desc("seconds since the promotion began")
+        .label_style((FONT, 14))
+        .draw()?;
+    for Line { color, points, .. } in lines {
+        chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::record;
+    use super::*;
+    use crate::plot::draw;
+
+    fn throughput(window: &Window, usual: f64) -> Option<f64> {
+        Some(window.throughput() / usual)
+    }
+
+    fn about(line: &[(f64, f64)], wanted: &[(f64, f64)]) -> bool {
+        let close =
+            |(one, other): (&(f64, f64), &(f64, f64))| (one.0 - other.0).abs() < 1e-6 && (one.1 - other.1).abs() < 0.01;
+        line.len() == wanted.len() && line.iter().zip(wanted).all(close)
+    }
+
+    #[test]
+    fn turns_are_aligned_at_the_start_of_their_promotions() {
+        let record = record(Mode::Fast, 5, 0.5, 1.0);
+        let line = median_line(&record.turns.iter().collect::<Vec<_>>(), throughput, phases_around);
+        assert!(about(&line[8..], &[(0.125, 1.0), (0.375, 0.5), (0.625, 1.0), (0.875, 1.0)]), "{line:?}");
+        assert!(line[0].0 < -1.0 && line.is_sorted_by_key(|point| point.0), "{line:?}");
+    }
+
+    #[test]
+    fn a_phase_alone_is_shown_as_a_promotion_that_does_nothing() {
+        let record = record(Mode::Fast, 5, 0.5, 1.0);
+        let line = median_line(&record.turns.iter().collect::<Vec<_>>(), throughput, alone_again);
+        assert!(about(&line[4..], &[(0.125, 1.04), (0.375, 1.0), (0.625, 0.96), (0.875, 1.0)]), "{line:?}");
+    }
+
+    #[test]
+    fn steps_that_few_turns_have_are_left_out() {
+        let mut record = record(Mode::Fast, 5, 0.5, 1.0);
+        record.turns.iter_mut().take(3).for_each(|turn| turn.after.windows.clear());
+        let line = median_line(&record.turns.iter().collect::<Vec<_>>(), throughput, phases_around);
+        assert_eq!(line.last().map(|point| point.0), Some(0.625));
+    }
+
+    #[test]
+    fn a_column_for_each_host_is_drawn() {
+        let directory = tempfile::tempdir().unwrap();
+        let svg = directory.path().join("a.svg");
+        let mut record = record(Mode::Fast, 5, 0.5, 1.0);
+        record.turns[4].host = Host::Warm;
+        draw(&record, &svg).unwrap();
+        let text = std::fs::read_to_string(&svg).unwrap();
+        for told in ["cold memory", "warm memory", "alone again", "p99"] {
+            assert!(text.contains(told), "{told} is missing");
+        }
+        record.turns.clear();
+        draw(&record, &svg).unwrap();
+    }
+}

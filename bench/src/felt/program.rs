@@ -1,0 +1,209 @@
+//! The programs that are promoted: real servers and a random reader, each under a constant load.
+//!
+//! Owns: their sizes, names, and load. Never touches: how requests are made.
+//!
+//! A server's capacity is measured by clients that wait for each answer; the load is a share of that.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use hugepilot::stop::Stop;
+use hugepilot::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::sample::machine_memory;
+use crate::warm::SPARE;
+use crate::workload::{
+    Clients, Memcached, Popularity, REDIS_ITEM_OVERHEAD, Reader, Running, Server, Start, Wire, Workload, serve_redis,
+};
+
+const VALUE_SIZE: usize = 512;
+/// Clients that wait for each answer, when capacity is measured.
+const CONNECTIONS: usize = 8;
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// memcached, asked for items.
+    Memcached,
+    /// Redis, asked for items.
+    Redis,
+    /// Reads a large memory at random, in requests that come by themselves.
+    Reader,
+    /// The same as fast as it can: an open loop at a part of the capacity makes up for stalls.
+    ReaderBusy,
+}
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Which one.
+    pub program: Program,
+    /// Its memory, roughly.
+    pub size: Bytes,
+    /// The share of its capacity that is asked of it.
+    pub load: f64,
+    /// How long its capacity is measured.
+    pub capacity: Duration,
+    /// Where random numbers start.
+    pub seed: u64,
+}
+
+/// A program under load.
+pub struct Loaded {
+    /// It.
+    pub running: Box<dyn Running>,
+    /// Its name, as a configuration file has it.
+    pub name: String,
+    /// Requests a second that it can answer.
+    pub capacity_per_second: Option<f64>,
+    /// Requests that come a second.
+    pub requests_per_second: Option<f64>,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Program::Memcached => "memcached",
+            Program::Redis => "redis",
+            Program::Reader => "reader",
+            Program::ReaderBusy => "reader-busy",
+        })
+    }
+}
+
+impl Program {
+    /// Whether requests come by themselves, so that there are latencies.
+    pub fn has_requests(self) -> bool {
+        self != Program::ReaderBusy
+    }
+
+    /// Whether it only reads memory.
+    pub fn is_reader(self) -> bool {
+        matches!(self, Program::Reader | Program::ReaderBusy)
+    }
+}
+
+impl Setup {
+    /// How it is set up, in words.
+    pub fn description(&self) -> String {
+        let what = match self.program {
+            Program::Memcached => format!("memcached, {} items of {VALUE_SIZE} bytes", self.memcached().items),
+            Program::Redis => format!("Redis, {} items of {VALUE_SIZE} bytes", self.redis().items),
+            Program::Reader | Program::ReaderBusy => {
+                format!("random reads of cache lines over {}, 200 in each request", self.size)
+            }
+        };
+        match self.program.has_requests() {
+            true => format!("{what}; an open loop of requests at {:.0} % of its capacity", self.load * 100.0),
+            false => format!("{what}, as fast as it can"),
+        }
+    }
+
+    /// Roughly how long it takes until it is under load.
+    pub fn start_time(&self) -> Duration {
+        self.capacity + Duration::from_secs_f64(1.0 + 3e-9 * self.size.0 as f64)
+    }
+
+    /// Starts it and puts it under load.
+    pub fn start(&self, stop: &Stop) -> Result<Loaded> {
+        let available = Bytes(machine_memory()?.available_bytes);
+        ensure!(
+            available.0 > self.size.0 + self.size.0 / 8 + SPARE,
+            "{} takes {} and {available} are available: make it smaller with --gib",
+            self.program,
+            self.size
+        );
+        match self.program {
+            Program::Memcached => self.load(self.memcached().serve(Start::AsItIs, stop)?, "memcached", stop),
+            Program::Redis => self.load(serve_redis(self.redis(), stop)?, "redis-server", stop),
+            Program::Reader | Program::ReaderBusy => self.reader(stop),
+        }
+    }
+
+    fn load(&self, mut server: Server, name: &str, stop: &Stop) -> Result<Loaded> {
+        server.begin_closed_loop();
+        let start = Instant::now();
+        stop.sleep_until(start + self.capacity)?;
+        server.check()?;
+        let capacity = server.progress().window(start, Instant::now()).throughput();
+        ensure!(capacity > 0.0, "{name} answered nothing within {:?}", self.capacity);
+        server.begin_open_loop(self.load * capacity);
+        Ok(Loaded {
+            running: Box::new(server),
+            name: name.to_owned(),
+            capacity_per_second: Some(capacity),
+            requests_per_second: Some(self.load * capacity),
+        })
+    }
+
+    fn reader(&self, stop: &Stop) -> Result<Loaded> {
+        // A name that no other program has.
+        let name = format!("felt-{}", std::process::id());
+        let load = self.program.has_requests().then_some(self.load);
+        let reader = Reader { size: self.size, load, capacity: self.capacity, seed: self.seed };
+        let process = reader.start(&name, stop).context("cannot start the reader")?;
+        let load = process.ready().load;
+        Ok(Loaded {
+            running: Box::new(process),
+            name,
+            capacity_per_second: load.map(|load| load.capacity_per_second),
+            requests_per_second: load.map(|load| load.requests_per_second),
+        })
+    }
+
+    fn memcached(&self) -> Memcached {
+        let &Self { size, seed, .. } = self;
+        let mut memcached = Memcached {
+            items: 0,
+            value_size: VALUE_SIZE,
+            connections: CONNECTIONS,
+            depth: 1,
+            popularity: Popularity::Ycsb,
+            seed,
+            compacting: "memcached".into(),
+        };
+        let item = { Memcached { items: 1 << 20, ..memcached.clone() } }.memory_bytes() >> 20;
+        memcached.items = (size.0 / item).max(1);
+        memcached
+    }
+
+    fn redis(&self) -> Clients {
+        Clients {
+            wire: Wire::Redis,
+            // Of 3 GiB just fewer than 2^22, so that Redis is not growing its hash table while it is measured.
+            items: (self.size.0 / (VALUE_SIZE as u64 + REDIS_ITEM_OVERHEAD)).max(1),
+            value_size: VALUE_SIZE,
+            connections: CONNECTIONS,
+            depth: 1,
+            popularity: Popularity::Ycsb,
+            seed: self.seed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(program: Program) -> Setup {
+        Setup { program, size: Bytes(3 << 30), load: 0.3, capacity: Duration::from_secs(10), seed: 1 }
+    }
+
+    #[test]
+    fn servers_hold_what_was_asked_for() {
+        let memcached = setup(Program::Memcached).memcached();
+        assert!((memcached.memory_bytes() as f64 / (3u64 << 30) as f64 - 1.0).abs() < 0.03, "{}", memcached.items);
+        let redis = setup(Program::Redis).redis().items;
+        assert!((4_000_000..1 << 22).contains(&redis), "{redis}");
+    }
+
+    #[test]
+    fn one_that_does_what_it_can_has_no_requests() {
+        assert!(setup(Program::ReaderBusy).description().ends_with("as fast as it can"));
+        assert!(setup(Program::Redis).description().contains("30 %"));
+    }
+}

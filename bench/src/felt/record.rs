@@ -1,0 +1,325 @@
+//! Raw results: every window of every turn, as it is kept in a file.
+//!
+//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use hugepilot::statistics::median;
+use hugepilot::units::HUGE_PAGE;
+use serde::{Deserialize, Serialize};
+
+use super::host::Host;
+use super::mode::Mode;
+use super::program::{Program, Setup};
+use crate::machine::Machine;
+use crate::outputs::json_lines;
+use crate::workload::{Histogram, WorkInterval};
+
+const VERSION: u32 = 1;
+const KIND: &str = "felt";
+
+/// One file of raw results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Tells it from other results: "felt".
+    kind: String,
+    /// 1; a file with another number is refused.
+    version: u32,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// What ran.
+    pub program: Program,
+    /// How it was set up, in words.
+    pub description: String,
+    /// The program's memory, roughly.
+    pub size_bytes: u64,
+    /// The share of its capacity that was asked of the program; None where it does what it can.
+    pub load: Option<f64>,
+    /// Rounds asked for; fewer turns are here when the run was stopped.
+    pub rounds: u32,
+    /// Where random numbers start.
+    pub seed: u64,
+    /// The arguments of `hugepilot promote` in the mode `before`.
+    pub promote_arguments: Vec<String>,
+    /// In the order in which they ran.
+    pub turns: Vec<Turn>,
+}
+
+/// A program left alone twice, promoted, and left alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// From 0.
+    pub round: u32,
+    /// Who promoted.
+    pub mode: Mode,
+    /// What the host of this virtual machine did with free memory.
+    pub host: Host,
+    /// Requests a second that the program can answer, where that was measured.
+    pub capacity_per_second: Option<f64>,
+    /// Requests that came a second.
+    pub requests_per_second: Option<f64>,
+    /// Nobody touched it.
+    pub alone: Phase,
+    /// Nobody touched it, once more.
+    pub alone_again: Phase,
+    /// While it was promoted.
+    pub promotion: Phase,
+    /// Directly afterwards.
+    pub after: Phase,
+    /// What promoting did.
+    pub promoted: Promoted,
+}
+
+/// What a promotion did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Promoted {
+    /// Memory that came to be on huge pages.
+    pub bytes: u64,
+    /// How long the phase took.
+    pub seconds: f64,
+    /// CPU time that hugepilot took in it.
+    pub cpu_seconds: f64,
+    /// hugepilot's JSON: the outcome of `promote`, the status of the daemon.
+    pub output: serde_json::Value,
+}
+
+/// A part of a turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Latencies of all its requests.
+    pub latency: Option<Latency>,
+    /// Some 250 ms each.
+    pub windows: Vec<Window>,
+}
+
+/// A short time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// When it ended, counted from the start of the promotion.
+    pub end_seconds: f64,
+    /// How long it was.
+    pub seconds: f64,
+    /// Requests answered in it.
+    pub operations: u64,
+    /// Their latencies, where requests come by themselves.
+    pub latency: Option<Latency>,
+}
+
+/// Percentiles of latencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Record {
+    /// An empty one.
+    pub fn new(machine: Machine, setup: &Setup) -> Self {
+        Self {
+            kind: KIND.to_owned(),
+            version: VERSION,
+            machine,
+            program: setup.program,
+            description: setup.description(),
+            size_bytes: setup.size.0,
+            load: setup.program.has_requests().then_some(setup.load),
+            rounds: 0,
+            seed: setup.seed,
+            promote_arguments: Vec::new(),
+            turns: Vec::new(),
+        }
+    }
+
+    /// What a file holds; None where it holds other results.
+    pub fn parse(text: &str, path: &Path) -> Result<Option<Self>> {
+        #[derive(Deserialize)]
+        struct Kind {
+            kind: Option<String>,
+        }
+        let is_ours = serde_json::from_str::<Kind>(text).is_ok_and(|file| file.kind.as_deref() == Some(KIND));
+        if !is_ours {
+            return Ok(None);
+        }
+        let record: Self =
+            serde_json::from_str(text).with_context(|| format!("{} is damaged: measure again", path.display()))?;
+        let version = record.version;
+        ensure!(version == VERSION, "{} has version {version}, this program reads version {VERSION}", path.display());
+        Ok(Some(record))
+    }
+
+    /// The file's text, with one line a turn.
+    pub fn json(&self) -> Result<String> {
+        json_lines(self, "round")
+    }
+
+    /// The hosts and modes that have turns, in the order in which they are told.
+    pub fn groups(&self) -> Vec<(Host, Mode)> {
+        let mut groups: Vec<_> = self.turns.iter().map(|turn| (turn.host, turn.mode)).collect();
+        groups.sort();
+        groups.dedup();
+        groups
+    }
+
+    /// The turns of one of them.
+    pub fn turns_of(&self, (host, mode): (Host, Mode)) -> Vec<&Turn> {
+        self.turns.iter().filter(|turn| (turn.host, turn.mode) == (host, mode)).collect()
+    }
+}
+
+impl Turn {
+    /// Requests a second in the typical window before the promotion.
+    pub fn usual_throughput(&self) -> Option<f64> {
+        median(&self.alone.windows.iter().map(Window::throughput).collect::<Vec<_>>())
+    }
+}
+
+impl Promoted {
+    /// How many regions of 2 MiB.
+    pub fn regions(&self) -> u64 {
+        self.bytes / HUGE_PAGE
+    }
+}
+
+impl Phase {
+    /// Of these intervals; `origin` is the start of the promotion, in seconds of the same clock as `end_of` tells.
+    pub fn of(intervals: &[WorkInterval], end_of: impl Fn(&WorkInterval) -> f64) -> Self {
+        let mut all: Option<Histogram> = None;
+        let mut window = |interval: &WorkInterval| {
+            if let Some(latencies) = &interval.latencies {
+                all.get_or_insert_default().merge(latencies);
+            }
+            Window {
+                end_seconds: end_of(interval),
+                seconds: interval.duration.as_secs_f64(),
+                operations: interval.operations,
+                latency: interval.latencies.as_deref().and_then(Latency::of),
+            }
+        };
+        let windows = intervals.iter().map(&mut window).collect();
+        Self { latency: all.as_ref().and_then(Latency::of), windows }
+    }
+
+    /// Requests a second in the slowest window.
+    pub fn worst_throughput(&self) -> Option<f64> {
+        self.windows.iter().map(Window::throughput).reduce(f64::min)
+    }
+
+    /// Requests a second in all windows together.
+    pub fn throughput(&self) -> Option<f64> {
+        let seconds: f64 = self.windows.iter().map(|window| window.seconds).sum();
+        let operations: u64 = self.windows.iter().map(|window| window.operations).sum();
+        (seconds > 0.0).then(|| operations as f64 / seconds)
+    }
+}
+
+impl Window {
+    /// Requests a second.
+    pub fn throughput(&self) -> f64 {
+        self.operations as f64 / self.seconds.max(1e-9)
+    }
+}
+
+impl Latency {
+    /// None without requests.
+    pub fn of(latencies: &Histogram) -> Option<Self> {
+        let share = |share| latencies.percentile(share);
+        Some(Self { p50_ns: share(0.5)?, p99_ns: share(0.99)?, p999_ns: share(0.999)?, max_ns: share(1.0)? })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::machine::tests::machine;
+    use hugepilot::units::Bytes;
+
+    /// A phase of windows with this throughput each, which ends then.
+    pub(in crate::felt) fn phase(throughputs: &[f64], end: f64, p99_ns: u64) -> Phase {
+        let latency = Some(Latency { p50_ns: p99_ns / 10, p99_ns, p999_ns: p99_ns * 4, max_ns: p99_ns * 10 });
+        let window = |(place, throughput): (usize, &f64)| Window {
+            end_seconds: end - 0.25 * (throughputs.len() - 1 - place) as f64,
+            seconds: 0.25,
+            operations: (throughput / 4.0) as u64,
+            latency,
+        };
+        Phase { latency, windows: throughputs.iter().enumerate().map(window).collect() }
+    }
+
+    /// So many rounds in which the worst window of a promotion has this share of the throughput, and p99 is so many times as long.
+    pub(in crate::felt) fn record(mode: Mode, rounds: u32, worst: f64, p99: f64) -> Record {
+        let turn = |round: u32| {
+            // The machine grows slower meanwhile, which is no merit or fault of the promotion.
+            let (usual, p99_ns) = (40_000.0 - 1000.0 * f64::from(round), 100_000.0 * f64::from(round + 10));
+            let still = [usual * 1.04, usual, usual * 0.96, usual];
+            Turn {
+                round,
+                mode,
+                host: Host::Cold,
+                capacity_per_second: Some(usual * 4.0),
+                requests_per_second: Some(usual),
+                alone: phase(&still, -1.0, p99_ns as u64),
+                alone_again: phase(&still, 0.0, p99_ns as u64),
+                promotion: phase(&[usual, usual * worst, usual], 0.75, (p99_ns * p99) as u64),
+                after: phase(&[usual], 1.0, p99_ns as u64),
+                promoted: Promoted { bytes: 3 << 30, seconds: 40.0, cpu_seconds: 2.0, ..Promoted::default() },
+            }
+        };
+        let (program, size, capacity) = (Program::Memcached, Bytes(3 << 30), Duration::from_secs(1));
+        let mut record = Record::new(machine(), &Setup { program, size, load: 0.3, capacity, seed: 1 });
+        record.turns = (0..rounds).map(turn).collect();
+        record
+    }
+
+    #[test]
+    fn what_was_kept_is_read_again() {
+        let kept = record(Mode::Fast, 2, 0.5, 2.0);
+        let text = kept.json().unwrap();
+        assert_eq!(text.lines().count(), 3, "a line a turn");
+        assert_eq!(Record::parse(&text, "a".as_ref()).unwrap(), Some(kept));
+        assert_eq!(Record::parse("{\"version\":1}", "a".as_ref()).unwrap(), None);
+        let newer = text.replace("\"version\":1", "\"version\":2");
+        assert!(Record::parse(&newer, "a".as_ref()).unwrap_err().to_string().contains("version 2"));
+        assert!(Record::parse("{\"kind\":\"felt\"}", "a".as_ref()).is_err());
+    }
+
+    #[test]
+    fn a_phase_has_the_percentiles_of_all_its_windows() {
+        let interval = |operations, latency_ns| {
+            let mut latencies = Box::<Histogram>::default();
+            latencies.add(latency_ns, operations);
+            WorkInterval {
+                end: Instant::now(),
+                duration: Duration::from_millis(250),
+                operations: operations.into(),
+                latencies: Some(latencies),
+                longest_wait: None,
+                search: None,
+            }
+        };
+        let phase = Phase::of(&[interval(985, 50), interval(15, 60_000_000)], |_| 1.0);
+        assert_eq!(phase.windows[0].latency.unwrap().p99_ns, 50);
+        let all = phase.latency.unwrap();
+        assert_eq!(all.p50_ns, 50);
+        assert!((60_000_000..61_000_000).contains(&all.p99_ns), "{all:?}");
+        assert_eq!((phase.worst_throughput(), phase.throughput()), (Some(60.0), Some(2000.0)));
+        assert_eq!(Phase::of(&[], |_| 1.0), Phase::default());
+    }
+
+    #[test]
+    fn groups_are_told_apart() {
+        let mut both = record(Mode::Fast, 2, 0.5, 2.0);
+        both.turns[1].host = Host::Warm;
+        both.turns.extend(record(Mode::Default, 1, 1.0, 1.0).turns);
+        assert_eq!(both.groups(), [(Host::Cold, Mode::Default), (Host::Cold, Mode::Fast), (Host::Warm, Mode::Fast)]);
+        assert_eq!(both.turns_of((Host::Warm, Mode::Fast)).len(), 1);
+    }
+}

@@ -1,0 +1,212 @@
+//! A server of items: a process of its own, filled over a Unix socket, and the thread that makes the load.
+//!
+//! Owns: the server process, its socket, and its clients. Never touches: other servers.
+//!
+//! One server thread on one processor, one client thread on another: on a small machine more threads would only share
+//! the two, and it is the server's speed that the figure is about.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hugepilot::stop::Stop;
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::connection::Connection;
+use super::open_loop::OpenLoop;
+use super::progress::WorkInterval;
+use super::wire::Wire;
+use super::zipfian::{Popularity, ScrambledZipfian};
+use super::{Histogram, Progress, Running};
+use crate::process::{BoundChild, Processors, bind_this_thread};
+
+/// How finely progress is reported.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// A server that does not listen after that does not start.
+const PATIENCE: Duration = Duration::from_secs(5);
+const SOCKET: &str = "socket";
+
+/// What a server holds, and how it is asked for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Clients {
+    /// The protocol.
+    pub wire: Wire,
+    /// How many items the server holds.
+    pub items: u64,
+    /// Bytes in each value.
+    pub value_size: usize,
+    /// Connections that take turns.
+    pub connections: usize,
+    /// Reads under way on each connection, where clients wait for answers.
+    pub depth: usize,
+    /// Which items are read most.
+    pub popularity: Popularity,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+/// A server process.
+pub struct Server {
+    clients: Clients,
+    progress: Progress,
+    load: Option<Load>,
+    child: BoundChild,
+    processors: Processors,
+    directory: tempfile::TempDir,
+}
+
+/// A thread that sends requests until it is told to stop.
+struct Load {
+    stop: Stop,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts the command that `command` makes of the place of the socket, and fills the server. The connection is for questions
+    /// about what it holds. `absent` says what is missing where it does not start.
+    pub fn start(
+        clients: Clients,
+        command: impl FnOnce(&Path) -> Vec<OsString>,
+        absent: &'static str,
+        stop: &Stop,
+    ) -> Result<(Self, Connection)> {
+        let processors = Processors::of_this_process()?;
+        let directory = tempfile::tempdir()?;
+        let command = command(&directory.path().join(SOCKET));
+        let child = BoundChild::start(&command, processors.program, Stdio::null())?;
+        let progress = Progress::default();
+        let mut server = Self { clients, progress, load: None, child, processors, directory };
+        let mut connection = server.connect(absent, stop)?;
+        server.populate(&mut connection, stop)?;
+        Ok((server, connection))
+    }
+
+    fn connect(&mut self, absent: &'static str, stop: &Stop) -> Result<Connection> {
+        let patience = Instant::now() + PATIENCE;
+        let Clients { wire, value_size, .. } = self.clients;
+        loop {
+            stop.check()?;
+            self.child.check().context(absent)?;
+            match Connection::open(&self.socket(), wire, value_size) {
+                Err(error) if Instant::now() > patience => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                opened => return opened,
+            }
+        }
+    }
+
+    fn populate(&self, connection: &mut Connection, stop: &Stop) -> Result<()> {
+        let loading = std::thread::scope(|scope| {
+            let loader = scope.spawn(|| {
+                bind_this_thread(self.processors.load)?;
+                connection.load(0..self.clients.items, || Ok(stop.check()?))
+            });
+            loader.join()
+        });
+        loading.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("cannot load items")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join(SOCKET)
+    }
+
+    /// Its clients send the next requests as soon as the last ones are answered.
+    pub fn begin_closed_loop(&mut self) {
+        let clients = self.clients;
+        self.begin(move |socket, progress, stop| clients.read_until(socket, progress, stop));
+    }
+
+    /// Its clients send so many requests a second, whether the last ones are answered or not.
+    pub fn begin_open_loop(&mut self, requests_per_second: f64) {
+        let open_loop = OpenLoop { requests_per_second, clients: self.clients };
+        self.begin(move |socket, progress, stop| open_loop.run(socket, progress, stop));
+    }
+
+    fn begin(&mut self, load: impl FnOnce(&Path, &Progress, &Stop) -> Result<()> + Send + 'static) {
+        self.end_load();
+        let (stop, socket) = (Stop::default(), self.socket());
+        let (progress, until, processor) = (self.progress.clone(), stop.clone(), self.processors.load);
+        let thread = std::thread::spawn(move || {
+            let bound = bind_this_thread(processor).context("cannot bind the load to its processor");
+            let ended = bound.and_then(|()| load(&socket, &progress, &until));
+            if let Err(error) = ended.context("the load on the server ended") {
+                progress.fail(&error);
+            }
+        });
+        self.load = Some(Load { stop, thread });
+    }
+
+    /// Ends the load, if there is any.
+    pub fn end_load(&mut self) {
+        if let Some(load) = self.load.take() {
+            load.stop.request();
+            let _ = load.thread.join();
+        }
+    }
+}
+
+impl Clients {
+    fn read_until(&self, socket: &Path, progress: &Progress, stop: &Stop) -> Result<()> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let zipfian = ScrambledZipfian::of(self.popularity, self.items);
+        let mut connections = Vec::new();
+        for _ in 0..self.connections {
+            let mut connection = Connection::open(socket, self.wire, self.value_size)?;
+            connection.send((0..self.depth).map(|_| zipfian.next(&mut random)))?;
+            connections.push(connection);
+        }
+        let mut start = Instant::now();
+        let (mut operations, mut latencies) = (0, Box::<Histogram>::default());
+        for turn in (0..connections.len()).cycle() {
+            let connection = &mut connections[turn];
+            latencies.add(connection.receive()?.as_nanos() as u64, self.depth as u32);
+            operations += self.depth as u64;
+            connection.send((0..self.depth).map(|_| zipfian.next(&mut random)))?;
+            let duration = start.elapsed();
+            if duration >= INTERVAL {
+                let latencies = Some(std::mem::take(&mut latencies));
+                progress.add(WorkInterval {
+                    end: start + duration,
+                    duration,
+                    operations,
+                    latencies,
+                    longest_wait: None,
+                    search: None,
+                });
+                (start, operations) = (start + duration, 0);
+                if stop.requested() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Running for Server {
+    fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.child.check()?;
+        match self.progress.failure() {
+            Some(failure) => bail!(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end_load();
+    }
+}
