@@ -173,7 +173,8 @@ impl Pilot<'_> {
 
     /// The target after acting. Errors: as observing, and if the process has called exec since the round.
     pub fn look_again(&mut self, target: &Target, round: &Round) -> Result<Snapshot, ObserveError> {
-        let heat = self.tracker.observe(target, &self.watch, &self.stop)?;
+        let options = Options { coverage: coverage::some(), ..self.watch };
+        let heat = self.tracker.observe(target, &options, &self.stop)?;
         ensure_same_program(round.heat.address_space, &heat)?;
         Ok(Snapshot::of(&heat, page_tables(target)))
     }

@@ -21,7 +21,7 @@ impl Watch<'_> {
             (self.tlb_entries(busy_cpus), self.pages_observed(0..self.regions.len()).max(1.0));
         for of_batch in batches {
             let seen = base_walks(&self.regions[of_batch.clone()]);
-            let certain = match self.method {
+            let certain = match self.clearing.method {
                 ClearMethod::ClearRefs => 1.0,
                 ClearMethod::MadvCold => {
                     let entries = tlb_entries * self.pages_observed(of_batch.clone()) / all_pages;

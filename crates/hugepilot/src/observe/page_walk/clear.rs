@@ -16,12 +16,15 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::ObserveError;
 use crate::kernel::Root;
-use crate::observe::clearing::ClearMethod;
+use crate::observe::clearing::{ClearMethod, Clearing};
 use crate::observe::program_clock::now;
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// Clearing comes before glimpses at what was cleared, which then take a processor of their own.
 const CLEARING: u8 = 2;
+/// Clearing that takes no longer than a tick of the scheduler comes before all others: whoever is interrupted holds the lock that the
+/// target's page faults wait for. Longer, it would keep the target from its processor for all that time, which more programs notice.
+const ONE_TICK: Nanos = Nanos(4_000_000);
 pub(super) const GLIMPSING: u8 = 1;
 /// How much one `MADV_COLD` call covers: at most 1 ms of work.
 const SLICE: Bytes = Bytes(32 * HUGE_PAGE);
@@ -114,13 +117,13 @@ fn slices(span: AddressRange, size: Bytes) -> impl Iterator<Item = AddressRange>
 pub(super) fn clear(
     root: &Root,
     target: &PidFd,
-    method: ClearMethod,
+    how: &Clearing,
     batch: &[AddressRange],
 ) -> Result<Cleared, ObserveError> {
     let start = now();
-    let parts = match method {
+    let parts = match how.method {
         ClearMethod::ClearRefs => {
-            clear_refs(root, target.pid())?;
+            clear_refs(root, target.pid(), how.expected)?;
             interpolated(batch, start, now())
         }
         ClearMethod::MadvCold => {
@@ -129,19 +132,18 @@ pub(super) fn clear(
     };
     let took = Nanos(now().0 - start.0);
     let longest = parts.iter().map(|(_, before, after)| Nanos(after.0 - before.0)).max().unwrap_or_default();
-    let longest_stall = if method == ClearMethod::ClearRefs { took } else { longest };
+    let longest_stall = if how.method == ClearMethod::ClearRefs { took } else { longest };
     Ok(Cleared { parts, took, longest_stall })
 }
 
-fn clear_refs(root: &Root, pid: u32) -> Result<(), ObserveError> {
+fn clear_refs(root: &Root, pid: u32, expected: Nanos) -> Result<(), ObserveError> {
     let path = root.path(&format!("proc/{pid}/clear_refs"));
     let mut file = File::options().write(true).open(&path).map_err(|cause| ObserveError::Clear {
         pid,
         path: path.clone(),
         cause,
     })?;
-    // Whoever is interrupted while clearing holds the lock that the target's page faults wait for.
-    let _punctual = Punctual::begin(CLEARING);
+    let _punctual = (expected <= ONE_TICK).then(|| Punctual::begin(CLEARING));
     file.write_all(b"1").map_err(|cause| ObserveError::Clear { pid, path, cause })
 }
 

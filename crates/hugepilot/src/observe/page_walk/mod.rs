@@ -176,7 +176,7 @@ impl Tracker for PageWalk {
         let method = clearing.method;
         let thread = target.living_thread()?;
         let mut watch = Watch {
-            method,
+            clearing,
             layout: self.reader.layout,
             reader: self.reader.attach(pid, thread)?.expecting(address_space),
             sightings: vec![Sightings::default(); regions.len()],
@@ -303,7 +303,7 @@ fn timed_read(
 struct Watch<'a> {
     reader: AttachedReader<'a>,
     /// How bits are cleared.
-    method: ClearMethod,
+    clearing: Clearing,
     layout: Layout,
     reach: Reach,
     regions: Vec<Region>,
@@ -345,10 +345,10 @@ impl Watch<'_> {
             return Ok(());
         }
         let mut glimpses = Glimpses::new(&accessed[of_batch.clone()]);
-        let method = self.method;
+        let how = self.clearing;
         self.clock.tick();
         let cleared = thread::scope(|scope| {
-            let clearing = scope.spawn(|| clear::clear(root, target.handle(), method, batch));
+            let clearing = scope.spawn(move || clear::clear(root, target.handle(), &how, batch));
             // A glimpse that comes late is none.
             let _punctual = Punctual::begin(clear::GLIMPSING);
             // What is cleared of a sample lies apart, and is cleared soon.
@@ -359,7 +359,7 @@ impl Watch<'_> {
             clearing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
         let regions = &self.regions[of_batch.clone()];
-        let cleared = match method {
+        let cleared = match how.method {
             ClearMethod::ClearRefs => cleared.with_fronts(&glimpses.fronts(regions)),
             ClearMethod::MadvCold => cleared,
         };

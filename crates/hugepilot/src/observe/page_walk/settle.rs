@@ -75,7 +75,7 @@ impl Watch<'_> {
         let mut failed = None;
         let mut at = Cursor::new(&mut self.regions);
         let (layout, which_pages) = (self.layout, self.options.which_pages);
-        let asked = match self.method {
+        let asked = match self.clearing.method {
             ClearMethod::ClearRefs => Asked::Growth,
             // It passes over pages that are mapped more than once.
             ClearMethod::MadvCold => Asked::GrowthAndMappings,
@@ -110,7 +110,7 @@ impl Watch<'_> {
             if region.obstacle.is_none() {
                 region.growth = finding.growth;
             }
-            if self.method == ClearMethod::MadvCold && !region.huge {
+            if self.clearing.method == ClearMethod::MadvCold && !region.huge {
                 let cleared = sightings.iter().any(|sighting| sighting.delay() > Nanos(0));
                 blind(region, sightings, cleared, &finding.mapped_often);
             }
