@@ -70,6 +70,9 @@ pub struct FeltArguments {
     /// The share of its capacity that is asked of the program
     #[arg(long, default_value_t = 0.3, value_parser = share)]
     load: f64,
+    /// Let requests come from the second processor, so that none is left unused as it would be on a larger machine
+    #[arg(long)]
+    no_spare_processor: bool,
     /// What the host of this virtual machine does with free memory [default: cold where free memory is reported to it, else warm]
     #[arg(long, value_enum)]
     host: Option<HostChoice>,
@@ -206,7 +209,8 @@ impl FeltArguments {
             program: self.program,
             size: Bytes((self.gib.unwrap_or(gib) * (1u64 << 30) as f64) as u64),
             load: self.load,
-            capacity: Duration::from_secs(if self.quick { 2 } else { 10 }),
+            capacity: Duration::from_secs(if self.quick { 2 } else { 4 }),
+            spare_processor: !self.no_spare_processor,
             seed: self.seed,
         }
     }

@@ -48,6 +48,8 @@ pub struct Setup {
     pub load: f64,
     /// How long its capacity is measured.
     pub capacity: Duration,
+    /// Whether one of the two processors is left unused: clients run where the program does.
+    pub spare_processor: bool,
     /// Where random numbers start.
     pub seed: u64,
 }
@@ -97,8 +99,15 @@ impl Setup {
                 format!("random reads of cache lines over {}, 200 in each request", self.size)
             }
         };
+        let clients = if self.program.is_reader() {
+            ""
+        } else if self.spare_processor {
+            ", which come from its own processor"
+        } else {
+            ", which come from the other processor"
+        };
         match self.program.has_requests() {
-            true => format!("{what}; an open loop of requests at {:.0} % of its capacity", self.load * 100.0),
+            true => format!("{what}; an open loop of requests at {:.0} % of its capacity{clients}", self.load * 100.0),
             false => format!("{what}, as fast as it can"),
         }
     }
@@ -125,6 +134,9 @@ impl Setup {
     }
 
     fn load(&self, mut server: Server, name: &str, stop: &Stop) -> Result<Loaded> {
+        if self.spare_processor {
+            server.share_processor();
+        }
         server.begin_closed_loop();
         let start = Instant::now();
         stop.sleep_until(start + self.capacity)?;
@@ -190,7 +202,8 @@ mod tests {
     use super::*;
 
     fn setup(program: Program) -> Setup {
-        Setup { program, size: Bytes(3 << 30), load: 0.3, capacity: Duration::from_secs(10), seed: 1 }
+        let capacity = Duration::from_secs(10);
+        Setup { program, size: Bytes(3 << 30), load: 0.3, capacity, spare_processor: true, seed: 1 }
     }
 
     #[test]

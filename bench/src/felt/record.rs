@@ -274,7 +274,8 @@ pub(super) mod tests {
             }
         };
         let (program, size, capacity) = (Program::Memcached, Bytes(3 << 30), Duration::from_secs(1));
-        let mut record = Record::new(machine(), &Setup { program, size, load: 0.3, capacity, seed: 1 });
+        let mut record =
+            Record::new(machine(), &Setup { program, size, load: 0.3, capacity, spare_processor: true, seed: 1 });
         record.turns = (0..rounds).map(turn).collect();
         record
     }

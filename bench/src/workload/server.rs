@@ -110,6 +110,11 @@ impl Server {
         loading.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("cannot load items")
     }
 
+    /// From the next load on, its clients run on the server's processor, so that the other one is unused.
+    pub fn share_processor(&mut self) {
+        self.processors.load = self.processors.program;
+    }
+
     fn socket(&self) -> PathBuf {
         self.directory.path().join(SOCKET)
     }

@@ -9,7 +9,6 @@ mod outcome;
 mod pace;
 mod prepare;
 mod preparer;
-mod processor;
 mod promote;
 mod record;
 mod times;

@@ -4,31 +4,30 @@
 //!
 //! A collapse takes a free huge page while the target waits. In a virtual machine whose host takes free memory back, the first touch of
 //! that page waits for the host, for milliseconds. So a page of our own is touched first and freed again: it goes to the list of free
-//! huge pages of this processor (`NR_PCP_THP` in mm/page_alloc.c), from which the next allocation on it takes its page. On a machine with several
-//! memory nodes it is a page of the node that has most of the region's pages, as the kernel will take. Whether preparing helps is measured: collapses with and without a prepared page take turns, and their medians decide.
+//! huge pages of this processor (`NR_PCP_THP` in mm/page_alloc.c), from which the next allocation on it takes its page. On a machine with
+//! several memory nodes it is a page of the node that has most of the region's pages, as the kernel will take. Whether preparing helps is
+//! measured first, on memory of our own, where nobody waits: collapses with and without a prepared page take turns, and their medians
+//! decide. Where it does not help, one slow collapse shows that it does by now.
 
 use std::io;
 use std::time::Instant;
 
-use hugepilot_os::PidFd;
+use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::nodes::{PinnedTo, current_cpu};
+use hugepilot_os::{Advice, PidFd, advise::advise};
 
-use super::RegionNodes;
 use super::preparer::{Page, Preparer};
-use super::processor::Processor;
+use super::{RegionNodes, Times};
 use crate::kernel::Root;
 use crate::kernel::nodes::Node;
 use crate::kernel::probe::CollapseTimes;
-use crate::statistics::median;
-use crate::units::{Address, Nanos};
+use crate::observe::Processors;
+use crate::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos};
 
 /// Collapses of each kind that are compared.
-const COMPARED: usize = 8;
-/// Regions after which both kinds are compared anew, where preparing helps: 2 GiB.
-const AGAIN_WHERE_IT_HELPS: u32 = 1024;
-/// The same where it does not: 512 MiB.
-const AGAIN_WHERE_NOT: u32 = 256;
-/// A collapse without a prepared page that takes so many times the median is reason to compare at once.
+const COMPARED: u64 = 4;
+/// A collapse without a prepared page that takes so many times the usual is reason to prepare: the memory that the host had backed is
+/// used up.
 const SLOW: f64 = 3.0;
 
 /// Prepares pages as long as that helps.
@@ -38,8 +37,11 @@ pub struct Preparation {
     page: Option<Page>,
     preparer: Option<Preparer>,
     nodes: RegionNodes,
-    processor: Processor,
-    comparison: Comparison,
+    processors: Processors,
+    /// What was measured; None before the first region.
+    times: Option<CollapseTimes>,
+    /// Whether pages are prepared: as measured, until one without was slow.
+    helps: bool,
 }
 
 /// Whether a collapse had a prepared page.
@@ -78,21 +80,66 @@ impl Default for Preparation {
             page: None,
             preparer: None,
             nodes: RegionNodes::new(&Root::host()),
-            processor: Processor::default(),
-            comparison: Comparison::default(),
+            processors: Processors::default(),
+            times: None,
+            helps: true,
         }
     }
 }
 
 impl Preparation {
-    /// Makes the page ready that the collapse of this region will take, if that helps or is to be compared. The collapse must follow while
-    /// the thread is kept on its processor.
+    /// How long collapses take, with and without a prepared page: tried once, on 16 MiB of our own.
+    ///
+    /// Errors: no huge page could be had.
+    pub(super) fn times(&mut self) -> io::Result<CollapseTimes> {
+        if let Some(times) = self.times {
+            return Ok(times);
+        }
+        let times = self.compare()?;
+        tracing::debug!("a collapse takes {} with a prepared page, {} without", times.prepared, times.unprepared);
+        (self.times, self.helps) = (Some(times), times.preparing_helps());
+        Ok(times)
+    }
+
+    fn compare(&mut self) -> io::Result<CollapseTimes> {
+        let own = PidFd::open(std::process::id())?;
+        let (mut prepared, mut unprepared, mut preparing) = (Times::default(), Times::default(), Times::default());
+        // What is collapsed stays until the end, so that no page is taken twice.
+        let mut memory = Mapping::anonymous((2 * COMPARED * HUGE_PAGE) as usize)?;
+        memory.advise(0, memory.len(), OwnAdvice::NoHugePage)?;
+        memory.bytes_mut().iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
+        for number in 0..2 * COMPARED {
+            let has_page = number % 2 == 1;
+            // Asking for huge pages wakes khugepaged, which would collapse some of them first.
+            memory.advise((number * HUGE_PAGE) as usize, HUGE_PAGE as usize, OwnAdvice::HugePage)?;
+            let started = Instant::now();
+            let _kept = has_page.then(|| self.make_ready(current_cpu(), None)).transpose()?;
+            if has_page {
+                preparing.add(Nanos::from_duration(started.elapsed()));
+            }
+            let started = Instant::now();
+            advise(&own, memory.address() + number * HUGE_PAGE, HUGE_PAGE, Advice::Collapse)?;
+            if has_page { &mut prepared } else { &mut unprepared }.add(Nanos::from_duration(started.elapsed()));
+        }
+        let typical = |times: &Times| times.percentile(0.5).unwrap_or_default();
+        Ok(CollapseTimes {
+            prepared: typical(&prepared),
+            unprepared: typical(&unprepared),
+            preparing: typical(&preparing),
+        })
+    }
+
+    /// Makes the page ready that the collapse of this region will take, if that helps. The collapse must follow while the thread is kept on
+    /// its processor.
     pub(super) fn prepare(&mut self, target: &PidFd, region: Address) -> (Prepared, Option<PinnedTo>) {
-        if !self.comparison.prepares_next() {
+        if let Err(error) = self.times() {
+            tracing::debug!("whether preparing helps could not be measured: {error}");
+        }
+        if !self.helps {
             return (Prepared::No, None);
         }
         let (started, node) = (Instant::now(), self.nodes.of(target, region));
-        let cpu = self.processor.for_target(target.pid());
+        let cpu = self.processors.least_used_by(target.pid());
         match self.make_ready(cpu, node) {
             Ok((node, kept)) => (Prepared::Yes { took: Nanos::from_duration(started.elapsed()), node }, Some(kept)),
             Err(error) => {
@@ -104,7 +151,8 @@ impl Preparation {
 
     /// Takes note of what a collapse took.
     pub(super) fn note(&mut self, prepared: Prepared, took: Nanos) {
-        self.comparison.note(prepared != Prepared::No, took);
+        let usual = self.times.map_or(took, |times| times.unprepared);
+        self.helps |= prepared == Prepared::No && took.0 as f64 > usual.0 as f64 * SLOW;
     }
 
     /// Takes a huge page, from this node if one is given, and gives it back, to the list of this processor, which this thread is kept on: on
@@ -122,121 +170,53 @@ impl Preparation {
     }
 }
 
-/// Whether preparing helps, from what collapses took.
-#[derive(Clone, Debug, PartialEq)]
-enum Comparison {
-    /// Both kinds take turns.
-    TakingTurns { prepared: Vec<Nanos>, unprepared: Vec<Nanos> },
-    /// The medians have decided, for so many regions.
-    Decided { helps: bool, regions_left: u32, typical: Nanos },
-}
-
-impl Default for Comparison {
-    fn default() -> Self {
-        Comparison::TakingTurns { prepared: Vec::new(), unprepared: Vec::new() }
-    }
-}
-
-impl Comparison {
-    fn prepares_next(&self) -> bool {
-        match self {
-            Comparison::TakingTurns { prepared, unprepared } => prepared.len() <= unprepared.len(),
-            Comparison::Decided { helps, .. } => *helps,
-        }
-    }
-
-    fn note(&mut self, was_prepared: bool, took: Nanos) {
-        match self {
-            Comparison::TakingTurns { prepared, unprepared } => {
-                if was_prepared { &mut *prepared } else { &mut *unprepared }.push(took);
-                // Where no page can be prepared, only one of the two grows.
-                if prepared.len() + unprepared.len() >= 2 * COMPARED {
-                    *self = Self::decided(prepared, unprepared);
-                }
-            }
-            Comparison::Decided { helps, regions_left, typical } => {
-                let is_slow = !*helps && took.0 as f64 > typical.0 as f64 * SLOW;
-                *regions_left -= 1;
-                if *regions_left == 0 || is_slow {
-                    *self = Self::default();
-                }
-            }
-        }
-    }
-
-    fn decided(prepared: &[Nanos], unprepared: &[Nanos]) -> Self {
-        let typical = |times: &[Nanos]| median(&times.iter().map(|time| time.0 as f64).collect::<Vec<_>>());
-        let unprepared = Nanos(typical(unprepared).unwrap_or_default() as u64);
-        let prepared = typical(prepared).map_or(unprepared, |time| Nanos(time as u64));
-        let helps = CollapseTimes { prepared, unprepared, preparing: Nanos(0) }.preparing_helps();
-        let regions_left = if helps { AGAIN_WHERE_IT_HELPS } else { AGAIN_WHERE_NOT };
-        tracing::debug!("a collapse takes {prepared} with a prepared page, {unprepared} without");
-        Comparison::Decided { helps, regions_left, typical: unprepared }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const US: u64 = 1000;
 
-    /// Collapses of a machine on which they take this long, and whether the last was prepared.
-    fn collapses(comparison: &mut Comparison, count: u32, prepared_us: u64, unprepared_us: u64) -> bool {
-        for _ in 0..count {
-            let prepared = comparison.prepares_next();
-            comparison.note(prepared, Nanos(if prepared { prepared_us } else { unprepared_us } * US));
-        }
-        comparison.prepares_next()
+    /// On a machine where collapses were seen to take this long.
+    fn seen(prepared_us: u64, unprepared_us: u64) -> Preparation {
+        let [prepared, unprepared] = [prepared_us, unprepared_us].map(|us| Nanos(us * US));
+        let times = CollapseTimes { prepared, unprepared, preparing: Nanos(US) };
+        Preparation { times: Some(times), helps: times.preparing_helps(), ..Preparation::default() }
     }
 
     #[test]
-    fn kinds_take_turns_and_the_medians_decide() {
-        let mut cold = Comparison::default();
-        let kinds: Vec<bool> = (0..4).map(|_| collapses(&mut cold, 1, 600, 7000)).collect();
-        assert_eq!(kinds, [false, true, false, true]);
-        assert!(collapses(&mut cold, 12, 600, 7000), "{cold:?}");
-        assert!(matches!(cold, Comparison::Decided { helps: true, .. }));
-        let mut warm = Comparison::default();
-        assert!(!collapses(&mut warm, 16, 600, 620), "it saves too little: {warm:?}");
+    fn what_was_measured_decides() {
+        assert!(seen(600, 7000).helps);
+        assert!(!seen(600, 620).helps, "it saves too little");
     }
 
     #[test]
-    fn what_was_decided_is_compared_again() {
-        let mut cold = Comparison::default();
-        collapses(&mut cold, 16 + AGAIN_WHERE_IT_HELPS, 600, 7000);
-        assert_eq!(cold, Comparison::default());
-        let mut warm = Comparison::default();
-        collapses(&mut warm, 16 + AGAIN_WHERE_NOT - 1, 600, 600);
-        assert!(matches!(warm, Comparison::Decided { .. }));
-        assert!(collapses(&mut warm, 1, 600, 600), "both kinds take turns again");
+    fn a_slow_collapse_is_reason_to_prepare() {
+        let mut preparation = seen(600, 600);
+        preparation.note(Prepared::No, Nanos(1700 * US));
+        assert!(!preparation.helps);
+        preparation.note(Prepared::Yes { took: Nanos(US), node: None }, Nanos(6000 * US));
+        assert!(!preparation.helps, "that one had a prepared page");
+        preparation.note(Prepared::No, Nanos(6000 * US));
+        assert!(preparation.helps);
     }
 
     #[test]
-    fn a_slow_collapse_is_reason_to_compare_at_once() {
-        let mut comparison = Comparison::default();
-        collapses(&mut comparison, 20, 600, 600);
-        collapses(&mut comparison, 1, 600, 6000);
-        assert_eq!(comparison, Comparison::default(), "the memory that the host had backed is used up");
-    }
-
-    #[test]
-    fn where_no_page_can_be_prepared_none_is_tried_for_ever() {
-        let mut comparison = Comparison::default();
-        (0..16).for_each(|_| comparison.note(false, Nanos(600 * US)));
-        assert!(matches!(comparison, Comparison::Decided { helps: false, .. }));
+    fn collapses_take_some_time_and_are_tried_once() {
+        let mut preparation = Preparation::default();
+        let times = preparation.times().unwrap();
+        assert!(times.usual() <= times.slowest(), "{times:?}");
+        assert!((10_000..1_000_000_000).contains(&times.usual().0), "{times:?}");
+        assert_eq!(preparation.times().unwrap(), times);
     }
 
     #[test]
     fn a_page_is_ready_on_this_processor() {
-        let mut preparation = Preparation::default();
         let own = PidFd::open(std::process::id()).unwrap();
+        let mut preparation = seen(600, 7000);
         for _ in 0..2 {
-            preparation.comparison = Comparison::Decided { helps: true, regions_left: 9, typical: Nanos(US) };
             let (prepared, kept) = preparation.prepare(&own, Address(0));
             assert!(prepared.took() > Nanos(0) && kept.is_some(), "{prepared:?}");
         }
-        preparation.comparison = Comparison::Decided { helps: false, regions_left: 9, typical: Nanos(US) };
-        assert_eq!(preparation.prepare(&own, Address(0)).0, Prepared::No);
+        assert_eq!(seen(600, 600).prepare(&own, Address(0)).0, Prepared::No);
     }
 }

@@ -19,6 +19,7 @@ use crate::units::Nanos;
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
+    let elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     require::capabilities(require::ACT)?;
     target.ensure_huge_pages_enabled()?;
@@ -36,6 +37,8 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
         began: started,
     };
     say_if_fast(args.pace.max_slowdown());
+    // From here on each round sees to that itself.
+    drop(elsewhere);
     let until = args.length.map(|length| started + length.duration());
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
     let elapsed = || Nanos::from_duration(started.elapsed());

@@ -18,6 +18,7 @@ use crate::walk_cycles::WalkCycles;
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
+    let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;

@@ -22,6 +22,7 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
         Err(whom) => return group(args, &whom),
     };
     let target = Target::open(pid)?;
+    let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     // A terminal that was taken over must be put back.
     let stop = Stop::on_signals(if args.live { SecondSignal::Waits } else { SecondSignal::Ends })?;

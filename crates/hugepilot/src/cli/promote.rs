@@ -8,7 +8,7 @@ use anyhow::bail;
 use super::args::PromoteArgs;
 use super::flight::say_if_fast;
 use super::{require, terminal};
-use crate::act::{self, Outcome, Pacer, Promoter};
+use crate::act::{Outcome, Pacer, Promoter};
 use crate::calibrate;
 use crate::decide::{Plan, Spent, expected_gain};
 use crate::observe::{self, ObserveError, Options, Waits};
@@ -21,6 +21,7 @@ use crate::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let target = Target::open(args.pid)?;
+    let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     require::capabilities(require::ACT)?;
     target.ensure_huge_pages_enabled()?;
@@ -39,7 +40,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
         terminal::Spinner::begin(format!("observing process {}, spread over time where it would notice;", args.pid));
     let round = pilot.look(&target, &Spent::default())?;
     drop(observing);
-    let expectation = expect(&round.plan, &pilot.promoter.pacer);
+    let expectation = expect(&round.plan, &mut pilot.promoter);
     if args.dry_run {
         return show_plan(&round, expectation, args.json);
     }
@@ -70,9 +71,10 @@ fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> 
 }
 
 /// What promoting will take, if it goes like collapses of memory of our own; None if nothing is promoted, or none could be tried.
-fn expect(plan: &Plan, pacer: &Pacer) -> Option<Expectation> {
+fn expect(plan: &Plan, promoter: &mut Promoter) -> Option<Expectation> {
     let regions = plan.promotions().count() as u64;
-    let times = act::collapse_times().ok().filter(|_| regions > 0)?;
+    let times = (regions > 0).then(|| promoter.collapse_times().ok())??;
+    let pacer = &promoter.pacer;
     let elapsed = Nanos(pacer.time_for(times.usual()).max(times.prepared_in_all()).0 * regions);
     let (growth, max_slowdown) = (plan.growth(), pacer.max_slowdown());
     Some(Expectation { regions, growth, elapsed, max_slowdown, longest_stall: times.slowest() })

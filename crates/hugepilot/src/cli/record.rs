@@ -20,6 +20,7 @@ const USUAL: Duration = Duration::from_secs(1);
 
 pub(super) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
+    let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;

@@ -18,8 +18,8 @@ use crate::act::{self, Record, Turn};
 use crate::decide::{Allowance, Claim, Fairness, HeldBack, Limits, Spent, claim, decide, divide};
 use crate::kernel::Root;
 use crate::kernel::process::{Status, own_cpu_time};
-use crate::observe::ObserveError;
 use crate::observe::heat::TrackerKind;
+use crate::observe::{ObserveError, keep_away_from};
 use crate::target::{Process, Target};
 use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, SizeOrShare};
 
@@ -311,6 +311,7 @@ impl Fleet {
     fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         let target = open(process)?;
         target.ensure_huge_pages_enabled()?;
+        let _elsewhere = keep_away_from(process.pid);
         let stop = pilot.stop.or(self.board.call());
         let ends = self.ends;
         let turn = || {

@@ -118,7 +118,7 @@ pub fn allowed_cpus() -> io::Result<Vec<u32>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
 
-/// While it lives, the calling thread runs on one processor; threads that it starts meanwhile do so for good.
+/// While it lives, the calling thread runs on these processors only; threads that it starts meanwhile do so for good.
 #[derive(Debug)]
 pub struct PinnedTo {
     before: CpuSet,
@@ -127,15 +127,22 @@ pub struct PinnedTo {
 }
 
 impl PinnedTo {
-    /// Moves the calling thread to this processor.
-    ///
-    /// Errors: `EINVAL` no such processor, it does not run, a control group forbids it, or the machine has more than 1024.
+    /// Moves the calling thread to this processor. Errors: as [`PinnedTo::cpus`].
     pub fn cpu(cpu: u32) -> io::Result<Self> {
+        Self::cpus(&[cpu])
+    }
+
+    /// Moves the calling thread to any of these processors.
+    ///
+    /// Errors: `EINVAL` none of them is there and runs, or a control group forbids them all, or the machine has more than 1024.
+    pub fn cpus(cpus: &[u32]) -> io::Result<Self> {
         let mut only = CpuSet::new();
-        if cpu as usize >= CpuSet::MAX_CPU {
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        for &cpu in cpus {
+            if cpu as usize >= CpuSet::MAX_CPU {
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+            only.set(cpu as usize);
         }
-        only.set(cpu as usize);
         let before = sched_getaffinity(None)?;
         sched_setaffinity(None, &only)?;
         Ok(Self { before, _not_send: PhantomData })

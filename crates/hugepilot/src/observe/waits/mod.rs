@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use self::lock::LockWaits;
+use super::processors::shares_with;
 use crate::kernel::Root;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::process::{ThreadTime, own_cpu_time, thread_times};
@@ -63,6 +64,8 @@ struct Watched {
     by_itself: Shares,
     /// While promoting: when that began.
     began: Option<Reading>,
+    /// Whether our work may run on processors that it uses.
+    shares_processors: bool,
 }
 
 /// What was read at one moment; all sums grow only.
@@ -91,6 +94,7 @@ struct Difference {
     run_queue: Nanos,
     memory: Nanos,
     lock: Nanos,
+    /// Ours, where it may have kept the program from a processor.
     own_cpu: Nanos,
 }
 
@@ -110,8 +114,13 @@ impl Waits {
             tracing::debug!(pid = process.pid, "its waits for mmap_lock are not seen: {error}");
             self.lock = None;
         }
-        self.watched =
-            self.read(process.pid).map(|last| Watched { process, last, by_itself: Shares::default(), began: None });
+        self.watched = self.read(process.pid).map(|last| Watched {
+            process,
+            last,
+            by_itself: Shares::default(),
+            began: None,
+            shares_processors: true,
+        });
     }
 
     /// From now on waits count as caused by us, beyond those that the program had since it was watched.
@@ -129,6 +138,7 @@ impl Waits {
                 watched.by_itself = before.shares();
             }
             (watched.last, watched.began) = (now.clone(), Some(now));
+            watched.shares_processors = shares_with(target.pid());
         }
     }
 
@@ -138,8 +148,11 @@ impl Waits {
         let watched = self.watched.as_ref().filter(|watched| watched.last.at.elapsed() >= PERIOD)?;
         let now = self.read(watched.process.pid)?;
         let watched = self.watched.as_mut()?;
-        let since = watched.last.until(&now);
+        let mut since = watched.last.until(&now);
         watched.last = now;
+        if !watched.shares_processors {
+            since.own_cpu = Nanos(0);
+        }
         Some(since.caused_by_us(&watched.by_itself))
     }
 
