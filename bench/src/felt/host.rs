@@ -24,6 +24,8 @@ const ORDER: &str = "../../../module/page_reporting/parameters/page_reporting_or
 const PARAMETERS: &str = "/sys/module/page_reporting/parameters";
 /// Beyond the largest block that the kernel's allocator has: nothing is reported.
 const OFF: &str = "11";
+/// Programs start on base pages.
+const BASE_PAGES: (&str, &str) = ("enabled", "madvise");
 /// Memory that is freed is reported within two seconds.
 const REPORTED_AFTER: Duration = Duration::from_secs(3);
 /// Waiting for more is of no use: somebody frees memory all the time.
@@ -37,6 +39,8 @@ const STILL_KIB: u64 = 16 << 10;
 pub enum Host {
     /// Free memory has been reported, and is not backed.
     Cold,
+    /// The same, but what a promotion frees is not reported: what of its effect is the host's work is left out.
+    ColdKept,
     /// Free memory is backed.
     Warm,
 }
@@ -46,9 +50,11 @@ pub enum Host {
 pub enum HostChoice {
     /// Free memory has been reported to the host, which has taken it back.
     Cold,
+    /// The same, but nothing is reported while a promotion goes on.
+    ColdKept,
     /// Free memory is backed: reporting is off, and free memory was touched.
     Warm,
-    /// One after the other.
+    /// Cold, then warm.
     Both,
 }
 
@@ -56,6 +62,7 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Host::Cold => "cold",
+            Host::ColdKept => "cold-kept",
             Host::Warm => "warm",
         })
     }
@@ -74,6 +81,7 @@ fn choose(choice: Option<HostChoice>, reports: bool) -> Result<Vec<Host>> {
             "this kernel reports no free memory ({PARAMETERS} is not there), so that memory is always backed: take --host warm"
         ),
         Some(HostChoice::Cold) => Ok(vec![Host::Cold]),
+        Some(HostChoice::ColdKept) => Ok(vec![Host::ColdKept]),
         Some(HostChoice::Both) => Ok(vec![Host::Cold, Host::Warm]),
     }
 }
@@ -81,12 +89,11 @@ fn choose(choice: Option<HostChoice>, reports: bool) -> Result<Vec<Host>> {
 impl Host {
     /// Sets the machine up: programs start on base pages, and free memory is as wanted. Touches no more than `most` bytes of it.
     pub fn set_up(self, settings: &mut Settings, most: u64, stop: &Stop) -> Result<()> {
-        let base_pages = ("enabled", "madvise");
         match self {
-            Host::Cold => settings.apply(&[base_pages]),
+            Host::Cold | Host::ColdKept => settings.apply(&[BASE_PAGES]),
             Host::Warm => {
                 let reports = Path::new(PARAMETERS).is_dir();
-                let changes = [base_pages, (ORDER, OFF)];
+                let changes = [BASE_PAGES, (ORDER, OFF)];
                 settings.apply(&changes[..if reports { 2 } else { 1 }])?;
                 let free = machine_memory()?.available_bytes.saturating_sub(2 * SPARE);
                 // Freed at once: with reporting off, it stays backed.
@@ -96,9 +103,9 @@ impl Host {
     }
 
     /// Waits until free memory has been reported, where it must be.
-    pub fn wait_until_ready(self, stop: &Stop) -> Result<()> {
+    pub fn wait_until_ready(self, settings: &mut Settings, stop: &Stop) -> Result<()> {
         let began = Instant::now();
-        while self == Host::Cold && began.elapsed() < PATIENCE {
+        while self != Host::Warm && began.elapsed() < PATIENCE {
             let before = reported_kib();
             stop.sleep_until(Instant::now() + REPORTED_AFTER)?;
             match (before, reported_kib()) {
@@ -106,13 +113,18 @@ impl Host {
                 _ => break,
             }
         }
-        Ok(())
+        if self == Host::ColdKept { settings.apply(&[BASE_PAGES, (ORDER, OFF)]) } else { Ok(()) }
+    }
+
+    /// Reports free memory again, where it was not to be reported for a while.
+    pub fn go_on(self, settings: &mut Settings) -> Result<()> {
+        if self == Host::ColdKept { settings.apply(&[BASE_PAGES]) } else { Ok(()) }
     }
 
     /// Whether each promotion needs a program that was never promoted. What a promotion frees of such a program lies scattered; what it
     /// frees of one that was promoted and split before are whole blocks, warm ones, which the next collapse takes.
     pub fn needs_new_program(self) -> bool {
-        self == Host::Cold
+        self != Host::Warm
     }
 }
 
@@ -130,6 +142,7 @@ mod tests {
         assert_eq!(choose(None, true).unwrap(), [Host::Cold]);
         assert_eq!(choose(None, false).unwrap(), [Host::Warm]);
         assert_eq!(choose(Some(HostChoice::Warm), true).unwrap(), [Host::Warm]);
+        assert_eq!(choose(Some(HostChoice::ColdKept), true).unwrap(), [Host::ColdKept]);
         assert_eq!(choose(Some(HostChoice::Both), true).unwrap(), [Host::Cold, Host::Warm]);
         let error = choose(Some(HostChoice::Cold), false).unwrap_err().to_string();
         assert!(error.contains("--host warm"), "{error}");

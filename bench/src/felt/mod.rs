@@ -28,6 +28,7 @@ use self::host::{Host, HostChoice};
 use self::mode::{Mode, Promoter};
 use self::program::{Loaded, Program, Setup};
 pub use self::record::Record;
+use self::record::Turn;
 use self::turn::{Stage, Timing};
 use crate::args::seconds;
 use crate::machine::Machine;
@@ -140,7 +141,8 @@ impl FeltArguments {
             let mut program = None;
             for round in 0..self.rounds() {
                 for mode in order_of_round(&self.modes, self.seed, round) {
-                    self.turn(&stage, (host, mode, round), &mut program, record)?;
+                    let turn = self.turn(&stage, (host, mode, round), &mut program, settings)?;
+                    record.turns.push(turn);
                 }
             }
         }
@@ -154,25 +156,22 @@ impl FeltArguments {
         stage: &Stage<'_>,
         (host, mode, round): (Host, Mode, u32),
         program: &mut Option<Loaded>,
-        record: &mut Record,
-    ) -> Result<()> {
+        settings: &mut Settings,
+    ) -> Result<Turn> {
         let about = format!("round {} of {}, {host} {mode}", round + 1, self.rounds());
         if program.is_none() {
             stage.say(&about, "starting the program");
-            *program = Some(stage.setup.start(stage.stop)?);
         }
-        let Some(loaded) = program else { return Ok(()) };
-        let turn = stage.turn(host, mode, round, &about, loaded)?;
-        if host.needs_new_program() {
-            *program = None;
-        } else {
+        let mut loaded = program.take().map_or_else(|| stage.setup.start(stage.stop), Ok)?;
+        let turn = stage.turn((host, mode, round), &about, &mut loaded, settings)?;
+        if !host.needs_new_program() {
             stage.say(&about, "giving back");
-            stage.give_back(loaded)?;
+            stage.give_back(&mut loaded)?;
+            *program = Some(loaded);
         }
         tell_turn(stage.bar, &about, mode, &turn);
-        record.turns.push(turn);
         stage.bar.inc(1);
-        Ok(())
+        Ok(turn)
     }
 
     fn empty_record(&self, machine: Machine) -> Record {
@@ -244,7 +243,7 @@ pub fn report(record: &Record, plot_to: Option<&Path>) -> Result<()> {
 }
 
 /// A line about a turn, on standard error.
-fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &record::Turn) {
+fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &Turn) {
     let group = Group::of(mode, vec![turn]);
     let share = |ratio: Option<hugepilot::statistics::Interval>| {
         ratio.map_or("-".to_owned(), |ratio| format!("{:.2}", ratio.estimate))

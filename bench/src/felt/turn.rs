@@ -14,6 +14,7 @@ use super::mode::{Mode, Promoter};
 use super::program::{Loaded, Setup};
 use super::record::{Phase, Promoted, Turn};
 use crate::sample::huge_memory;
+use crate::settings::Settings;
 use crate::workload::{Running, WINDOW, WorkInterval};
 
 /// Left out before the first phase: what starting, giving back and counting huge pages leaves behind.
@@ -65,10 +66,16 @@ impl Stage<'_> {
     }
 
     /// Measures one turn.
-    pub fn turn(&self, host: Host, mode: Mode, round: u32, about: &str, program: &mut Loaded) -> Result<Turn> {
+    pub fn turn(
+        &self,
+        (host, mode, round): (Host, Mode, u32),
+        about: &str,
+        program: &mut Loaded,
+        settings: &mut Settings,
+    ) -> Result<Turn> {
         let Loaded { running, name, capacity_per_second, requests_per_second } = program;
         self.say(about, "waiting until free memory is as it should be");
-        host.wait_until_ready(self.stop)?;
+        host.wait_until_ready(settings, self.stop)?;
         let huge_before = huge_memory(running.pid())?;
         self.leave_alone(&mut **running, SETTLE)?;
         self.say(about, "alone");
@@ -80,6 +87,7 @@ impl Stage<'_> {
         let asked = Instant::now();
         let done = self.promoter.promote(mode, name, &mut **running)?;
         self.leave_alone(&mut **running, AFTER)?;
+        host.go_on(settings)?;
         let bytes = huge_memory(running.pid())?.0.saturating_sub(huge_before.0);
         let progress = running.progress();
         let phase =

@@ -355,16 +355,16 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// By how much promoting may slow a program down while it lasts: the share of time in which a collapse may hold it up, 0.05 for `5%`.
+/// By how much promoting may slow a program down while it lasts: the share of its speed that it may lose, 0.05 for `5%`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Slowdown(pub f64);
 
 impl Slowdown {
-    /// Where somebody waits for the command: 3 GiB in half a minute, in stalls of less than a millisecond.
+    /// Where somebody waits for the command: 3 GiB in a minute, in stalls of less than a millisecond.
     pub const ASKED_FOR: Self = Self(0.05);
     /// Where nobody asked at this moment: nothing that response times show.
     pub const UNASKED: Self = Self(0.01);
-    /// What `--fast` stands for: over in seconds, with the program at about half of its speed.
+    /// What `--fast` stands for: over in seconds, at up to 40 % less of the program's speed meanwhile.
     pub const FAST: Self = Self(0.4);
 }
 

@@ -67,7 +67,7 @@ impl Promoter {
         Self { pacer, preparation: Preparation::default() }
     }
 
-    /// How long a collapse of one region takes, tried once on 16 MiB of our own.
+    /// How long a collapse of one region takes, tried once on 12 MiB of our own.
     ///
     /// Errors: no huge page could be had.
     pub fn collapse_times(&mut self) -> io::Result<CollapseTimes> {
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_program_that_waits_is_given_longer_rests() {
         let rest_after = |waited: f64| {
-            let (mut pacer, stop) = (Pacer::new(Slowdown(0.1)), Stop::default());
+            let (mut pacer, stop) = (Pacer::new(Slowdown(0.3)), Stop::default());
             let schedule = Schedule { pacer: Some(&mut pacer), until: None, stop: &stop, waited: &mut || Some(waited) };
             step_through(&regions(1), schedule, &mut Outcome::default(), &mut |_| (), |_| step(Ok(())));
             pacer.next_step() - Instant::now()

@@ -60,7 +60,7 @@ Examples:
   hugepilot promote 4242               act at once
   hugepilot promote 4242 --max-growth 0 --max-huge 2G
   hugepilot promote 4242 --max-slowdown 1%     for programs with tight response times
-  hugepilot promote 4242 --fast        over in seconds, at about half of its speed meanwhile";
+  hugepilot promote 4242 --fast        over in seconds, at up to 40 % less of its speed meanwhile";
 
 const GIVE_BACK_EXAMPLES: &str = "\
 Examples:
@@ -395,7 +395,7 @@ pub struct PaceOptions {
     /// By how much promoting may slow the program down while it lasts, 0.1% to 50%: 2 MiB copies get a third of that, for they cost more than their time
     #[arg(long, value_name = "SHARE", default_value_t = Slowdown::ASKED_FOR)]
     pub max_slowdown: Slowdown,
-    /// Promote within seconds, with the program at about half of its speed meanwhile: --max-slowdown 40%
+    /// Promote within seconds, however the program feels it: --max-slowdown 40%
     #[arg(long, conflicts_with = "max_slowdown")]
     pub fast: bool,
 }

@@ -15,12 +15,12 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 use crate::kernel::Root;
 use crate::units::{BASE_PAGE, Nanos};
 
-/// 32 MiB of memory: as little as shows what large memory does. With 8 MiB, which caches hold next to the core with its page tables, a first walk
-/// took 50 ns where 3 GiB and a reader at random lost 260 (AMD Zen 4); with 32 MiB 190.
-const PAGES: usize = 8192;
-/// From one page to the next, in base pages: their entries lie in page tables of 2 MiB, each in a cache line of its own, so that walks find them
-/// no faster than in the large memory of a program. Dense pages were a third cheaper.
-const STRIDE: usize = 32;
+/// 8 MiB of memory, so little that nobody notices.
+const PAGES: usize = 2048;
+/// From one page to the next, in base pages: each has a page table of its own, and their entries lie 4 KiB apart, so that the caches next to
+/// the core hold them no better than those of a large program. In dense page tables a first walk took 50 ns, in these 190, and of 3 GiB
+/// that a program read at random 260 (AMD Zen 4).
+const STRIDE: usize = 512;
 /// Whatever interrupts a pass only makes it longer, so the shortest of some counts.
 const PASSES: usize = 6;
 /// Where it cannot be measured.

@@ -234,14 +234,15 @@ fn the_slowdown_allowed_sets_the_pace() {
     // After each region but the last comes a rest, so this holds however fast the machine is.
     let (busy, longest) = (number(&json, "busy_ns"), number(&json, "longest_step_ns"));
     let elapsed = json["seconds"].as_f64().expect("seconds") * 1e9;
-    assert!(elapsed >= 200.0 * (busy - longest) as f64, "{json}");
+    assert!(elapsed >= 600.0 * (busy - longest) as f64, "{json}");
 }
 
 fn what_the_program_felt_is_told() {
     let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=all");
     let json = promote(&program, "");
-    assert!(number(&json, "applied") >= 20 && number(&json, "preparing_ns") > 0, "{json}");
+    // Whether pages are prepared is the machine's affair.
+    assert!(number(&json, "applied") >= 20 && json["preparing_ns"].is_u64(), "{json}");
     // It reads its memory all the time, so it meets a collapse now and then.
     let (stall, share) = (number(&json, "longest_stall_ns"), json["held_up_share"].as_f64().expect("a share"));
     assert!(stall > 0 && (0.0..1.0).contains(&share), "{json}");
@@ -249,7 +250,7 @@ fn what_the_program_felt_is_told() {
     assert!(0 < times[0] && times[0] <= times[1], "{json}");
     let again = Program::start("map=64M fill ready read=all");
     let ran = hugepilot(&format!("promote {} --fast --window 300ms", again.pid));
-    assert!(ran.stderr.contains("promoting fast: the program may be held up for 40% of the time"), "{ran:?}");
+    assert!(ran.stderr.contains("promoting fast: the program may lose 40% of its speed meanwhile"), "{ran:?}");
     assert!(ran.stdout.contains("longest stall"), "{ran:?}");
 }
 

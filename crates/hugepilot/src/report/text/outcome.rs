@@ -31,8 +31,8 @@ pub(super) fn expected(expectation: &Expectation) -> String {
 /// What being fast will do, said before anything is promoted.
 pub fn fast(max_slowdown: Slowdown, stall: Nanos) -> String {
     format!(
-        "hugepilot: promoting fast: the program may be held up for {max_slowdown} of the time, in stalls of up to about {stall} (as collapses of \
-         memory of our own took); without --fast, or with a smaller --max-slowdown, nobody would notice\n"
+        "hugepilot: promoting fast: the program may lose {max_slowdown} of its speed meanwhile, in stalls of up to about {stall} (as collapses of \
+         memory of our own took); without --fast, or with a smaller --max-slowdown, hardly anybody would notice\n"
     )
 }
 
