@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 
 /// Promotes so many regions at least, and returns how many: of one look few regions may seem to hold nearly all walks.
 fn promote(program: &Program, least: u64, options: &str) -> u64 {
-    let command = format!("promote {} --json --window 200ms {options}", program.pid);
+    let command = format!("promote {} --fast --json --window 200ms {options}", program.pid);
     let mut applied = 0;
     let enough = in_some_try(|| {
         applied += number(&hugepilot(command.trim_end()).json(), "applied");

@@ -62,7 +62,7 @@ fn nodes_of_regions(program: &Program) -> Vec<Vec<Node>> {
 }
 
 fn promote(program: &Program, options: &str) -> Value {
-    hugepilot(format!("promote {} --json --window 300ms {options}", program.pid).trim_end()).json()
+    hugepilot(format!("promote {} --fast --json --window 300ms {options}", program.pid).trim_end()).json()
 }
 
 /// Asserts that promoting leaves the program's memory where it is, for the reason that its policy spreads it.
