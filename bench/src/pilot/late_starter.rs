@@ -114,7 +114,7 @@ impl LateStarter {
 
 fn configuration_text(limit: Bytes) -> String {
     format!(
-        "max-huge = \"{}M\"\nfairness = \"share\"\nfast = true\nmax-cpu = \"1%\"\n\n[[target]]\nname = \"{NAME}\"\n",
+        "max-huge = \"{}M\"\nfairness = \"share\"\nmax-slowdown = \"40%\"\nmax-cpu = \"1%\"\n\n[[target]]\nname = \"{NAME}\"\n",
         limit.0 >> 20
     )
 }

@@ -25,7 +25,7 @@ use crate::observe::Processors;
 use crate::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos};
 
 /// Collapses of each kind that are compared.
-const COMPARED: u64 = 3;
+const COMPARED: u64 = 2;
 /// A collapse without a prepared page that takes so many times the usual is reason to prepare: the memory that the host had backed is
 /// used up.
 const SLOW: f64 = 3.0;
@@ -88,7 +88,7 @@ impl Default for Preparation {
 }
 
 impl Preparation {
-    /// How long collapses take, with and without a prepared page: tried once, on 12 MiB of our own.
+    /// How long collapses take, with and without a prepared page: tried once, on 8 MiB of our own.
     ///
     /// Errors: no huge page could be had.
     pub(super) fn times(&mut self) -> io::Result<CollapseTimes> {

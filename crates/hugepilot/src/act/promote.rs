@@ -67,7 +67,7 @@ impl Promoter {
         Self { pacer, preparation: Preparation::default() }
     }
 
-    /// How long a collapse of one region takes, tried once on 12 MiB of our own.
+    /// How long a collapse of one region takes, tried once on 8 MiB of our own.
     ///
     /// Errors: no huge page could be had.
     pub fn collapse_times(&mut self) -> io::Result<CollapseTimes> {

@@ -13,7 +13,7 @@ use crate::kernel::pagemap;
 use crate::kernel::probe::CollapseTimes;
 use crate::units::{Address, HUGE_PAGE, PAGES_PER_REGION};
 
-/// How long a collapse of one region takes, tried on 12 MiB of our own.
+/// How long a collapse of one region takes, tried on 8 MiB of our own.
 ///
 /// Errors: no huge page could be had.
 pub fn collapse_times() -> io::Result<CollapseTimes> {
