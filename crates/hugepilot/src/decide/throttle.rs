@@ -15,8 +15,8 @@ const LEAST: f64 = 1.0 / 32.0;
 /// From half the allowed share back to all of it in three samples without waits.
 const GROWTH: f64 = 1.26;
 
-/// The part of the slowdown that is the collapses' own. A reader at random on one processor lost twice the time of its collapses. And of
-/// requests a twentieth would meet a collapse at the default of 5 %, which the slowest hundredth shows; of a sixtieth it shows little.
+/// The part of the slowdown that is the collapses' own. How much a collapse costs beyond its time was not measured
+/// closely. Of requests a twentieth would meet one at the default of 5 %, which doubled p99 of memcached; of a sixtieth p99 shows little.
 const OF_COLLAPSES: f64 = 1.0 / 3.0;
 
 /// The pace of promoting.
