@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_rest_includes_the_time_of_preparing() {
-        let mut pacer = Pacer::new(Slowdown(0.03));
+        let mut pacer = Pacer::new(Slowdown(0.02));
         let before = Instant::now();
         pacer.stepped(Nanos(MS), Nanos(9 * MS), &Ok(()));
         let rest = pacer.next_step() - before;

@@ -112,12 +112,12 @@ impl Preparer {
         self.requests.send((page, node, current_cpu())).map_err(|_| ended())?;
         let started = Instant::now();
         let touched = loop {
+            if self.ordinary == 0 && started.elapsed() >= self.patience {
+                self.hurry();
+            }
             match self.touched.recv_timeout(WAKES) {
                 Ok(touched) => break touched,
                 Err(RecvTimeoutError::Disconnected) => return Err(ended()),
-                Err(RecvTimeoutError::Timeout) if self.ordinary == 0 && started.elapsed() > self.patience => {
-                    self.hurry()
-                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };

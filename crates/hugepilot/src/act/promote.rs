@@ -273,7 +273,7 @@ mod tests {
             let until = Some(Instant::now() + Duration::from_millis(50));
             let schedule = Schedule { pacer: Some(&mut pacer), until, stop: &stop, waited: &mut || None };
             step_through(&regions(3), schedule, &mut outcome, &mut |_| (), |_| step(Ok(())));
-            assert_eq!((outcome.tried, outcome.not_reached), (1, not_reached), "one step of 1 ms, then 199 ms of rest");
+            assert_eq!((outcome.tried, outcome.not_reached), (1, not_reached), "one step of 1 ms, then a rest of 399");
         }
         assert!(pacer.next_step() > Instant::now());
     }
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_program_that_waits_is_given_longer_rests() {
         let rest_after = |waited: f64| {
-            let (mut pacer, stop) = (Pacer::new(Slowdown(0.3)), Stop::default());
+            let (mut pacer, stop) = (Pacer::new(Slowdown(0.2)), Stop::default());
             let schedule = Schedule { pacer: Some(&mut pacer), until: None, stop: &stop, waited: &mut || Some(waited) };
             step_through(&regions(1), schedule, &mut Outcome::default(), &mut |_| (), |_| step(Ok(())));
             pacer.next_step() - Instant::now()

@@ -392,7 +392,7 @@ pub struct SpendOptions {
 /// How fast to act.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct PaceOptions {
-    /// By how much promoting may slow the program down while it lasts, 0.1% to 50%: 2 MiB copies get a third of that, for they cost more than their time
+    /// By how much promoting may slow the program down while it lasts, 0.1% to 50%: 2 MiB copies get half of that, for they cost more than their time
     #[arg(long, value_name = "SHARE", default_value_t = Slowdown::ASKED_FOR)]
     pub max_slowdown: Slowdown,
     /// Promote within seconds, however the program feels it: --max-slowdown 40%

@@ -5,8 +5,9 @@
 //!
 //! A collapse holds up whoever touches its region until it is over. So the rest after a collapse follows from what that collapse took:
 //! slow ones are rare ones. A program loses more than that, because a collapse also takes a processor and leaves its caches cold, and so
-//! does making a page ready; collapses get a third of what it may lose. Promoting also takes processors, memory and locks that a program may have to wait for elsewhere; the share is
-//! halved whenever the program waited for longer than it may be slowed down, and grows back while it does not.
+//! does making a page ready; collapses get half of what it may lose. Promoting also takes processors, memory and locks that a program
+//! may have to wait for elsewhere; the share is halved whenever the program waited for longer than it may be slowed down, and grows back
+//! while it does not.
 
 use crate::units::{Nanos, Slowdown};
 
@@ -16,8 +17,8 @@ const LEAST: f64 = 1.0 / 32.0;
 const GROWTH: f64 = 1.26;
 
 /// The part of the slowdown that is the collapses' own. How much a collapse costs beyond its time was not measured
-/// closely. Of requests a twentieth would meet one at the default of 5 %, which doubled p99 of memcached; of a sixtieth p99 shows little.
-const OF_COLLAPSES: f64 = 1.0 / 3.0;
+/// closely. Of requests a twentieth would meet one at the default of 5 %, which doubled p99 of memcached; of a fortieth p99 shows little.
+const OF_COLLAPSES: f64 = 1.0 / 2.0;
 
 /// The pace of promoting.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +39,7 @@ impl Throttle {
         self.max
     }
 
-    /// Share of time in which a collapse may be under way at present, at most a third of what is allowed.
+    /// Share of time in which a collapse may be under way at present, at most half of what is allowed.
     pub fn share(&self) -> f64 {
         self.share
     }
@@ -65,10 +66,10 @@ mod tests {
 
     #[test]
     fn the_rest_follows_from_what_the_collapse_took() {
-        let throttle = Throttle::new(Slowdown(0.06));
+        let throttle = Throttle::new(Slowdown(0.04));
         assert_eq!(throttle.rest_after(Nanos(MS)), Nanos(49 * MS));
         assert_eq!(throttle.rest_after(Nanos(10 * MS)), Nanos(490 * MS), "slow collapses are rare ones");
-        assert_eq!(Throttle::new(Slowdown(0.5)).rest_after(Nanos(MS)), Nanos(5 * MS));
+        assert_eq!(Throttle::new(Slowdown(0.5)).rest_after(Nanos(MS)), Nanos(3 * MS));
     }
 
     #[test]
