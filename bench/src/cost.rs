@@ -35,7 +35,7 @@ const SYSTEM_A: [(f64, f64); 3] = [(1.0, 37.0), (2.0, 72.0), (128.0, 2000.0)];
 /// Private memory beyond this would not fit beside what it needs; aliases of one GiB do.
 const MOST_PRIVATE: Bytes = Bytes(14 * GIANT_PAGE);
 /// The pilot's sample of large programs.
-const SAMPLE: Bytes = Bytes(2 * GIANT_PAGE);
+pub const SAMPLE: Bytes = Bytes(2 * GIANT_PAGE);
 
 /// A way of looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use hugepilot::observe::choice::TRACKERS;
 use hugepilot::observe::heat::{Cost, TrackerKind};
 use hugepilot::observe::write_scan::WriteScan;
-use hugepilot::observe::{self, Choice, Options, Tracker};
+use hugepilot::observe::{self, Choice, Coverage, Options, Tracker};
 use hugepilot::statistics::{Interval, median, paired_ratio};
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use crate::args::seconds;
 use crate::comparison::Metric;
+use crate::cost::SAMPLE;
 use crate::machine::Machine;
 use crate::outputs::{Results, json_lines};
 use crate::report::interval_text;
@@ -48,6 +49,9 @@ pub struct SlowdownArguments {
     /// The trackers that slow a program down, separated by commas [default: all that work here].
     #[arg(long, value_delimiter = ',', value_parser = tracker)]
     pub trackers: Vec<TrackerKind>,
+    /// Watch a sample of the program, as large ones are watched when nothing changes
+    #[arg(long)]
+    pub by_sample: bool,
 }
 
 fn tracker(name: &str) -> Result<TrackerKind, String> {
@@ -107,14 +111,21 @@ impl SlowdownArguments {
         keep.map_or(Ok(()), |directory| results.keep(directory, &record.machine))
     }
 
+    fn coverage(&self) -> Coverage {
+        match self.by_sample {
+            true => Coverage::Sample { size: SAMPLE, longest: None, seed: 1 },
+            false => Coverage::Everything,
+        }
+    }
+
     fn rounds(&self, tracker: TrackerKind, size: Bytes, spans: &mut Vec<Span>, stop: &Stop) -> Result<()> {
         let mut program = Watched::start(tracker, size, stop)?;
         // Unwatched windows are as long as the watched one before them; this first one counts for nothing else.
-        let mut length = program.watch(self.seconds)?.length();
+        let mut length = program.watch(self.seconds, self.coverage())?.length();
         for round in 0..self.pairs {
             for kind in Kind::order_in(round) {
                 let stretch = match kind {
-                    Kind::Watched => program.watch(self.seconds)?,
+                    Kind::Watched => program.watch(self.seconds, self.coverage())?,
                     Kind::Alone | Kind::AloneAgain => program.leave_alone(length)?,
                 };
                 length = stretch.length();
@@ -192,11 +203,11 @@ impl<'a> Watched<'a> {
     }
 
     /// Watches it for whole periods that make this many seconds at least.
-    fn watch(&mut self, seconds: f64) -> Result<Stretch> {
+    fn watch(&mut self, seconds: f64, coverage: Coverage) -> Result<Stretch> {
         let stop = self.stop;
         match &mut self.watcher {
             Watcher::Tracker(tracker, target, _) => periods(seconds, stop, || {
-                let options = Options { window: WINDOW, ..Options::default() };
+                let options = Options { window: WINDOW, coverage, ..Options::default() };
                 Ok(tracker.observe(target, &options, stop)?.cost)
             }),
             Watcher::Itself(thread) => {
@@ -355,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_thread_of_this_process_is_slowed_down() {
-        let arguments = SlowdownArguments { pairs: 1, seconds: 0.01, trackers: Vec::new() };
+        let arguments = SlowdownArguments { pairs: 1, seconds: 0.01, trackers: Vec::new(), by_sample: false };
         let (mut spans, size) = (Vec::new(), Bytes(4 << 20));
         match arguments.rounds(TrackerKind::WriteScan, size, &mut spans, &Stop::default()) {
             Err(error) => eprintln!("skipped: {error:#}"),

@@ -11,6 +11,7 @@ mod prepare;
 mod preparer;
 mod promote;
 mod record;
+mod reporting;
 mod times;
 mod trial;
 
@@ -18,7 +19,9 @@ pub use give_back::give_back;
 pub use node::RegionNodes;
 pub use outcome::{Outcome, Refusal, RefusalReason};
 pub use pace::Pacer;
+pub use prepare::Preparation;
 pub use promote::{Promoter, Turn};
 pub use record::{Promoted, Record, RecordError};
+pub use reporting::ReportingHeldBack;
 pub use times::Times;
 pub use trial::{collapse_times, frees_empty_pages};

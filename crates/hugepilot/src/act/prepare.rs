@@ -157,7 +157,9 @@ impl Preparation {
 
     /// Takes a huge page, from this node if one is given, and gives it back, to the list of this processor, which this thread is kept on: on
     /// another it would not be found. Answers where the page was, if a node was given.
-    pub(super) fn make_ready(&mut self, cpu: u32, node: Option<Node>) -> io::Result<(Option<Node>, PinnedTo)> {
+    ///
+    /// Errors: no huge page could be had.
+    pub fn make_ready(&mut self, cpu: u32, node: Option<Node>) -> io::Result<(Option<Node>, PinnedTo)> {
         let preparer = match &mut self.preparer {
             Some(preparer) => preparer,
             none => none.insert(Preparer::start()?),

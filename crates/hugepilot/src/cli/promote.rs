@@ -1,5 +1,6 @@
 //! `hugepilot promote`: observe, decide, act once; prove it.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -8,12 +9,14 @@ use anyhow::bail;
 use super::args::PromoteArgs;
 use super::flight::say_if_fast;
 use super::{require, terminal};
-use crate::act::{Outcome, Pacer, Promoter};
+use crate::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
 use crate::calibrate;
 use crate::decide::{Plan, Spent, expected_gain};
+use crate::kernel::Root;
 use crate::observe::{self, ObserveError, Options, Waits};
 use crate::pilot::{Budget, Pilot, Round, on_this_machine};
 use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
+use crate::run_directory::RUN_DIRECTORY;
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
 use crate::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
@@ -49,6 +52,8 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
         say_if_fast(expectation.max_slowdown);
         terminal::print(&text::expectation(&expectation))?;
     }
+    // Until the program was looked at again.
+    let _unreported = ReportingHeldBack::begin(&Root::host(), Path::new(RUN_DIRECTORY));
     let outcome = act(&mut pilot, &target, &round)?;
     let after = look_again(&mut pilot, &target, &outcome, &round)?;
     let report = PromoteReport {

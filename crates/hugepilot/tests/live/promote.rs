@@ -27,12 +27,16 @@ crate::trials!(
     what_to_expect_is_said_before_acting,
     a_signal_stops_between_regions_and_leaves_a_record,
     a_promotion_that_is_killed_leaves_a_record,
+    nothing_is_reported_to_the_host_until_a_promotion_ends_however_it_does,
     a_target_that_ends_midway_is_no_failure_of_ours,
     a_target_that_calls_exec_midway_is_told,
     memory_that_changes_meanwhile_is_left_alone,
 );
 
 const MIB: u64 = 1 << 20;
+const REPORTED_ORDER: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
+/// Above the order of any block.
+const NOTHING_REPORTED: &str = "11";
 
 /// The mode most machines have; under `always` memory would be huge before anyone promotes it.
 fn madvise() -> Setting {
@@ -314,6 +318,28 @@ fn a_promotion_that_is_killed_leaves_a_record() {
     hugepilot(&format!("give-back {}", program.pid)).status.success().then_some(()).expect("a record");
     assert_eq!(program.huge_bytes(), 0);
     program.assert_unharmed();
+}
+
+/// The order of the smallest block of free memory that is reported to the host; None where that cannot be changed.
+fn reported_order() -> Option<String> {
+    let usual = fs::read_to_string(REPORTED_ORDER).ok()?;
+    fs::write(REPORTED_ORDER, NOTHING_REPORTED).ok()?;
+    fs::write(REPORTED_ORDER, &usual).expect("the usual order");
+    Some(usual)
+}
+
+fn nothing_is_reported_to_the_host_until_a_promotion_ends_however_it_does() {
+    let Some(usual) = reported_order() else { return eprintln!("skipped: free memory is not reported to a host here") };
+    let _madvise = madvise();
+    let now = || fs::read_to_string(REPORTED_ORDER).expect("it was there");
+    for signal in [Signal::TERM, Signal::KILL] {
+        let program = Program::start("map=512M fill ready read=all");
+        let mut child = begun(&program);
+        assert_eq!(now().trim(), NOTHING_REPORTED);
+        send(child.id(), signal);
+        child.wait().expect("it ends");
+        wait_until("free memory is reported again", || now() == usual);
+    }
 }
 
 fn a_target_that_calls_exec_midway_is_told() {
