@@ -4,7 +4,8 @@
 //!
 //! In a virtual machine the kernel may report free blocks to the host, which takes them back. Base pages that collapses free come together
 //! in such blocks. On the host that was measured, half of the promotions of a memcached stopped it for 0.1 s when a few blocks were reported
-//! meanwhile, and none did while nothing was (docs/REPRODUCTION.md). What is free is reported when promoting has ended.
+//! meanwhile, and none did while nothing was (docs/REPRODUCTION.md). What is free is reported when promoting has ended: one in eight promotions
+//! met a stall then.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
