@@ -20,7 +20,6 @@ mod pilot;
 mod plot;
 mod plot_search;
 mod pool;
-mod postgres;
 mod prediction;
 mod process;
 mod record;

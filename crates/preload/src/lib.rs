@@ -20,7 +20,6 @@ mod place;
 mod pool;
 mod room;
 mod settings;
-mod shared;
 mod shm;
 mod system;
 mod text;

@@ -10,7 +10,6 @@ use std::ffi::c_int;
 use crate::count;
 use crate::pool::{self, Refusal};
 use crate::settings::{self, Settings};
-use crate::shared;
 use crate::system::{self, Answer, READ_WRITE, Request};
 
 pub const PAGE: usize = 4096;
@@ -31,7 +30,6 @@ pub fn map(request: &Request) -> Answer {
             count::add(|counts| &counts.mmap_eligible_bytes, request.length);
             Ok(start)
         }
-        Some(settings) if settings.pool.is_none() && shared::is_eligible(request) => shared::map(request),
         _ => request.make(),
     }
 }

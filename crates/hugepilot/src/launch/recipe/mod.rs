@@ -7,7 +7,7 @@ mod allocator;
 mod obstacle;
 mod preload;
 #[cfg(test)]
-pub(super) mod samples;
+mod samples;
 mod server;
 #[cfg(test)]
 mod tests;
