@@ -15,6 +15,7 @@ use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHe
 use crate::lists::ListsArguments;
 use crate::outputs::Outputs;
 use crate::pilot::PilotArguments;
+use crate::postgres::{self, PostgresArguments};
 use crate::sort::{self, SortArguments};
 use crate::tracker::TrackerArguments;
 use crate::transpose::{self, TransposeArguments};
@@ -82,6 +83,9 @@ pub enum Command {
     /// What promotion does to a running program: throughput and response times while it goes on, in windows of 250 ms.
     #[command(after_help = felt::EXAMPLES)]
     Felt(FeltArguments),
+    /// PostgreSQL: a server of many processes, with a reserved pool and with hugepilot.
+    #[command(after_help = postgres::EXAMPLES)]
+    Postgres(PostgresArguments),
     /// Aging memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
     #[command(after_help = io::EXAMPLES)]
     Io(IoArguments),
@@ -301,6 +305,7 @@ impl Command {
             Command::Tracker(arguments) => arguments.run(),
             Command::Pilot(arguments) => arguments.run(),
             Command::Felt(arguments) => arguments.run(),
+            Command::Postgres(arguments) => arguments.run(),
             Command::Io(arguments) => arguments.run(),
             Command::Transpose(arguments) => arguments.run(),
             Command::Lists(arguments) => arguments.run(),

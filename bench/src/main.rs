@@ -20,6 +20,7 @@ mod pilot;
 mod plot;
 mod plot_search;
 mod pool;
+mod postgres;
 mod prediction;
 mod process;
 mod record;

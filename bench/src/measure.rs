@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{felt, launch, plot, report};
+use crate::{felt, launch, plot, postgres, report};
 
 /// Measures workloads one after the other, and reports what was measured even when it ends early.
 pub fn measure(
@@ -106,6 +106,9 @@ fn possible_here(configurations: &[Configuration]) -> (Vec<Configuration>, Vec<S
 /// Shows the report of a file of raw results.
 pub fn report(file: &Path, plot_to: Option<&Path>) -> Result<()> {
     let text = read_text(file)?;
+    if let Some(record) = postgres::Record::parse(&text, file)? {
+        return postgres::report(&record);
+    }
     if let Some(record) = felt::Record::parse(&text, file)? {
         return felt::report(&record, plot_to);
     }

@@ -50,16 +50,19 @@ impl Settings {
     /// Puts back what was found, then writes these values.
     pub fn apply(&mut self, changes: &[(&str, &str)]) -> Result<()> {
         self.restore()?;
-        for (name, _) in changes {
-            self.as_found.insert((*name).to_owned(), self.read(name)?);
-        }
-        if !changes.is_empty() {
-            // Written before the first change: a kill between the two must not lose the old values.
-            let path = self.state.join("as-found.json");
-            fs::write(&path, serde_json::to_string(&self.as_found)?)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        changes.iter().try_for_each(|(name, value)| self.write(name, value))
+        changes.iter().try_for_each(|(name, value)| self.change(name, value).map(|_| ()))
+    }
+
+    /// Writes one value more, and answers with the one before.
+    pub fn change(&mut self, name: &str, value: &str) -> Result<String> {
+        let before = self.read(name)?;
+        self.as_found.entry(name.to_owned()).or_insert_with(|| before.clone());
+        // Written before the change: a kill between the two must not lose the old value.
+        let path = self.state.join("as-found.json");
+        fs::write(&path, serde_json::to_string(&self.as_found)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        self.write(name, value)?;
+        Ok(before)
     }
 
     /// Puts back what was found.
@@ -183,6 +186,17 @@ mod tests {
         settings.apply(&[("enabled", "never")]).unwrap();
         assert_eq!(machine.get("khugepaged/scan_sleep_millisecs"), "10000");
         assert_eq!(settings.read("enabled").unwrap(), "never");
+    }
+
+    #[test]
+    fn changes_add_up_and_are_put_back_together() {
+        let machine = Machine::new();
+        let mut settings = machine.settings().unwrap();
+        assert_eq!(settings.change("enabled", "never").unwrap(), "madvise");
+        settings.change("khugepaged/scan_sleep_millisecs", "0").unwrap();
+        assert_eq!(settings.change("enabled", "always").unwrap(), "never");
+        drop(settings);
+        assert_eq!([machine.get("enabled"), machine.get("khugepaged/scan_sleep_millisecs")], ["madvise", "10000"]);
     }
 
     #[test]

@@ -260,6 +260,9 @@ struct Row {
     noise: Option<Interval>,
 }
 
+/// The pilot's pace where nothing changes.
+const STEADY: Duration = Duration::from_secs(60);
+
 impl Row {
     fn of(spans: &[Span]) -> Self {
         let of = |kind: Kind, value: &dyn Fn(&Span) -> f64| -> Vec<f64> {
@@ -285,20 +288,34 @@ impl Row {
     }
 }
 
+impl Row {
+    /// What the same loss for each look comes to at the steady pace.
+    fn steady(&self) -> Option<Interval> {
+        let rarer = self.seconds / self.looks.max(1.0) / STEADY.as_secs_f64();
+        self.watched.map(|watched| {
+            let [estimate, low, high] =
+                [watched.estimate, watched.low, watched.high].map(|ratio| 1.0 - (1.0 - ratio) * rarer.min(1.0));
+            Interval { estimate, low, high, ..watched }
+        })
+    }
+}
+
 fn table(spans: &[Span]) -> String {
-    let mut text = "tracker       pairs  window s  looks  M steps/s alone  watched, of alone     alone again, of alone  at most 1 % slower\n"
+    let mut text = "tracker       pairs  window s  looks  M steps/s alone  watched, of alone     a look a minute       alone again, of alone  at most 1 % slower\n"
         .to_owned();
     for group in spans.chunk_by(|one, other| one.tracker == other.tracker) {
-        let Row { seconds, looks, alone, watched, noise } = Row::of(group);
-        let (Some(watched), Some(noise)) = (watched, noise) else { continue };
+        let row = Row::of(group);
+        let Row { seconds, looks, alone, watched, noise } = row;
+        let (Some(watched), Some(steady), Some(noise)) = (watched, row.steady(), noise) else { continue };
         let interval = |interval| interval_text(Metric::Throughput, interval);
         let _ = writeln!(
             text,
-            "{:<12} {:>6} {seconds:>9.1} {looks:>6.0} {:>16.2}  {:<21} {:<22} {}",
+            "{:<12} {:>6} {seconds:>9.1} {looks:>6.0} {:>16.2}  {:<21} {:<21} {:<22} {}",
             group[0].tracker,
             watched.pairs,
             alone / 1e6,
             interval(&watched),
+            interval(&steady),
             interval(&noise),
             Verdict::at_least(AT_LEAST, &watched, &noise)
         );
@@ -348,6 +365,13 @@ mod tests {
                 .map(|kind| span(round, kind, if kind == Kind::Watched { watched * drift } else { drift }))
         };
         (0..count).flat_map(round).collect()
+    }
+
+    #[test]
+    fn rarer_looks_cost_less() {
+        let row = Row { looks: 2.0, ..Row::of(&rounds(TrackerKind::PageWalk, 8, 0.97)) };
+        // 3 % of 5 s for two looks, and so 0.075 s of each minute.
+        assert!((row.steady().unwrap().estimate - (1.0 - 0.075 / 60.0)).abs() < 1e-6, "{:?}", row.steady());
     }
 
     #[test]

@@ -73,6 +73,11 @@ impl Tool {
         Ok(run)
     }
 
+    /// Runs `explain` on a program with its children.
+    pub fn explain_family(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
+        self.run_on("explain", pid, &["--children"], stop)
+    }
+
     /// Runs `promote --dry-run` on a program: what it expects to gain.
     pub fn estimate(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
         let mut run = self.promote(pid, &["--dry-run"], stop)?;
@@ -118,6 +123,11 @@ impl Tool {
         let mut arguments: Vec<String> = fast.then(|| "--fast".to_owned()).into_iter().collect();
         arguments.extend(max_huge.map(|limit| format!("--max-huge={}", limit.0)));
         self.start_on("attach", pid, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Starts to pilot a program with its children.
+    pub fn attach_family(&self, pid: u32) -> Result<ToolProcess> {
+        self.start_on("attach", pid, &["--children"])
     }
 
     /// Starts to age memory, what was written below a directory with it; it ends by itself should nobody end it.

@@ -261,7 +261,8 @@ fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &Turn) {
     });
 }
 
-fn gib(text: &str) -> Result<f64, String> {
+/// A number of GiB.
+pub fn gib(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(gib) if (0.0625..=1024.0).contains(&gib) => Ok(gib),
         _ => Err(format!("'{text}' is not a number of GiB from 0.0625 to 1024: write 3 or 0.5")),

@@ -1,4 +1,4 @@
-//! What a page walk costs on this machine, from pointer chases over memory of our own.
+//! What a page walk costs on this machine, from pointer chases over memory of our own, and what a page fault costs.
 //!
 //! Owns: the seconds of measuring, and what is kept of them until the machine is restarted. Never touches: the target.
 //!
@@ -8,14 +8,15 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::{Advice, PidFd, advise::advise};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::decide::{Chase, WalkCost};
+use crate::kernel::process::thread_cpu_time;
 use crate::kernel::{Root, cgroup, memory};
 use crate::run_directory::{self, RUN_DIRECTORY};
 use crate::statistics::median;
@@ -30,6 +31,10 @@ const TIME: Duration = Duration::from_millis(20);
 /// Turns of each kind of page. What else goes on in the machine changes within the seconds that this takes, so kinds take turns, and the
 /// typical difference between neighbors counts.
 const TURNS: usize = 5;
+/// Shared memory that is touched page by page.
+const FAULTED: usize = 8 << 20;
+/// What a page fault may take, in nanoseconds, to be taken for one.
+const FAULT_TAKES: RangeInclusive<f64> = 50.0..=50_000.0;
 /// Steps between two looks at the clock.
 const STEPS: u64 = 1 << 12;
 /// Words in a base page, and in a cache line.
@@ -100,6 +105,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let mut huge = populated(len, OwnAdvice::HugePage)?;
     let mut other = Mapping::anonymous(OTHER_MEMORY)?;
     other.words_mut().fill(1);
+    let page_fault_ns = page_fault()?;
     let own = PidFd::open(std::process::id())?;
     let collapse = |region| advise(&own, huge.address() + region, HUGE_PAGE, Advice::Collapse);
     let sizes = collapsed(sizes, collapse)?;
@@ -107,7 +113,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
         let words = size.0 as usize / 8;
         let mut chase = |memory: &mut Mapping, turn| chase(&memory.words_mut()[..words], other.words_mut(), turn);
         let turns: Vec<_> = (0..TURNS).map(|turn| (chase(&mut base, turn), chase(&mut huge, turn))).collect();
-        cost(size, &turns)
+        WalkCost { page_fault_ns, ..cost(size, &turns) }
     };
     Ok(sizes.iter().map(|&size| measured(size)).collect())
 }
@@ -133,7 +139,24 @@ fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
     let read = |chased: &Chased, number: usize| chased.reads[number];
     let [ordered, independent, dependent] = [0, 1, 2].map(|number| chase(read, read, number));
     let occasional = chase(|chased, _| chased.occasional.1, |chased, _| chased.occasional.0, 0);
-    WalkCost { footprint, ordered, independent, dependent, occasional }
+    WalkCost { footprint, ordered, independent, dependent, occasional, ..WalkCost::UNCALIBRATED }
+}
+
+/// Nanoseconds of CPU time that a page fault takes on shared memory that is there already. Errors: no memory.
+fn page_fault() -> io::Result<f64> {
+    let mut memory = Mapping::aliased(FAULTED, 1)?;
+    let mut touch_all = || {
+        // What is shared stays; only the page tables lose it.
+        memory.advise(0, FAULTED, OwnAdvice::DontNeed)?;
+        let started = thread_cpu_time();
+        memory.words_mut().iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = black_box(1));
+        let elapsed = thread_cpu_time() - started;
+        Ok(elapsed.0 as f64 / (FAULTED as f64 / BASE_PAGE as f64))
+    };
+    let turns = (0..TURNS).map(|_| touch_all()).collect::<io::Result<Vec<f64>>>()?;
+    // Where all shared memory is huge there is no such page fault.
+    let usual = median(&turns).filter(|ns| FAULT_TAKES.contains(ns));
+    Ok(usual.unwrap_or(WalkCost::UNCALIBRATED.page_fault_ns))
 }
 
 /// Puts memory on huge pages from its start, and tells which of the sizes, ascending, lie wholly on them. Errors: none does.
@@ -168,7 +191,7 @@ fn cached() -> Option<Vec<WalkCost>> {
 
 fn is_sound(cost: &WalkCost) -> bool {
     let sound = |chase: Chase| (0.01..1e6).contains(&chase.base_ns) && (0.0..=chase.base_ns).contains(&chase.huge_ns);
-    cost.chases().into_iter().all(sound)
+    cost.chases().into_iter().all(sound) && FAULT_TAKES.contains(&cost.page_fault_ns)
 }
 
 fn keep(costs: &[WalkCost]) -> io::Result<()> {
@@ -241,21 +264,15 @@ fn occasional(words: &[u64], other: &[u64], mut state: u64) -> (f64, f64) {
 
 /// Nanoseconds of CPU time that a step takes, over `TIME`: other programs may have the processor in between.
 fn timed(mut step: impl FnMut()) -> f64 {
-    let (started, mut steps, mut elapsed) = (cpu_time(), 0, Duration::ZERO);
+    let (started, mut steps, mut elapsed) = (thread_cpu_time(), 0, Duration::ZERO);
     while elapsed < TIME {
         for _ in 0..STEPS {
             step();
         }
         steps += STEPS;
-        elapsed = cpu_time().saturating_sub(started);
+        elapsed = (thread_cpu_time() - started).duration();
     }
     elapsed.as_nanos() as f64 / steps as f64
-}
-
-/// CPU time of this thread so far.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]

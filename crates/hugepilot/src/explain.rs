@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::decide::{Decision, Plan, Reason};
 use crate::observe::by_mapping;
 use crate::observe::heat::{Amount, Heat, Mapping, Obstacle, Region};
-use crate::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
+use crate::units::{Address, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 
 /// What the kernel was told about huge pages. None: it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,9 @@ pub struct Explained {
     pub mapping: Mapping,
     /// Memory present.
     pub resident: Bytes,
-    /// Of it, on pages of 2 MiB or 1 GiB.
+    /// Memory of a shared object that other processes have populated, and this one has not touched.
+    pub elsewhere: Bytes,
+    /// Of what is resident, on pages of 2 MiB or 1 GiB.
     pub huge: Bytes,
     /// Of it, on huge pages of 8 KiB to 1 MiB. None: the kernel does not say.
     pub smaller: Option<Bytes>,
@@ -72,20 +74,18 @@ pub struct Explanation {
     pub mappings: Vec<Explained>,
     /// Page tables that huge pages would free. Those of private memory stay in reserve, in case a huge page is split.
     pub page_tables_saved: Bytes,
+    /// Page faults a second that huge pages would save.
+    pub faults_saved_per_second: f64,
 }
 
 /// Explains a heat, and the plan that was made for it. `smaller` is, for each of its regions, the memory on smaller huge pages.
 pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings: &Surroundings) -> Explanation {
     let decisions: BTreeMap<Address, &Decision> = plan.decisions.iter().map(|each| (each.start, each)).collect();
     let mut mappings: Vec<Explained> = heat.mappings.iter().map(Explained::of).collect();
-    let mut page_tables_saved = Bytes(0);
     for part in by_mapping(heat) {
         let Some(explained) = part.mapping.and_then(|mapping| mappings.get_mut(mapping)) else { continue };
         let region = &heat.regions[part.region];
         let reason = decisions.get(&region.start).map(|decision| decision.reason);
-        if reason == Some(Reason::Pays) && explained.mapping.shared.is_some() {
-            page_tables_saved += Bytes(BASE_PAGE);
-        }
         explained.add(region, &part.amount, reason, surroundings);
         if let Some(smaller) = smaller.and_then(|smaller| smaller.get(part.region)) {
             let share = part.amount.present.0 as f64 / region.present.len() as f64;
@@ -93,14 +93,18 @@ pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings
         }
     }
     for explained in &mut mappings {
-        let untouched = explained.mapping.range.len() - explained.resident;
+        let untouched = explained.mapping.range.len() - explained.resident - explained.elsewhere;
         if untouched > Bytes(0) && explained.mapping.obstacle.is_none() {
             explained.not_huge.insert(Why::NeverTouched, untouched);
         }
     }
     mappings.retain(|each| each.resident > Bytes(0) || each.mapping.range.len() >= Bytes(HUGE_PAGE));
     mappings.sort_by(|left, right| right.walks_per_second.total_cmp(&left.walks_per_second));
-    Explanation { mappings, page_tables_saved }
+    Explanation {
+        mappings,
+        page_tables_saved: plan.page_tables_freed(),
+        faults_saved_per_second: plan.faults_saved_per_second(),
+    }
 }
 
 impl Explained {
@@ -108,6 +112,7 @@ impl Explained {
         Self {
             mapping: mapping.clone(),
             resident: Bytes(0),
+            elsewhere: Bytes(0),
             huge: Bytes(0),
             smaller: None,
             walked: Pages(0),
@@ -119,6 +124,11 @@ impl Explained {
 
     /// Adds what it has of a region.
     fn add(&mut self, region: &Region, amount: &Amount, reason: Option<Reason>, surroundings: &Surroundings) {
+        if region.present.is_empty() {
+            let populated = Bytes(HUGE_PAGE) - region.growth.bytes();
+            self.elsewhere += populated;
+            return self.not_huge_yet(region, populated, reason, surroundings);
+        }
         let present = amount.present.bytes();
         self.resident += present;
         self.walked.0 += amount.walked.0;
@@ -127,9 +137,13 @@ impl Explained {
             self.huge += present;
             return;
         }
-        *self.not_huge.entry(why(region, &self.mapping, surroundings)).or_default() += present;
+        self.not_huge_yet(region, present, reason, surroundings);
+    }
+
+    fn not_huge_yet(&mut self, region: &Region, size: Bytes, reason: Option<Reason>, surroundings: &Surroundings) {
+        *self.not_huge.entry(why(region, &self.mapping, surroundings)).or_default() += size;
         if let Some(reason) = reason {
-            *self.decided.entry(reason).or_default() += present;
+            *self.decided.entry(reason).or_default() += size;
         }
     }
 
@@ -150,9 +164,14 @@ fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
         (None, _) if region.growth.lazily_freed > 0 => Why::LazilyFreed,
         (None, Some("never" | "deny")) => Why::SettingNever,
         (None, Some("madvise" | "advise")) if !mapping.asked_for => Why::NotAskedFor,
-        (None, _) if region.present.len() < PAGES_PER_REGION => Why::Holes,
+        (None, _) if has_holes(region) => Why::Holes,
         (None, _) => Why::NotYet,
     }
+}
+
+/// Whether some of its base pages are not populated, by anybody.
+fn has_holes(region: &Region) -> bool {
+    if region.present.is_empty() { region.growth.unpopulated > 0 } else { region.present.len() < PAGES_PER_REGION }
 }
 
 #[cfg(test)]
@@ -160,7 +179,8 @@ mod tests {
     use super::*;
     use crate::decide::samples::{MEMFD, heat_of, huge, region};
     use crate::decide::{Allowance, Limits, Past, Spent, decide};
-    use crate::observe::heat::Growth;
+    use crate::observe::heat::{Growth, PageSet};
+    use crate::units::BASE_PAGE;
 
     fn explained(regions: Vec<Region>, change: impl Fn(&mut Mapping), surroundings: &Surroundings) -> Explained {
         let mut heat = heat_of(regions);
@@ -182,6 +202,17 @@ mod tests {
         assert_eq!(found.not_huge, expected);
         let decided = BTreeMap::from([(Reason::Pays, Bytes(2 << 20)), (Reason::NotWalked, Bytes(1 << 20))]);
         assert_eq!(found.decided, decided);
+    }
+
+    #[test]
+    fn what_others_populated_is_not_untouched() {
+        let elsewhere = || Region { present: PageSet::NONE, page_tables: 1000, ..region(1, 0.0, 128) };
+        let share = |mapping: &mut Mapping| mapping.shared = Some(MEMFD);
+        let found = explained(vec![region(0, 1e5, 0), elsewhere()], share, &Surroundings::default());
+        let whole = found.mapping.range.len();
+        assert_eq!((found.resident, found.elsewhere), (Bytes(2 << 20), Bytes(3 << 19)));
+        assert_eq!(found.not_huge.get(&Why::NeverTouched), Some(&(whole - Bytes(7 << 19))));
+        assert_eq!(found.would_pay(), Bytes(7 << 19));
     }
 
     #[test]
@@ -231,6 +262,7 @@ mod tests {
         for (shared, saved) in [(Some(MEMFD), 2 * BASE_PAGE), (None, 0)] {
             let mut heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0), region(2, 0.0, 0)]);
             heat.mappings[0].shared = shared;
+            heat.regions.iter_mut().for_each(|region| region.page_tables = u16::from(shared.is_some()));
             let found = explain(&heat, &decide(&heat, &limits, &Past::default()), None, &Surroundings::default());
             assert_eq!(found.page_tables_saved, Bytes(saved));
         }

@@ -131,6 +131,13 @@ impl Add for Nanos {
     }
 }
 
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(other.0))
+    }
+}
+
 impl AddAssign for Bytes {
     fn add_assign(&mut self, other: Bytes) {
         *self = *self + other;

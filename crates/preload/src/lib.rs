@@ -20,6 +20,7 @@ mod place;
 mod pool;
 mod room;
 mod settings;
+mod shared;
 mod shm;
 mod system;
 mod text;

@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use crate::count;
 use crate::pool::{self, Refusal};
 use crate::settings::{self, Settings};
+use crate::shared;
 use crate::system::{self, Answer, READ_WRITE, Request};
 
 pub const PAGE: usize = 4096;
@@ -30,6 +31,7 @@ pub fn map(request: &Request) -> Answer {
             count::add(|counts| &counts.mmap_eligible_bytes, request.length);
             Ok(start)
         }
+        Some(settings) if settings.pool.is_none() && shared::is_eligible(request) => shared::map(request),
         _ => request.make(),
     }
 }

@@ -11,6 +11,7 @@ use crate::count;
 use crate::place::{PAGE, REGION, has, unmap_between, whole_pages};
 use crate::pool;
 use crate::settings::{self, PoolPage, Settings};
+use crate::shared::where_huge_pages_fit;
 use crate::system::{self, Answer, Request};
 
 /// Of a segment's size, what rounding up may waste at most: an eighth.
@@ -133,18 +134,7 @@ fn advised(id: c_int, at: usize, before: &libc::shmid_ds) -> usize {
 
 /// Attaches it anew at a multiple of 2 MiB, without which shared memory is never mapped huge.
 fn aligned(id: c_int, at: usize, size: usize) -> Option<usize> {
-    let length = whole_pages(size);
-    let room = length.checked_add(REGION)?;
-    let placeholder = Request { rights: libc::PROT_NONE, ..Request::anonymous(0, room, libc::MAP_NORESERVE) };
-    let first = placeholder.make().ok()?;
-    let start = first.next_multiple_of(REGION);
-    // Over the placeholder, so that no other thread maps anything there.
-    if system::shmat(id, start, libc::SHM_REMAP).is_err() {
-        unmap_between(first, first + room);
-        return None;
-    }
-    unmap_between(first, start);
-    unmap_between(start + length, first + room);
+    let start = where_huge_pages_fit(size, 0, |start| system::shmat(id, start, libc::SHM_REMAP)).ok()?;
     let _ = system::shmdt(at);
     Some(start)
 }

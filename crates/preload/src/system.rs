@@ -160,6 +160,17 @@ pub fn segment(id: c_int) -> Option<libc::shmid_ds> {
     Some(unsafe { about.assume_init() })
 }
 
+/// Whether a file is memory: of a tmpfs, which `memfd_create` and `shm_open` make, but no device, and none on a pool's pages.
+pub fn is_memory_file(fd: c_int) -> bool {
+    let mut file = MaybeUninit::<libc::stat>::zeroed();
+    let mut system = MaybeUninit::<libc::statfs>::zeroed();
+    let told = call(libc::SYS_fstat, [fd as usize, file.as_mut_ptr() as usize, 0, 0, 0, 0])
+        .and_then(|_| call(libc::SYS_fstatfs, [fd as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]));
+    // SAFETY: both hold integers only, for which zero is a value where the kernel wrote nothing.
+    let (file, system) = unsafe { (file.assume_init(), system.assume_init()) };
+    told.is_ok() && file.st_mode & libc::S_IFMT == libc::S_IFREG && system.f_type == libc::TMPFS_MAGIC
+}
+
 /// A file that is being read.
 pub struct Reader(usize);
 

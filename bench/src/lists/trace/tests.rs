@@ -108,7 +108,9 @@ fn heat(walked: [u16; 2]) -> Heat {
         walked_in_window: walked[number as usize - 1],
         unobserved: 0,
         walks_per_second: 1.0,
+        faults_per_second: 0.0,
         growth: Growth::default(),
+        page_tables: 0,
         at_most_accesses_per_second: None,
     };
     Heat {

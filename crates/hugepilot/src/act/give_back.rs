@@ -23,7 +23,8 @@ pub fn give_back(target: &PidFd, regions: &[Address], stop: &Stop, mut progress:
     step_through(regions, schedule, &mut outcome, &mut progress, |region| {
         let started = Instant::now();
         let result = split(target, region);
-        Step { result, took: Nanos::from_duration(started.elapsed()), preparing: Nanos(0), prepared_on: None }
+        let took = Nanos::from_duration(started.elapsed());
+        Step { result, took, held_up: took, preparing: Nanos(0), prepared_on: None }
     });
     outcome
 }

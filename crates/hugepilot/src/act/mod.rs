@@ -20,7 +20,7 @@ pub use node::RegionNodes;
 pub use outcome::{Outcome, Refusal, RefusalReason};
 pub use pace::Pacer;
 pub use prepare::Preparation;
-pub use promote::{Promoter, Turn};
+pub use promote::{Candidate, Promoter, Turn};
 pub use record::{Promoted, Record, RecordError};
 pub use reporting::ReportingHeldBack;
 pub use times::Times;

@@ -14,8 +14,10 @@ use rustix::io::Errno;
 
 use super::prepare::Preparation;
 use super::{Outcome, Pacer, Refusal, RefusalReason};
+use crate::decide::WhoWaits;
 use crate::kernel::nodes::Node;
 use crate::kernel::probe::CollapseTimes;
+use crate::kernel::process::thread_cpu_time;
 use crate::observe::Waited;
 use crate::stop::Stop;
 use crate::units::{Address, HUGE_PAGE, Nanos};
@@ -29,6 +31,21 @@ pub struct Promoter {
     /// When the next collapse may begin.
     pub pacer: Pacer,
     preparation: Preparation,
+}
+
+/// A region to promote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where it starts.
+    pub start: Address,
+    /// Who waits for it meanwhile.
+    pub who_waits: WhoWaits,
+}
+
+impl From<Candidate> for Address {
+    fn from(candidate: Candidate) -> Self {
+        candidate.start
+    }
 }
 
 /// When steps are taken, and when no more.
@@ -45,8 +62,10 @@ pub(super) struct Schedule<'a> {
 /// How one step went.
 pub(super) struct Step {
     pub(super) result: io::Result<()>,
-    /// How long it may have held the target up.
+    /// How long it took, and so held up whoever waited for it.
     pub(super) took: Nanos,
+    /// For how long that counts as holding the whole target up.
+    pub(super) held_up: Nanos,
     /// What preparing it took, which held nobody up.
     pub(super) preparing: Nanos,
     /// The memory node of the prepared page, on a machine with several.
@@ -82,7 +101,7 @@ impl Promoter {
     pub fn promote(
         &mut self,
         target: &PidFd,
-        regions: &[Address],
+        regions: &[Candidate],
         turn: &Turn,
         waited: &mut dyn FnMut() -> Option<f64>,
         outcome: &mut Outcome,
@@ -96,12 +115,12 @@ impl Promoter {
 }
 
 /// Takes one step a region and keeps the account.
-pub(super) fn step_through(
-    regions: &[Address],
+pub(super) fn step_through<Region: Copy + Into<Address>>(
+    regions: &[Region],
     mut schedule: Schedule<'_>,
     outcome: &mut Outcome,
     progress: &mut dyn FnMut(&Outcome),
-    mut take: impl FnMut(Address) -> Step,
+    mut take: impl FnMut(Region) -> Step,
 ) {
     let (started, elapsed) = (Instant::now(), outcome.elapsed);
     outcome.not_reached = regions.len() as u64;
@@ -111,7 +130,7 @@ pub(super) fn step_through(
         }
         let step = take(region);
         schedule.stepped(&step);
-        outcome.add(region, &step);
+        outcome.add(region.into(), &step);
         outcome.not_reached -= 1;
         outcome.elapsed = elapsed + Nanos::from_duration(started.elapsed());
         progress(outcome);
@@ -133,22 +152,28 @@ impl Schedule<'_> {
         if let Some(waited) = (self.waited)() {
             pacer.adapt(waited);
         }
-        pacer.stepped(step.took, step.preparing, &step.result);
+        pacer.stepped(step.held_up, step.preparing, &step.result);
     }
 }
 
-fn collapse(target: &PidFd, region: Address, preparation: &mut Preparation, stop: &Stop) -> Step {
-    let (prepared, _kept_on_its_processor) = preparation.prepare(target, region);
-    let started = Instant::now();
+fn collapse(target: &PidFd, region: Candidate, preparation: &mut Preparation, stop: &Stop) -> Step {
+    let Candidate { start, who_waits } = region;
+    let (prepared, _kept_on_its_processor) = preparation.prepare(target, start);
+    let (started, cpu_before) = (Instant::now(), thread_cpu_time());
     let result = {
         let _punctual = Punctual::begin(COLLAPSING);
-        advise_again(|| advise(target, region.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
+        advise_again(|| advise(target, start.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
     };
     let took = Nanos::from_duration(started.elapsed());
     if result.is_ok() {
         preparation.note(prepared, took);
     }
-    Step { result, took, preparing: prepared.took(), prepared_on: prepared.node() }
+    let held_up = match who_waits {
+        WhoWaits::AnyThread => took,
+        // It begins by waiting for other processors to empty their lists, which takes long where they are busy, and holds nobody up.
+        WhoWaits::WhoTouchesIt => thread_cpu_time() - cpu_before,
+    };
+    Step { result, took, held_up: who_waits.counted(held_up), preparing: prepared.took(), prepared_on: prepared.node() }
 }
 
 impl Outcome {
@@ -227,7 +252,7 @@ mod tests {
     }
 
     fn step(result: io::Result<()>) -> Step {
-        Step { result, took: MS, preparing: Nanos(0), prepared_on: None }
+        Step { result, took: MS, held_up: MS, preparing: Nanos(0), prepared_on: None }
     }
 
     fn stepped(count: u64, stop: &Stop, mut take: impl FnMut(Address) -> io::Result<()>) -> Outcome {

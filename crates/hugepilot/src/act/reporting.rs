@@ -44,6 +44,7 @@ impl ReportingHeldBack {
     pub fn begin(root: &Root, directory: &Path) -> Option<Self> {
         let order = root.path(ORDER);
         let now = fs::read_to_string(&order).ok()?;
+        File::options().write(true).open(&order).ok()?;
         run_directory::ensure(directory).ok()?;
         let path = directory.join(LOCK);
         let mut lock =

@@ -52,12 +52,14 @@ Examples:
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   hugepilot explain 4242
+  hugepilot explain $(head -1 /var/lib/postgresql/15/main/postmaster.pid) --children
   hugepilot explain 4242 --json | jq '.mappings[0].not_huge_bytes'";
 
 const PROMOTE_EXAMPLES: &str = "\
 Examples:
   hugepilot promote 4242 --dry-run     the plan, with a reason for each region
   hugepilot promote 4242               act at once
+  hugepilot promote $(pgrep -o postgres) --children    what a server's processes share, for all of them
   hugepilot promote 4242 --max-growth 0 --max-huge 2G
   hugepilot promote 4242 --max-slowdown 1%     for programs with tight response times
   hugepilot promote 4242 --fast        over in seconds, at up to 40 % less of its speed meanwhile";
@@ -208,6 +210,9 @@ pub struct ExplainArgs {
     /// Process to explain
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub pid: u32,
+    /// Count what its descendants lose, too, on the memory that they share with it
+    #[arg(long)]
+    pub children: bool,
     /// How to watch it.
     #[command(flatten)]
     pub watch: WatchOptions,
@@ -222,6 +227,9 @@ pub struct PromoteArgs {
     /// Process to promote
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub pid: u32,
+    /// Count what its descendants lose, too, on the memory that they share with it
+    #[arg(long)]
+    pub children: bool,
     /// Print the plan with its reasons and the expected gain; change nothing
     #[arg(long)]
     pub dry_run: bool,

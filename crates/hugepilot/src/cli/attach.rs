@@ -9,7 +9,7 @@ use super::args::AttachArgs;
 use super::flight::{report_of, say_if_fast};
 use super::{require, terminal};
 use crate::act::{Pacer, Promoter};
-use crate::observe::{self, Options, Waits};
+use crate::observe::{self, Faults, Options, Waits};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{json, text};
@@ -32,6 +32,7 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
         budget: Budget::saving(args.budget.max_cpu),
         allowance: on_this_machine(args.spend.allowance())?,
         promoter: Promoter::new(Pacer::backing_off(args.pace.max_slowdown())),
+        faults: Faults::default(),
         waits: Waits::new(),
         stop: Stop::on_signals(SecondSignal::Ends)?,
         began: started,

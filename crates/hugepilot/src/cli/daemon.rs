@@ -24,7 +24,7 @@ use crate::control::Server;
 use crate::kernel::Root;
 use crate::metrics_server::MetricsServer;
 use crate::observe::heat::TrackerKind;
-use crate::observe::{self, Tracker, Waits};
+use crate::observe::{self, Faults, Tracker, Waits};
 use crate::pilot::age::{Aging, STEP, Store};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Pilot, Rules, on_this_machine};
@@ -218,6 +218,7 @@ fn pilot<'a>(config: &Config, tracker: &'a mut dyn Tracker, stop: Stop) -> anyho
         budget: Budget::saving(config.max_cpu),
         allowance: on_this_machine(config.allowance)?,
         promoter: Promoter::new(Pacer::backing_off(config.max_slowdown)),
+        faults: Faults::default(),
         waits: Waits::new(),
         stop,
         began: Instant::now(),

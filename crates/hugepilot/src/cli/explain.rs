@@ -5,15 +5,16 @@ use std::process::ExitCode;
 use super::args::ExplainArgs;
 use super::{require, terminal};
 use crate::calibrate;
-use crate::decide::{Allowance, Past, Spent, decide, expected_gain};
+use crate::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
 use crate::explain::{self, Surroundings};
 use crate::kernel::Root;
 use crate::kernel::thp::Thp;
-use crate::observe::{self, ObserveError};
-use crate::pilot::page_tables;
-use crate::report::{ExplainReport, json, text};
+use crate::observe::{self, Faults, Heat, ObserveError, populated};
+use crate::pilot::add_family;
+use crate::report::{AfterRestart, ExplainReport, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
+use crate::units::{Bytes, HUGE_PAGE};
 use crate::walk_cycles::WalkCycles;
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
@@ -23,9 +24,16 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;
     let mut walking = WalkCycles::start(&Root::host(), target.pid());
-    let heat = tracker.observe(&target, &args.watch.options(), &stop)?;
+    let mut faults = Faults::default();
+    faults.begin(std::iter::once(target.pid()));
+    let options = args.watch.options();
+    let mut heat = tracker.observe(&target, &options, &stop)?;
+    populated::complete(&Root::host(), &mut heat);
+    let family = add_family(&mut heat, args.children, &mut *tracker, &options, &mut faults, &stop)?;
     let walk_share = walking.as_mut().and_then(WalkCycles::share);
-    let plan = decide(&heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());
+    let decided =
+        |heat: &Heat| decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());
+    let plan = decided(&heat);
     let smaller = match observe::on_smaller_huge_pages(&Root::host(), &heat) {
         Err(ObserveError::FrameTable { .. }) => None,
         told => Some(told?),
@@ -33,11 +41,17 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let explanation = explain::explain(&heat, &plan, smaller.as_deref(), &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost(heat.footprint(), terminal::say_measuring);
     let gain = expected_gain(&plan, &cost, heat.busy_cpus);
+    let would_pay = |plan: &Plan| Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
+    let after_restart = heat.as_if_aligned().map(|aligned| {
+        let plan = decided(&aligned);
+        AfterRestart { would_pay: would_pay(&plan), gain: expected_gain(&plan, &cost, heat.busy_cpus) }
+    });
     let report = ExplainReport {
         heat: &heat,
         explanation: &explanation,
-        page_tables: page_tables(&target),
+        family,
         gain: walk_share.map_or(gain, |share| gain.map(|gain| gain.within(share, &plan))),
+        after_restart: after_restart.filter(|restarted| restarted.would_pay > would_pay(&plan)),
         cost,
         cost_from,
         walk_share,

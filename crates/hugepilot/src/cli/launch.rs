@@ -1,4 +1,4 @@
-//! What `run --pages` adds to `run`: the program is looked at before it starts, started with what suits it, and called to account.
+//! What `run --pages` and `run --shm` add to `run`: the program is looked at before it starts, started with what suits it, and called to account.
 //!
 //! Owns: the file that the preload library counts in. Never touches: what suits whom; that is `launch`.
 
@@ -17,6 +17,7 @@ use crate::kernel::Root;
 use crate::launch::counts::Placed;
 use crate::launch::verify::{Account, Piloted};
 use crate::launch::watch::{Seen, watch};
+use crate::launch::wish::Wish;
 use crate::launch::{COUNTS_VARIABLE, Prepared, prepare};
 use crate::pilot::Flight;
 use crate::report::text;
@@ -34,10 +35,14 @@ pub(super) struct Launch {
     required: Option<f64>,
 }
 
-/// Finds out how to start the program; None without `--pages`.
+/// Finds out how to start the program; None if nothing is wished for and it needs nothing.
 pub(super) fn prepare_for(args: &RunArgs) -> anyhow::Result<Option<Prepared>> {
     let prepare = |wish| prepare(&Root::host(), &args.command, wish, std::env::vars_os());
-    Ok(args.launch.wish().map(prepare).transpose()?)
+    match args.launch.wish() {
+        Some(wish) => Ok(Some(prepare(wish)?)),
+        // What is wrong with the program is said when it is started.
+        None => Ok(prepare(Wish::shared()).ok().filter(Prepared::needs_aligning)),
+    }
 }
 
 /// Prints what the program would be started with.

@@ -9,12 +9,12 @@ use anyhow::bail;
 use super::args::PromoteArgs;
 use super::flight::say_if_fast;
 use super::{require, terminal};
-use crate::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
+use crate::act::{Candidate, Outcome, Pacer, Promoter, ReportingHeldBack};
 use crate::calibrate;
-use crate::decide::{Plan, Spent, expected_gain};
+use crate::decide::{Spent, expected_gain};
 use crate::kernel::Root;
-use crate::observe::{self, ObserveError, Options, Waits};
-use crate::pilot::{Budget, Pilot, Round, on_this_machine};
+use crate::observe::{self, Faults, ObserveError, Options, Waits};
+use crate::pilot::{Budget, Pilot, Round, candidate, on_this_machine};
 use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
 use crate::run_directory::RUN_DIRECTORY;
 use crate::stop::{SecondSignal, Stop};
@@ -35,15 +35,16 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
         budget: Budget::new(CpuShare::default()),
         allowance: on_this_machine(args.spend.allowance())?,
         promoter: Promoter::new(Pacer::new(args.pace.max_slowdown())),
+        faults: Faults::default(),
         waits: Waits::new(),
         stop: Stop::on_signals(SecondSignal::Ends)?,
         began: started,
     };
     let observing =
         terminal::Spinner::begin(format!("observing process {}, spread over time where it would notice;", args.pid));
-    let round = pilot.look(&target, &Spent::default())?;
+    let round = pilot.look(&target, args.children, &Spent::default())?;
     drop(observing);
-    let expectation = expect(&round.plan, &mut pilot.promoter);
+    let expectation = expect(&round, &mut pilot.promoter);
     if args.dry_run {
         return show_plan(&round, expectation, args.json);
     }
@@ -52,8 +53,9 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
         say_if_fast(expectation.max_slowdown);
         terminal::print(&text::expectation(&expectation))?;
     }
+    let promotes = round.plan.promotions().next().is_some();
     // Until the program was looked at again.
-    let _unreported = ReportingHeldBack::begin(&Root::host(), Path::new(RUN_DIRECTORY));
+    let _unreported = promotes.then(|| ReportingHeldBack::begin(&Root::host(), Path::new(RUN_DIRECTORY)));
     let outcome = act(&mut pilot, &target, &round)?;
     let after = look_again(&mut pilot, &target, &outcome, &round)?;
     let report = PromoteReport {
@@ -70,19 +72,27 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
 fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<ExitCode> {
     let (cost, _) = calibrate::walk_cost(round.heat.footprint(), terminal::say_measuring);
     let gain = expected_gain(&round.plan, &cost, round.heat.busy_cpus);
-    let report = PlanReport { plan: &round.plan, clearing: round.heat.clearing, gain, expectation };
+    let report =
+        PlanReport { plan: &round.plan, family: round.family, clearing: round.heat.clearing, gain, expectation };
     terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What promoting will take, if it goes like collapses of memory of our own; None if nothing is promoted, or none could be tried.
-fn expect(plan: &Plan, promoter: &mut Promoter) -> Option<Expectation> {
-    let regions = plan.promotions().count() as u64;
-    let times = (regions > 0).then(|| promoter.collapse_times().ok())??;
+fn expect(round: &Round, promoter: &mut Promoter) -> Option<Expectation> {
+    let candidates: Vec<Candidate> =
+        round.plan.promotions().map(|decision| candidate(decision.start, &round.heat)).collect();
+    let times = (!candidates.is_empty()).then(|| promoter.collapse_times().ok())??;
     let pacer = &promoter.pacer;
-    let elapsed = Nanos(pacer.time_for(times.usual()).max(times.prepared_in_all()).0 * regions);
-    let (growth, max_slowdown) = (plan.growth(), pacer.max_slowdown());
-    Some(Expectation { regions, growth, elapsed, max_slowdown, longest_stall: times.slowest() })
+    let takes =
+        |candidate: &Candidate| pacer.time_for(candidate.who_waits.counted(times.usual())).max(times.prepared_in_all());
+    Some(Expectation {
+        regions: candidates.len() as u64,
+        growth: round.plan.growth(),
+        elapsed: candidates.iter().map(takes).fold(Nanos(0), |sum, each| sum + each),
+        max_slowdown: pacer.max_slowdown(),
+        longest_stall: times.slowest(),
+    })
 }
 
 /// Promotes the regions.

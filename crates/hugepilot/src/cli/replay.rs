@@ -7,10 +7,11 @@ use anyhow::{Context, bail};
 use super::args::ReplayArgs;
 use super::terminal;
 use crate::decide::{Past, Spent, WalkCost, decide, expected_gain};
-use crate::pilot::on_this_machine;
+use crate::pilot::{Family, on_this_machine};
 use crate::recording::{Moment, Recording, RecordingError};
 use crate::report::film::Camera;
 use crate::report::{PlanReport, json, text};
+use crate::units::Bytes;
 
 /// What is wanted of a recording.
 struct Wanted {
@@ -30,7 +31,13 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         let plan = decide(heat, &allowance.limits(heat.rss, &Spent::default()), &Past::default());
         // What a walk cost there cannot be measured here.
         let gain = expected_gain(&plan, &WalkCost::UNCALIBRATED, heat.busy_cpus);
-        let report = PlanReport { plan: &plan, clearing: heat.clearing, gain, expectation: None };
+        let report = PlanReport {
+            plan: &plan,
+            family: Family::alone(Bytes(0)),
+            clearing: heat.clearing,
+            gain,
+            expectation: None,
+        };
         if args.json { json::plan(&report) } else { text::plan(&report) }
     } else if args.json {
         json::heat(heat)

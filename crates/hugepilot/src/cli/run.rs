@@ -27,7 +27,7 @@ use crate::act::{Pacer, Promoter};
 use crate::kernel::Root;
 use crate::launch::Prepared;
 use crate::launch::verify::Account;
-use crate::observe::{self, Options, Tracker, Waits};
+use crate::observe::{self, Faults, Options, Tracker, Waits};
 use crate::pilot::board::Board;
 use crate::pilot::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{LaunchReport, RunReport, json, text};
@@ -42,7 +42,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match (launch::prepare_for(args)?, args.launch.print) {
         (Some(prepared), Some(format)) => launch::print(args, &prepared, format),
         (Some(prepared), None) => run_child(args, Some(prepared), tracker(args)),
-        (None, _) => run_child(args, None, Ok(tracker(args)?)),
+        (None, Some(_)) => {
+            bail!(
+                "nothing has to be set for it; --pages thp, 2M or 1G says on which pages its memory is to be from the start"
+            )
+        }
+        (None, None) => run_child(args, None, Ok(tracker(args)?)),
     }
 }
 
@@ -95,6 +100,7 @@ fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began:
         budget: Budget::saving(args.budget.max_cpu),
         allowance: on_this_machine(args.spend.allowance())?,
         promoter: Promoter::new(Pacer::backing_off(args.pace.max_slowdown())),
+        faults: Faults::default(),
         waits: Waits::new(),
         stop,
         began,

@@ -21,6 +21,7 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     let mut held = HeldRegions::of(heat, past);
     let mut budget = Budget::new(heat, limits, held.worth());
     let mut given_back = held.give_back(limits, &mut budget);
+    let decision = |region, verdict, reason| Decision::about(region, limits, verdict, reason);
     let (mut kept, mut candidates) = (Vec::new(), Vec::new());
     for region in &heat.regions {
         match reason_to_keep(heat, region, limits, lives_in_tlb) {
@@ -33,15 +34,15 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
         }
     }
     let mut promoted = Vec::new();
-    for region in best_first(candidates, &budget) {
-        let mut taken = budget.take(region);
+    for region in best_first(candidates, limits, &budget) {
+        let mut taken = budget.take(region, limits.worth(region));
         if taken == Err(Reason::HugeLimit)
             && !budget.is_exceeded()
-            && let Some(outdone) = held.outdone_by(region.walks_per_second)
+            && let Some(outdone) = held.outdone_by(limits.worth(region))
         {
             given_back.push((outdone, Reason::Outdone));
             budget.huge_page_is_free();
-            taken = budget.take(region);
+            taken = budget.take(region, limits.worth(region));
         }
         match taken {
             Ok(()) => promoted.push(decision(region, Verdict::Promote, Reason::Pays)),
@@ -57,7 +58,7 @@ pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Claim {
     let unlimited = Limits { max_huge: None, part: None, ..limits.clone() };
     let plan = decide(heat, &unlimited, past);
     let held = HeldRegions::of(heat, past).0.into_iter().map(|held| held.claim).filter(|&claim| claim > 0.0);
-    let wanted = plan.promotions().map(|decision| decision.walks_per_second);
+    let wanted = plan.promotions().map(|decision| decision.worth);
     Claim { weight: 1.0, held: held.collect(), wanted: wanted.collect() }
 }
 
@@ -66,13 +67,7 @@ fn in_order(given_back: Vec<(Held, Reason)>, promoted: Vec<Decision>, mut kept: 
     let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
     kept.retain(|decision| !gone.contains(&decision.start));
     kept.sort_by_key(|decision| decision.start);
-    let give_back = |(held, reason): (Held, Reason)| Decision {
-        start: held.start,
-        verdict: Verdict::GiveBack,
-        reason,
-        walks_per_second: held.worth,
-        growth: Bytes(0),
-    };
+    let give_back = |(held, reason): (Held, Reason)| Decision::give_back(held.start, reason, held.worth);
     kept.splice(0..0, given_back.into_iter().map(give_back).chain(promoted));
     kept
 }
@@ -111,9 +106,9 @@ impl HeldRegions {
         given_back
     }
 
-    /// Takes out the region worth the least, if one with so many walks saves far more.
-    fn outdone_by(&mut self, walks_per_second: f64) -> Option<Held> {
-        self.0.pop_if(|held| walks_per_second > held.worth * WORTH_A_MOVE)
+    /// Takes out the region worth the least, if one worth so much saves far more.
+    fn outdone_by(&mut self, worth: f64) -> Option<Held> {
+        self.0.pop_if(|held| worth > held.worth * WORTH_A_MOVE)
     }
 }
 
@@ -133,30 +128,19 @@ fn entries_in_use(heat: &Heat) -> u64 {
     (seen as f64 * heat.times_observed()) as u64
 }
 
-fn decision(region: &Region, verdict: Verdict, reason: Reason) -> Decision {
-    Decision {
-        start: region.start,
-        verdict,
-        reason,
-        walks_per_second: region.walks_per_second,
-        growth: region.growth.bytes(),
-    }
-}
-
 /// The candidates by page walks saved per share of the budgets, best first.
 ///
 /// A region costs its share of the huge-page budget (where there is no limit: one of the candidates) plus its share of
 /// the growth budget, so that whichever budget is scarcer weighs more. Both grow with growth and neither with walks,
 /// and ties go to the hotter, then the cheaper, then the lower address: that is what makes the order agree with
 /// dominance.
-fn best_first<'a>(candidates: Vec<&'a Region>, budget: &Budget) -> Vec<&'a Region> {
+fn best_first<'a>(candidates: Vec<&'a Region>, limits: &Limits, budget: &Budget) -> Vec<&'a Region> {
     let slots = budget.huge_pages_left().unwrap_or(u64::MAX).clamp(1, candidates.len().max(1) as u64) as f64;
     let growth_limit = budget.growth_left.0.max(1) as f64;
-    let score =
-        |region: &Region| region.walks_per_second / (1.0 / slots + region.growth.bytes().0 as f64 / growth_limit);
+    let score = |region: &Region| limits.worth(region) / (1.0 / slots + region.growth.bytes().0 as f64 / growth_limit);
     let mut scored: Vec<_> = candidates.into_iter().map(|region| (score(region), region)).collect();
     scored.sort_by(|(left_score, left), (right_score, right)| {
-        let hotter = right.walks_per_second.total_cmp(&left.walks_per_second);
+        let hotter = limits.worth(right).total_cmp(&limits.worth(left));
         let cheaper = left.growth.pages().cmp(&right.growth.pages());
         right_score.total_cmp(left_score).then(hotter).then(cheaper).then(left.start.cmp(&right.start))
     });
@@ -170,25 +154,23 @@ struct Budget {
     huge_pages: u64,
     /// Most that there may be; None for no limit.
     most_huge_pages: Option<u64>,
-    walks_accounted: f64,
-    walks_enough: f64,
+    worth_accounted: f64,
+    worth_enough: f64,
 }
 
 impl Budget {
-    /// `saved`: page walks a second that huge pages save already.
+    /// `saved`: what huge pages are worth already, in page walks a second.
     fn new(heat: &Heat, limits: &Limits, saved: f64) -> Self {
         let huge = heat.huge_bytes();
+        let sum_of = |of: fn(&Region) -> f64| heat.regions.iter().map(of).fold(0.0, |sum, each| sum + each);
+        let beside_walks =
+            heat.regions.iter().fold(0.0, |sum, region| sum + limits.worth(region) - region.walks_per_second.max(0.0));
         Self {
             growth_left: limits.max_growth,
             huge_pages: huge.0.div_ceil(HUGE_PAGE),
             most_huge_pages: limits.max_huge.into_iter().chain(limits.part).min().map(|max| max.0 / HUGE_PAGE),
-            walks_accounted: heat
-                .regions
-                .iter()
-                .filter(|region| region.huge)
-                .map(|region| region.walks_per_second)
-                .fold(saved, |sum, walks| sum + walks),
-            walks_enough: (heat.walks_per_second() + saved) * limits.coverage,
+            worth_accounted: sum_of(|region| if region.huge { region.walks_per_second } else { 0.0 }) + saved,
+            worth_enough: (heat.walks_per_second() + beside_walks + saved) * limits.coverage,
         }
     }
 
@@ -208,9 +190,9 @@ impl Budget {
     }
 
     /// Pays for one region, or says which limit forbids it and leaves the budget as it was.
-    fn take(&mut self, region: &Region) -> Result<(), Reason> {
+    fn take(&mut self, region: &Region, worth: f64) -> Result<(), Reason> {
         let growth = region.growth.bytes();
-        if self.walks_accounted >= self.walks_enough {
+        if self.worth_accounted >= self.worth_enough {
             return Err(Reason::Covered);
         }
         if growth > self.growth_left {
@@ -221,7 +203,7 @@ impl Budget {
         }
         self.growth_left = self.growth_left - growth;
         self.huge_pages += 1;
-        self.walks_accounted += region.walks_per_second;
+        self.worth_accounted += worth;
         Ok(())
     }
 }

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
+use super::{Limits, Plan};
 use crate::units::{Bytes, Nanos};
 
 /// What a read takes that needs a page walk, and what it takes without, in nanoseconds.
@@ -42,6 +42,9 @@ const OCCASIONAL: Paid = Paid { low: 0.6, likely: 1.0, high: 1.5 };
 /// Of walks along addresses, which processors fetch ahead. Sequential sweeps over 1 GiB paid 0.25 to 1.4 of the ordered chase.
 const ORDERED: Paid = Paid { low: 0.0, likely: 0.5, high: 1.4 };
 
+/// Of page faults. The calibration's come one after the other over memory in order; those of many processes at the same time cost more.
+const FAULTS_PAID: Paid = Paid { low: 0.6, likely: 1.0, high: 2.0 };
+
 /// The chases over memory of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +59,8 @@ pub struct WalkCost {
     pub dependent: Chase,
     /// At random, each after other work; the times are of both together.
     pub occasional: Chase,
+    /// A page fault on shared memory that is there already, in nanoseconds.
+    pub page_fault_ns: f64,
 }
 
 /// A calibration tells about memory of its size, and up to so many times that: each doubling costs as much as the one before.
@@ -107,6 +112,7 @@ impl WalkCost {
         independent: Chase { base_ns: 22.0, huge_ns: 14.0 },
         dependent: Chase { base_ns: 300.0, huge_ns: 215.0 },
         occasional: Chase { base_ns: 1200.0, huge_ns: 1080.0 },
+        page_fault_ns: Limits::FAULT_COST.0 as f64,
     };
 
     /// All of them.
@@ -141,6 +147,7 @@ impl WalkCost {
             independent: smaller.independent.between(larger.independent, weight),
             dependent: smaller.dependent.between(larger.dependent, weight),
             occasional: smaller.occasional.between(larger.occasional, weight),
+            page_fault_ns: smaller.page_fault_ns,
         })
     }
 
@@ -231,8 +238,13 @@ pub fn expected_gain(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Op
         Some(scattered) => cost.shares(walks, plan.most_times_as_often(), Scatter::of(scattered)),
         None => cost.shares_of_any_kind(walks),
     };
-    let percent = |share: f64| 100.0 * share / (1.0 - share);
-    let (low, likely, high) = (percent(low * plan.certain_share()), percent(likely), percent(high));
+    let faults = plan.faults_saved_per_second() * cost.page_fault_ns * 1e-9 / busy;
+    let percent = |share: f64, faults: f64| {
+        let share = (share + faults).min(MOST_COUNTED);
+        100.0 * share / (1.0 - share)
+    };
+    let low = percent(low * plan.certain_share(), faults * FAULTS_PAID.low);
+    let (likely, high) = (percent(likely, faults * FAULTS_PAID.likely), percent(high, faults * FAULTS_PAID.high));
     Some(GainPercent { low: low.min(likely), likely, high: high.max(likely) })
 }
 
@@ -272,6 +284,7 @@ mod tests {
         independent: Chase { base_ns: 20.0, huge_ns: 12.0 },
         dependent: Chase { base_ns: 400.0, huge_ns: 300.0 },
         occasional: Chase { base_ns: 1000.0, huge_ns: 850.0 },
+        page_fault_ns: 500.0,
     };
 
     fn gain(walks_per_second: f64) -> GainPercent {
@@ -367,6 +380,17 @@ mod tests {
     }
 
     #[test]
+    fn page_faults_that_are_saved_count() {
+        let mut plan = saving(5e5);
+        plan.decisions[0].faults_per_second = 1e5;
+        let with = expected_gain(&plan, &COST, Some(1.0)).unwrap();
+        // 5e5 walks take 7.5 %, 1e5 page faults 5 % of the time.
+        near(with.likely, 100.0 * 0.125 / 0.875);
+        assert!(with.low > gain(5e5).low && with.high > gain(5e5).high);
+        assert!(expected_gain(&plan, &COST, Some(2.0)).unwrap().likely < with.likely / 2.0, "of two busy processors");
+    }
+
+    #[test]
     fn the_cost_is_that_of_the_size() {
         let cheap = |base_ns| Chase { base_ns, huge_ns: base_ns - 20.0 };
         let small = WalkCost { footprint: Bytes(128 << 20), dependent: cheap(200.0), occasional: cheap(900.0), ..COST };
@@ -393,7 +417,7 @@ mod tests {
         fn the_range_is_in_order(walks in 0.0..1e9f64, ns in prop::collection::vec(1.0..1000.0f64, 8)) {
             let chase = |number: usize| Chase { base_ns: ns[2 * number], huge_ns: ns[2 * number + 1] };
             let [ordered, independent, dependent, occasional] = [0, 1, 2, 3].map(chase);
-            let cost = WalkCost { footprint: Bytes(1), ordered, independent, dependent, occasional };
+            let cost = WalkCost { footprint: Bytes(1), ordered, independent, dependent, occasional, ..COST };
             let GainPercent { low, likely, high } = expected_gain(&saving(walks), &cost, Some(1.0)).unwrap();
             prop_assert!(0.0 <= low && low <= likely && likely <= high && high.is_finite(), "{low} {likely} {high}");
         }

@@ -14,15 +14,23 @@ pub(super) fn reason_to_keep(heat: &Heat, region: &Region, limits: &Limits, live
         Some(Reason::Obstacle(obstacle))
     } else if region.huge {
         Some(Reason::AlreadyHuge)
-    } else if region.walks_per_second.is_nan() || region.walks_per_second <= 0.0 {
+    } else if limits.worth(region) <= 0.0 {
         Some(if region.unobserved > 0 { Reason::NotObserved } else { Reason::NotWalked })
-    } else if !limits.pays(region.walks_per_second) {
+    } else if !limits.pays(limits.worth(region)) {
         Some(Reason::TooCold)
-    } else if lives_in_tlb {
+    } else if lives_in_tlb && !limits.pays(limits.worth(region) - region.walks_per_second) {
         Some(Reason::LivesInTlb)
+    } else if is_left_to_another(heat, region, limits) {
+        Some(Reason::ThroughAnother)
     } else {
         not_included(heat, region, limits)
     }
+}
+
+/// Whether it is shared memory that is promoted through another process.
+fn is_left_to_another(heat: &Heat, region: &Region, limits: &Limits) -> bool {
+    let shared = heat.mapping_of(region).and_then(|mapping| mapping.shared);
+    shared.is_some_and(|shared| limits.left_to_others.contains(&shared.object))
 }
 
 /// What only an option includes.
@@ -45,7 +53,7 @@ fn not_included(heat: &Heat, region: &Region, limits: &Limits) -> Option<Reason>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, region};
+    use crate::decide::samples::{MEMFD, at, heat_of, region};
     use crate::decide::{Allowance, Spent};
     use crate::observe::heat::{Growth, Mapping, Obstacle};
     use crate::units::Bytes;
@@ -74,6 +82,36 @@ mod tests {
         assert_eq!(reason(stack, false, false), Some(Reason::Obstacle(Obstacle::Stack)));
         assert_eq!(reason(region(0, 0.0, 0), false, false), Some(Reason::NotWalked));
         assert_eq!(reason(region(0, 1.0, 0), false, false), Some(Reason::TooCold));
+    }
+
+    #[test]
+    fn memory_that_nobody_walks_pays_by_its_page_faults_and_page_tables() {
+        let faulting = Region { faults_per_second: 100.0, ..region(0, 0.0, 0) };
+        assert_eq!(reason(faulting, true, false), None);
+        let shared_by = |processes| Region { page_tables: processes, ..region(0, 0.0, 0) };
+        assert_eq!(reason(shared_by(7), true, false), Some(Reason::TooCold));
+        assert_eq!(reason(shared_by(8), true, false), None);
+    }
+
+    #[test]
+    fn what_lives_in_the_tlb_pays_only_by_what_it_saves_besides() {
+        let reason = |region| {
+            let heat = heat_of(vec![region]);
+            reason_to_keep(&heat, &heat.regions[0], &Allowance::default().limits(Bytes(0), &Spent::default()), true)
+        };
+        assert_eq!(reason(region(0, 1e6, 0)), Some(Reason::LivesInTlb));
+        assert_eq!(reason(Region { page_tables: 100, ..region(0, 1e6, 0) }), None);
+    }
+
+    #[test]
+    fn an_object_that_another_process_promotes_is_left_to_it() {
+        let mut heat = heat_of(vec![region(0, 1e6, 0)]);
+        heat.mappings[0].shared = Some(MEMFD);
+        let left_to_others = [MEMFD.object].into();
+        let limits = Limits { left_to_others, ..Allowance::default().limits(Bytes(0), &Spent::default()) };
+        assert_eq!(reason_to_keep(&heat, &heat.regions[0], &limits, false), Some(Reason::ThroughAnother));
+        heat.mappings[0].shared = None;
+        assert_eq!(reason_to_keep(&heat, &heat.regions[0], &limits, false), None);
     }
 
     #[test]

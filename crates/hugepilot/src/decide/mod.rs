@@ -24,5 +24,5 @@ pub use limits::{Allowance, Limits, Spent};
 pub use past::{Held, Past};
 pub use plan::{Decision, Plan, Reason, Verdict};
 pub use share::{Claim, Fairness, divide};
-pub use throttle::Throttle;
+pub use throttle::{Throttle, WhoWaits};
 pub use trend::Trend;

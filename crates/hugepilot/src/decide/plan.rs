@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::observe::heat::{Meaning, Obstacle, Walks};
-use crate::units::{Address, Bytes};
+use super::Limits;
+use crate::observe::heat::{Meaning, Obstacle, Region, Walks};
+use crate::units::{Address, BASE_PAGE, Bytes};
 
 /// One decision for each region of the heat.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +34,44 @@ pub struct Decision {
     pub reason: Reason,
     /// Page walks a second that it has today.
     pub walks_per_second: f64,
+    /// Page faults a second that a huge page saves, of all processes that map it.
+    pub faults_per_second: f64,
+    /// Page tables that a huge page frees, in all processes that map it: 4 KiB each.
+    pub page_tables: u16,
+    /// All that as so many page walks a second ([`Limits::worth`]).
+    pub worth: f64,
     /// Memory that promoting it takes; nothing where it is given back.
     pub growth: Bytes,
+}
+
+impl Decision {
+    /// About a region of the heat, for the limits of its plan.
+    pub(super) fn about(region: &Region, limits: &Limits, verdict: Verdict, reason: Reason) -> Self {
+        Self {
+            start: region.start,
+            verdict,
+            reason,
+            walks_per_second: region.walks_per_second,
+            faults_per_second: region.faults_per_second.into(),
+            page_tables: region.page_tables,
+            worth: limits.worth(region),
+            growth: region.growth.bytes(),
+        }
+    }
+
+    /// Splits the huge page of a region that is worth so many page walks a second.
+    pub(crate) fn give_back(start: Address, reason: Reason, worth: f64) -> Self {
+        Self {
+            start,
+            verdict: Verdict::GiveBack,
+            reason,
+            walks_per_second: worth,
+            faults_per_second: 0.0,
+            page_tables: 0,
+            worth,
+            growth: Bytes(0),
+        }
+    }
 }
 
 /// What to do with a region.
@@ -83,6 +120,8 @@ pub enum Reason {
     HugeLimit,
     /// Kept: its memory policy spreads it over several memory nodes, of which promoting would choose one.
     SpreadOverNodes,
+    /// Kept: shared memory, which is promoted through another process that maps it.
+    ThroughAnother,
     /// Kept: holds pages shared by fork or merged by KSM, which promoting would copy.
     Shared,
     /// Kept: holds lazily freed pages, which promoting would bring back.
@@ -117,6 +156,16 @@ impl Plan {
     /// Page walks a second of the regions to promote; a huge page saves nearly all of them.
     pub fn walks_saved_per_second(&self) -> f64 {
         walks_per_second(self.promotions())
+    }
+
+    /// Page faults a second that promoting saves, in all processes that map the memory.
+    pub fn faults_saved_per_second(&self) -> f64 {
+        self.promotions().fold(0.0, |sum, decision| sum + decision.faults_per_second)
+    }
+
+    /// Memory in page tables that promoting frees, in all processes that map the memory.
+    pub fn page_tables_freed(&self) -> Bytes {
+        Bytes(self.promotions().map(|decision| u64::from(decision.page_tables) * BASE_PAGE).sum())
     }
 
     /// Of the page walks saved, the share that is certain, 0 to 1: even if all walks that are not are those of the regions to promote.

@@ -27,6 +27,8 @@ pub(crate) fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Re
         unobserved: 0,
         walks_per_second,
         growth: Growth { unpopulated, ..Growth::default() },
+        faults_per_second: 0.0,
+        page_tables: 0,
         at_most_accesses_per_second: None,
     }
 }

@@ -62,7 +62,7 @@ fn defrag(thp: &Thp) -> Check {
 }
 
 fn shared_memory(thp: &Thp) -> Check {
-    let name = "shared memory";
+    let (name, file) = ("shared memory", format!("{DIRECTORY}/shmem_enabled"));
     match &thp.shmem_enabled {
         None => Check::ok(
             name,
@@ -72,12 +72,21 @@ fn shared_memory(thp: &Thp) -> Check {
         Some(setting) if setting.is("deny") => Check::warning(
             name,
             "deny: huge pages are ruled out",
-            "Shared memory cannot be promoted. With never nothing gets them by itself, but hugepilot can.",
+            "Shared memory cannot be promoted. With advise nothing gets them by itself, but hugepilot can.",
         )
-        .mended_by(Mend::write("never", &format!("{DIRECTORY}/shmem_enabled"))),
-        Some(setting) => {
-            Check::ok(name, &setting.chosen, "Shared memory can be promoted, in each process that maps it by itself.")
-        }
+        .mended_by(Mend::write("advise", &file)),
+        Some(setting) if setting.is("never") => Check::warning(
+            name,
+            "never: programs map it where no huge page fits",
+            "What is started from now on (PostgreSQL, memfd and SysV users) cannot be promoted, unless `hugepilot run --shm` starts it. \
+             With advise the kernel aligns new mappings of shared memory and changes nothing else; restart the programs after that.",
+        )
+        .mended_by(Mend::write("advise", &file)),
+        Some(setting) => Check::ok(
+            name,
+            &setting.chosen,
+            "Shared memory that was mapped under this setting can be promoted, once for all processes that map it.",
+        ),
     }
 }
 

@@ -74,6 +74,11 @@ impl Thp {
         }))
     }
 
+    /// Whether the kernel maps new shared memory where huge pages fit.
+    pub fn aligns_shared_memory(&self) -> bool {
+        self.shmem_enabled.as_ref().is_some_and(|setting| !setting.is("never") && !setting.is("deny"))
+    }
+
     /// What holds for pages of 2 MiB, and the file that says so: since 6.8 each size has a setting of its own, which may defer to the
     /// general one.
     pub fn of_huge_pages(&self) -> (&str, String) {

@@ -15,6 +15,8 @@ use crate::kernel::{KernelError, Root, mounts, optional};
 pub struct Machine {
     /// Who gets transparent huge pages of 2 MiB: `always`, `madvise`, `never`; None on a kernel without them.
     pub transparent: Option<String>,
+    /// Whether shared memory is mapped where huge pages fit.
+    pub aligns_shared_memory: bool,
     /// The pool of the pages wished for; None for transparent ones, and for a size that this machine does not have.
     pub pool: Option<Pool>,
     /// Where the pool's pages are mounted as files, if anywhere.
@@ -26,9 +28,11 @@ pub struct Machine {
 impl Machine {
     /// Looks at what pages of this kind depend on.
     pub fn read(root: &Root, pages: PageKind) -> Result<Self, KernelError> {
-        let transparent = Thp::read(root)?.map(|thp| thp.of_huge_pages().0.to_owned());
+        let thp = Thp::read(root)?;
+        let transparent = thp.as_ref().map(|thp| thp.of_huge_pages().0.to_owned());
+        let aligns_shared_memory = thp.is_some_and(|thp| thp.aligns_shared_memory());
         if !pages.is_reserved() {
-            return Ok(Self { transparent, ..Self::default() });
+            return Ok(Self { transparent, aligns_shared_memory, ..Self::default() });
         }
         let pools = hugetlb::pools(root)?;
         let pool = pools.into_iter().find(|pool| pool.page_size == pages.size());
@@ -36,7 +40,7 @@ impl Machine {
         let mount = mounts.iter().filter_map(FileSystem::of).find(|mounted| mounted.page_size == pages.size());
         let mut limits = hugetlb_limits::own(root)?;
         limits.retain(|limit| limit.page_size == pages.size());
-        Ok(Self { transparent, pool, mount: mount.map(|mounted| mounted.point.into()), limits })
+        Ok(Self { transparent, aligns_shared_memory, pool, mount: mount.map(|mounted| mounted.point.into()), limits })
     }
 
     /// Whether the kernel heeds programs that ask for transparent huge pages.

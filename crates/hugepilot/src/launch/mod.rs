@@ -18,7 +18,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use machine::Machine;
-use program::{Program, ProgramError};
+use program::{Family, Program, ProgramError};
 use recipe::{Given, Recipe, recipe};
 use wish::{PageKind, Wish};
 
@@ -44,6 +44,13 @@ pub struct Prepared {
     pub recipe: Recipe,
     /// Whether the preload library counts.
     pub counts: bool,
+}
+
+impl Prepared {
+    /// Whether the program is one that cannot be promoted unless its shared memory is placed with care, which the kernel does not do here.
+    pub fn needs_aligning(&self) -> bool {
+        self.program.family == Family::Postgres && !self.machine.aligns_shared_memory
+    }
 }
 
 /// Why a program cannot be started as wished.
@@ -180,6 +187,18 @@ mod tests {
             fs::write(&file, "").unwrap();
             assert_eq!(library(&binaries), Some(file));
         }
+    }
+
+    #[test]
+    fn only_postgres_needs_its_shared_memory_aligned_and_only_where_the_kernel_does_not() {
+        let needs = |family, aligns_shared_memory| {
+            let program = recipe::samples::program(family);
+            let machine = Machine { aligns_shared_memory, ..Machine::default() };
+            Prepared { wish: Wish::shared(), program, machine, recipe: Recipe::default(), counts: false }
+                .needs_aligning()
+        };
+        assert!(needs(Family::Postgres, false));
+        assert!(!needs(Family::Postgres, true) && !needs(Family::Redis, false));
     }
 
     #[test]

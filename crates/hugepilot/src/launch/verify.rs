@@ -10,7 +10,7 @@ use super::recipe::{Mechanism, Memory, Recipe};
 use super::watch::{Sample, Seen};
 use super::wish::Wish;
 use crate::act::RefusalReason;
-use crate::units::Bytes;
+use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// Who put memory on huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +98,15 @@ impl Account {
     pub fn percent(&self) -> Option<f64> {
         let Sample { could, .. } = self.seen.largest;
         (could > Bytes(0)).then(|| 100.0 * self.seen.largest.huge().0 as f64 / could.0 as f64)
+    }
+
+    /// Page faults that huge pages saved which came with the first touch: one for each of them, instead of one for each base page. What the
+    /// pilot promoted was populated before.
+    pub fn faults_saved(&self) -> u64 {
+        let is_early =
+            |by: &By| matches!(by, By::Recipe(mechanisms) if mechanisms.iter().all(|each| each.memory != Memory::Text));
+        let early: Bytes = self.by.iter().filter(|(by, _)| is_early(by)).map(|(_, bytes)| *bytes).sum();
+        early.0 / BASE_PAGE - early.0.div_ceil(HUGE_PAGE)
     }
 
     /// Whether what was asked for was reached. A share of nothing was not.
@@ -196,7 +205,6 @@ mod tests {
     use crate::kernel::hugetlb_limits::Limit;
     use crate::launch::recipe::Variable;
     use crate::launch::wish::PageKind;
-    use crate::units::HUGE_PAGE;
     use proptest::prelude::*;
 
     const HEAP: Mechanism = Mechanism { memory: Memory::Heap, name: "glibc.malloc.hugetlb", is_reserved: false };
@@ -246,6 +254,14 @@ mod tests {
         let account = account(seen(400, 400, 0), &recipe_with(&[HEAP, MMAP]), Some(&placed), 50);
         let expected = [(By::Recipe(vec![HEAP, MMAP]), 350), (By::Pilot, 50)];
         assert_eq!(account.by, expected.map(|(by, bytes)| (by, Bytes(bytes))));
+    }
+
+    #[test]
+    fn huge_pages_from_the_first_touch_save_page_faults() {
+        let saved = |promoted| account(seen(4 << 30, 1 << 30, 0), &recipe_with(&[HEAP]), None, promoted).faults_saved();
+        assert_eq!(saved(0), 512 * 511);
+        assert_eq!(saved(1 << 29), 256 * 511, "what the pilot promoted had had its page faults");
+        assert_eq!(account(seen(4 << 30, 1 << 30, 0), &Recipe::default(), None, 0).faults_saved(), 0);
     }
 
     #[test]

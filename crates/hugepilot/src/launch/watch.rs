@@ -5,10 +5,8 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::wish::PageKind;
-use crate::kernel::process::{Status, descendants};
+use crate::kernel::process::{Status, descendants, thread_cpu_time};
 use crate::kernel::rollup::Rollup;
 use crate::kernel::{Root, hugetlb};
 use crate::stop::Stop;
@@ -95,12 +93,12 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
         let mut seen = Seen::default();
         let mut next = began + SOONEST;
         while stop.sleep_until(next).is_ok() {
-            let before = own_cpu_time();
+            let before = thread_cpu_time();
             if let Some(sample) = sample(&root, pid, pages) {
                 seen.note(sample);
             }
             // Not by the clock on the wall: on a busy machine looks would be few.
-            let cost = own_cpu_time().saturating_sub(before);
+            let cost = (thread_cpu_time() - before).duration();
             next = Instant::now() + rest(began.elapsed(), cost);
         }
         seen
@@ -111,12 +109,6 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
 fn rest(age: Duration, cost: Duration) -> Duration {
     let for_its_cost = cost.saturating_mul(REST_AFTER).min(LONGEST_REST).min(age);
     (age / SHARE_OF_AGE).clamp(SOONEST, LATEST).max(for_its_cost)
-}
-
-/// CPU time of this thread.
-fn own_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// How it is now; None if the program has ended. Descendants that end meanwhile are left out.

@@ -38,7 +38,7 @@ pub struct Wish {
     pub heap: bool,
     /// Large pieces that the program maps itself.
     pub mmap: Want,
-    /// Segments of System V shared memory.
+    /// Shared memory: System V segments, and with transparent huge pages all that it maps.
     pub shm: bool,
     /// The program's code.
     pub text: bool,
@@ -95,6 +95,11 @@ impl Wish {
     /// The heap and large mappings, which is what is done unless something else was asked for.
     pub fn of(pages: PageKind) -> Self {
         Self { pages, heap: true, mmap: Want::ByDefault, shm: false, text: false }
+    }
+
+    /// Shared memory only, where huge pages fit.
+    pub fn shared() -> Self {
+        Self { pages: PageKind::Transparent, heap: false, mmap: Want::No, shm: true, text: false }
     }
 
     /// Whether something was asked for that only the preload library can do.

@@ -178,6 +178,13 @@ pub struct Mapping {
     pub spread_over_nodes: bool,
 }
 
+impl Mapping {
+    /// Whether nothing but its place keeps it from being promoted, if anything does.
+    pub fn would_fit(&self) -> bool {
+        matches!(self.obstacle, None | Some(Obstacle::Misaligned))
+    }
+}
+
 /// The part of an object that a shared mapping shows: the object's bytes from `offset` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -243,8 +250,13 @@ pub struct Region {
     pub unobserved: u16,
     /// Page walks a second, from reads at most 100 ms after clearing.
     pub walks_per_second: f64,
+    /// Page faults a second, of all processes that map it, which a huge page would save; 0 where they were not counted.
+    pub faults_per_second: f32,
     /// The memory that promoting would take.
     pub growth: Growth,
+    /// Page tables that hold its base pages and that a huge page would free, in all processes that map it: 4 KiB each. None are freed of
+    /// private memory, whose page table stays in reserve in case the huge page is split.
+    pub page_tables: u16,
     /// Of a huge page, at most so many accesses a second, 0 if nothing used it; None if the tracker could not or was not to find out.
     pub at_most_accesses_per_second: Option<f32>,
 }
@@ -286,6 +298,25 @@ impl Object {
 }
 
 impl Region {
+    /// A region of which nothing is known but where it is.
+    pub(crate) fn blank(start: Address, mapping: Option<u32>) -> Self {
+        Self {
+            start,
+            mapping,
+            obstacle: None,
+            huge: false,
+            present: PageSet::NONE,
+            walked: PageSet::NONE,
+            walked_in_window: 0,
+            unobserved: 0,
+            walks_per_second: 0.0,
+            faults_per_second: 0.0,
+            growth: Growth::default(),
+            page_tables: 0,
+            at_most_accesses_per_second: None,
+        }
+    }
+
     /// Its mapping's place in [`Heat::mappings`].
     pub fn mapping_index(&self) -> Option<usize> {
         self.mapping.map(|index| index as usize)
@@ -354,6 +385,28 @@ impl Heat {
     /// The mapping that holds a region's first present page; None if it went away during the observation.
     pub fn mapping_of(&self, region: &Region) -> Option<&Mapping> {
         self.mappings.get(region.mapping_index()?)
+    }
+
+    /// The same program, had its shared memory been mapped where huge pages fit; None if all of it is.
+    pub fn as_if_aligned(&self) -> Option<Heat> {
+        let is_misaligned = |obstacle: &Option<Obstacle>| *obstacle == Some(Obstacle::Misaligned);
+        let mut heat = self.regions.iter().any(|region| is_misaligned(&region.obstacle)).then(|| self.clone())?;
+        let of_regions = heat.regions.iter_mut().map(|region| &mut region.obstacle);
+        let all = of_regions.chain(heat.mappings.iter_mut().map(|mapping| &mut mapping.obstacle));
+        all.filter(|obstacle| is_misaligned(obstacle)).for_each(|obstacle| *obstacle = None);
+        Some(heat)
+    }
+
+    /// Page faults a second that huge pages would save.
+    pub fn faults_per_second(&self) -> f64 {
+        self.regions.iter().map(|region| f64::from(region.faults_per_second)).sum()
+    }
+
+    /// Whether a region that starts here is shared memory.
+    pub fn is_shared(&self, start: Address) -> bool {
+        let found = self.regions.binary_search_by_key(&start, |region| region.start).ok();
+        let mapping = found.and_then(|index| self.mapping_of(&self.regions[index]));
+        mapping.is_some_and(|mapping| mapping.shared.is_some())
     }
 
     /// All of it. What was observed of a sample only is extrapolated to all base pages.

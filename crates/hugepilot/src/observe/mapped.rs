@@ -3,7 +3,7 @@
 //!
 //! Owns: turning mappings, flags and present pages into [`Mapping`]s and [`Region`]s. Never touches: the system.
 
-use super::heat::{Growth, Mapping, Object, Obstacle, PageSet, Region, Shared};
+use super::heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
 use crate::kernel::maps;
 use crate::kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP};
 use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE};
@@ -107,19 +107,7 @@ impl<'a> RegionCollector<'a> {
             Some(mapping) if self.near_stack(range, mapping) => Some(Obstacle::Stack),
             Some(_) => None,
         };
-        Region {
-            start,
-            mapping: mapping.map(|index| index as u32),
-            obstacle,
-            huge,
-            present,
-            walked: PageSet::NONE,
-            walked_in_window: 0,
-            unobserved: 0,
-            walks_per_second: 0.0,
-            growth: Growth::default(),
-            at_most_accesses_per_second: None,
-        }
+        Region { obstacle, huge, present, ..Region::blank(start, mapping.map(|index| index as u32)) }
     }
 
     fn near_stack(&self, range: AddressRange, mapping: &Mapping) -> bool {

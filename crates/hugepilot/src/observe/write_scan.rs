@@ -12,7 +12,7 @@ use std::time::Instant;
 use hugepilot_os::page_scan::{PageRun, WriteWatch, category, scan};
 
 use super::ObserveError;
-use super::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
+use super::heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
 use crate::stop::Stop;
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
 
@@ -69,7 +69,7 @@ impl WriteScan {
     fn present(&self) -> std::io::Result<Vec<Region>> {
         let range = self.range;
         let starts = (range.start.region().0..range.end.0).step_by(HUGE_PAGE as usize);
-        let mut regions: Vec<Region> = starts.map(|start| blank(Address(start))).collect();
+        let mut regions: Vec<Region> = starts.map(|start| Region::blank(Address(start), Some(0))).collect();
         let categories = category::PRESENT | category::HUGE;
         scan(std::process::id(), range.start.0, range.end.0, categories, |run| {
             if run.categories & category::PRESENT != 0 {
@@ -114,22 +114,6 @@ impl WriteScan {
     }
 }
 
-fn blank(start: Address) -> Region {
-    Region {
-        start,
-        mapping: Some(0),
-        obstacle: None,
-        huge: false,
-        present: PageSet::NONE,
-        walked: PageSet::NONE,
-        walked_in_window: 0,
-        unobserved: 0,
-        walks_per_second: 0.0,
-        growth: Growth::default(),
-        at_most_accesses_per_second: None,
-    }
-}
-
 fn overlapping(regions: &mut [Region], run: PageRun) -> impl Iterator<Item = &mut Region> {
     let first = regions.partition_point(|region| region.range().end.0 <= run.start);
     regions[first..].iter_mut().take_while(move |region| region.start.0 < run.end)
@@ -151,7 +135,8 @@ mod tests {
 
     #[test]
     fn runs_are_split_at_regions() {
-        let mut regions: Vec<Region> = (0..3).map(|number| blank(Address(number * HUGE_PAGE))).collect();
+        let mut regions: Vec<Region> =
+            (0..3).map(|number| Region::blank(Address(number * HUGE_PAGE), Some(0))).collect();
         let run = PageRun { start: 510 * BASE_PAGE, end: 1025 * BASE_PAGE, categories: 0 };
         mark(&mut regions, run, |region| &mut region.walked);
         assert_eq!(regions.iter().map(|region| region.walked.len()).collect::<Vec<_>>(), [2, 512, 1]);

@@ -141,8 +141,13 @@ pub struct TargetState {
     pub walks_per_second_before: Option<f64>,
     /// Page walks a second at the last look.
     pub walks_per_second: Option<f64>,
-    /// Page walks a second, as they were when they were promoted, of the regions that are on huge pages now.
+    /// What was saved, when they were promoted, by the regions that are on huge pages now: page walks a second, with page faults and page
+    /// tables counted as so many of them.
     pub walks_saved_per_second: f64,
+    /// Page faults a second on shared memory, seen at the last look, that huge pages would save, of all processes that map it.
+    pub faults_per_second: f64,
+    /// Memory that its page tables take.
+    pub page_tables_bytes: Bytes,
     /// Since the last look; None if it was not looked at yet.
     pub looked_ns_ago: Option<Nanos>,
     /// Until the next look.

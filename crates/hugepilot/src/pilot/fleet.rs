@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use super::board::{Board, Wish};
 use super::flight::Flight;
 use super::member::Member;
-use super::shared::{huge_in_any, huge_once};
+use super::shared::{add_others, huge_in_any, huge_once};
 use super::watching::Watching;
 use super::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
 use crate::act::{self, Record, Turn};
@@ -19,7 +19,7 @@ use crate::decide::{Allowance, Claim, Fairness, HeldBack, Limits, Spent, claim, 
 use crate::kernel::Root;
 use crate::kernel::process::{Status, own_cpu_time};
 use crate::observe::heat::TrackerKind;
-use crate::observe::{ObserveError, keep_away_from};
+use crate::observe::{ObserveError, faults, keep_away_from};
 use crate::target::{Process, Target};
 use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, SizeOrShare};
 
@@ -158,10 +158,11 @@ impl Fleet {
         }
         for process in due {
             self.heed_wishes(pilot);
-            if begin.elapsed() > STEP || pilot.budget.free_at() > Instant::now() || pilot.stop.requested() {
+            if begin.elapsed() > STEP || pilot.stop.requested() {
                 break;
             }
-            if self.board.is_paused(process) {
+            let is_affordable = pilot.budget.free_at() <= Instant::now();
+            if self.board.is_paused(process) || !is_affordable && self.members[&process].next_look <= begin {
                 continue;
             }
             let window = pilot.watch.window;
@@ -240,9 +241,8 @@ impl Fleet {
                 open(process).into_iter().for_each(|target| member.take_up(&target, pilot));
                 member
             });
-            (member.weight, member.uid) = (weight, status.uid);
-            member.name.clone_from(&status.name);
-            member.notice_growth(status.vm_rss);
+            member.weight = weight;
+            member.notice(&status);
             if self.board.is_paused(process) {
                 member.want_nothing();
             } else if !somebody_waits && pilot.budget.free_at() <= Instant::now() {
@@ -297,10 +297,11 @@ impl Fleet {
 
     /// Members whose look is due, those that have waited longest first, and then those whose plan is unfinished. Newcomers are due at once.
     fn waiting(&self) -> Vec<Process> {
-        let now = Instant::now();
+        let (now, represented) = (Instant::now(), self.represented());
         let waits = |(process, member): &(&Process, &Member)| {
             let is_left_alone = self.board.is_paused(**process) || self.board.clients().hold(**process);
-            (member.next_look <= now || member.is_unfinished()) && !is_left_alone
+            let is_due = member.next_look <= now || member.is_unfinished();
+            is_due && !is_left_alone && !represented.contains(process)
         };
         let mut waiting: Vec<Process> = self.members.iter().filter(waits).map(|(process, _)| *process).collect();
         waiting.sort_by_key(|process| self.members[process].next_look);
@@ -327,7 +328,11 @@ impl Fleet {
         let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
         let member = self.members.get_mut(&process).expect("still known");
         let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
-        let mut heat = match member.look(&target, pilot, tell_use_of_huge, &stop) {
+        self.count_faults(process, pilot);
+        let member = self.members.get_mut(&process).expect("still known");
+        let seen = member.look(&target, pilot, tell_use_of_huge, &stop);
+        let faults = pilot.faults.end();
+        let mut heat = match seen {
             // Looking may take long, where it is spread over time.
             Err(ObserveError::Stopped(_)) if self.board.is_paused(process) => return Ok(()),
             seen => seen?,
@@ -339,7 +344,16 @@ impl Fleet {
         self.tracker = Some(heat.tracker);
         self.flight.counts.looks += 1;
         let spent = Spent { growth: member.growth(), ..spent };
-        let limits = Limits { give_back: gives_back, ..pilot.allowance.limits(heat.rss, &spent) };
+        let left_to_others = self.left_to_others(process);
+        faults::note(&faults, &mut heat);
+        add_others(&mut heat, self.others(process).map(|member| &member.view), self.times_observed(process));
+        let limits = Limits {
+            give_back: gives_back,
+            left_to_others: left_to_others.keys().copied().collect(),
+            ..pilot.allowance.limits(heat.rss, &spent)
+        };
+        let member = self.members.get_mut(&process).expect("still known");
+        member.faults_per_second = heat.faults_per_second();
         member.claim = Claim { weight: member.weight, ..claim(&heat, &limits, &member.past) };
         self.divide(pilot.allowance.max_huge);
         let member = self.members.get_mut(&process).expect("still known");
@@ -350,8 +364,12 @@ impl Fleet {
         if member.lacks_huge_pages() && !tell_use_of_huge || tell_use_of_huge && member.past.is_in_doubt() {
             member.look_soon();
         }
-        if member.view.bytes() > shared_before {
+        let (has_more, waits) = (member.view.bytes() > shared_before, member.waits_for_another());
+        if has_more {
             self.hasten_those_who_share(process);
+        }
+        if waits {
+            self.hasten_those_who_act_for_others(left_to_others.values());
         }
         self.hasten_those_beyond_their_part();
         Ok(())
@@ -374,13 +392,6 @@ impl Fleet {
         for ((member, foreign), part) in self.members.values_mut().zip(foreign).zip(parts) {
             member.part = Some(foreign + Bytes((part + unclaimed) * HUGE_PAGE));
         }
-    }
-
-    /// Those who share memory with a program of which more is huge now are to map it huge, too.
-    fn hasten_those_who_share(&mut self, process: Process) {
-        let view = self.members[&process].view.clone();
-        let others = self.members.iter_mut().filter(|(other, member)| **other != process && member.view.meets(&view));
-        others.for_each(|(_, member)| member.look_soon());
     }
 
     /// While somebody waits for huge pages, those who have more than their part are looked at next, and then those who wait.

@@ -16,8 +16,8 @@ use super::{FRESH, Pilot, on_record, page_tables, promotions};
 use crate::act::{Outcome, Promoted, Record, RefusalReason, Turn};
 use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend, Verdict};
 use crate::kernel::Root;
-use crate::kernel::process::own_cpu_time;
-use crate::observe::{Contents, Heat, ObserveError, Options};
+use crate::kernel::process::{Status, own_cpu_time};
+use crate::observe::{Contents, Heat, ObserveError, Options, populated};
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
@@ -48,6 +48,14 @@ const WORTH_RELIEF: u16 = 64;
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) uid: u32,
+    /// Shared memory that it has touched.
+    pub(super) shared_rss: Bytes,
+    /// Memory that it has for itself.
+    pub(super) private_rss: Bytes,
+    pub(super) page_tables: Bytes,
+    /// On shared memory, of all who map it, when it was last looked at.
+    pub(super) faults_per_second: f64,
+    pub(super) parent: u32,
     pub(super) weight: f64,
     pub(super) next_look: Instant,
     interval: Duration,
@@ -106,6 +114,11 @@ impl Member {
         Self {
             name: String::new(),
             uid: 0,
+            shared_rss: Bytes(0),
+            private_rss: Bytes(0),
+            page_tables: Bytes(0),
+            faults_per_second: 0.0,
+            parent: 0,
             weight,
             next_look: now,
             interval: SOONEST,
@@ -152,6 +165,11 @@ impl Member {
         self.reasons.contains_key(&Reason::HugeLimit)
     }
 
+    /// Whether shared memory would pay that another process promotes.
+    pub(super) fn waits_for_another(&self) -> bool {
+        self.reasons.contains_key(&Reason::ThroughAnother)
+    }
+
     /// Whether something is left of its plan.
     pub(super) fn is_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
@@ -179,7 +197,15 @@ impl Member {
         self.reasons.remove(&Reason::HugeLimit);
     }
 
-    pub(super) fn notice_growth(&mut self, rss: Bytes) {
+    /// Takes note of what the kernel says of it.
+    pub(super) fn notice(&mut self, status: &Status) {
+        self.name.clone_from(&status.name);
+        (self.uid, self.parent, self.page_tables) = (status.uid, status.parent, status.vm_pte);
+        (self.shared_rss, self.private_rss) = (status.rss_shmem, status.rss_anon);
+        self.notice_growth(status.vm_rss);
+    }
+
+    fn notice_growth(&mut self, rss: Bytes) {
         if self.rss.0 > 0 && rss.0 as f64 > self.rss.0 as f64 * (1.0 + GROWN) {
             self.look_soon();
         }
@@ -229,7 +255,8 @@ impl Member {
         // Whoever divides a limit must know all that each could use.
         let is_limited = tell_use_of_huge || pilot.allowance.max_huge.is_some();
         let known = if is_limited { Known::Changing } else { self.known };
-        let heat = coverage::observe(pilot.tracker, target, &options, known, Most::InTime, stop)?;
+        let mut heat = coverage::observe(pilot.tracker, target, &options, known, Most::InTime, stop)?;
+        populated::complete(&Root::host(), &mut heat);
         if self.address_space != heat.address_space {
             self.known = Known::default();
             self.past.forget();
@@ -297,7 +324,7 @@ impl Member {
                 heat.regions[index].huge = true;
             }
         }
-        self.view = SharedView::of(heat);
+        self.view = std::mem::take(&mut self.view).after_acting(heat);
     }
 
     /// Whether the next look should tell which huge pages are used: some of ours may be waste.
@@ -374,7 +401,7 @@ impl Member {
         flight: &mut Flight,
     ) -> Result<(), ObserveError> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
-        let now = pilot.tracker.survey(target)?;
+        let now = pilot.survey(target)?;
         unfinished.check(&now, self.part.map(|part| part - self.huge()))?;
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
         let promoted = promote(target, &now, &regions, turn, pilot, flight);
@@ -394,10 +421,10 @@ impl Member {
     /// Whether the plan saves enough of all walks that the next one may, too. Where a limit binds, regions of much the same worth
     /// change places for ever, for rates scatter.
     fn gains(&self, plan: &Plan) -> bool {
-        let walks = |sum: f64, decision: &Decision| sum + decision.walks_per_second;
-        let gained = plan.promotions().fold(0.0, walks) - plan.give_backs().fold(0.0, walks);
+        let worth = |sum: f64, decision: &Decision| sum + decision.worth;
+        let gained = plan.promotions().fold(0.0, worth) - plan.give_backs().fold(0.0, worth);
         let saved = self.past.held().fold(0.0, |sum, held| sum + held.worth);
-        let all = plan.decisions.iter().fold(saved, walks);
+        let all = plan.decisions.iter().fold(saved, worth);
         gained >= all * WORTH_A_LOOK
     }
 
@@ -457,7 +484,7 @@ impl Member {
             if refused.contains(&decision.start) {
                 self.past.refused(decision.start);
             } else {
-                self.past.promoted(decision.start, decision.walks_per_second);
+                self.past.promoted(decision.start, decision.worth);
                 *self.growth.entry(decision.start).or_default() += decision.growth;
             }
         }
@@ -488,7 +515,7 @@ impl Member {
         if let Ok(heat) = pilot.tracker.survey(target) {
             let walks_per_second = self.last.and_then(|last| last.walks_per_second);
             self.rss = heat.rss;
-            self.view = SharedView::of(&heat);
+            self.view = std::mem::take(&mut self.view).after_acting(&heat);
             self.last = Some(Snapshot { walks_per_second, ..Snapshot::of(&heat, page_tables(target)) });
             // Bits are gone with the page tables that collapsing took away.
             self.trend = Trend::default();
@@ -574,13 +601,7 @@ mod tests {
 
     #[test]
     fn no_more_places_change_hands_than_are_filled_in_a_turn() {
-        let give_back = |number, reason| Decision {
-            start: at(number),
-            verdict: Verdict::GiveBack,
-            reason,
-            walks_per_second: 1.0,
-            growth: Bytes(0),
-        };
+        let give_back = |number, reason| Decision::give_back(at(number), reason, 1.0);
         let places = (0..40).map(|number| give_back(number, Reason::Outdone));
         let decisions = places.chain((40..43).map(|number| give_back(number, Reason::BeyondPart))).collect();
         let plan = Plan { pid: 1, meaning: Meaning::Walked, decisions, walk_share: None, walks: Walks::default() };

@@ -9,6 +9,7 @@ pub mod board;
 mod budget;
 pub mod clients;
 mod coverage;
+mod family;
 mod fleet;
 mod flight;
 mod group;
@@ -16,28 +17,32 @@ mod member;
 pub mod scope;
 mod series;
 mod shared;
+mod sharers;
 mod state;
 mod unfinished;
 mod watching;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::act::{self, Outcome, Promoted, Promoter, Record, RecordError, Turn};
-use crate::decide::{Allowance, Decision, MemoryState, Past, Plan, Spent, decide};
+use crate::act::{self, Candidate, Outcome, Promoted, Promoter, Record, RecordError, ReportingHeldBack, Turn};
+use crate::decide::{Allowance, Decision, MemoryState, Past, Plan, Spent, WhoWaits, decide};
 use crate::kernel::memory::Memory;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::process::Status;
 use crate::kernel::{KernelError, Root};
 use crate::observe::heat::Region;
-use crate::observe::{Heat, ObserveError, Options, Tracker, Waited, Waits};
+use crate::observe::{Faults, Heat, ObserveError, Options, Tracker, Waited, Waits, populated};
 use crate::report::Snapshot;
+use crate::run_directory::RUN_DIRECTORY;
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::units::{Address, Bytes, Nanos};
 
 pub use budget::Budget;
 use coverage::{Known, Most};
+pub use family::{Family, add_family};
 pub use fleet::{Fleet, Rules};
 pub use flight::Flight;
 pub use group::{GroupError, GroupSeen, Whom, observe_group};
@@ -46,6 +51,12 @@ pub use series::{Rhythm, Series};
 
 /// How long a plan is carried out before the memory is looked at again: programs free memory, fork and call exec meanwhile.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// Promoting so many regions takes longer than free memory waits to be reported to the host, which is two seconds.
+const TAKE_LONG: usize = 64;
+
+/// So many of those that are alike are observed for all of them.
+const SAMPLE_OF_FAMILY: usize = 4;
 
 /// Everything a round needs.
 pub struct Pilot<'a> {
@@ -59,6 +70,8 @@ pub struct Pilot<'a> {
     pub allowance: Allowance,
     /// Promotes, at its pace.
     pub promoter: Promoter,
+    /// Counts page faults on shared memory.
+    pub faults: Faults,
     /// Tells how long the target waits meanwhile.
     pub waits: Waits,
     /// Ends everything early.
@@ -75,6 +88,8 @@ pub struct Round {
     pub plan: Plan,
     /// The target before anything was done.
     pub before: Snapshot,
+    /// Those that it shares memory with.
+    pub family: Family,
 }
 
 /// What the user allows, with shares of the machine's memory turned into sizes.
@@ -83,20 +98,32 @@ pub fn on_this_machine(allowance: Allowance) -> Result<Allowance, KernelError> {
 }
 
 impl Pilot<'_> {
-    /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance.
-    pub fn look(&mut self, target: &Target, spent: &Spent) -> Result<Round, ObserveError> {
+    /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance; with its children what they lose on
+    /// shared memory counts, too.
+    pub fn look(&mut self, target: &Target, with_children: bool, spent: &Spent) -> Result<Round, ObserveError> {
         self.waits.watch(target);
-        let heat =
+        self.faults.begin(std::iter::once(target.pid()));
+        let mut heat =
             coverage::observe(self.tracker, target, &self.watch, Known::default(), Most::Everything, &self.stop)?;
-        let plan = decide(&heat, &self.allowance.limits(heat.rss, spent), &Past::default());
+        populated::complete(&Root::host(), &mut heat);
         let before = Snapshot::of(&heat, page_tables(target));
+        let Self { tracker, watch, faults, stop, .. } = self;
+        let family = add_family(&mut heat, with_children, &mut **tracker, watch, faults, stop)?;
+        let plan = decide(&heat, &self.allowance.limits(heat.rss, spent), &Past::default());
         self.budget.charge(heat.cost.kernel);
-        Ok(Round { heat, plan, before })
+        Ok(Round { heat, plan, before, family })
     }
 
     /// A clock that never goes back, for what is remembered.
     pub fn clock(&self) -> Nanos {
         Nanos::from_duration(self.began.elapsed())
+    }
+
+    /// What is present and what is huge, with what others have populated of shared memory.
+    pub(crate) fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
+        let mut heat = self.tracker.survey(target)?;
+        populated::complete(&Root::host(), &mut heat);
+        Ok(heat)
     }
 
     /// Carries the whole plan out. Where that takes long, looks every now and then which regions are still as they were.
@@ -120,7 +147,7 @@ impl Pilot<'_> {
             if done || self.stop.sleep_until(self.promoter.pacer.next_step()).is_err() {
                 return Ok(outcome);
             }
-            let now = match self.tracker.survey(target) {
+            let now = match self.survey(target) {
                 // It ended during the rest before this.
                 Err(_) if target.handle().has_exited() => return Ok(outcome),
                 surveyed => surveyed?,
@@ -145,17 +172,19 @@ impl Pilot<'_> {
         progress: impl FnMut(&Outcome),
     ) {
         let refused_before = outcome.refused.len();
+        let takes_long = regions.len() >= TAKE_LONG;
+        let _unreported = takes_long.then(|| ReportingHeldBack::begin(&Root::host(), Path::new(RUN_DIRECTORY)));
         let added = warned(remember(target, heat, regions));
-        let starts: Vec<Address> = regions.iter().map(|(start, _)| *start).collect();
+        let candidates: Vec<Candidate> = regions.iter().map(|&(start, _)| candidate(start, heat)).collect();
         self.budget.charge(Nanos(0));
         self.waits.begin(target);
         let waits = &mut self.waits;
-        self.promoter.promote(target.handle(), &starts, turn, &mut || waits.sample(), outcome, progress);
+        self.promoter.promote(target.handle(), &candidates, turn, &mut || waits.sample(), outcome, progress);
         outcome.waited = outcome.waited.into_iter().chain(self.waits.end()).reduce(Waited::and);
         self.budget.pass_over();
         let refused = outcome.refused[refused_before..].iter().map(|refusal| refusal.start);
-        let reached = starts.len() - outcome.not_reached as usize;
-        let in_vain = refused.chain(starts[reached..].iter().copied()).collect();
+        let reached = regions.len() - outcome.not_reached as usize;
+        let in_vain = refused.chain(regions[reached..].iter().map(|(start, _)| *start)).collect();
         warned(forget(target, &added, &in_vain));
     }
 
@@ -178,6 +207,12 @@ impl Pilot<'_> {
         ensure_same_program(round.heat.address_space, &heat)?;
         Ok(Snapshot::of(&heat, page_tables(target)))
     }
+}
+
+/// A region of a heat, as it is promoted.
+pub fn candidate(start: Address, heat: &Heat) -> Candidate {
+    let who_waits = if heat.is_shared(start) { WhoWaits::WhoTouchesIt } else { WhoWaits::AnyThread };
+    Candidate { start, who_waits }
 }
 
 /// As long as a plan that is made now holds.
@@ -210,8 +245,8 @@ fn promotions(plan: &Plan) -> Vec<(Address, Promoted)> {
 }
 
 fn on_record(decision: &Decision) -> (Address, Promoted) {
-    let &Decision { start, walks_per_second, growth, .. } = decision;
-    (start, Promoted { walks_per_second, growth_bytes: growth })
+    let &Decision { start, worth, growth, .. } = decision;
+    (start, Promoted { walks_per_second: worth, growth_bytes: growth })
 }
 
 /// Puts regions on record before they are promoted, so that `give-back` finds them even if hugepilot is killed meanwhile; what is not huge

@@ -82,6 +82,8 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         walks_per_second_before: first.walks_per_second,
         walks_per_second: last.walks_per_second,
         walks_saved_per_second: member.past.held().fold(0.0, |sum, held| sum + held.worth),
+        faults_per_second: member.faults_per_second,
+        page_tables_bytes: member.page_tables,
         looked_ns_ago: member.looked_at.map(|at| Nanos::from_duration(now - at)),
         next_look_in_ns: Nanos::from_duration(member.next_look.saturating_duration_since(now)),
         left_alone: member.left_alone.clone(),

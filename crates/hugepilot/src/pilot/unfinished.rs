@@ -89,6 +89,9 @@ mod tests {
             verdict: Verdict::Promote,
             reason: Reason::Pays,
             walks_per_second: 1e3,
+            faults_per_second: 0.0,
+            page_tables: 0,
+            worth: 1e3,
             growth: Bytes(4096),
         };
         let decisions = numbers.map(decision).collect();

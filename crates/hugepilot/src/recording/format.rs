@@ -188,8 +188,6 @@ impl Columns {
 
     fn region(&self, at: usize, start: Address) -> Region {
         Region {
-            start,
-            mapping: self.mapping[at],
             obstacle: self.obstacle[at],
             huge: self.huge[at] != 0,
             present: PageSet::first(self.present[at].into()),
@@ -197,8 +195,7 @@ impl Columns {
             walked_in_window: self.walked_in_window[at],
             unobserved: self.unobserved[at],
             walks_per_second: self.walks_per_second[at],
-            growth: Growth::default(),
-            at_most_accesses_per_second: None,
+            ..Region::blank(start, self.mapping[at])
         }
     }
 }

@@ -6,6 +6,7 @@
 mod age;
 mod clearing;
 mod color;
+mod explain;
 mod group;
 mod launch;
 mod pool;
@@ -16,17 +17,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use age::{age, age_status};
 use clearing::{ClearingFields, clearing_fields};
 pub use color::color;
+pub use explain::explain;
 pub use group::group;
 use launch::{LaunchFields, launch_fields};
 pub use pool::{mount, persist, pools, resized};
 use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
 
-use super::words::{meaning_name, obstacle_name, reason_name, refusal_name, why_name};
-use super::{ExplainReport, FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
+use super::words::{meaning_name, obstacle_name, reason_name, refusal_name};
+use super::{FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
 use crate::act::Outcome;
 use crate::decide::{Decision, GainPercent, Verdict};
-use crate::explain::Explained;
 use crate::observe::heat::{Heat, Region, Summary, TrackerKind};
 use crate::units::{Address, Bytes, Nanos};
 
@@ -106,6 +107,10 @@ struct PlanDocument {
     clearing: Option<ClearingFields>,
     walk_share: Option<f64>,
     walks_saved_per_second: f64,
+    faults_saved_per_second: f64,
+    page_tables_saved_bytes: Bytes,
+    processes: u64,
+    processes_observed: u64,
     growth_bytes: Bytes,
     expected_gain_percent: Option<GainFields>,
     expected_seconds: Option<f64>,
@@ -132,39 +137,9 @@ struct DecisionFields {
     verdict: &'static str,
     reason: &'static str,
     walks_per_second: f64,
+    faults_per_second: f64,
+    page_tables: u16,
     growth_bytes: Bytes,
-}
-
-#[derive(Serialize)]
-struct ExplainDocument<'a> {
-    version: u32,
-    pid: u32,
-    tracker: TrackerKind,
-    meaning: &'static str,
-    clearing: Option<ClearingFields>,
-    page_tables_bytes: Bytes,
-    page_tables_saved_bytes: Bytes,
-    expected_gain_percent: Option<GainFields>,
-    walk_cost_low_ns: Nanos,
-    walk_cost_high_ns: Nanos,
-    walk_cost_from: &'static str,
-    walk_cycles_percent: Option<RangeFields>,
-    mappings: Vec<ExplainedFields<'a>>,
-}
-
-#[derive(Serialize)]
-struct ExplainedFields<'a> {
-    start: Address,
-    size_bytes: Bytes,
-    name: &'a str,
-    resident_bytes: Bytes,
-    huge_bytes: Bytes,
-    smaller_huge_bytes: Option<Bytes>,
-    pages_walked: u64,
-    walks_per_second: f64,
-    would_pay_bytes: Bytes,
-    not_huge_bytes: BTreeMap<&'static str, Bytes>,
-    decided_bytes: BTreeMap<&'static str, Bytes>,
 }
 
 /// What an action did, shared by every document that reports one.
@@ -284,32 +259,15 @@ pub fn plan(report: &PlanReport) -> String {
         clearing: report.clearing.map(clearing_fields),
         walk_share: plan.walk_share,
         walks_saved_per_second: plan.walks_saved_per_second(),
+        faults_saved_per_second: plan.faults_saved_per_second(),
+        page_tables_saved_bytes: plan.page_tables_freed(),
+        processes: report.family.processes,
+        processes_observed: report.family.observed,
         growth_bytes: plan.growth(),
         expected_gain_percent: report.gain.map(gain_fields),
         expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
         expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
         decisions: plan.decisions.iter().map(decision_fields).collect(),
-    })
-}
-
-/// The explanation, each mapping listed.
-pub fn explain(report: &ExplainReport) -> String {
-    line(&ExplainDocument {
-        version: VERSION,
-        pid: report.heat.pid,
-        tracker: report.heat.tracker,
-        meaning: meaning_name(report.heat.meaning),
-        clearing: report.heat.clearing.map(clearing_fields),
-        page_tables_bytes: report.page_tables,
-        page_tables_saved_bytes: report.explanation.page_tables_saved,
-        expected_gain_percent: report.gain.map(gain_fields),
-        walk_cost_low_ns: report.cost.low(),
-        walk_cost_high_ns: report.cost.high(),
-        walk_cost_from: report.cost_from,
-        walk_cycles_percent: report
-            .walk_share
-            .map(|share| RangeFields { low: 100.0 * share.low, high: 100.0 * share.high }),
-        mappings: report.explanation.mappings.iter().map(explained_fields).collect(),
     })
 }
 
@@ -427,22 +385,6 @@ fn gain_fields(gain: GainPercent) -> GainFields {
     GainFields { low: gain.low, likely: gain.likely, high: gain.high }
 }
 
-fn explained_fields(explained: &Explained) -> ExplainedFields<'_> {
-    ExplainedFields {
-        start: explained.mapping.range.start,
-        size_bytes: explained.mapping.range.len(),
-        name: &explained.mapping.name,
-        resident_bytes: explained.resident,
-        huge_bytes: explained.huge,
-        smaller_huge_bytes: explained.smaller,
-        pages_walked: explained.walked.0,
-        walks_per_second: explained.walks_per_second,
-        would_pay_bytes: explained.would_pay(),
-        not_huge_bytes: explained.not_huge.iter().map(|(&why, &size)| (why_name(why), size)).collect(),
-        decided_bytes: explained.decided.iter().map(|(&reason, &size)| (reason_name(reason), size)).collect(),
-    }
-}
-
 fn decision_fields(decision: &Decision) -> DecisionFields {
     DecisionFields {
         start: decision.start,
@@ -453,6 +395,8 @@ fn decision_fields(decision: &Decision) -> DecisionFields {
         },
         reason: reason_name(decision.reason),
         walks_per_second: decision.walks_per_second,
+        faults_per_second: decision.faults_per_second,
+        page_tables: decision.page_tables,
         growth_bytes: decision.growth,
     }
 }
@@ -497,6 +441,7 @@ fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> BeforeAndAfter 
 mod tests {
     use super::*;
     use crate::decide::GainPercent;
+    use crate::pilot::Family;
     use crate::report::Expectation;
     use crate::report::samples::{AFTER, BEFORE, clearing, mixed_heat, mixed_plan, outcome};
 
@@ -528,7 +473,13 @@ mod tests {
             max_slowdown: crate::units::Slowdown::ASKED_FOR,
             longest_stall: Nanos(5_000_000),
         });
-        insta::assert_snapshot!(pretty(&plan(&PlanReport { plan: &plan_of_three, clearing: None, gain, expectation })));
+        insta::assert_snapshot!(pretty(&plan(&PlanReport {
+            plan: &plan_of_three,
+            family: Family::alone(Bytes(0)),
+            clearing: None,
+            gain,
+            expectation
+        })));
     }
 
     #[test]

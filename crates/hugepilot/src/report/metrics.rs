@@ -90,9 +90,17 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
     }),
     gauge(
         "hugepilot_target_walks_saved_per_second",
-        "Page walks a second, when they were promoted, of a target's regions that are on huge pages now",
+        "Page walks a second that promoting saved in a target, with page faults and page tables counted as such",
         |target| Some(target.walks_saved_per_second),
     ),
+    gauge(
+        "hugepilot_target_faults_per_second",
+        "Page faults a second on a target's shared memory, at the last look, that huge pages would save",
+        |target| Some(target.faults_per_second),
+    ),
+    gauge("hugepilot_target_page_tables_bytes", "Memory that a target's page tables take", |target| {
+        bytes(target.page_tables_bytes)
+    }),
     gauge("hugepilot_target_paused", "1 while a target is left alone on request", |target| Some(flag(target.paused))),
     gauge("hugepilot_target_left_alone", "1 if a target could not be observed when that was last tried", |target| {
         Some(flag(target.left_alone.is_some()))

@@ -25,6 +25,7 @@ use crate::launch::Prepared;
 use crate::launch::verify::Account;
 use crate::observe::clearing::Clearing;
 use crate::observe::{Census, Heat};
+use crate::pilot::Family;
 use crate::pilot::age::{AgeState, Moment};
 use crate::pool::{Edit, NextStep};
 use crate::units::{Bytes, Nanos, Slowdown};
@@ -49,6 +50,15 @@ impl Snapshot {
     }
 }
 
+/// What could be promoted of a program that was started again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AfterRestart {
+    /// Memory that would pay.
+    pub would_pay: Bytes,
+    /// The speed that should gain; None if that cannot be told.
+    pub gain: Option<GainPercent>,
+}
+
 /// What to expect of carrying a plan out, as collapses of memory of our own took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
@@ -69,6 +79,8 @@ pub struct Expectation {
 pub struct PlanReport<'a> {
     /// The plan.
     pub plan: &'a Plan,
+    /// Those that share memory with it.
+    pub family: Family,
     /// How accessed bits were cleared for it.
     pub clearing: Option<Clearing>,
     /// The speed it should gain; None if that cannot be told.
@@ -84,10 +96,12 @@ pub struct ExplainReport<'a> {
     pub heat: &'a Heat,
     /// Mapping by mapping.
     pub explanation: &'a Explanation,
-    /// Memory in the process's page tables.
-    pub page_tables: Bytes,
+    /// Those that share memory with it.
+    pub family: Family,
     /// The speed that the plan should gain; None if that cannot be told.
     pub gain: Option<GainPercent>,
+    /// What could be promoted if the program were started again with its shared memory aligned; None if all of it is.
+    pub after_restart: Option<AfterRestart>,
     /// What a page walk costs.
     pub cost: WalkCost,
     /// How that was found out, for people.

@@ -125,6 +125,8 @@ pub(super) fn pilot_state() -> State {
         walks_per_second_before: Some(12.5e6),
         walks_per_second: Some(125e3),
         walks_saved_per_second: 12e6,
+        faults_per_second: 40e3,
+        page_tables_bytes: Bytes(8 << 20),
         looked_ns_ago: Some(Nanos(12_000_000_000)),
         next_look_in_ns: Nanos(48_000_000_000),
         last_decisions: vec![

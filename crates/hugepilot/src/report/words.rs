@@ -50,6 +50,7 @@ pub(crate) fn reason_name(reason: Reason) -> &'static str {
         Reason::GrowthLimit => "growth_limit",
         Reason::HugeLimit => "huge_limit",
         Reason::SpreadOverNodes => "spread_over_nodes",
+        Reason::ThroughAnother => "through_another",
         Reason::Shared => "shared",
         Reason::LazilyFreed => "lazily_freed",
     }
@@ -84,6 +85,7 @@ pub(crate) fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::Covered => "hotter regions already account for nearly all page walks",
         Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
         Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
+        Reason::ThroughAnother => "promoted through another process that maps it",
         Reason::SpreadOverNodes => "its memory policy spreads it over memory nodes (--include-interleaved)",
         Reason::Shared => "shared by fork or merged by KSM, promoting would copy it (--include-shared)",
         Reason::LazilyFreed => "holds memory that the program gave back (MADV_FREE; --include-shared takes it)",
@@ -99,7 +101,8 @@ fn obstacle(obstacle: Obstacle) -> &'static str {
         Obstacle::Special => "a device or the kernel's own mapping, never promoted",
         Obstacle::File => "backed by an ordinary file, not promoted",
         Obstacle::Misaligned => {
-            "shared memory mapped where no huge page fits: its address and its offset differ within 2 MiB"
+            "shared memory mapped where no huge page fits; restart its program with transparent_hugepage/shmem_enabled at advise, or \
+             by `hugepilot run --shm`"
         }
         Obstacle::Split => "no single mapping covers the whole 2 MiB",
     }

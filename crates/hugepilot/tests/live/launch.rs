@@ -24,6 +24,7 @@ crate::trials!(
     a_program_that_is_linked_statically_is_left_to_the_pilot,
     without_pages_nothing_is_said_of_them,
     what_a_program_maps_itself_is_placed_by_the_library,
+    shared_memory_is_placed_where_huge_pages_fit_and_promoted,
     who_has_no_rights_gets_all_but_the_pilot,
     a_program_that_switches_huge_pages_off_for_itself_is_named_as_why,
 );
@@ -280,6 +281,17 @@ fn what_a_program_maps_itself_is_placed_by_the_library() {
     assert_eq!(placed("--pages thp --mmap --require 90", "preload"), 0);
     let Some(_pool) = pool_of(SIZE / (2 << 20) + 16) else { return };
     assert!(placed("--pages 2M --mmap --require 90", "preload") >= SIZE);
+}
+
+fn shared_memory_is_placed_where_huge_pages_fit_and_promoted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (Some(hugepilot), Some(mapper)) = (installed(folder.path()), compiled(folder.path())) else { return };
+    // Under this setting the kernel does not care where shared memory lies.
+    let _never = Setting::shared("never");
+    let words = || [mapper.as_os_str(), OsStr::new("shared")].into_iter();
+    let (ran, launch) = launch_by(Command::new(&hugepilot), "--shm --fast", words());
+    assert!(ran.status.success(), "half of it came to be huge: {ran:?} {launch}");
+    assert!(ran.stderr.contains("HUGEPILOT_SHM=1"), "{ran:?}");
 }
 
 /// hugepilot and its library where `make install` puts them. None where only hugepilot itself was built.

@@ -7,7 +7,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::program::Rule;
-use crate::support::{PATIENCE, Program, Setting, binary, hugepilot, in_some_try, list, number, send, wait_until};
+use crate::support::{
+    PATIENCE, Program, Setting, binary, huge_bytes_of, hugepilot, in_some_try, list, number, send, wait_until,
+};
 
 crate::trials!(
     exactly_the_hot_third_is_promoted,
@@ -17,6 +19,7 @@ crate::trials!(
     the_huge_page_limit_binds,
     memory_that_lives_in_the_tlb_is_left_alone,
     shared_memory_is_promoted,
+    what_a_family_shares_is_promoted_through_one,
     memory_shared_by_fork_is_kept_unless_asked_for,
     lazily_freed_memory_is_kept_unless_asked_for,
     lazily_freed_memory_that_was_written_again_is_the_programs,
@@ -172,6 +175,21 @@ fn shared_memory_is_promoted() {
     let json = promote(&program, "");
     assert_promoted(&json, 30);
     assert_eq!(program.huge_bytes(), number(&json, "applied") * 2 * MIB, "{json}");
+    program.assert_unharmed();
+}
+
+fn what_a_family_shares_is_promoted_through_one() {
+    let mut program = Program::start("shmem=64M fill fork ready read=all");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid)).expect("it lives");
+    let child: u32 = children.trim().parse().expect("one child");
+    let plan = promote(&program, "--children --dry-run");
+    assert_eq!((number(&plan, "processes"), number(&plan, "processes_observed")), (2, 2), "{plan}");
+    let pays = list(&plan, "decisions").iter().filter(|decision| decision["reason"] == "pays");
+    assert!(pays.clone().count() >= 30 && pays.clone().all(|decision| number(decision, "page_tables") == 2), "{plan}");
+    assert!(number(&plan, "page_tables_saved_bytes") >= 60 * 4096, "{plan}");
+    let json = promote(&program, "--children");
+    assert_promoted(&json, 30);
+    wait_until("the child maps it huge by its own page faults", || huge_bytes_of(child) >= 60 * MIB);
     program.assert_unharmed();
 }
 

@@ -59,6 +59,11 @@ impl Setting {
         Path::new(&path).exists().then(|| Self::change(&path, mode))
     }
 
+    /// The same for shared memory.
+    pub fn shared(mode: &str) -> Self {
+        Self::change("/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode)
+    }
+
     fn change(path: &str, mode: &str) -> Self {
         let path = PathBuf::from(path);
         let text = fs::read_to_string(&path).expect("the mode of huge pages");
@@ -247,8 +252,13 @@ impl Program {
 
     /// Its memory on huge pages, as the kernel counts it.
     pub fn huge_bytes(&self) -> u64 {
-        smaps_sum(self.pid, &["AnonHugePages:", "ShmemPmdMapped:"])
+        huge_bytes_of(self.pid)
     }
+}
+
+/// The memory of any process on huge pages, as the kernel counts it.
+pub fn huge_bytes_of(pid: u32) -> u64 {
+    smaps_sum(pid, &["AnonHugePages:", "ShmemPmdMapped:"])
 }
 
 /// Bytes in these lines of what the kernel sums up over the mappings of a process.

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use hugepilot_os::file_cache::{CacheState, begin_writeback, cache_state, drop_clean};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::walk::{Round, Tree};
 use super::{AgeError, Effect, Mechanism, MechanismKind, Order};
+use crate::kernel::process::thread_cpu_time;
 use crate::kernel::{Root, maps};
 use crate::memory_use::{MemoryUse, Uses};
 use crate::stop::Stop;
@@ -28,7 +28,7 @@ use crate::units::{BASE_PAGE, Bytes, Nanos, TimeError};
 const PACE: Duration = Duration::from_millis(250);
 /// The longest that a step takes, unless a single file takes longer, and the most of a processor's time.
 const LONGEST_STEP: Duration = Duration::from_millis(200);
-const MOST_CPU: Duration = Duration::from_millis(100);
+const MOST_CPU: Nanos = Nanos(100_000_000);
 /// It rests so many times as long as a step took that let go of little: a tenth of one CPU is enough to look. What a step lets go of the
 /// kernel need not reclaim, which takes it as long.
 const RESTS: u32 = 9;
@@ -95,13 +95,13 @@ pub struct DropBehind {
 struct Budget<'a> {
     pages: u64,
     ends: Instant,
-    cpu_ends: Duration,
+    cpu_ends: Nanos,
     stop: &'a Stop,
 }
 
 impl Budget<'_> {
     fn is_spent(&self) -> bool {
-        self.pages == 0 || Instant::now() >= self.ends || cpu_time() >= self.cpu_ends || self.stop.requested()
+        self.pages == 0 || Instant::now() >= self.ends || thread_cpu_time() >= self.cpu_ends || self.stop.requested()
     }
 }
 
@@ -211,7 +211,7 @@ impl DropBehind {
         if begun < self.rests_until {
             return 0;
         }
-        let cpu_before = cpu_time();
+        let cpu_before = thread_cpu_time();
         let (ends, cpu_ends) = (begun + LONGEST_STEP, cpu_before + MOST_CPU);
         let mut budget = Budget { pages: wanted.0 / BASE_PAGE, ends, cpu_ends, stop };
         let before = self.counts.dropped_pages;
@@ -224,7 +224,7 @@ impl DropBehind {
             position.round.close();
         }
         // Not the time that it waited for a disk.
-        let (dropped, took) = (self.counts.dropped_pages - before, cpu_time() - cpu_before);
+        let (dropped, took) = (self.counts.dropped_pages - before, (thread_cpu_time() - cpu_before).duration());
         if took.as_nanos() > u128::from(dropped) * WORTH_A_PAGE.as_nanos() {
             self.rests_until = begun + RESTS * took;
         }
@@ -422,12 +422,6 @@ fn drop_range(file: &File, start: u64, len: u64, budget: &mut Budget<'_>) -> io:
             Ok(drop_range(file, start, half, budget)? + drop_range(file, start + half, len - half, budget)?)
         }
     }
-}
-
-/// What this thread has had.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Numbers of all files that the processes map that this one may look into.

@@ -61,8 +61,8 @@ pub struct LaunchOptions {
     /// Large pieces that it maps itself, by a preloaded library
     #[arg(long, requires = "pages", help_heading = FROM_THE_START)]
     pub mmap: bool,
-    /// Segments of System V shared memory, by a preloaded library
-    #[arg(long, requires = "pages", help_heading = FROM_THE_START)]
+    /// Shared memory, by a preloaded library: without --pages it is placed where huge pages fit, and promoted where it pays (for PostgreSQL also without this)
+    #[arg(long, help_heading = FROM_THE_START)]
     pub shm: bool,
     /// Its code, by a preloaded library
     #[arg(long, requires = "pages", help_heading = FROM_THE_START)]
@@ -75,7 +75,7 @@ pub struct LaunchOptions {
     pub require: Option<f64>,
     /// Print the environment and arguments with a reason for each, as lines for a shell or, with =systemd, for a unit; starts nothing and needs no root
     #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "shell")]
-    #[arg(hide_possible_values = true, help_heading = FROM_THE_START, requires = "pages", conflicts_with_all = ["summary_json", "require"])]
+    #[arg(hide_possible_values = true, help_heading = FROM_THE_START, conflicts_with_all = ["summary_json", "require"])]
     pub print: Option<PrintFormat>,
 }
 
@@ -91,7 +91,7 @@ pub enum PrintFormat {
 impl LaunchOptions {
     /// What is wished for, if anything.
     pub fn wish(&self) -> Option<Wish> {
-        let pages = self.pages?;
+        let Some(pages) = self.pages else { return self.shm.then(Wish::shared) };
         if !(self.heap || self.mmap || self.shm || self.text) {
             return Some(Wish::of(pages));
         }
@@ -121,8 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wished_for_without_pages() {
+    fn only_shared_memory_is_wished_for_without_pages() {
         assert_eq!(parse("hugepilot run prog").unwrap().wish(), None);
+        assert_eq!(parse("hugepilot run --shm prog").unwrap().wish(), Some(Wish::shared()));
     }
 
     #[test]
@@ -157,7 +158,6 @@ mod tests {
             "hugepilot run --pages 4M prog",
             "hugepilot run --heap prog",
             "hugepilot run --require 90 prog",
-            "hugepilot run --print prog",
             "hugepilot run --pages thp --stack=yes prog",
             "hugepilot run --pages thp --print --require 90 prog",
             "hugepilot run --pages thp --print=json prog",

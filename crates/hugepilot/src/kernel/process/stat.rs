@@ -105,7 +105,16 @@ fn parse_processor(text: &str) -> Result<u32, Malformed> {
 
 /// CPU time of all threads of this process so far.
 pub fn own_cpu_time() -> Nanos {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread so far.
+pub fn thread_cpu_time() -> Nanos {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 

@@ -7,7 +7,7 @@ mod allocator;
 mod obstacle;
 mod preload;
 #[cfg(test)]
-mod samples;
+pub(super) mod samples;
 mod server;
 #[cfg(test)]
 mod tests;

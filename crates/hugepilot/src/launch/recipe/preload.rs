@@ -42,7 +42,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
     set("HUGEPILOT_PAGES", wish.pages.word().to_owned(), "on which pages", None);
     for memory in wanted {
         let (name, why) = match memory {
-            Memory::Shm => ("HUGEPILOT_SHM", "System V segments"),
+            Memory::Shm => ("HUGEPILOT_SHM", "shared memory"),
             Memory::Text => ("HUGEPILOT_TEXT", "the program's code"),
             Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "large anonymous mappings"),
         };

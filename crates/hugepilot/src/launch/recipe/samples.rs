@@ -9,7 +9,7 @@ use crate::launch::program::{Family, Linking, Program, TUNABLE};
 use crate::units::{Bytes, HUGE_PAGE};
 
 /// A program linked with a glibc that has the tunable.
-pub(super) fn program(family: Family) -> Program {
+pub(in crate::launch) fn program(family: Family) -> Program {
     Program {
         path: "/usr/bin/program".into(),
         is_script: false,
@@ -40,6 +40,7 @@ pub(super) fn machine(transparent: &str, available: u64) -> Machine {
         overcommit: 0,
     };
     Machine {
+        aligns_shared_memory: false,
         transparent: Some(transparent.to_owned()),
         pool: Some(pool),
         mount: Some("/dev/hugepages".into()),

@@ -1,7 +1,7 @@
 //! Programs that have a switch of their own: their documented ones, set in the environment, added to the arguments where that is safe,
 //! named otherwise.
 
-use super::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe};
+use super::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe, Remark};
 use crate::launch::program::{Family, MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, REDIS_OPTION};
 use crate::launch::wish::{PageKind, Want, Wish};
 
@@ -55,17 +55,17 @@ fn java_switch<'a>(context: Context<'a>) -> Option<&'a str> {
     })
 }
 
-/// Its buffers are shared memory, for which it knows a pool's pages only.
+/// Its buffers are shared memory, for which it knows a pool's pages only. Where they lie so that huge pages fit, the pilot promotes them.
 fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let pages = context.wish.pages;
     if !wants_buffers(context.wish) {
         return Covered::default();
     }
     if !pages.is_reserved() {
-        recipe.name(
-            "PostgreSQL has no switch for transparent huge pages in its shared buffers",
-            "--pages 2M puts them on a pool's pages",
-        );
+        recipe.named.push(Remark::note(
+            "PostgreSQL's shared buffers are placed where huge pages fit; the pilot promotes them once, for all server processes, when they \
+             have been filled",
+        ));
         return Covered::default();
     }
     let covered = Covered { mmap: true, ..Covered::default() };

@@ -300,7 +300,11 @@ fn postgres_gets_its_switch_where_it_can_be_added() {
         assert!(line == words.join(" ") && said(&recipe.named).contains("postgresql.conf"), "{recipe:?}");
     }
     let (line, recipe) = with(&server, THP, &["-D", "x"]);
-    assert!(line == "-D x" && said(&recipe.named).contains("--pages 2M"), "{recipe:?}");
+    assert!(line == "-D x" && said(&recipe.named).contains("placed where huge pages fit"), "{recipe:?}");
+    let shared = super::recipe(&server, &Wish::shared(), &machine("madvise", 7), &given(&[], &[]));
+    let wanted = [("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_SHM", "1")];
+    assert!(wanted.iter().all(|wanted| variables(&shared).contains(wanted)), "{shared:?}");
+    assert!(variables(&shared).len() == 3 && said(&shared.named).contains("promotes them once"), "{shared:?}");
     let children = with(&server, HUGE, &[]).1;
     assert!(variables(&children)[0].1.starts_with("glibc.malloc.hugetlb=1:"), "its children write to its heap");
     assert!(said(&children.named).contains("SIGBUS"), "{children:?}");

@@ -4,9 +4,10 @@ use super::clearing::clearing;
 use super::joined;
 use crate::explain::Explained;
 use crate::observe::heat::Meaning;
-use crate::report::ExplainReport;
+use crate::pilot::Family;
 use crate::report::table::{Side, table};
-use crate::report::words::{count_of, meaning, printable, rate, reason, why};
+use crate::report::words::{count, count_of, meaning, printable, rate, reason, why};
+use crate::report::{AfterRestart, ExplainReport};
 use crate::units::Bytes;
 
 /// Mappings told about one by one; the others are added up in JSON only.
@@ -27,10 +28,13 @@ pub fn explain(report: &ExplainReport) -> String {
         format!("would more matter?  {}", matter(report, would_pay)),
         format!(
             "page tables         {}; huge pages would free {} of it",
-            report.page_tables, report.explanation.page_tables_saved
+            report.family.page_tables, report.explanation.page_tables_saved
         ),
-        meaning(report.heat.meaning).to_owned(),
     ];
+    lines.extend(page_faults(report.explanation.faults_saved_per_second));
+    lines.extend(family(&report.family));
+    lines.extend(report.after_restart.as_ref().map(after_restart));
+    lines.push(meaning(report.heat.meaning).to_owned());
     lines.extend(report.heat.clearing.iter().flat_map(clearing));
     lines.push(String::new());
     lines.extend(overview(mappings));
@@ -45,6 +49,32 @@ pub fn explain(report: &ExplainReport) -> String {
     joined(lines)
 }
 
+fn page_faults(saved_per_second: f64) -> Option<String> {
+    (saved_per_second >= 1.0).then(|| {
+        format!("page faults         {} on shared memory, which huge pages would save", rate(saved_per_second))
+    })
+}
+
+fn family(family: &Family) -> Option<String> {
+    (family.processes > 1).then(|| {
+        format!(
+            "processes           {} share memory, {} of them observed; what is told of that memory holds for all",
+            count(family.processes),
+            count(family.observed)
+        )
+    })
+}
+
+fn after_restart(restarted: &AfterRestart) -> String {
+    let gain = restarted.gain.map_or(String::new(), |gain| {
+        format!(", which should gain about {:.1} % of speed, {:.1} to {:.1}", gain.likely, gain.low, gain.high)
+    });
+    format!(
+        "after a restart     {} could be on huge pages{gain}; they do not fit where the program has mapped it",
+        restarted.would_pay
+    )
+}
+
 fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
     let cost = match report.walk_share {
         None => format!("at {} to {} a page walk, {}", report.cost.low(), report.cost.high(), report.cost_from),
@@ -57,14 +87,18 @@ fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
     match report.gain {
         None => format!(
             "unknown: the process used no CPU time while it was watched\n                    \
-             `hugepilot heat {} --family` shows its children, if they do its work",
+             `hugepilot explain {} --children` counts its children, if they do its work",
             report.heat.pid
         ),
         Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
         Some(gain) => format!(
             "{would_pay} more on huge pages should gain about {:.1} % of speed, {:.1} to {:.1} ({cost})\n                    \
-             `hugepilot promote {}` does it, `--dry-run` shows the plan",
-            gain.likely, gain.low, gain.high, report.heat.pid
+             `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
+            gain.likely,
+            gain.low,
+            gain.high,
+            report.heat.pid,
+            if report.family.processes > 1 { " --children" } else { "" }
         ),
     }
 }
@@ -107,6 +141,8 @@ fn name(explained: &Explained) -> String {
 fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
     let mut lines = vec![format!("{} at {}", name(explained), explained.mapping.range.start)];
     let smaller = explained.smaller.filter(|smaller| *smaller > Bytes(0));
+    let elsewhere = Some(explained.elsewhere).filter(|elsewhere| *elsewhere > Bytes(0));
+    lines.extend(elsewhere.map(|size| format!("  {size} populated by other processes, and not touched by this one")));
     lines.extend(smaller.map(|size| format!("  {size} on smaller huge pages (8 KiB to 1 MiB)")));
     lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
     let told: Vec<&str> = explained.not_huge.keys().map(|&reason| why(reason)).collect();
@@ -133,8 +169,9 @@ mod tests {
         let report = ExplainReport {
             heat: &heat,
             explanation: &explanation,
-            page_tables: Bytes(80 << 10),
+            family: Family::alone(Bytes(80 << 10)),
             gain: Some(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }),
+            after_restart: None,
             cost: WalkCost::UNCALIBRATED,
             cost_from: "as other machines showed",
             walk_share: None,
@@ -143,6 +180,12 @@ mod tests {
         let counted = explain(&ExplainReport { walk_share: Some(WalkShare { low: 0.1, high: 0.125 }), ..report });
         assert!(counted.contains("10.0 to 12.5 % of its time, from the processor's walk cycles)"), "{counted}");
         assert!(!counted.contains("a page walk, as other machines showed"), "{counted}");
+        let after_restart = Some(AfterRestart { would_pay: Bytes(4 << 30), gain: report.gain });
+        let restarted = explain(&ExplainReport { after_restart, ..report });
+        assert!(
+            restarted.contains("after a restart     4 GiB could be on huge pages, which should gain about 12.0 %"),
+            "{restarted}"
+        );
         let idle = explain(&ExplainReport { gain: None, ..report });
         assert!(idle.contains("would more matter?  unknown: the process used no CPU time"), "{idle}");
     }

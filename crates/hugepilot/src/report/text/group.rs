@@ -3,7 +3,7 @@
 use super::joined;
 use crate::observe::Group;
 use crate::observe::group::{Member, Piece, SharedObject};
-use crate::observe::heat::{Amount, Growth, Meaning, Object, Region};
+use crate::observe::heat::{Amount, Meaning, Object, Region};
 use crate::pilot::GroupSeen;
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
@@ -157,17 +157,11 @@ fn title(id: &Object, object: &SharedObject) -> String {
 /// The pieces of an object as regions at its offsets, which a heat map shows.
 fn regions(object: &SharedObject) -> Vec<Region> {
     let region = |(&number, piece): (&u64, &Piece)| Region {
-        start: Address(number * HUGE_PAGE),
-        mapping: None,
-        obstacle: None,
         huge: piece.huge_in > 0,
         present: piece.present.clone(),
         walked: piece.walked.clone(),
-        walked_in_window: 0,
-        unobserved: 0,
         walks_per_second: piece.walks_per_second,
-        growth: Growth::default(),
-        at_most_accesses_per_second: None,
+        ..Region::blank(Address(number * HUGE_PAGE), None)
     };
     object.pieces.iter().map(region).collect()
 }

@@ -5,7 +5,7 @@ use crate::launch::counts::InTheWay;
 use crate::launch::recipe::{Insert, Mechanism, Place, Recipe, Remark, Variable};
 use crate::launch::verify::{By, Why};
 use crate::report::LaunchReport;
-use crate::report::words::{percent, printable, refusal};
+use crate::report::words::{count, percent, printable, refusal};
 use crate::units::Bytes;
 
 /// Characters of a value that is shown; the user's own part of it may be long.
@@ -108,6 +108,10 @@ pub fn account(report: &LaunchReport) -> String {
             let by = if by.is_empty() { String::new() } else { format!(": {}", by.join(", ")) };
             lines.push(format!("of {} that could be huge {} ({share}) was{sums}{by}", sample.could, sample.huge()));
         }
+    }
+    if account.faults_saved() > 0 {
+        lines
+            .push(format!("huge from the first touch, they saved up to {} page faults", count(account.faults_saved())));
     }
     let lacking = sample.could - sample.huge();
     if !account.rest.is_empty() {

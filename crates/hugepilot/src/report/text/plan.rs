@@ -26,9 +26,10 @@ pub fn plan(report: &PlanReport) -> String {
             plan.growth()
         ),
         format!("  page walks saved  {}{}", rate(plan.walks_saved_per_second()), walk_share(plan)),
-        format!("  expected gain     {}", gain(report)),
-        format!("  {}", meaning(plan.meaning)),
     ];
+    lines.extend(saved_besides(report));
+    lines.push(format!("  expected gain     {}", gain(report)));
+    lines.push(format!("  {}", meaning(plan.meaning)));
     lines.extend(report.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if let Some(expectation) = &report.expectation {
         lines.push(format!("  {}", outcome::expected(expectation)));
@@ -45,6 +46,23 @@ fn walk_share(plan: &Plan) -> String {
     plan.walk_share.map_or(String::new(), |share| {
         format!("; all page walks take about {:.2} % of its CPU time today", 100.0 * share)
     })
+}
+
+/// What huge pages save of shared memory besides page walks.
+fn saved_besides(report: &PlanReport) -> Vec<String> {
+    let (plan, family) = (report.plan, report.family);
+    let mut lines = Vec::new();
+    if plan.faults_saved_per_second() >= 1.0 {
+        lines.push(format!("  page faults saved {}", rate(plan.faults_saved_per_second())));
+    }
+    if plan.page_tables_freed() > Bytes(0) {
+        lines.push(format!("  page tables freed {} of {}", plan.page_tables_freed(), family.page_tables));
+    }
+    if family.processes > 1 {
+        let (all, observed) = (count(family.processes), count(family.observed));
+        lines.push(format!("  counted for       {all} processes that share memory; {observed} of them observed"));
+    }
+    lines
 }
 
 fn gain(report: &PlanReport) -> String {
@@ -127,6 +145,7 @@ mod tests {
     use super::*;
     use crate::decide::samples::{at, heat_of, region};
     use crate::decide::{Allowance, GainPercent, Past, Spent, decide};
+    use crate::pilot::Family;
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
     use crate::units::{Nanos, Slowdown};
@@ -141,7 +160,13 @@ mod tests {
             max_slowdown: Slowdown::ASKED_FOR,
             longest_stall: Nanos(2_100_000),
         });
-        insta::assert_snapshot!(plan(&PlanReport { plan: &mixed_plan(), clearing: None, gain, expectation }));
+        insta::assert_snapshot!(plan(&PlanReport {
+            family: Family::alone(Bytes(0)),
+            plan: &mixed_plan(),
+            clearing: None,
+            gain,
+            expectation
+        }));
     }
 
     #[test]
@@ -149,7 +174,13 @@ mod tests {
         let limits = Allowance::default().limits(Bytes(0), &Spent::default());
         let regions = (0..10_000).map(|n| region(n, f64::from(u32::from(n % 2 == 0)) * (1e3 + n as f64), 0)).collect();
         let plan_of_many = decide(&heat_of(regions), &limits, &Past::default());
-        let text = plan(&PlanReport { plan: &plan_of_many, clearing: None, gain: None, expectation: None });
+        let text = plan(&PlanReport {
+            family: Family::alone(Bytes(0)),
+            plan: &plan_of_many,
+            clearing: None,
+            gain: None,
+            expectation: None,
+        });
         assert!(text.lines().count() < 60, "{text}");
         assert!(text.contains("and 9,960 runs with fewer page walks; --json lists every region"), "{text}");
         assert!(text.contains(&at(9_998).to_string()), "the hottest region is missing: {text}");

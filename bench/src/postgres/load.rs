@@ -1,0 +1,151 @@
+//! The load that pgbench makes, and what it says of it.
+//!
+//! Owns: pgbench's words, and reading its output. Never touches: processes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Script {
+    /// Look rows up by their key, at random, each client on one connection.
+    Select,
+    /// The same on a new connection for each transaction.
+    Connect,
+    /// TPC-B: three updates, an insert and a look-up in each transaction.
+    Write,
+}
+
+/// One run of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// What clients do.
+    pub script: Script,
+    /// How many there are.
+    pub clients: u32,
+    /// How long.
+    pub seconds: u32,
+    /// Transactions a second that are asked for, whether the last ones are answered or not; None for as many as can be, and no log.
+    pub rate: Option<f64>,
+}
+
+impl Load {
+    /// pgbench's arguments, before the database.
+    pub fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = ["-n", "-M", "prepared", "-j", "2"].map(str::to_owned).into();
+        match self.script {
+            Script::Select => words.push("-S".to_owned()),
+            Script::Connect => words.extend(["-S", "-C"].map(str::to_owned)),
+            Script::Write => {}
+        }
+        words.extend([format!("-c{}", self.clients), format!("-T{}", self.seconds)]);
+        if let Some(rate) = self.rate {
+            words.extend([format!("-R{rate}"), "-l".to_owned(), "--log-prefix=felt".to_owned()]);
+        }
+        words
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Script::Select => "select",
+            Script::Connect => "connect",
+            Script::Write => "write",
+        })
+    }
+}
+
+/// Transactions a second, of what pgbench printed.
+pub fn transactions_per_second(printed: &str) -> Result<f64> {
+    let told = printed.lines().find_map(|line| line.strip_prefix("tps = "));
+    let number = told.and_then(|told| told.split_whitespace().next()).and_then(|number| number.parse().ok());
+    number.with_context(|| format!("pgbench told no 'tps = ..': '{}'", printed.trim()))
+}
+
+/// Transactions of a log, by when they ended, and how long they took since they were to begin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Log(Vec<(f64, f64)>);
+
+/// A stretch of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Transactions in the window with the fewest.
+    pub fewest: f64,
+    /// In the usual window.
+    pub usual: f64,
+    /// The 99th of 100, in milliseconds.
+    pub p99_ms: f64,
+    /// The slowest, in milliseconds.
+    pub slowest_ms: f64,
+}
+
+impl Log {
+    /// Adds the lines of a log file: client, number, microseconds, script, seconds and microseconds of the time, and lag. pgbench counts
+    /// the time from when the transaction was to begin.
+    pub fn add(&mut self, text: &str) {
+        let parse = |line: &str| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let number = |at: usize| fields.get(at)?.parse::<f64>().ok();
+            Some((number(4)? + number(5)? * 1e-6, number(2)? * 1e-3))
+        };
+        self.0.extend(text.lines().filter_map(parse));
+    }
+
+    /// What is seen from one point in time to another, in windows of so many seconds that lie wholly between; None if there is none.
+    pub fn between(&self, from: f64, to: f64, window: f64) -> Option<Seen> {
+        let windows = ((to - from) / window) as u64;
+        let mut counts: BTreeMap<u64, f64> = (0..windows).map(|number| (number, 0.0)).collect();
+        let mut times = Vec::new();
+        for &(ended, took_ms) in self.0.iter().filter(|(ended, _)| (from..to).contains(ended)) {
+            counts.entry(((ended - from) / window) as u64).and_modify(|count| *count += 1.0);
+            times.push(took_ms);
+        }
+        let fewest = counts.values().copied().reduce(f64::min)?;
+        times.sort_by(f64::total_cmp);
+        let at =
+            |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1))).copied();
+        let usual = hugepilot::statistics::median(&counts.into_values().collect::<Vec<_>>())?;
+        Some(Seen { fewest, usual, p99_ms: at(0.99)?, slowest_ms: at(1.0)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_pgbench_prints_is_understood() {
+        let printed = "number of failed transactions: 0 (0.000%)\nlatency average = 4.2 ms\n\
+                       tps = 23671.934 (without initial connection time)\n";
+        assert_eq!(transactions_per_second(printed).unwrap(), 23671.934);
+        assert!(transactions_per_second("pgbench: error: no").unwrap_err().to_string().contains("error: no"));
+    }
+
+    #[test]
+    fn each_script_has_its_words() {
+        let words = |script, rate| Load { script, clients: 100, seconds: 9, rate }.words().join(" ");
+        assert_eq!(words(Script::Select, None), "-n -M prepared -j 2 -S -c100 -T9");
+        assert_eq!(words(Script::Connect, None), "-n -M prepared -j 2 -S -C -c100 -T9");
+        assert_eq!(words(Script::Write, Some(500.0)), "-n -M prepared -j 2 -c100 -T9 -R500 -l --log-prefix=felt");
+    }
+
+    #[test]
+    fn a_log_tells_its_worst_window_and_its_slowest() {
+        let mut log = Log::default();
+        let line = |number: u64, took_us: u64, at_ms: u64| {
+            format!("{} {number} {took_us} 0 {} {} 3\n", number % 4, at_ms / 1000, at_ms % 1000 * 1000)
+        };
+        let text: String = (0..100).map(|number| line(number, 500, 10_000 + number * 10)).collect();
+        log.add(&(text + &line(7, 40_000, 11_100) + "an odd line\n"));
+        let seen = log.between(10.0, 11.5, 0.25).unwrap();
+        assert_eq!((seen.fewest, seen.usual, seen.slowest_ms), (0.0, 25.0, 40.0));
+        assert_eq!(log.between(10.0, 11.0, 0.25).unwrap().p99_ms, 0.5);
+        assert_eq!(log.between(20.0, 20.1, 0.25), None);
+    }
+}

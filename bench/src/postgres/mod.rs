@@ -1,0 +1,421 @@
+//! PostgreSQL: what huge pages do for a server of many processes, by a reserved pool and by hugepilot.
+//!
+//! Owns: the command, the servers of a run, and the order of their turns. Never touches: how PostgreSQL is started or loaded.
+//!
+//! Where memory allows it, all servers run beside each other and take turns in being loaded: what the machine does meanwhile meets all of
+//! them. Otherwise each turn has a server of its own.
+
+mod load;
+mod record;
+mod server;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot::units::{Bytes, HUGE_PAGE};
+use indicatif::ProgressBar;
+
+use self::load::{Load, Log, Script, Seen, transactions_per_second};
+pub use self::record::Record;
+use self::record::{Attached, Felt, Setup, Turn};
+use self::server::{Data, Programs, Server};
+use crate::machine::Machine;
+use crate::measure::print;
+use crate::outputs::{Outputs, Results};
+use crate::pool::Pool;
+use crate::run::{order_of_round, progress_bar};
+use crate::sample::{huge_memory, machine_memory};
+use crate::settings::Settings;
+use crate::tool::{Tool, ToolProcess};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  hugepilot-bench postgres --quick                      a look in minutes
+  hugepilot-bench postgres --keep                       100 connections look rows up, 4 GiB of buffers
+  hugepilot-bench postgres --script connect --keep      a new connection for each transaction
+  hugepilot-bench postgres --script write --clients 4
+  hugepilot-bench postgres --felt-rounds 6 --rounds 0   what clients notice while hugepilot is attached
+  hugepilot-bench postgres --buffers-gib 12 --rounds 3
+
+Needs PostgreSQL's programs and its extension pg_prewarm, root, and a machine that does nothing else.";
+
+/// Servers run beside each other if their buffers take no more.
+const BESIDE: Bytes = Bytes(13 << 30);
+/// Before the end of a turn, when page tables are read.
+const BEFORE_END: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(100);
+/// hugepilot has done what it will when nothing has come for so long.
+const SETTLED: Duration = Duration::from_secs(20);
+/// The longest that is waited for that.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Each of the phases in which a server is left alone, under a constant load.
+const ALONE: Duration = Duration::from_secs(8);
+/// How long a server works before hugepilot is asked what it expects, and attached.
+const WARM: Duration = Duration::from_secs(8);
+/// Longest that a promotion is watched under that load.
+const PROMOTION: Duration = Duration::from_secs(60);
+/// The share of its capacity that is asked of a server then.
+const SHARE: f64 = 0.3;
+const WINDOW: f64 = 0.25;
+
+/// `postgres`
+#[derive(Clone, Debug, Args)]
+pub struct PostgresArguments {
+    /// What clients do
+    #[arg(long, value_enum, default_value_t = Script::Select)]
+    script: Script,
+    /// Connections
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=550))]
+    clients: u32,
+    /// Shared buffers in GiB [default: 4, with --quick 0.5]
+    #[arg(long, value_parser = crate::felt::gib)]
+    buffers_gib: Option<f64>,
+    /// What is compared, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["default", "default-again", "pool", "hugepilot"])]
+    setups: Vec<Setup>,
+    /// Two rounds with small buffers: a look, not a figure
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; each setup has one turn in each [default: 20, with --quick 2]
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Seconds of each turn
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
+    seconds: u32,
+    /// Rounds in which clients are asked for little, and watched while hugepilot promotes
+    #[arg(long, default_value_t = 0)]
+    felt_rounds: u32,
+    /// Where PostgreSQL's programs are
+    #[arg(long, value_name = "DIRECTORY", default_value = "/usr/lib/postgresql/15/bin")]
+    programs: PathBuf,
+    /// Where the servers' data goes, some GiB for each, removed afterwards
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
+    directory: PathBuf,
+    /// Where the order of setups starts
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The hugepilot binary [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    hugepilot: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// What all turns need.
+struct Bench<'a> {
+    arguments: &'a PostgresArguments,
+    settings: Settings,
+    tool: Tool,
+    stop: Stop,
+    bar: ProgressBar,
+}
+
+/// A server, and hugepilot where it is attached.
+struct Running<'a> {
+    server: Server<'a>,
+    attached: Option<ToolProcess>,
+}
+
+impl PostgresArguments {
+    /// Measures, and reports what was measured even when it ends early.
+    pub fn run(&self) -> Result<()> {
+        self.outputs.check()?;
+        let settings = Settings::of_this_machine()?;
+        let mut record = self.empty_record(Machine::describe(&settings)?);
+        let turns = u64::from(record.rounds) * self.setups.len() as u64 + u64::from(self.felt_rounds);
+        let mut bench = Bench {
+            arguments: self,
+            settings,
+            tool: Tool::find(self.hugepilot.clone())?,
+            stop: Stop::on_signals(SecondSignal::Waits)?,
+            bar: progress_bar(turns),
+        };
+        eprintln!(
+            "postgres {}: {} connections, buffers of {}; filling them takes a minute, then {} rounds; Ctrl-C ends early and reports what there is",
+            self.script,
+            self.clients,
+            self.buffers(),
+            record.rounds
+        );
+        let ended = bench.measure(&mut record);
+        bench.bar.finish_and_clear();
+        bench.settings.restore()?;
+        if !record.turns.is_empty() || !record.felt.is_empty() {
+            self.tell(&record)?;
+        }
+        match ended {
+            // Whatever failed, failed because the user wanted an end.
+            Err(_) if bench.stop.requested() => bail!("stopped on request; what was measured so far is told"),
+            ended => ended,
+        }
+    }
+
+    fn empty_record(&self, machine: Machine) -> Record {
+        let mut record = Record::new(machine);
+        (record.script, record.clients, record.buffers_bytes) = (self.script, self.clients, self.buffers().0);
+        (record.seconds, record.seed) = (self.seconds, self.seed);
+        record.rounds = self.rounds.unwrap_or(if self.quick { 2 } else { 20 });
+        record
+    }
+
+    fn buffers(&self) -> Bytes {
+        let gib = self.buffers_gib.unwrap_or(if self.quick { 0.5 } else { 4.0 });
+        Bytes((gib * (1u64 << 30) as f64) as u64)
+    }
+
+    fn load(&self) -> Load {
+        Load { script: self.script, clients: self.clients, seconds: self.seconds, rate: None }
+    }
+
+    fn tell(&self, record: &Record) -> Result<()> {
+        let text = text::text(record);
+        let printed = print(&text);
+        let name = format!("postgres-{}", self.script);
+        let results = Results { name: &name, json: record.json()?, text: &text, draw: None };
+        self.outputs.write(Some(&record.machine), &results)?;
+        // Last, because a closed output must not cost the files.
+        printed
+    }
+}
+
+/// Shows the report of raw results again.
+pub fn report(record: &Record) -> Result<()> {
+    print(&text::text(record))
+}
+
+impl Setup {
+    /// Whose server it is.
+    fn server(self) -> Self {
+        if self == Self::DefaultAgain { Self::Default } else { self }
+    }
+
+    fn huge_pages(self) -> &'static str {
+        if self == Self::Pool { "on" } else { "off" }
+    }
+}
+
+impl Bench<'_> {
+    fn measure(&mut self, record: &mut Record) -> Result<()> {
+        let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in(&self.arguments.directory)?;
+        let programs = Programs(self.arguments.programs.clone());
+        let mut setups: Vec<Setup> = self.arguments.setups.iter().map(|setup| setup.server()).collect();
+        setups.sort_unstable();
+        setups.dedup();
+        let buffers = self.arguments.buffers();
+        let beside = buffers.0 * setups.len() as u64 <= BESIDE.0;
+        self.bar.set_message("making pgbench's tables");
+        let first = Data::create(&programs, directory.path(), buffers, &self.stop)?;
+        let copies = setups.iter().skip(1).filter(|_| beside).map(|setup| first.copy(&format!("{setup:?}")));
+        let copies = copies.collect::<Result<Vec<Data>>>()?;
+        let data: BTreeMap<Setup, &Data> = if beside {
+            setups.iter().copied().zip(std::iter::once(&first).chain(&copies)).collect()
+        } else {
+            setups.iter().map(|&setup| (setup, &first)).collect()
+        };
+        let mut running = BTreeMap::new();
+        for round in 0..record.rounds {
+            for setup in order_of_round(&self.arguments.setups, record.seed, round) {
+                let server = setup.server();
+                if !running.contains_key(&server) {
+                    if !beside {
+                        self.end_all(&mut running)?;
+                    }
+                    let started = self.start(server, data[&server], record)?;
+                    running.insert(server, started);
+                }
+                let turn = self.turn(round, setup, &running[&server].server)?;
+                self.bar.suspend(|| eprintln!("round {}: {setup:?} {:.0} a second", round + 1, turn.per_second));
+                record.turns.push(turn);
+                self.bar.inc(1);
+            }
+        }
+        self.end_all(&mut running)?;
+        for _ in 0..self.arguments.felt_rounds {
+            let felt = self.felt(&first)?;
+            self.bar.suspend(|| eprintln!("promoted in {:.1} s: {:?}", felt.seconds, felt.promotion));
+            record.felt.push(felt);
+            self.bar.inc(1);
+        }
+        Ok(())
+    }
+
+    fn end_all(&self, running: &mut BTreeMap<Setup, Running<'_>>) -> Result<()> {
+        while let Some((_, Running { server, attached })) = running.pop_first() {
+            attached.map_or(Ok(()), ToolProcess::end)?;
+            server.stop()?;
+        }
+        Ok(())
+    }
+
+    /// Starts a server and, where it is to be, has hugepilot promote it.
+    fn start<'a>(&mut self, setup: Setup, data: &'a Data, record: &mut Record) -> Result<Running<'a>> {
+        self.bar.set_message(format!("starting the server: {setup:?}"));
+        let server = self.serve(setup, data)?;
+        if setup != Setup::Hugepilot {
+            return Ok(Running { server, attached: None });
+        }
+        // Nothing is promoted for a server that does nothing.
+        let mut load = server.load(&Load { seconds: PATIENCE.as_secs() as u32 + 60, ..self.arguments.load() })?;
+        self.stop.sleep_until(Instant::now() + WARM)?;
+        self.bar.set_message("asking for a forecast");
+        let mut told = self.tool.explain_family(server.pid(), &self.stop)?;
+        let forecast = told.output["expected_gain_percent"].take();
+        let available = || machine_memory().map(|memory| memory.available_bytes as i64);
+        let (before, asked) = (available()?, Instant::now());
+        let mut attached = self.tool.attach_family(server.pid())?;
+        let (seconds, huge_bytes) = self.wait_until_huge(server.pid(), &mut attached, asked)?;
+        let taken_bytes = before - available()?;
+        end(&mut load);
+        record.attached.push(Attached { forecast, seconds, huge_bytes, taken_bytes });
+        Ok(Running { server, attached: Some(attached) })
+    }
+
+    /// A server whose memory lies as it would under the setup's settings.
+    fn serve<'a>(&mut self, setup: Setup, data: &'a Data) -> Result<Server<'a>> {
+        match setup {
+            Setup::Hugepilot => {
+                let before = self.settings.change("shmem_enabled", "advise")?;
+                let started = data.serve(setup.huge_pages(), &self.stop);
+                self.settings.change("shmem_enabled", &before)?;
+                started
+            }
+            Setup::Pool => {
+                let memory = Bytes(self.arguments.buffers().0);
+                let pool = Pool::for_program(&self.settings, Bytes(HUGE_PAGE), memory)?;
+                let (name, size) = pool.change();
+                self.settings.change(name, size)?;
+                data.serve(setup.huge_pages(), &self.stop)
+            }
+            Setup::Default | Setup::DefaultAgain => data.serve(setup.huge_pages(), &self.stop),
+        }
+    }
+
+    /// Waits until nothing more comes to be huge: seconds until nine tenths was, and how much it is.
+    fn wait_until_huge(&self, pid: u32, attached: &mut ToolProcess, asked: Instant) -> Result<(f64, u64)> {
+        self.bar.set_message("waiting until the buffers are on huge pages");
+        let mut seen: Vec<(Duration, u64)> = Vec::new();
+        loop {
+            attached.check()?;
+            let (huge, now) = (huge_memory(pid)?.0, asked.elapsed());
+            if seen.last().is_none_or(|&(_, before)| huge > before + huge / 100) {
+                seen.push((now, huge));
+            }
+            let last = seen.last().map_or(now, |(at, _)| *at);
+            if now - last > SETTLED || now > PATIENCE {
+                let reached = seen.iter().find(|(_, bytes)| *bytes * 10 >= huge * 9);
+                return Ok((reached.map_or(now, |(at, _)| *at).as_secs_f64(), huge));
+            }
+            self.stop.sleep_until(Instant::now() + POLL)?;
+        }
+    }
+
+    fn turn(&self, round: u32, setup: Setup, server: &Server<'_>) -> Result<Turn> {
+        self.bar.set_message(format!("round {}: {setup:?}", round + 1));
+        let load = self.arguments.load();
+        let pgbench = server.load(&load)?;
+        self.stop.sleep_until(Instant::now() + Duration::from_secs(load.seconds.into()) - BEFORE_END)?;
+        let page_tables_bytes = server.page_tables()?.0;
+        Ok(Turn { round, setup, per_second: told(pgbench)?, page_tables_bytes })
+    }
+
+    /// A new server under a constant load, left alone twice, and then promoted.
+    fn felt(&mut self, data: &Data) -> Result<Felt> {
+        self.bar.set_message("what clients notice");
+        let server = self.serve(Setup::Hugepilot, data)?;
+        let load = Load { seconds: 4, ..self.arguments.load() };
+        let rate = told(server.load(&load)?)? * SHARE;
+        let seconds = (2 * ALONE + PROMOTION).as_secs() as u32;
+        let mut pgbench = server.load(&Load { seconds, rate: Some(rate), ..load })?;
+        self.stop.sleep_until(Instant::now() + Duration::from_secs(2))?;
+        let first = since_epoch();
+        self.stop.sleep_until(Instant::now() + ALONE)?;
+        let second = since_epoch();
+        self.stop.sleep_until(Instant::now() + ALONE)?;
+        let (began, asked) = (since_epoch(), Instant::now());
+        let mut attached = self.tool.attach_family(server.pid())?;
+        let (seconds, _) = self.wait_until_huge(server.pid(), &mut attached, asked)?;
+        attached.end()?;
+        end(&mut pgbench);
+        let log = read_log(server.directory())?;
+        server.stop()?;
+        let seen = |from, to| -> Result<Seen> {
+            log.between(from, to, WINDOW).with_context(|| format!("pgbench logged nothing from {from} to {to}"))
+        };
+        let ended = began + seconds.max(2.0);
+        Ok(Felt {
+            alone: seen(first, second)?,
+            alone_again: seen(second, began)?,
+            promotion: seen(began, ended)?,
+            seconds,
+        })
+    }
+}
+
+/// What pgbench said when it had ended.
+fn told(pgbench: Child) -> Result<f64> {
+    let output = pgbench.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    transactions_per_second(&String::from_utf8_lossy(&output.stdout)).with_context(|| said.trim().to_owned())
+}
+
+/// Ends pgbench early; what it would have said is of no use.
+fn end(pgbench: &mut Child) {
+    // Ends with an error only when it has ended already.
+    let _ = pgbench.kill();
+    let _ = pgbench.wait();
+}
+
+/// The log files of pgbench's threads, which are removed.
+fn read_log(directory: &Path) -> Result<Log> {
+    let mut log = Log::default();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"felt.")) {
+            log.add(&std::fs::read_to_string(&path)?);
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(log)
+}
+
+fn since_epoch() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        postgres: PostgresArguments,
+    }
+
+    fn parse(line: &str) -> Result<PostgresArguments, clap::Error> {
+        Line::try_parse_from(line.split(' ')).map(|line| line.postgres)
+    }
+
+    #[test]
+    fn a_look_is_small() {
+        let quick = parse("postgres --quick --script connect --clients 4").unwrap();
+        assert_eq!(quick.buffers(), Bytes(1 << 29));
+        let record = quick.empty_record(crate::machine::tests::machine());
+        assert_eq!((record.rounds, record.clients, record.script), (2, 4, Script::Connect));
+        assert_eq!(parse("postgres").unwrap().setups.len(), 4);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for wrong in ["postgres --clients 0", "postgres --setups default,mine", "postgres --seconds 1"] {
+            assert_eq!(parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Raw results: every turn, as it is kept in a file.
+//!
+//! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::load::{Script, Seen};
+use crate::machine::Machine;
+use crate::outputs::json_lines;
+
+const VERSION: u32 = 1;
+const KIND: &str = "postgres";
+
+/// How a server is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Setup {
+    /// `huge_pages = off`.
+    Default,
+    /// The same server once more, for the noise.
+    DefaultAgain,
+    /// `huge_pages = on`, with a pool of reserved pages.
+    Pool,
+    /// `huge_pages = off`, started with shmem_enabled at advise, and `hugepilot attach --children`.
+    Hugepilot,
+}
+
+/// One file of raw results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Tells it from other results: "postgres".
+    kind: String,
+    /// 1; a file with another number is refused.
+    version: u32,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// What clients did.
+    pub script: Script,
+    /// How many there were.
+    pub clients: u32,
+    /// `shared_buffers`.
+    pub buffers_bytes: u64,
+    /// Seconds of each turn.
+    pub seconds: u32,
+    /// Rounds asked for; fewer turns are here when the run was stopped.
+    pub rounds: u32,
+    /// Where the order of setups starts.
+    pub seed: u64,
+    /// What hugepilot did to each server that it was attached to.
+    pub attached: Vec<Attached>,
+    /// What a server felt while it was promoted.
+    pub felt: Vec<Felt>,
+    /// In the order in which they ran.
+    pub turns: Vec<Turn>,
+}
+
+/// Transactions of one setup for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// From 0.
+    pub round: u32,
+    /// Of which server.
+    pub setup: Setup,
+    /// Transactions a second.
+    pub per_second: f64,
+    /// What the page tables of all its processes took, near the end of the turn.
+    pub page_tables_bytes: u64,
+}
+
+/// What attaching did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Attached {
+    /// What `explain --children` said before, under load: the gain that it expected, in percent.
+    pub forecast: serde_json::Value,
+    /// From the start of hugepilot until nine tenths of what came to be huge was.
+    pub seconds: f64,
+    /// Shared memory that came to be on huge pages.
+    pub huge_bytes: u64,
+    /// What it cost the machine: MemAvailable less.
+    pub taken_bytes: i64,
+}
+
+/// A server under a constant load, left alone twice, and then promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Felt {
+    /// Nobody touched it.
+    pub alone: Seen,
+    /// Nobody touched it, once more.
+    pub alone_again: Seen,
+    /// While it was promoted.
+    pub promotion: Seen,
+    /// How long that took.
+    pub seconds: f64,
+}
+
+impl Record {
+    /// Without turns.
+    pub fn new(machine: Machine) -> Self {
+        Self {
+            kind: KIND.to_owned(),
+            version: VERSION,
+            machine,
+            script: Script::Select,
+            clients: 0,
+            buffers_bytes: 0,
+            seconds: 0,
+            rounds: 0,
+            seed: 0,
+            attached: Vec::new(),
+            felt: Vec::new(),
+            turns: Vec::new(),
+        }
+    }
+
+    /// As text, a line for each turn.
+    pub fn json(&self) -> Result<String> {
+        json_lines(self, "round")
+    }
+
+    /// The record in the text of a file; None if it is a record of something else.
+    pub fn parse(text: &str, file: &Path) -> Result<Option<Self>> {
+        if !text.trim_start().starts_with(&format!("{{\"kind\":\"{KIND}\"")) {
+            return Ok(None);
+        }
+        let record: Self =
+            serde_json::from_str(text).with_context(|| format!("{} holds no results of `postgres`", file.display()))?;
+        ensure!(
+            record.version == VERSION,
+            "{} has version {}; this program reads {VERSION}",
+            file.display(),
+            record.version
+        );
+        Ok(Some(record))
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// So many rounds, in which hugepilot's server does so many times as much as the default's, and the pool's twice as much.
+    pub fn record(rounds: u32, times: f64) -> Record {
+        let turn = |round, setup, times: f64, page_tables_bytes| {
+            let per_second = times * (10_000.0 + f64::from(round * 300));
+            Turn { round, setup, per_second, page_tables_bytes }
+        };
+        let round = |round| {
+            [
+                turn(round, Setup::Default, 1.0, 600 << 20),
+                turn(round, Setup::DefaultAgain, 1.01, 600 << 20),
+                turn(round, Setup::Pool, 2.0, 14 << 20),
+                turn(round, Setup::Hugepilot, times, 16 << 20),
+            ]
+        };
+        let seen = |fewest, p99_ms| Seen { fewest, usual: 100.0, p99_ms, slowest_ms: 30.0 };
+        let felt =
+            Felt { alone: seen(95.0, 5.0), alone_again: seen(94.0, 5.5), promotion: seen(90.0, 6.0), seconds: 12.0 };
+        Record {
+            rounds,
+            clients: 100,
+            buffers_bytes: 4 << 30,
+            seconds: 10,
+            attached: vec![Attached {
+                forecast: serde_json::json!({ "low": 60.0, "likely": 90.0, "high": 130.0 }),
+                seconds: 13.0,
+                huge_bytes: 4 << 30,
+                taken_bytes: 1 << 20,
+            }],
+            felt: vec![felt; rounds as usize],
+            turns: (0..rounds).flat_map(round).collect(),
+            ..Record::new(crate::machine::tests::machine())
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let record = record(2, 1.9);
+        let text = record.json().unwrap();
+        assert_eq!(Record::parse(&text, Path::new("file")).unwrap(), Some(record));
+        assert_eq!(text.lines().filter(|line| line.starts_with("{\"round\"")).count(), 8);
+        assert_eq!(Record::parse("{\"kind\":\"felt\"}", Path::new("file")).unwrap(), None);
+        let newer = text.replacen("\"version\":1", "\"version\":2", 1);
+        assert!(Record::parse(&newer, Path::new("file")).unwrap_err().to_string().contains("version 2"));
+    }
+}

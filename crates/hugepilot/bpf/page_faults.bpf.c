@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Counts the page faults of some processes, and of their children, by region of 2 MiB.
+ *
+ * Owns: the counts. Never touches: the faults. Nothing runs unless the programs are attached; x86 has these tracepoints since 3.13.
+ * Children count without being named, because a server's may live for milliseconds, and a forked one maps shared memory where its
+ * parent does.
+ */
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "page_faults.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Only the fields used; the loader relocates them against the running kernel's BTF. */
+struct task_struct {
+	int tgid;
+	struct task_struct *real_parent;
+} __attribute__((preserve_access_index));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MOST_PROCESSES);
+	__type(key, __u32);
+	__type(value, __u8);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MOST_REGIONS);
+	__type(key, __u64);
+	__type(value, __u64);
+} faults SEC(".maps");
+
+static __always_inline int count(unsigned long address)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u32 process = bpf_get_current_pid_tgid() >> 32, parent;
+	__u64 region = address >> REGION_BITS, one = 1, *found;
+
+	if (!bpf_map_lookup_elem(&processes, &process)) {
+		parent = BPF_CORE_READ(task, real_parent, tgid);
+		if (!bpf_map_lookup_elem(&processes, &parent))
+			return 0;
+	}
+	found = bpf_map_lookup_elem(&faults, &region);
+	if (found)
+		__sync_fetch_and_add(found, 1);
+	else
+		bpf_map_update_elem(&faults, &region, &one, BPF_ANY);
+	return 0;
+}
+
+SEC("raw_tp/page_fault_user")
+int BPF_PROG(fault_of_program, unsigned long address)
+{
+	return count(address);
+}
+
+/* The kernel, which reads or writes the program's memory for it. */
+SEC("raw_tp/page_fault_kernel")
+int BPF_PROG(fault_of_kernel, unsigned long address)
+{
+	return count(address);
+}

@@ -1,0 +1,138 @@
+//! Page faults by region, counted for a while by the eBPF programs in `bpf/page_faults.bpf.c`.
+//!
+//! Owns: loading and attaching them, and reading their counts. Never touches: the processes.
+//!
+//! *Cost*: some 0.1 us for each page fault of the machine, only while it counts. *Bias*: a region is known by its address, so that only
+//! processes count that map the memory at the same one, as forked ones do.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
+
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+
+use super::heat::Heat;
+use crate::units::Address;
+
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_faults.bpf.o"));
+// bpf/page_faults.h
+const REGION_BITS: u32 = 21;
+const MOST_PROCESSES: usize = 1024;
+
+/// Counts page faults, of one group of processes at a time.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// None until it is first needed, and where the kernel has no such tracepoints or eBPF is refused.
+    programs: Option<Programs>,
+    /// Whether loading was tried.
+    is_tried: bool,
+}
+
+#[derive(Debug)]
+struct Programs {
+    object: Object,
+    processes: MapHandle,
+    faults: MapHandle,
+    /// They run as long as these live.
+    links: Vec<Link>,
+    since: Instant,
+}
+
+/// Page faults a second, by the start of the region.
+pub type FaultRates = BTreeMap<Address, f32>;
+
+impl Faults {
+    /// From now on the page faults of these processes and their children are counted, from 0.
+    pub fn begin(&mut self, processes: impl Iterator<Item = u32>) {
+        if !std::mem::replace(&mut self.is_tried, true) {
+            self.programs = said(Programs::load());
+        }
+        if let Some(programs) = &mut self.programs {
+            said(programs.begin(processes));
+        }
+    }
+
+    /// Counts no more: the page faults a second since it began; none where that cannot be told.
+    pub fn end(&mut self) -> FaultRates {
+        self.programs.as_mut().and_then(|programs| said(programs.end())).unwrap_or_default()
+    }
+}
+
+impl Programs {
+    fn load() -> io::Result<Self> {
+        let object = ObjectBuilder::default().name("hugepilot_fault").and_then(|builder| builder.open_memory(PROGRAM));
+        let object = object.and_then(|object| object.load()).map_err(io::Error::other)?;
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name).expect("bpf/page_faults.bpf.c defines the map");
+            MapHandle::try_from(&map).map_err(io::Error::other)
+        };
+        let (processes, faults) = (map("processes")?, map("faults")?);
+        Ok(Self { object, processes, faults, links: Vec::new(), since: Instant::now() })
+    }
+
+    fn begin(&mut self, processes: impl Iterator<Item = u32>) -> io::Result<()> {
+        self.links.clear();
+        clear(&self.processes)?;
+        clear(&self.faults)?;
+        for process in processes.take(MOST_PROCESSES) {
+            self.processes.update(&process.to_ne_bytes(), &[1], MapFlags::ANY).map_err(io::Error::other)?;
+        }
+        for program in self.object.progs_mut() {
+            self.links.push(program.attach().map_err(io::Error::other)?);
+        }
+        self.since = Instant::now();
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<FaultRates> {
+        let seconds = self.since.elapsed().as_secs_f64();
+        if self.links.is_empty() || seconds <= 0.0 {
+            return Ok(FaultRates::new());
+        }
+        self.links.clear();
+        let number = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
+        let rate = |key: Vec<u8>| {
+            let count = self.faults.lookup(&key, MapFlags::ANY).ok().flatten()?;
+            Some((Address(number(&key)? << REGION_BITS), (number(&count)? as f64 / seconds) as f32))
+        };
+        Ok(self.faults.keys().filter_map(rate).collect())
+    }
+}
+
+/// Writes down what a huge page would save of them: those on shared memory that is populated, for there it is mapped with one fault.
+pub fn note(rates: &FaultRates, heat: &mut Heat) {
+    let Heat { regions, mappings, .. } = heat;
+    let is_shared = |mapping: Option<usize>| mapping.is_some_and(|mapping| mappings[mapping].shared.is_some());
+    for region in regions.iter_mut().filter(|region| !region.huge && is_shared(region.mapping_index())) {
+        region.faults_per_second = rates.get(&region.start).copied().unwrap_or(0.0);
+    }
+}
+
+fn clear(map: &MapHandle) -> io::Result<()> {
+    let keys: Vec<Vec<u8>> = map.keys().collect();
+    keys.iter().try_for_each(|key| map.delete(key)).map_err(io::Error::other)
+}
+
+/// Without page faults there is less to decide on, and nothing else is lost.
+fn said<T>(result: io::Result<T>) -> Option<T> {
+    result.inspect_err(|error| tracing::debug!("page faults are not counted: {error}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
+
+    #[test]
+    fn faults_on_shared_memory_that_is_not_huge_yet_count() {
+        let rates = (0..3).map(|number| (at(number), 5.0)).collect();
+        let noted = |shared| {
+            let mut heat = heat_of(vec![region(0, 1.0, 0), huge(1, 1.0), region(3, 1.0, 0)]);
+            heat.mappings[0].shared = shared;
+            note(&rates, &mut heat);
+            heat.regions.iter().map(|region| region.faults_per_second).collect::<Vec<_>>()
+        };
+        assert_eq!(noted(Some(MEMFD)), [5.0, 0.0, 0.0]);
+        assert_eq!(noted(None), [0.0; 3]);
+    }
+}

@@ -1,0 +1,111 @@
+//! A process with its children: what all of them lose on the memory that they share.
+//!
+//! Owns: which of the children are observed for all, and joining what they lose. Never touches: memory, or what is promoted.
+//!
+//! One observation of the process, and one of each of a few children: with hundreds of them it takes no longer than with four.
+
+use super::SAMPLE_OF_FAMILY;
+use super::shared::{SharedView, add_others};
+use super::sharers::hash;
+use crate::kernel::process::{Status, descendants};
+use crate::kernel::{KernelError, Root};
+use crate::observe::heat::Heat;
+use crate::observe::{Faults, ObserveError, Options, Tracker, faults};
+use crate::stop::Stop;
+use crate::target::{Process, Target};
+use crate::units::Bytes;
+
+/// Who shares memory with a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Family {
+    /// The process and its descendants.
+    pub processes: u64,
+    /// Those that were observed.
+    pub observed: u64,
+    /// Memory in the page tables of all of them.
+    pub page_tables: Bytes,
+}
+
+impl Family {
+    /// One process, with so much memory in its page tables.
+    pub fn alone(page_tables: Bytes) -> Self {
+        Self { processes: 1, observed: 1, page_tables }
+    }
+}
+
+/// One descendant.
+struct Relative {
+    process: Process,
+    status: Status,
+}
+
+/// Adds to the heat of a process what its page tables and, if they are wanted, those of its descendants take for shared memory, and their page
+/// walks there and page faults. The faults were counted since before the process was observed.
+///
+/// Errors: something keeps the tracker from looking at any process; that one has ended is none.
+pub fn add_family(
+    heat: &mut Heat,
+    with_children: bool,
+    tracker: &mut dyn Tracker,
+    options: &Options,
+    counting: &mut Faults,
+    stop: &Stop,
+) -> Result<Family, ObserveError> {
+    let root = Root::host();
+    let own = SharedView::of(heat);
+    let relatives = if with_children { relatives(&root, heat.pid)? } else { Vec::new() };
+    let mut views = Vec::new();
+    let mut observed = Bytes(0);
+    for relative in relatives.iter().filter(|relative| relative.status.rss_shmem > Bytes(0)) {
+        if views.len() == SAMPLE_OF_FAMILY {
+            break;
+        }
+        let view = view_of(relative.process, tracker, options, stop)?;
+        if let Some(view) = view.filter(|view| view.meets(&own)) {
+            observed += relative.status.rss_shmem;
+            views.push(view);
+        }
+    }
+    faults::note(&counting.end(), heat);
+    let mine = Status::read(&root, heat.pid).unwrap_or_default();
+    let all: Bytes = relatives.iter().map(|relative| relative.status.rss_shmem).sum();
+    let times = ratio(all + mine.rss_shmem, observed + mine.rss_shmem);
+    add_others(heat, views.iter(), if views.is_empty() { 1.0 } else { times });
+    Ok(Family {
+        processes: 1 + relatives.len() as u64,
+        observed: 1 + views.len() as u64,
+        page_tables: mine.vm_pte + relatives.iter().map(|relative| relative.status.vm_pte).sum(),
+    })
+}
+
+/// How many times as much all is as a part of it.
+fn ratio(all: Bytes, part: Bytes) -> f64 {
+    if part > Bytes(0) { (all.0 as f64 / part.0 as f64).max(1.0) } else { 1.0 }
+}
+
+/// The descendants of a process that have memory of their own, in an order that has nothing to do with their age.
+fn relatives(root: &Root, pid: u32) -> Result<Vec<Relative>, KernelError> {
+    let read = |pid: u32| {
+        let (process, status) = (Process::of(root, pid)?, Status::read(root, pid).ok()?);
+        (!status.is_zombie()).then_some(Relative { process, status })
+    };
+    let mut relatives: Vec<Relative> = descendants(root, pid)?.into_iter().filter_map(read).collect();
+    relatives.sort_by_key(|relative| hash(&relative.process));
+    Ok(relatives)
+}
+
+/// What one process has of shared memory; None if it has ended, or may not be observed.
+fn view_of(
+    process: Process,
+    tracker: &mut dyn Tracker,
+    options: &Options,
+    stop: &Stop,
+) -> Result<Option<SharedView>, ObserveError> {
+    let Ok(target) = Target::open(process.pid) else { return Ok(None) };
+    match tracker.observe(&target, options, stop) {
+        Ok(heat) => Ok(Some(SharedView::of(&heat))),
+        Err(ObserveError::Exec { .. }) => Ok(None),
+        Err(_) if target.handle().has_exited() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

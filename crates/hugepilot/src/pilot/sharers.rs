@@ -1,0 +1,214 @@
+//! Processes that share memory: which of them are observed for all, and which one acts for all.
+//!
+//! Owns: these choices among the members of a fleet. Never touches: memory, or what is promoted.
+//!
+//! A database server has a process for each client, and all map the same buffers. Observing each of hundreds in turn would take long and
+//! tell the same; and each would promote the same memory again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::fleet::Fleet;
+use super::member::Member;
+use super::shared::huge_in_any;
+use super::{Pilot, SAMPLE_OF_FAMILY};
+use crate::observe::heat::Object;
+use crate::target::Process;
+use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+
+/// Children of one process that run the same program.
+type Family<'a> = (&'a str, u32);
+
+impl Fleet {
+    /// Those that need not be observed, because others of their family are: they have touched memory that is shared, and next to none of
+    /// their own.
+    pub(super) fn represented(&self) -> BTreeSet<Process> {
+        let huge = Bytes(huge_in_any(self.members.values().map(|member| &member.view)).len() as u64 * HUGE_PAGE);
+        let is_alike = |member: &Member| {
+            let has_own_business = member.is_unfinished() || member.promoted() > Bytes(0);
+            member.private_rss < self.rules.min_size && !has_own_business && !lags_behind(member, huge)
+        };
+        let mut families: BTreeMap<Family<'_>, Vec<Process>> = BTreeMap::new();
+        for (process, member) in self.members.iter().filter(|(_, member)| is_alike(member)) {
+            families.entry(family(member)).or_default().push(*process);
+        }
+        // Not the oldest, which are the servers' helpers.
+        families.values_mut().for_each(|family| family.sort_by_key(hash));
+        families.into_values().flat_map(|family| family.into_iter().skip(SAMPLE_OF_FAMILY)).collect()
+    }
+
+    /// How many times as much is shared with a process as was observed of those that share it.
+    pub(super) fn times_observed(&self, process: Process) -> f64 {
+        let view = &self.members[&process].view;
+        let shares = |member: &&Member| member.view.meets(view);
+        let families: BTreeSet<Family<'_>> = self.members.values().filter(shares).map(family).collect();
+        let observed: Bytes = self.members.values().filter(shares).map(|member| member.shared_rss).sum();
+        let kin = self.members.values().filter(|member| families.contains(&family(member)));
+        let all: Bytes = kin.map(|member| member.shared_rss).sum();
+        if observed > Bytes(0) { (all.0 as f64 / observed.0 as f64).max(1.0) } else { 1.0 }
+    }
+
+    /// Counts the page faults of all who share memory with a process, unless it is known to share none.
+    pub(super) fn count_faults(&self, process: Process, pilot: &mut Pilot<'_>) {
+        let member = &self.members[&process];
+        if member.looked_at.is_none() || member.view.objects().next().is_some() {
+            let sharers = self.members.iter().filter(|(_, other)| other.view.meets(&member.view));
+            pilot.faults.begin(std::iter::once(process.pid).chain(sharers.map(|(sharer, _)| sharer.pid)));
+        }
+    }
+
+    /// The objects that another process promotes: the one that maps most of it and, of several, the oldest, because it will live longest.
+    pub(super) fn left_to_others(&self, process: Process) -> BTreeMap<Object, Process> {
+        let rank = |(process, mapped): (Process, Bytes)| (std::cmp::Reverse(mapped), process.start_ticks, process.pid);
+        let mut best: BTreeMap<Object, (Process, Bytes)> = BTreeMap::new();
+        for (&other, member) in &self.members {
+            if other != process && (member.left_alone.is_some() || self.board.is_paused(other)) {
+                continue;
+            }
+            for (object, mapped) in member.view.objects() {
+                let first = best.entry(object).or_insert((other, mapped));
+                if rank((other, mapped)) < rank(*first) {
+                    *first = (other, mapped);
+                }
+            }
+        }
+        best.into_iter()
+            .map(|(object, (holder, _))| (object, holder))
+            .filter(|(_, holder)| *holder != process)
+            .collect()
+    }
+
+    /// Those who share memory with a program of which more is huge now are to map it huge, too.
+    pub(super) fn hasten_those_who_share(&mut self, process: Process) {
+        let view = self.members[&process].view.clone();
+        let others = self.members.iter_mut().filter(|(other, member)| **other != process && member.view.meets(&view));
+        others.for_each(|(_, member)| member.look_soon());
+    }
+
+    /// What others lose on the memory that they share may be reason enough to promote it now.
+    pub(super) fn hasten_those_who_act_for_others<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
+        for process in processes {
+            if let Some(member) = self.members.get_mut(process).filter(|member| !member.is_unfinished()) {
+                member.look_soon();
+            }
+        }
+    }
+}
+
+fn family(member: &Member) -> Family<'_> {
+    (&member.name, member.parent)
+}
+
+/// Whether its page tables still hold base pages of memory that others have on huge pages.
+fn lags_behind(member: &Member, huge: Bytes) -> bool {
+    let on_base_pages = Bytes(member.page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE));
+    huge.0 >= member.shared_rss.0 / 2 && on_base_pages.0 >= member.shared_rss.0 / 2
+}
+
+/// An order that has nothing to do with age or use.
+pub(super) fn hash(process: &Process) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (process.pid, process.start_ticks).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
+    use crate::observe::Heat;
+    use crate::observe::heat::{Region, Shared};
+    use crate::pilot::board::Board;
+    use crate::pilot::shared::SharedView;
+    use crate::pilot::{Rules, Scope};
+    use crate::units::AddressRange;
+
+    const MIB: u64 = 1 << 20;
+
+    fn process(pid: u32) -> Process {
+        Process { pid, start_ticks: pid.into() }
+    }
+
+    /// Maps so many regions of the object from the start on.
+    fn sharing(mapped: u64, regions: Vec<Region>) -> Heat {
+        let mut heat = heat_of(regions);
+        heat.mappings[0].range = AddressRange { start: at(0), end: at(mapped) };
+        heat.mappings[0].shared = Some(Shared { offset: 0, ..MEMFD });
+        heat
+    }
+
+    fn server() -> Member {
+        let mut member = Member::new(Instant::now(), 1.0, true);
+        (member.name, member.parent) = ("postgres".to_owned(), 1);
+        member.view = SharedView::of(&sharing(100, vec![region(0, 1.0, 0)]));
+        member
+    }
+
+    fn backend() -> Member {
+        let mut member = server();
+        (member.parent, member.shared_rss, member.private_rss) = (2, Bytes(200 * MIB), Bytes(3 * MIB));
+        member
+    }
+
+    fn with(mut member: Member, change: impl FnOnce(&mut Member)) -> Member {
+        change(&mut member);
+        member
+    }
+
+    fn fleet(members: Vec<Member>) -> Fleet {
+        let mut fleet = Fleet::new(Scope::process(process(1), true), Rules::default(), Board::default());
+        fleet.members = (1..).map(process).zip(members).collect();
+        fleet
+    }
+
+    #[test]
+    fn a_few_of_many_that_are_alike_are_observed() {
+        let fleet = fleet(std::iter::once(server()).chain((0..20).map(|_| backend())).collect());
+        let represented = fleet.represented();
+        assert_eq!(represented.len(), 20 - SAMPLE_OF_FAMILY);
+        assert!(!represented.contains(&process(1)), "the only one of its family");
+    }
+
+    #[test]
+    fn whoever_has_memory_of_its_own_is_observed() {
+        let large = with(backend(), |member| member.private_rss = Bytes(64 * MIB));
+        let fleet = fleet((0..9).map(|_| backend()).chain([large]).collect());
+        assert!(!fleet.represented().contains(&process(10)));
+        assert_eq!(fleet.represented().len(), 9 - SAMPLE_OF_FAMILY);
+    }
+
+    #[test]
+    fn whoever_still_maps_base_pages_of_huge_memory_is_observed() {
+        let represented = |page_tables| {
+            let all_huge = sharing(100, (0..100).map(|number| huge(number, 0.0)).collect());
+            let promoted = with(server(), |member| member.view = SharedView::of(&all_huge));
+            let late = (0..9).map(|_| with(backend(), |member| member.page_tables = page_tables));
+            fleet(std::iter::once(promoted).chain(late).collect()).represented().len()
+        };
+        assert_eq!(represented(Bytes(200 * MIB / 512)), 0);
+        assert_eq!(represented(Bytes(64 << 10)), 9 - SAMPLE_OF_FAMILY);
+    }
+
+    #[test]
+    fn what_few_showed_counts_for_all() {
+        let unobserved = || with(backend(), |member| member.view = SharedView::default());
+        let fleet = fleet(vec![backend(), backend(), unobserved(), unobserved(), unobserved(), unobserved()]);
+        assert!((fleet.times_observed(process(1)) - 3.0).abs() < 1e-9);
+        let other = with(unobserved(), |member| member.name = "other".to_owned());
+        let fleet = self::fleet(vec![backend(), other]);
+        assert!((fleet.times_observed(process(1)) - 1.0).abs() < 1e-9, "of another family");
+    }
+
+    #[test]
+    fn whoever_maps_most_and_is_oldest_acts_for_all() {
+        let all = SharedView::of(&sharing(200, vec![region(0, 1.0, 0)]));
+        let whole = || with(backend(), |member| member.view = all.clone());
+        let mut fleet = fleet(vec![backend(), whole(), whole()]);
+        let holder = |fleet: &Fleet, pid| fleet.left_to_others(process(pid)).into_values().next();
+        assert_eq!([1, 2, 3].map(|pid| holder(&fleet, pid)), [Some(process(2)), None, Some(process(2))]);
+        fleet.members.get_mut(&process(2)).expect("a member").left_alone = Some("it may not be observed".to_owned());
+        assert_eq!([1, 3].map(|pid| holder(&fleet, pid)), [Some(process(3)), None]);
+    }
+}
