@@ -32,11 +32,16 @@ fn facts(tree: &str) -> Facts {
 const COLLAPSES: CollapseTimes =
     CollapseTimes { prepared: Nanos(600_000), unprepared: Nanos(7_000_000), preparing: Nanos(6_500_000) };
 
-/// The 6.18 tree, on which nothing is amiss, after something was changed.
+/// The 6.18 tree, on which nothing is amiss once shared memory is aligned, after something was changed.
 fn after(change: impl FnOnce(&mut Facts)) -> Vec<Check> {
     let mut facts = facts("linux-6.18");
+    set_shared_memory(&mut facts, "always within_size [advise] never deny force");
     change(&mut facts);
     doctor::check(&facts)
+}
+
+fn set_shared_memory(facts: &mut Facts, setting: &str) {
+    thp(facts).shmem_enabled = Some(Setting::parse(setting).unwrap());
 }
 
 fn thp(facts: &mut Facts) -> &mut Thp {
@@ -219,11 +224,17 @@ fn a_size_of_its_own_overrules_the_general_setting() {
 }
 
 #[test]
-fn denied_shared_memory_is_mended() {
-    let check = amiss(after(|facts| {
-        thp(facts).shmem_enabled = Some(Setting::parse("always within_size advise never [deny] force").unwrap());
-    }));
-    assert_eq!(command(&check), "echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+fn shared_memory_that_is_denied_or_mapped_badly_is_mended() {
+    for (setting, word) in [
+        ("always within_size advise never [deny] force", "deny"),
+        ("always within_size advise [never] deny force", "never"),
+    ] {
+        let check = amiss(after(|facts| set_shared_memory(facts, setting)));
+        assert_eq!((check.name.as_str(), check.status), ("shared memory", Status::Warning));
+        assert!(check.finding.starts_with(word), "{check:?}");
+        assert_eq!(command(&check), "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+        assert!(check.mend.is_some_and(|mend| mend.permanent.is_some()), "for good, too");
+    }
 }
 
 #[test]

@@ -5,16 +5,17 @@
 //! Often while promoting still pays, then ever more rarely; often again when it has grown, or walks memory that it did not walk
 //! before. Never so often that observing costs more of a CPU than it may.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::coverage::{self, Known, Most};
+use super::done::LastDone;
 use super::flight::Flight;
 use super::shared::{Piece, SharedView, mapped_small};
 use super::unfinished::Unfinished;
 use super::{FRESH, Pilot, on_record, page_tables, promotions};
-use crate::act::{Outcome, Promoted, Record, RefusalReason, Turn};
-use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend, Verdict};
+use crate::act::{Outcome, Promoted, Record, Turn};
+use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend};
 use crate::kernel::Root;
 use crate::kernel::process::{Status, own_cpu_time};
 use crate::observe::{Contents, Heat, ObserveError, Options, populated};
@@ -33,8 +34,6 @@ const GLANCE: Duration = Duration::from_secs(2);
 const GROWN: f64 = 0.05;
 /// A plan that saves less than this share of all walks was hardly worth it.
 const WORTH_A_LOOK: f64 = 0.01;
-/// Things done that are kept to be shown.
-const MOST_DONE: usize = 16;
 /// Regions whose contents are read in one look: 2 MiB each, some 10 ms in all.
 const MOST_LOOKED_INTO: usize = 32;
 /// What a collapse takes about, until it is known: with a prepared page.
@@ -87,25 +86,7 @@ pub(super) struct Member {
     unfinished: Unfinished,
     /// Regions by the reason that the last plan gave.
     pub(super) reasons: BTreeMap<Reason, u64>,
-    pub(super) done: VecDeque<Done>,
-}
-
-/// Something that was done to a region.
-pub(super) struct Done {
-    pub(super) at: Instant,
-    pub(super) deed: Deed,
-    pub(super) start: Address,
-    pub(super) reason: Reason,
-    pub(super) walks_per_second: f64,
-}
-
-/// What came of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
-    Promoted,
-    GivenBack,
-    /// The kernel refused it, for this reason.
-    Refused(RefusalReason),
+    pub(super) done: LastDone,
 }
 
 impl Member {
@@ -141,7 +122,7 @@ impl Member {
             part: None,
             unfinished: Unfinished::default(),
             reasons: BTreeMap::new(),
-            done: VecDeque::new(),
+            done: LastDone::default(),
         }
     }
 
@@ -359,7 +340,7 @@ impl Member {
         let of_turn = give_backs_of_a_turn(plan, pilot.promoter.pacer.steps_within(FRESH, USUAL_COLLAPSE));
         let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();
         let given_back = self.give_back(target, &starts, &turn.stop, pilot, flight);
-        self.note(of_turn.iter().copied(), &given_back);
+        self.done.add(of_turn.iter().copied(), &given_back);
         let before = self.last;
         // What was not given back leaves no room.
         let missing = plan.give_backs().count() - given_back.applied as usize;
@@ -368,7 +349,7 @@ impl Member {
         let promoted = promote(target, heat, &regions, turn, pilot, flight);
         self.unfinished = Unfinished::of(heat, plan, promoted.tried as usize, missing);
         self.remember(plan.promotions(), &promoted);
-        self.note(plan.promotions(), &promoted);
+        self.done.add(plan.promotions(), &promoted);
         if promoted.applied > 0 && !std::mem::replace(&mut self.acted, true) {
             self.first = before;
         }
@@ -406,7 +387,7 @@ impl Member {
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
         let promoted = promote(target, &now, &regions, turn, pilot, flight);
         self.remember(unfinished.decisions().iter(), &promoted);
-        self.note(unfinished.decisions().iter(), &promoted);
+        self.done.add(unfinished.decisions().iter(), &promoted);
         unfinished.reached(promoted.tried as usize);
         flight.promoted(promoted);
         self.survey(target, pilot);
@@ -490,26 +471,6 @@ impl Member {
         }
     }
 
-    /// Keeps the last of what was done, to be shown.
-    fn note<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>, outcome: &Outcome) {
-        let refused: HashMap<Address, RefusalReason> =
-            outcome.refused.iter().map(|refusal| (refusal.start, refusal.reason)).collect();
-        let at = Instant::now();
-        let done = decisions.take(outcome.tried as usize).map(|decision| Done {
-            at,
-            deed: match (refused.get(&decision.start), decision.verdict) {
-                (Some(&reason), _) => Deed::Refused(reason),
-                (None, Verdict::GiveBack) => Deed::GivenBack,
-                (None, _) => Deed::Promoted,
-            },
-            start: decision.start,
-            reason: decision.reason,
-            walks_per_second: decision.walks_per_second,
-        });
-        self.done.extend(done);
-        self.done.drain(..self.done.len().saturating_sub(MOST_DONE));
-    }
-
     /// How much is huge after acting.
     pub(super) fn survey(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
         if let Ok(heat) = pilot.tracker.survey(target) {
@@ -572,7 +533,7 @@ fn trend_after(heat: &Heat, now: Nanos) -> Trend {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::act::Refusal;
+    use crate::act::{Refusal, RefusalReason};
     use crate::decide::samples::at;
     use crate::observe::heat::{Meaning, Walks};
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use super::board::{BudgetState, ClientState, DecisionState, State, TargetState};
 use super::clients::Client;
-use super::member::{Deed, Done, Member};
+use super::done::{Deed, Done};
+use super::member::Member;
 use super::shared::huge_once;
 use super::watching::Watching;
 use super::{Fleet, Pilot};

@@ -179,7 +179,7 @@ fn shared_memory_is_promoted() {
 }
 
 fn what_a_family_shares_is_promoted_through_one() {
-    let mut program = Program::start("shmem=64M fill fork ready read=all");
+    let mut program = Program::start("shmem=64M fill fork-reader ready read=all");
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid)).expect("it lives");
     let child: u32 = children.trim().parse().expect("one child");
     let plan = promote(&program, "--children --dry-run");
