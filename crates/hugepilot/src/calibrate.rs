@@ -31,8 +31,12 @@ const TIME: Duration = Duration::from_millis(20);
 /// Turns of each kind of page. What else goes on in the machine changes within the seconds that this takes, so kinds take turns, and the
 /// typical difference between neighbors counts.
 const TURNS: usize = 5;
-/// Shared memory that is touched page by page.
-const FAULTED: usize = 8 << 20;
+/// Shared memory that is faulted in: what the kernel keeps of its pages fills more than the processor's own caches.
+const FAULTED: usize = 128 << 20;
+/// A fault that reads maps so much around it (`fault_around_bytes`, unless it was changed).
+const AROUND: usize = 64 << 10;
+/// Has no factor in common with the number of faults, so that each comes once, far from the one before.
+const SCATTER: usize = 1237;
 /// What a page fault may take, in nanoseconds, to be taken for one.
 const FAULT_TAKES: RangeInclusive<f64> = 50.0..=50_000.0;
 /// Steps between two looks at the clock.
@@ -105,7 +109,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let mut huge = populated(len, OwnAdvice::HugePage)?;
     let mut other = Mapping::anonymous(OTHER_MEMORY)?;
     other.words_mut().fill(1);
-    let page_fault_ns = page_fault()?;
+    let page_fault_ns = page_fault(other.words_mut())?;
     let own = PidFd::open(std::process::id())?;
     let collapse = |region| advise(&own, huge.address() + region, HUGE_PAGE, Advice::Collapse);
     let sizes = collapsed(sizes, collapse)?;
@@ -142,16 +146,23 @@ fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
     WalkCost { footprint, ordered, independent, dependent, occasional, ..WalkCost::UNCALIBRATED }
 }
 
-/// Nanoseconds of CPU time that a page fault takes on shared memory that is there already. Errors: no memory.
-fn page_fault() -> io::Result<f64> {
-    let mut memory = Mapping::aliased(FAULTED, 1)?;
+/// Nanoseconds of CPU time that a page fault takes which reads shared memory that is there already, after other work, at random as processes
+/// of a server do: in order it would take a third. Errors: no memory.
+fn page_fault(other: &[u64]) -> io::Result<f64> {
+    let mut memory = Mapping::shared(FAULTED)?;
+    memory.advise(0, FAULTED, OwnAdvice::NoHugePage)?;
+    memory.words_mut().iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = 1);
+    let faults = FAULTED / AROUND;
     let mut touch_all = || {
         // What is shared stays; only the page tables lose it.
         memory.advise(0, FAULTED, OwnAdvice::DontNeed)?;
+        black_box(other.iter().step_by(LINE_WORDS).sum::<u64>());
         let started = thread_cpu_time();
-        memory.words_mut().iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = black_box(1));
+        for number in 0..faults {
+            black_box(memory.words_mut()[number * SCATTER % faults * (AROUND / 8)]);
+        }
         let elapsed = thread_cpu_time() - started;
-        Ok(elapsed.0 as f64 / (FAULTED as f64 / BASE_PAGE as f64))
+        Ok(elapsed.0 as f64 / faults as f64)
     };
     let turns = (0..TURNS).map(|_| touch_all()).collect::<io::Result<Vec<f64>>>()?;
     // Where all shared memory is huge there is no such page fault.

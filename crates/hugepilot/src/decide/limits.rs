@@ -114,8 +114,9 @@ impl Limits {
     /// A page walk until it is calibrated. Measured: 20 ns where walks overlap (independent random reads) to 130 ns where
     /// each is waited for (dependent ones); near the low end, so that a doubtful region is kept.
     pub const WALK_COST: Nanos = Nanos(30);
-    /// A page fault on shared memory that is populated already. Measured: 0.5 to 1 us for each, on a virtual machine.
-    pub const FAULT_COST: Nanos = Nanos(700);
+    /// A page fault on shared memory that is populated already, until it is calibrated. Measured on a virtual machine: 3.4 to 3.8 us in
+    /// PostgreSQL's processes, 1 us where pages come in order.
+    pub const FAULT_COST: Nanos = Nanos(2000);
     /// Page walks a second that a page table counts as that a huge page frees, so that eight of them, 32 KiB of each 2 MiB, earn a collapse
     /// by themselves. They are memory, and cache lines that others have a use for.
     pub const WALKS_FOR_A_PAGE_TABLE: f64 = 7.0;
