@@ -21,6 +21,16 @@ pub enum Script {
     Write,
 }
 
+/// How long clients have been connected when they are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connections {
+    /// New ones in each turn, so that each server process begins without page tables.
+    Cold,
+    /// The same ones in all turns, until page tables grow no more before the first.
+    Warm,
+}
+
 /// One run of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
@@ -32,6 +42,8 @@ pub struct Load {
     pub seconds: u32,
     /// Transactions a second that are asked for, whether the last ones are answered or not; None for as many as can be, and no log.
     pub rate: Option<f64>,
+    /// Whether it tells each second how fast it is.
+    pub progress: bool,
 }
 
 impl Load {
@@ -47,6 +59,9 @@ impl Load {
         if let Some(rate) = self.rate {
             words.extend([format!("-R{rate}"), "-l".to_owned(), "--log-prefix=felt".to_owned()]);
         }
+        if self.progress {
+            words.push("-P1".to_owned());
+        }
         words
     }
 }
@@ -61,11 +76,26 @@ impl fmt::Display for Script {
     }
 }
 
+impl fmt::Display for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Connections::Cold => "cold",
+            Connections::Warm => "warm",
+        })
+    }
+}
+
 /// Transactions a second, of what pgbench printed.
 pub fn transactions_per_second(printed: &str) -> Result<f64> {
     let told = printed.lines().find_map(|line| line.strip_prefix("tps = "));
     let number = told.and_then(|told| told.split_whitespace().next()).and_then(|number| number.parse().ok());
     number.with_context(|| format!("pgbench told no 'tps = ..': '{}'", printed.trim()))
+}
+
+/// Transactions a second, of a line in which pgbench tells its progress.
+pub fn progress(line: &str) -> Option<f64> {
+    let after = line.strip_prefix("progress: ")?.split_once(" s, ")?.1;
+    after.split_once(" tps")?.0.parse().ok()
 }
 
 /// Transactions of a log, by when they ended, and how long they took since they were to begin.
@@ -124,12 +154,16 @@ mod tests {
         let printed = "number of failed transactions: 0 (0.000%)\nlatency average = 4.2 ms\n\
                        tps = 23671.934 (without initial connection time)\n";
         assert_eq!(transactions_per_second(printed).unwrap(), 23671.934);
+        assert_eq!(progress("progress: 5.0 s, 17000.1 tps, lat 5.9 ms stddev 1.0, 0 failed"), Some(17000.1));
+        assert_eq!(progress("pgbench (15.18)"), None);
         assert!(transactions_per_second("pgbench: error: no").unwrap_err().to_string().contains("error: no"));
     }
 
     #[test]
     fn each_script_has_its_words() {
-        let words = |script, rate| Load { script, clients: 100, seconds: 9, rate }.words().join(" ");
+        let load = Load { script: Script::Select, clients: 100, seconds: 9, rate: None, progress: false };
+        let words = |script, rate| Load { script, rate, ..load }.words().join(" ");
+        assert!(Load { progress: true, ..load }.words().contains(&"-P1".to_owned()));
         assert_eq!(words(Script::Select, None), "-n -M prepared -j 2 -S -c100 -T9");
         assert_eq!(words(Script::Connect, None), "-n -M prepared -j 2 -S -C -c100 -T9");
         assert_eq!(words(Script::Write, Some(500.0)), "-n -M prepared -j 2 -c100 -T9 -R500 -l --log-prefix=felt");

@@ -5,6 +5,7 @@
 //! Where memory allows it, all servers run beside each other and take turns in being loaded: what the machine does meanwhile meets all of
 //! them. Otherwise each turn has a server of its own.
 
+mod clients;
 mod load;
 mod record;
 mod server;
@@ -15,13 +16,14 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::units::{Bytes, HUGE_PAGE};
 use indicatif::ProgressBar;
 
-use self::load::{Load, Log, Script, Seen, transactions_per_second};
+use self::clients::Clients;
+use self::load::{Connections, Load, Log, Script, Seen, transactions_per_second};
 pub use self::record::Record;
 use self::record::{Attached, Felt, Setup, Turn};
 use self::server::{Data, Programs, Server};
@@ -38,6 +40,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   hugepilot-bench postgres --quick                      a look in minutes
   hugepilot-bench postgres --keep                       100 connections look rows up, 4 GiB of buffers
+  hugepilot-bench postgres --connections warm --keep    the same, with connections that last
   hugepilot-bench postgres --script connect --keep      a new connection for each transaction
   hugepilot-bench postgres --script write --clients 4
   hugepilot-bench postgres --felt-rounds 6 --rounds 0   what clients notice while hugepilot is attached
@@ -56,8 +59,8 @@ const SETTLED: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Each of the phases in which a server is left alone, under a constant load.
 const ALONE: Duration = Duration::from_secs(8);
-/// How long a server works before hugepilot is asked what it expects, and attached.
-const WARM: Duration = Duration::from_secs(8);
+/// How long new connections work before hugepilot is asked what it expects, and attached.
+const BEGUN: Duration = Duration::from_secs(2);
 /// Longest that a promotion is watched under that load.
 const PROMOTION: Duration = Duration::from_secs(60);
 /// The share of its capacity that is asked of a server then.
@@ -73,6 +76,9 @@ pub struct PostgresArguments {
     /// Connections
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=550))]
     clients: u32,
+    /// Whether clients connect anew for each turn
+    #[arg(long, value_enum, default_value_t = Connections::Cold)]
+    connections: Connections,
     /// Shared buffers in GiB [default: 4, with --quick 0.5]
     #[arg(long, value_parser = crate::felt::gib)]
     buffers_gib: Option<f64>,
@@ -119,6 +125,8 @@ struct Bench<'a> {
 /// A server, and hugepilot where it is attached.
 struct Running<'a> {
     server: Server<'a>,
+    /// Those that stay connected; they end before it.
+    clients: Option<Clients>,
     attached: Option<ToolProcess>,
 }
 
@@ -126,6 +134,10 @@ impl PostgresArguments {
     /// Measures, and reports what was measured even when it ends early.
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
+        ensure!(
+            (self.script, self.connections) != (Script::Connect, Connections::Warm),
+            "--script connect connects anew for each transaction; leave out --connections warm"
+        );
         let settings = Settings::of_this_machine()?;
         let mut record = self.empty_record(Machine::describe(&settings)?);
         let turns = u64::from(record.rounds) * self.setups.len() as u64 + u64::from(self.felt_rounds);
@@ -159,7 +171,7 @@ impl PostgresArguments {
     fn empty_record(&self, machine: Machine) -> Record {
         let mut record = Record::new(machine);
         (record.script, record.clients, record.buffers_bytes) = (self.script, self.clients, self.buffers().0);
-        (record.seconds, record.seed) = (self.seconds, self.seed);
+        (record.seconds, record.seed, record.connections) = (self.seconds, self.seed, self.connections);
         record.rounds = self.rounds.unwrap_or(if self.quick { 2 } else { 20 });
         record
     }
@@ -170,7 +182,7 @@ impl PostgresArguments {
     }
 
     fn load(&self) -> Load {
-        Load { script: self.script, clients: self.clients, seconds: self.seconds, rate: None }
+        Load { script: self.script, clients: self.clients, seconds: self.seconds, rate: None, progress: false }
     }
 
     fn tell(&self, record: &Record) -> Result<()> {
@@ -229,7 +241,7 @@ impl Bench<'_> {
                     let started = self.start(server, data[&server], record)?;
                     running.insert(server, started);
                 }
-                let turn = self.turn(round, setup, &running[&server].server)?;
+                let turn = self.turn(round, setup, &running[&server])?;
                 self.bar.suspend(|| eprintln!("round {}: {setup:?} {:.0} a second", round + 1, turn.per_second));
                 record.turns.push(turn);
                 self.bar.inc(1);
@@ -246,8 +258,9 @@ impl Bench<'_> {
     }
 
     fn end_all(&self, running: &mut BTreeMap<Setup, Running<'_>>) -> Result<()> {
-        while let Some((_, Running { server, attached })) = running.pop_first() {
+        while let Some((_, Running { server, clients, attached })) = running.pop_first() {
             attached.map_or(Ok(()), ToolProcess::end)?;
+            drop(clients);
             server.stop()?;
         }
         Ok(())
@@ -257,12 +270,21 @@ impl Bench<'_> {
     fn start<'a>(&mut self, setup: Setup, data: &'a Data, record: &mut Record) -> Result<Running<'a>> {
         self.bar.set_message(format!("starting the server: {setup:?}"));
         let server = self.serve(setup, data)?;
+        self.bar.set_message(format!("connecting: {setup:?}"));
+        let is_warm = self.arguments.connections == Connections::Warm;
+        let clients = is_warm.then(|| Clients::warm(&server, &self.arguments.load(), &self.stop)).transpose()?;
         if setup != Setup::Hugepilot {
-            return Ok(Running { server, attached: None });
+            return Ok(Running { server, clients, attached: None });
         }
         // Nothing is promoted for a server that does nothing.
-        let mut load = server.load(&Load { seconds: PATIENCE.as_secs() as u32 + 60, ..self.arguments.load() })?;
-        self.stop.sleep_until(Instant::now() + WARM)?;
+        let mut load = None;
+        match &clients {
+            Some(clients) => clients.go_on()?,
+            None => {
+                load = Some(server.load(&Load { seconds: PATIENCE.as_secs() as u32 + 60, ..self.arguments.load() })?)
+            }
+        }
+        self.stop.sleep_until(Instant::now() + BEGUN)?;
         self.bar.set_message("asking for a forecast");
         let mut told = self.tool.explain_family(server.pid(), &self.stop)?;
         let forecast = told.output["expected_gain_percent"].take();
@@ -271,9 +293,10 @@ impl Bench<'_> {
         let mut attached = self.tool.attach_family(server.pid())?;
         let (seconds, huge_bytes) = self.wait_until_huge(server.pid(), &mut attached, asked)?;
         let taken_bytes = before - available()?;
-        end(&mut load);
+        load.iter_mut().for_each(end);
+        clients.as_ref().map_or(Ok(()), Clients::pause)?;
         record.attached.push(Attached { forecast, seconds, huge_bytes, taken_bytes });
-        Ok(Running { server, attached: Some(attached) })
+        Ok(Running { server, clients, attached: Some(attached) })
     }
 
     /// A server whose memory lies as it would under the setup's settings.
@@ -315,13 +338,30 @@ impl Bench<'_> {
         }
     }
 
-    fn turn(&self, round: u32, setup: Setup, server: &Server<'_>) -> Result<Turn> {
+    fn turn(&self, round: u32, setup: Setup, running: &Running<'_>) -> Result<Turn> {
         self.bar.set_message(format!("round {}: {setup:?}", round + 1));
+        let Running { server, clients, .. } = running;
         let load = self.arguments.load();
-        let pgbench = server.load(&load)?;
-        self.stop.sleep_until(Instant::now() + Duration::from_secs(load.seconds.into()) - BEFORE_END)?;
-        let page_tables_bytes = server.page_tables()?.0;
-        Ok(Turn { round, setup, per_second: told(pgbench)?, page_tables_bytes })
+        let begun = Instant::now();
+        let ends = begun + Duration::from_secs(load.seconds.into());
+        let page_tables_near_the_end = || {
+            self.stop.sleep_until(ends - BEFORE_END)?;
+            Ok::<u64, anyhow::Error>(server.page_tables()?.0)
+        };
+        let (page_tables_bytes, per_second) = match clients {
+            None => {
+                let pgbench = server.load(&load)?;
+                (page_tables_near_the_end()?, told(pgbench)?)
+            }
+            Some(clients) => {
+                clients.go_on()?;
+                let page_tables = page_tables_near_the_end()?;
+                self.stop.sleep_until(ends)?;
+                clients.pause()?;
+                (page_tables, clients.between(begun, ends)?)
+            }
+        };
+        Ok(Turn { round, setup, per_second, page_tables_bytes })
     }
 
     /// A new server under a constant load, left alone twice, and then promoted.

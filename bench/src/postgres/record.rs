@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::load::{Script, Seen};
+use super::load::{Connections, Script, Seen};
 use crate::machine::Machine;
 use crate::outputs::json_lines;
 
@@ -42,6 +42,8 @@ pub struct Record {
     pub script: Script,
     /// How many there were.
     pub clients: u32,
+    /// How long they had been connected.
+    pub connections: Connections,
     /// `shared_buffers`.
     pub buffers_bytes: u64,
     /// Seconds of each turn.
@@ -106,6 +108,7 @@ impl Record {
             machine,
             script: Script::Select,
             clients: 0,
+            connections: Connections::Cold,
             buffers_bytes: 0,
             seconds: 0,
             rounds: 0,

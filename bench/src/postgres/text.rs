@@ -18,7 +18,7 @@ const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidenc
 pub fn text(record: &Record) -> String {
     let machine = &record.machine;
     let mut text = format!(
-        "{}, {} processors, {} memory, Linux {}, {}\npostgres {}: {} connections, buffers of {}, {} s each turn\n",
+        "{}, {} processors, {} memory, Linux {}, {}\npostgres {}: {} {} connections, buffers of {}, {} s each turn\n",
         machine.processor,
         machine.processors,
         Bytes(machine.memory_bytes),
@@ -26,6 +26,7 @@ pub fn text(record: &Record) -> String {
         machine.date,
         record.script,
         record.clients,
+        record.connections,
         Bytes(record.buffers_bytes),
         record.seconds,
     );
@@ -205,9 +206,12 @@ mod tests {
     #[test]
     fn the_report_has_its_parts() {
         let text = text(&record(8, 1.99));
-        for part in
-            ["100 connections, buffers of 4 GiB", "attached: 4 GiB on huge pages after 13.0 s", "p99 in ms", "0.027"]
-        {
+        for part in [
+            "100 cold connections, buffers of 4 GiB",
+            "attached: 4 GiB on huge pages after 13.0 s",
+            "p99 in ms",
+            "0.027",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -1,0 +1,126 @@
+//! Clients that stay connected from turn to turn, so that their servers' processes have long faulted everything in.
+//!
+//! Owns: one pgbench, which is stopped between turns, and reading what it says each second. Never touches: the server.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hugepilot::stop::Stop;
+use hugepilot_os::PidFd;
+use rustix::process::Signal;
+
+use super::load::{Load, progress};
+use super::server::Server;
+
+/// Longer than any run.
+const FOR_EVER: u32 = 1_000_000;
+/// The longest until all are connected and the first line comes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// From one look at the page tables to the next, while they grow.
+const LOOK: Duration = Duration::from_secs(5);
+/// Page tables that grow by less than this share between two looks hold what clients use.
+const STILL_GROWS: f64 = 0.01;
+/// The longest that is waited for that.
+const WARMING: Duration = Duration::from_secs(150);
+
+/// When a line came, and the transactions a second that it told of the second before.
+type Seen = Arc<Mutex<Vec<(Instant, f64)>>>;
+
+/// They do nothing unless they are let.
+pub struct Clients {
+    pgbench: Child,
+    handle: PidFd,
+    seen: Seen,
+}
+
+impl Clients {
+    /// Connects them, and lets them work until the server's page tables grow no more. Errors: pgbench fails.
+    pub fn warm(server: &Server<'_>, load: &Load, stop: &Stop) -> Result<Self> {
+        let mut pgbench = server.load(&Load { seconds: FOR_EVER, progress: true, ..*load })?;
+        let seen = Seen::default();
+        let said = pgbench.stderr.take().expect("it is piped");
+        std::thread::spawn({
+            let seen = Arc::clone(&seen);
+            move || read(said, &seen)
+        });
+        let handle = PidFd::open(pgbench.id())?;
+        let clients = Self { pgbench, handle, seen };
+        let started = Instant::now();
+        while clients.lines().is_empty() {
+            ensure!(started.elapsed() < PATIENCE, "pgbench told nothing for {} s", PATIENCE.as_secs());
+            stop.sleep_until(Instant::now() + Duration::from_secs(1))?;
+        }
+        let mut before = server.page_tables()?;
+        while started.elapsed() < WARMING {
+            stop.sleep_until(Instant::now() + LOOK)?;
+            let now = server.page_tables()?;
+            if (now.0 as f64) < before.0 as f64 * (1.0 + STILL_GROWS) {
+                break;
+            }
+            before = now;
+        }
+        clients.pause()?;
+        Ok(clients)
+    }
+
+    /// Lets them work.
+    pub fn go_on(&self) -> Result<()> {
+        Ok(self.handle.signal(Signal::CONT)?)
+    }
+
+    /// They work no more.
+    pub fn pause(&self) -> Result<()> {
+        Ok(self.handle.signal(Signal::STOP)?)
+    }
+
+    /// Transactions a second between two points in time, of the lines that tell of seconds wholly between. Errors: there is none.
+    pub fn between(&self, from: Instant, to: Instant) -> Result<f64> {
+        mean_between(&self.lines(), from, to).context("pgbench told nothing meanwhile; take longer turns")
+    }
+
+    fn lines(&self) -> Vec<(Instant, f64)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.pgbench.kill();
+        let _ = self.pgbench.wait();
+    }
+}
+
+fn read(said: ChildStderr, seen: &Seen) {
+    for line in BufReader::new(said).lines().map_while(Result::ok) {
+        if let Some(per_second) = progress(&line) {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), per_second));
+        }
+    }
+}
+
+/// A line tells of what was since the one before.
+fn mean_between(lines: &[(Instant, f64)], from: Instant, to: Instant) -> Option<f64> {
+    let is_within = |pair: &&[(Instant, f64)]| pair[0].0 >= from && pair[1].0 <= to;
+    let rates: Vec<f64> = lines.windows(2).filter(is_within).map(|pair| pair[1].1).collect();
+    (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_seconds_of_a_turn_count() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        // The third tells of the seconds in which they were stopped.
+        let lines = [(at(900), 50.0), (at(1900), 60.0), (at(9000), 7.0), (at(10_000), 100.0), (at(11_000), 110.0)];
+        assert_eq!(mean_between(&lines, at(8500), at(11_500)), Some(105.0));
+        assert_eq!(mean_between(&lines, at(800), at(2000)), Some(60.0));
+        assert_eq!(mean_between(&lines, at(2000), at(8900)), None);
+    }
+}
