@@ -39,7 +39,7 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         told => Some(told?),
     };
     let explanation = explain::explain(&heat, &plan, smaller.as_deref(), &surroundings(&target)?);
-    let (cost, cost_from) = calibrate::walk_cost(heat.footprint(), terminal::say_measuring);
+    let (cost, cost_from) = calibrate::walk_cost(family.footprint, terminal::say_measuring);
     let gain = expected_gain(&plan, &cost, heat.busy_cpus);
     let would_pay = |plan: &Plan| Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
     let after_restart = heat.as_if_aligned().map(|aligned| {

@@ -33,7 +33,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         let gain = expected_gain(&plan, &WalkCost::UNCALIBRATED, heat.busy_cpus);
         let report = PlanReport {
             plan: &plan,
-            family: Family::alone(Bytes(0)),
+            family: Family::alone(Bytes(0), heat.footprint()),
             clearing: heat.clearing,
             gain,
             expectation: None,

@@ -24,12 +24,14 @@ pub struct Family {
     pub observed: u64,
     /// Memory in the page tables of all of them.
     pub page_tables: Bytes,
+    /// Memory whose part of the page tables they use, all together: the page tables of each compete for the same caches.
+    pub footprint: Bytes,
 }
 
 impl Family {
-    /// One process, with so much memory in its page tables.
-    pub fn alone(page_tables: Bytes) -> Self {
-        Self { processes: 1, observed: 1, page_tables }
+    /// One process, with so much memory in its page tables, of which it uses those of the footprint.
+    pub fn alone(page_tables: Bytes, footprint: Bytes) -> Self {
+        Self { processes: 1, observed: 1, page_tables, footprint }
     }
 }
 
@@ -63,6 +65,12 @@ pub fn add_family(
         let view = view_of(relative.process, tracker, options, stop)?;
         if let Some(view) = view.filter(|view| view.meets(&own)) {
             observed += relative.status.rss_shmem;
+            tracing::debug!(
+                pid = relative.process.pid,
+                shared = relative.status.rss_shmem.0,
+                "observed for all: {:.0} walks a second",
+                view.walks_per_second()
+            );
             views.push(view);
         }
     }
@@ -70,10 +78,13 @@ pub fn add_family(
     let mine = Status::read(&root, heat.pid).unwrap_or_default();
     let all: Bytes = relatives.iter().map(|relative| relative.status.rss_shmem).sum();
     let times = ratio(all + mine.rss_shmem, observed + mine.rss_shmem);
-    add_others(heat, views.iter(), if views.is_empty() { 1.0 } else { times });
+    let times = if views.is_empty() { 1.0 } else { times };
+    add_others(heat, views.iter(), times);
+    let footprints: Bytes = views.iter().chain([&own]).map(|view| view.footprint).sum();
     Ok(Family {
         processes: 1 + relatives.len() as u64,
         observed: 1 + views.len() as u64,
+        footprint: Bytes((footprints.0 as f64 * times) as u64),
         page_tables: mine.vm_pte + relatives.iter().map(|relative| relative.status.vm_pte).sum(),
     })
 }

@@ -28,12 +28,15 @@ pub(super) struct SharedView {
     mapped: BTreeSet<Object>,
     /// Processors that it kept busy.
     busy_cpus: f64,
+    /// Memory whose part of its page tables it uses.
+    pub(super) footprint: Bytes,
 }
 
 impl SharedView {
     /// What a look showed.
     pub(super) fn of(heat: &Heat) -> Self {
-        let mut view = Self { busy_cpus: heat.busy_cpus.unwrap_or(0.0), ..Self::default() };
+        let busy_cpus = heat.busy_cpus.unwrap_or(0.0);
+        let mut view = Self { busy_cpus, footprint: heat.footprint(), ..Self::default() };
         for region in heat.regions.iter().filter(|region| !region.present.is_empty()) {
             let Some(piece) = piece(region, &heat.mappings) else { continue };
             if region.huge {
@@ -56,12 +59,17 @@ impl SharedView {
     pub(super) fn after_acting(self, heat: &Heat) -> Self {
         let now = Self::of(heat);
         let small = self.small.into_iter().filter(|(piece, _)| now.small.contains_key(piece)).collect();
-        Self { small, busy_cpus: self.busy_cpus, ..now }
+        Self { small, busy_cpus: self.busy_cpus, footprint: self.footprint, ..now }
     }
 
     /// Memory that is on huge pages in this program, and shared.
     pub(super) fn bytes(&self) -> Bytes {
         Bytes(self.huge.len() as u64 * HUGE_PAGE)
+    }
+
+    /// Page walks a second on shared memory that is not huge.
+    pub(super) fn walks_per_second(&self) -> f64 {
+        self.small.values().map(|&walks| f64::from(walks)).sum()
     }
 
     /// Whether both map the same object.

@@ -475,7 +475,7 @@ mod tests {
         });
         insta::assert_snapshot!(pretty(&plan(&PlanReport {
             plan: &plan_of_three,
-            family: Family::alone(Bytes(0)),
+            family: Family::alone(Bytes(0), Bytes(0)),
             clearing: None,
             gain,
             expectation

@@ -169,7 +169,7 @@ mod tests {
         let report = ExplainReport {
             heat: &heat,
             explanation: &explanation,
-            family: Family::alone(Bytes(80 << 10)),
+            family: Family::alone(Bytes(80 << 10), Bytes(0)),
             gain: Some(GainPercent { low: 3.0, likely: 12.0, high: 12.0 }),
             after_restart: None,
             cost: WalkCost::UNCALIBRATED,

@@ -161,7 +161,7 @@ mod tests {
             longest_stall: Nanos(2_100_000),
         });
         insta::assert_snapshot!(plan(&PlanReport {
-            family: Family::alone(Bytes(0)),
+            family: Family::alone(Bytes(0), Bytes(0)),
             plan: &mixed_plan(),
             clearing: None,
             gain,
@@ -175,7 +175,7 @@ mod tests {
         let regions = (0..10_000).map(|n| region(n, f64::from(u32::from(n % 2 == 0)) * (1e3 + n as f64), 0)).collect();
         let plan_of_many = decide(&heat_of(regions), &limits, &Past::default());
         let text = plan(&PlanReport {
-            family: Family::alone(Bytes(0)),
+            family: Family::alone(Bytes(0), Bytes(0)),
             plan: &plan_of_many,
             clearing: None,
             gain: None,
