@@ -42,7 +42,7 @@ const OCCASIONAL: Paid = Paid { low: 0.6, likely: 1.0, high: 1.5 };
 /// Of walks along addresses, which processors fetch ahead. Sequential sweeps over 1 GiB paid 0.25 to 1.4 of the ordered chase.
 const ORDERED: Paid = Paid { low: 0.0, likely: 0.5, high: 1.4 };
 
-/// Of page faults. The calibration's come one after the other from one process; PostgreSQL's hundred took 1.0 to 1.2 of it, and faults that
+/// Of page faults. The calibration's come one after the other from one process; PostgreSQL's hundred took 1.1 to 1.3 of it, and faults that
 /// write take half.
 const FAULTS_PAID: Paid = Paid { low: 0.5, likely: 1.0, high: 1.4 };
 
