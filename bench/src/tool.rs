@@ -126,8 +126,9 @@ impl Tool {
     }
 
     /// Starts to pilot a program with its children.
-    pub fn attach_family(&self, pid: u32) -> Result<ToolProcess> {
-        self.start_on("attach", pid, &["--children"])
+    pub fn attach_family(&self, pid: u32, is_fast: bool) -> Result<ToolProcess> {
+        let words: &[&str] = if is_fast { &["--children", "--fast"] } else { &["--children"] };
+        self.start_on("attach", pid, words)
     }
 
     /// Starts to age memory, what was written below a directory with it; it ends by itself should nobody end it.

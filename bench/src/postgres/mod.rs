@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::{Bytes, HUGE_PAGE};
+use hugepilot::units::{Bytes, HUGE_PAGE, Nanos};
 use indicatif::ProgressBar;
 
 use self::clients::Clients;
@@ -85,6 +85,9 @@ pub struct PostgresArguments {
     /// What is compared, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["default", "default-again", "pool", "hugepilot"])]
     setups: Vec<Setup>,
+    /// Attach hugepilot with --fast: clients notice it, and it is over sooner
+    #[arg(long)]
+    fast: bool,
     /// Two rounds with small buffers: a look, not a figure
     #[arg(long)]
     quick: bool,
@@ -172,6 +175,7 @@ impl PostgresArguments {
         let mut record = Record::new(machine);
         (record.script, record.clients, record.buffers_bytes) = (self.script, self.clients, self.buffers().0);
         (record.seconds, record.seed, record.connections) = (self.seconds, self.seed, self.connections);
+        record.fast = self.fast;
         record.rounds = self.rounds.unwrap_or(if self.quick { 2 } else { 20 });
         record
     }
@@ -290,7 +294,7 @@ impl Bench<'_> {
         let forecast = told.output["expected_gain_percent"].take();
         let available = || machine_memory().map(|memory| memory.available_bytes as i64);
         let (before, asked) = (available()?, Instant::now());
-        let mut attached = self.tool.attach_family(server.pid())?;
+        let mut attached = self.tool.attach_family(server.pid(), self.arguments.fast)?;
         let (seconds, huge_bytes) = self.wait_until_huge(server.pid(), &mut attached, asked)?;
         let taken_bytes = before - available()?;
         load.iter_mut().for_each(end);
@@ -344,24 +348,30 @@ impl Bench<'_> {
         let load = self.arguments.load();
         let begun = Instant::now();
         let ends = begun + Duration::from_secs(load.seconds.into());
-        let page_tables_near_the_end = || {
+        let cpu_before = server.cpu_time()?;
+        // Page tables near the end, and what a second took of CPU time, in microseconds.
+        let near_the_end = || {
             self.stop.sleep_until(ends - BEFORE_END)?;
-            Ok::<u64, anyhow::Error>(server.page_tables()?.0)
+            let cpu = Nanos(server.cpu_time()?.0 - cpu_before.0);
+            Ok::<(u64, f64), anyhow::Error>((
+                server.page_tables()?.0,
+                1e6 * cpu.seconds() / begun.elapsed().as_secs_f64(),
+            ))
         };
-        let (page_tables_bytes, per_second) = match clients {
+        let ((page_tables_bytes, cpu), per_second) = match clients {
             None => {
                 let pgbench = server.load(&load)?;
-                (page_tables_near_the_end()?, told(pgbench)?)
+                (near_the_end()?, told(pgbench)?)
             }
             Some(clients) => {
                 clients.go_on()?;
-                let page_tables = page_tables_near_the_end()?;
+                let seen = near_the_end()?;
                 self.stop.sleep_until(ends)?;
                 clients.pause()?;
-                (page_tables, clients.between(begun, ends)?)
+                (seen, clients.between(begun, ends)?)
             }
         };
-        Ok(Turn { round, setup, per_second, page_tables_bytes })
+        Ok(Turn { round, setup, per_second, page_tables_bytes, cpu_us: cpu / per_second.max(1.0) })
     }
 
     /// A new server under a constant load, left alone twice, and then promoted.
@@ -378,7 +388,7 @@ impl Bench<'_> {
         let second = since_epoch();
         self.stop.sleep_until(Instant::now() + ALONE)?;
         let (began, asked) = (since_epoch(), Instant::now());
-        let mut attached = self.tool.attach_family(server.pid())?;
+        let mut attached = self.tool.attach_family(server.pid(), self.arguments.fast)?;
         let (seconds, _) = self.wait_until_huge(server.pid(), &mut attached, asked)?;
         attached.end()?;
         end(&mut pgbench);

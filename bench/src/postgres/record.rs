@@ -48,6 +48,9 @@ pub struct Record {
     pub buffers_bytes: u64,
     /// Seconds of each turn.
     pub seconds: u32,
+    /// Whether hugepilot was attached with --fast.
+    #[serde(default)]
+    pub fast: bool,
     /// Rounds asked for; fewer turns are here when the run was stopped.
     pub rounds: u32,
     /// Where the order of setups starts.
@@ -71,6 +74,9 @@ pub struct Turn {
     pub per_second: f64,
     /// What the page tables of all its processes took, near the end of the turn.
     pub page_tables_bytes: u64,
+    /// CPU time of the server for each transaction, in microseconds; 0 where it was not measured.
+    #[serde(default)]
+    pub cpu_us: f64,
 }
 
 /// What attaching did.
@@ -111,6 +117,7 @@ impl Record {
             connections: Connections::Cold,
             buffers_bytes: 0,
             seconds: 0,
+            fast: false,
             rounds: 0,
             seed: 0,
             attached: Vec::new(),
@@ -149,7 +156,7 @@ pub mod tests {
     pub fn record(rounds: u32, times: f64) -> Record {
         let turn = |round, setup, times: f64, page_tables_bytes| {
             let per_second = times * (10_000.0 + f64::from(round * 300));
-            Turn { round, setup, per_second, page_tables_bytes }
+            Turn { round, setup, per_second, page_tables_bytes, cpu_us: 50.0 / times }
         };
         let round = |round| {
             [

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use hugepilot::kernel::Root;
-use hugepilot::kernel::process::{Status, descendants};
+use hugepilot::kernel::process::{Status, descendants, family_cpu_time};
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use hugepilot::units::{Bytes, Nanos};
 use hugepilot_os::PidFd;
 use rustix::process::Signal;
 
@@ -166,6 +166,11 @@ impl Server<'_> {
         let children = descendants(&root, self.pid())?.into_iter();
         let of = |pid| Status::read(&root, pid).map_or(Bytes(0), |status| status.vm_pte);
         Ok(children.chain([self.pid()]).map(of).sum())
+    }
+
+    /// CPU time of all its processes so far, of those that have ended, too.
+    pub fn cpu_time(&self) -> Result<Nanos> {
+        Ok(family_cpu_time(&Root::host(), self.pid())?)
     }
 
     /// Its data directory, where pgbench writes its log.

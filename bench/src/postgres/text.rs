@@ -33,7 +33,8 @@ pub fn text(record: &Record) -> String {
     text += &format!("\n{}", table(&setup_rows(record)));
     for attached in &record.attached {
         text += &format!(
-            "\nattached: {} on huge pages after {:.1} s; MemAvailable {:+.1} MiB; expected gain {}",
+            "\nattached{}: {} on huge pages after {:.1} s; MemAvailable {:+.1} MiB; expected gain {}",
+            if record.fast { " with --fast" } else { "" },
             Bytes(attached.huge_bytes),
             attached.seconds,
             -attached.taken_bytes as f64 / f64::from(1 << 20),
@@ -52,7 +53,17 @@ pub fn text(record: &Record) -> String {
 }
 
 fn setup_rows(record: &Record) -> Vec<Vec<String>> {
-    let head = ["setup", "turns", "transactions/s", "of default", "of the pool", "page tables", "of default"];
+    let head = [
+        "setup",
+        "turns",
+        "transactions/s",
+        "of default",
+        "of the pool",
+        "page tables",
+        "of default",
+        "CPU each",
+        "default's is",
+    ];
     let mut rows = vec![strings(&head)];
     for setup in SETUPS {
         let Some(usual) = typical(record, setup, |turn| turn.per_second) else { continue };
@@ -68,6 +79,10 @@ fn setup_rows(record: &Record) -> Vec<Vec<String>> {
             of(Setup::Pool, per_second),
             typical(record, setup, page_tables).map_or("-".to_owned(), |bytes| Bytes(bytes as u64).to_string()),
             of(Setup::Default, page_tables),
+            typical(record, setup, cpu_us).map_or("-".to_owned(), |us| format!("{us:.1} us")),
+            ratio(record, Setup::Default, setup, cpu_us)
+                .filter(|_| setup != Setup::Default)
+                .map_or("-".to_owned(), |ratio| interval_text(Metric::Throughput, &ratio)),
         ]);
     }
     rows
@@ -117,10 +132,16 @@ fn figures(record: &Record) -> Vec<Figure> {
     ];
     let slowest = record.attached.iter().map(|attached| attached.seconds).reduce(f64::max);
     figures.push(plain("on huge pages within 20 s of attaching, every time", slowest.map(|seconds| seconds <= 20.0)));
-    let gain = ratio(record, Setup::Hugepilot, Setup::Default, per_second);
     for attached in &record.attached {
-        let near = attached.forecast["likely"].as_f64().zip(gain).map(|(likely, gain)| is_near(likely, gain));
-        figures.push(plain(&format!("forecast within a factor 1.5: {}", forecast_text(&attached.forecast)), near));
+        let words = format!("forecast {} within a factor 1.5 of", forecast_text(&attached.forecast));
+        let near = |gain: Option<Interval>| {
+            attached.forecast["likely"].as_f64().zip(gain).map(|(likely, gain)| is_near(likely, gain))
+        };
+        let throughput = ratio(record, Setup::Hugepilot, Setup::Default, per_second);
+        figures.push(plain(&format!("{words} the throughput's gain"), near(throughput)));
+        // Without the clients' own time, and what the kernel's threads took of the machine meanwhile.
+        let cpu = ratio(record, Setup::Default, Setup::Hugepilot, cpu_us);
+        figures.push(plain(&format!("{words} the gain of the server's CPU time"), near(cpu)));
     }
     if !record.felt.is_empty() {
         let p99 = paired_ratio(&pairs(&record.felt, |felt| (felt.promotion.p99_ms, felt.alone_again.p99_ms)));
@@ -159,6 +180,10 @@ fn per_second(turn: &Turn) -> f64 {
     turn.per_second
 }
 
+fn cpu_us(turn: &Turn) -> f64 {
+    turn.cpu_us
+}
+
 fn page_tables(turn: &Turn) -> f64 {
     turn.page_tables_bytes as f64
 }
@@ -186,13 +211,13 @@ mod tests {
 
     #[test]
     fn each_figure_is_judged() {
-        assert_eq!(verdicts(&record(8, 1.99)), [Verdict::Met; 5]);
+        assert_eq!(verdicts(&record(8, 1.99)), [Verdict::Met; 6]);
         let mut slow = record(8, 1.8);
         slow.turns.iter_mut().for_each(|turn| turn.page_tables_bytes = 600 << 20);
         slow.attached[0].seconds = 48.0;
         slow.attached[0].forecast["likely"] = serde_json::json!(6.0);
         slow.felt.iter_mut().for_each(|felt| felt.promotion.p99_ms = 50.0);
-        assert_eq!(verdicts(&slow), [Verdict::NotMet; 5]);
+        assert_eq!(verdicts(&slow), [Verdict::NotMet; 6]);
         assert_eq!(verdicts(&record(3, 1.99))[..2], [Verdict::NotMeasured; 2], "too few");
     }
 

@@ -82,7 +82,7 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
     let sizes = sizes_that_fit()?;
     let costs = measure(&sizes)?;
     // What could not be had may be there next time.
-    if costs.len() == sizes.len() {
+    if costs.len() == SIZES.len() {
         // Measured again next time, if it cannot be kept.
         let _ = keep(&costs);
     }

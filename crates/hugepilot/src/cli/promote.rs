@@ -9,9 +9,9 @@ use anyhow::bail;
 use super::args::PromoteArgs;
 use super::flight::say_if_fast;
 use super::{require, terminal};
-use crate::act::{Candidate, Outcome, Pacer, Promoter, ReportingHeldBack};
+use crate::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
 use crate::calibrate;
-use crate::decide::{Spent, expected_gain};
+use crate::decide::{Decision, Spent, expected_gain};
 use crate::kernel::Root;
 use crate::observe::{self, Faults, ObserveError, Options, Waits};
 use crate::pilot::{Budget, Pilot, Round, candidate, on_this_machine};
@@ -80,17 +80,16 @@ fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> 
 
 /// What promoting will take, if it goes like collapses of memory of our own; None if nothing is promoted, or none could be tried.
 fn expect(round: &Round, promoter: &mut Promoter) -> Option<Expectation> {
-    let candidates: Vec<Candidate> =
-        round.plan.promotions().map(|decision| candidate(decision.start, &round.heat)).collect();
-    let times = (!candidates.is_empty()).then(|| promoter.collapse_times().ok())??;
-    let pacer = &promoter.pacer;
-    let takes =
-        |candidate: &Candidate| pacer.time_for(candidate.who_waits.counted(times.usual())).max(times.prepared_in_all());
+    let regions = round.plan.promotions().count() as u64;
+    let times = (regions > 0).then(|| promoter.collapse_times().ok())??;
+    let takes = |decision: &Decision| {
+        promoter.time_for(candidate(decision.start, &round.heat).who_waits, decision.page_tables.into(), &times)
+    };
     Some(Expectation {
-        regions: candidates.len() as u64,
+        regions,
         growth: round.plan.growth(),
-        elapsed: candidates.iter().map(takes).fold(Nanos(0), |sum, each| sum + each),
-        max_slowdown: pacer.max_slowdown(),
+        elapsed: round.plan.promotions().map(takes).fold(Nanos(0), |sum, each| sum + each),
+        max_slowdown: promoter.pacer.max_slowdown(),
         longest_stall: times.slowest(),
     })
 }

@@ -34,10 +34,12 @@ pub enum WhoWaits {
 
 impl WhoWaits {
     /// For how long a collapse counts as holding the program up.
-    pub fn counted(self, took: Nanos) -> Nanos {
+    ///
+    /// It also has one of the machine's processors for itself, which may have been the program's.
+    pub fn counted(self, took: Nanos, processors: u64) -> Nanos {
         match self {
             Self::AnyThread => took,
-            Self::WhoTouchesIt => Nanos(took.0 / TOUCHED_WITHIN),
+            Self::WhoTouchesIt => Nanos(took.0 / TOUCHED_WITHIN.min(processors.max(1))),
         }
     }
 }
@@ -96,8 +98,9 @@ mod tests {
 
     #[test]
     fn a_collapse_that_few_wait_for_counts_less() {
-        assert_eq!(WhoWaits::AnyThread.counted(Nanos(600)), Nanos(600));
-        assert_eq!(WhoWaits::WhoTouchesIt.counted(Nanos(600)), Nanos(100));
+        assert_eq!(WhoWaits::AnyThread.counted(Nanos(600), 64), Nanos(600));
+        assert_eq!(WhoWaits::WhoTouchesIt.counted(Nanos(600), 64), Nanos(100));
+        assert_eq!(WhoWaits::WhoTouchesIt.counted(Nanos(600), 2), Nanos(300), "of two processors it takes one");
     }
 
     #[test]

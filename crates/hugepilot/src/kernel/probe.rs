@@ -66,11 +66,6 @@ impl CollapseTimes {
         self.prepared.max(self.unprepared)
     }
 
-    /// What a region takes in all with a prepared page.
-    pub fn prepared_in_all(&self) -> Nanos {
-        self.prepared + self.preparing
-    }
-
     /// Whether preparing shortens a collapse enough to be worth its own time: by a fifth.
     pub fn preparing_helps(&self) -> bool {
         self.prepared.0 * 5 <= self.unprepared.0 * 4

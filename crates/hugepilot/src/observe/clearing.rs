@@ -43,6 +43,9 @@ pub enum ClearPolicy {
     InSlices,
     /// In slices, because a sample of the memory is cleared, and nothing else.
     OnlySome,
+    /// At once, because most of the memory is mapped by other processes, too, whose bits slices leave alone. The process is one of many that
+    /// do the same work, so that what it alone loses is lost on all of them.
+    OneOfMany,
 }
 
 /// A way of clearing accessed bits.
@@ -75,6 +78,8 @@ pub enum ClearReason {
     SlicesWanted,
     /// A sample of the memory is cleared, and nothing else.
     Sampled,
+    /// Other processes map the same memory, and do the same work.
+    OneOfMany,
 }
 
 /// How the accessed bits of a process were cleared, and why so.
@@ -131,7 +136,9 @@ impl ClearReason {
     /// The way that is taken for this reason.
     pub fn method(self) -> ClearMethod {
         match self {
-            ClearReason::Short | ClearReason::FewCalls | ClearReason::StallAllowed => ClearMethod::ClearRefs,
+            ClearReason::Short | ClearReason::FewCalls | ClearReason::StallAllowed | ClearReason::OneOfMany => {
+                ClearMethod::ClearRefs
+            }
             ClearReason::ManyCalls
             | ClearReason::UnknownCalls
             | ClearReason::BitsSetAgain
@@ -160,6 +167,7 @@ impl Clearing {
         match policy {
             ClearPolicy::InSlices => Some(ClearReason::SlicesWanted),
             ClearPolicy::OnlySome => Some(ClearReason::Sampled),
+            ClearPolicy::OneOfMany => Some(ClearReason::OneOfMany),
             ClearPolicy::ByCalls if is_felt => Some(ClearReason::BitsSetAgain),
             _ if expected <= ACCEPTED_STALL => Some(ClearReason::Short),
             ClearPolicy::AtOnce => Some(ClearReason::StallAllowed),

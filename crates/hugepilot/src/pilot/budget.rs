@@ -59,6 +59,7 @@ impl Budget {
         let saved_from = self.seen_at.checked_sub(self.saves).unwrap_or(self.spent_until);
         self.spent_until = self.spent_until.max(saved_from) + self.share.rest_after(spent);
         (self.seen, self.seen_at) = (own, now);
+        tracing::debug!("{spent} spent; free again in {:?}", self.spent_until.saturating_duration_since(now));
     }
 
     /// Leaves our CPU time since the last entry out.

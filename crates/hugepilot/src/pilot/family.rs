@@ -6,14 +6,15 @@
 
 use super::SAMPLE_OF_FAMILY;
 use super::shared::{SharedView, add_others};
-use super::sharers::hash;
+use super::sharers::{hash, is_helper};
 use crate::kernel::process::{Status, descendants};
 use crate::kernel::{KernelError, Root};
+use crate::observe::clearing::ClearPolicy;
 use crate::observe::heat::Heat;
 use crate::observe::{Faults, ObserveError, Options, Tracker, faults};
 use crate::stop::Stop;
 use crate::target::{Process, Target};
-use crate::units::Bytes;
+use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// Who shares memory with a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,7 +25,8 @@ pub struct Family {
     pub observed: u64,
     /// Memory in the page tables of all of them.
     pub page_tables: Bytes,
-    /// Memory whose part of the page tables they use, all together: the page tables of each compete for the same caches.
+    /// Memory whose part of the page tables they use, all together. A process that has a processor for a moment finds in the caches what it
+    /// used the time before only if that of all others fits, too: all that is mapped counts, not what one uses within a tenth of a second.
     pub footprint: Bytes,
 }
 
@@ -80,12 +82,13 @@ pub fn add_family(
     let times = ratio(all + mine.rss_shmem, observed + mine.rss_shmem);
     let times = if views.is_empty() { 1.0 } else { times };
     add_others(heat, views.iter(), times);
-    let footprints: Bytes = views.iter().chain([&own]).map(|view| view.footprint).sum();
+    let page_tables = mine.vm_pte + relatives.iter().map(|relative| relative.status.vm_pte).sum();
+    let mapped = Bytes(page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE));
     Ok(Family {
         processes: 1 + relatives.len() as u64,
         observed: 1 + views.len() as u64,
-        footprint: Bytes((footprints.0 as f64 * times) as u64),
-        page_tables: mine.vm_pte + relatives.iter().map(|relative| relative.status.vm_pte).sum(),
+        footprint: if views.is_empty() { heat.footprint() } else { mapped.max(heat.footprint()) },
+        page_tables,
     })
 }
 
@@ -94,14 +97,16 @@ fn ratio(all: Bytes, part: Bytes) -> f64 {
     if part > Bytes(0) { (all.0 as f64 / part.0 as f64).max(1.0) } else { 1.0 }
 }
 
-/// The descendants of a process that have memory of their own, in an order that has nothing to do with their age.
+/// The descendants of a process that have memory of their own, helpers last, in an order that has nothing to do with their age.
 fn relatives(root: &Root, pid: u32) -> Result<Vec<Relative>, KernelError> {
     let read = |pid: u32| {
         let (process, status) = (Process::of(root, pid)?, Status::read(root, pid).ok()?);
         (!status.is_zombie()).then_some(Relative { process, status })
     };
     let mut relatives: Vec<Relative> = descendants(root, pid)?.into_iter().filter_map(read).collect();
-    relatives.sort_by_key(|relative| hash(&relative.process));
+    let largest = relatives.iter().map(|relative| relative.status.rss_shmem).max().unwrap_or_default();
+    let is_helper = |relative: &Relative| is_helper(relative.status.rss_shmem, largest);
+    relatives.sort_by_key(|relative| (is_helper(relative), hash(&relative.process)));
     Ok(relatives)
 }
 
@@ -113,7 +118,8 @@ fn view_of(
     stop: &Stop,
 ) -> Result<Option<SharedView>, ObserveError> {
     let Ok(target) = Target::open(process.pid) else { return Ok(None) };
-    match tracker.observe(&target, options, stop) {
+    let options = Options { clearing: ClearPolicy::OneOfMany, ..*options };
+    match tracker.observe(&target, &options, stop) {
         Ok(heat) => Ok(Some(SharedView::of(&heat))),
         Err(ObserveError::Exec { .. }) => Ok(None),
         Err(_) if target.handle().has_exited() => Ok(None),

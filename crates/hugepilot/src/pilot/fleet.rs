@@ -18,8 +18,9 @@ use crate::act::{self, Record, Turn};
 use crate::decide::{Claim, Fairness, HeldBack, Limits, Spent, claim, decide};
 use crate::kernel::Root;
 use crate::kernel::process::{Status, own_cpu_time};
+use crate::observe::clearing::ClearPolicy;
 use crate::observe::heat::TrackerKind;
-use crate::observe::{ObserveError, faults, keep_away_from};
+use crate::observe::{ObserveError, Options, faults, keep_away_from};
 use crate::target::{Process, Target};
 use crate::units::{Address, Bytes, Nanos};
 
@@ -158,8 +159,9 @@ impl Fleet {
             if begin.elapsed() > STEP || pilot.stop.requested() {
                 break;
             }
-            let is_affordable = pilot.budget.free_at() <= Instant::now();
-            if self.board.is_paused(process) || !is_affordable && self.members[&process].next_look <= begin {
+            let member = &self.members[&process];
+            let may_look = member.is_unfinished() || member.next_look > begin || pilot.can_afford_a_look();
+            if self.board.is_paused(process) || !may_look {
                 continue;
             }
             let window = pilot.watch.window;
@@ -317,7 +319,7 @@ impl Fleet {
             Turn { until: ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
         };
         let member = self.members.get_mut(&process).expect("due means known");
-        if member.next_look > Instant::now() {
+        if member.next_look > Instant::now() || member.is_unfinished() && !pilot.can_afford_a_look() {
             return Ok(member.go_on(&target, &turn(), pilot, &mut self.flight)?);
         }
         let (spent, gives_back) = (self.spent(process), self.gives_back());
@@ -325,9 +327,16 @@ impl Fleet {
         let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
         let member = self.members.get_mut(&process).expect("still known");
         let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
+        // Some of what is huge may have to go.
+        let options = Options { tell_use_of_huge, which_pages: false, ..pilot.watch };
+        let options = if self.is_one_of_many(process) {
+            Options { clearing: ClearPolicy::OneOfMany, ..options }
+        } else {
+            options
+        };
         self.count_faults(process, pilot);
         let member = self.members.get_mut(&process).expect("still known");
-        let seen = member.look(&target, pilot, tell_use_of_huge, &stop);
+        let seen = member.look(&target, pilot, &options, &stop);
         let faults = pilot.faults.end();
         let mut heat = match seen {
             // Looking may take long, where it is spread over time.

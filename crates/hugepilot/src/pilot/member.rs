@@ -223,20 +223,19 @@ impl Member {
         self.interval.max(self.affordable)
     }
 
-    /// Looks, and tells the past; changes nothing. `tell_use_of_huge`: whether some of it may have to go.
+    /// Looks, and tells the past; changes nothing.
     pub(super) fn look(
         &mut self,
         target: &Target,
         pilot: &mut Pilot<'_>,
-        tell_use_of_huge: bool,
+        options: &Options,
         stop: &Stop,
     ) -> Result<Heat, ObserveError> {
-        let options = Options { tell_use_of_huge, which_pages: false, ..pilot.watch };
         pilot.waits.watch(target);
         // Whoever divides a limit must know all that each could use.
-        let is_limited = tell_use_of_huge || pilot.allowance.max_huge.is_some();
+        let is_limited = options.tell_use_of_huge || pilot.allowance.max_huge.is_some();
         let known = if is_limited { Known::Changing } else { self.known };
-        let mut heat = coverage::observe(pilot.tracker, target, &options, known, Most::InTime, stop)?;
+        let mut heat = coverage::observe(pilot.tracker, target, options, known, Most::InTime, stop)?;
         populated::complete(&Root::host(), &mut heat);
         if self.address_space != heat.address_space {
             self.known = Known::default();
@@ -244,7 +243,7 @@ impl Member {
             self.growth.clear();
         }
         self.past.notice(&heat, pilot.clock());
-        if tell_use_of_huge {
+        if options.tell_use_of_huge {
             self.look_into_cold_regions(target);
         }
         self.growth.retain(|start, _| heat.regions.binary_search_by_key(start, |region| region.start).is_ok());

@@ -128,6 +128,10 @@ impl Pilot<'_> {
         Ok(heat)
     }
 
+    fn can_afford_a_look(&self) -> bool {
+        self.budget.free_at() <= Instant::now()
+    }
+
     /// Carries the whole plan out. Where that takes long, looks every now and then which regions are still as they were.
     ///
     /// Errors: the process has called exec meanwhile, or cannot be read any more; what was done is on record.

@@ -26,15 +26,29 @@ impl Fleet {
         let huge = Bytes(huge_in_any(self.members.values().map(|member| &member.view)).len() as u64 * HUGE_PAGE);
         let is_alike = |member: &Member| {
             let has_own_business = member.is_unfinished() || member.promoted() > Bytes(0);
-            member.private_rss < self.rules.min_size && !has_own_business && !lags_behind(member, huge)
+            self.owns_little(member) && !has_own_business && !lags_behind(member, huge)
         };
         let mut families: BTreeMap<Family<'_>, Vec<Process>> = BTreeMap::new();
         for (process, member) in self.members.iter().filter(|(_, member)| is_alike(member)) {
             families.entry(family(member)).or_default().push(*process);
         }
-        // Not the oldest, which are the servers' helpers.
-        families.values_mut().for_each(|family| family.sort_by_key(hash));
+        let shared_rss = |process: &Process| self.members[process].shared_rss;
+        for family in families.values_mut() {
+            let largest = family.iter().map(shared_rss).max().unwrap_or_default();
+            family.sort_by_key(|process| (is_helper(shared_rss(process), largest), hash(process)));
+        }
         families.into_values().flat_map(|family| family.into_iter().skip(SAMPLE_OF_FAMILY)).collect()
+    }
+
+    /// Whether others of its family do the same on the same memory, next to all of which is shared.
+    pub(super) fn is_one_of_many(&self, process: Process) -> bool {
+        let member = &self.members[&process];
+        let kin = self.others(process).filter(|other| family(other) == family(member));
+        self.owns_little(member) && member.shared_rss > member.private_rss && kin.count() >= SAMPLE_OF_FAMILY
+    }
+
+    fn owns_little(&self, member: &Member) -> bool {
+        member.private_rss < self.rules.min_size
     }
 
     /// How many times as much is shared with a process as was observed of those that share it.
@@ -103,6 +117,11 @@ fn family(member: &Member) -> Family<'_> {
 fn lags_behind(member: &Member, huge: Bytes) -> bool {
     let on_base_pages = Bytes(member.page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE));
     huge.0 >= member.shared_rss.0 / 2 && on_base_pages.0 >= member.shared_rss.0 / 2
+}
+
+/// Whether a process uses so little of what is shared, compared with the one that uses most, that it does other work than that one.
+pub(super) fn is_helper(shared_rss: Bytes, largest: Bytes) -> bool {
+    shared_rss.0 < largest.0 / 8
 }
 
 /// An order that has nothing to do with age or use.

@@ -11,8 +11,8 @@ use crate::observe::heat::{PageSet, Region};
 use crate::observe::{Heat, ObserveError};
 use crate::units::{Address, Bytes, HUGE_PAGE};
 
-/// The most regions that are kept: 2 GiB. The next look finds the others.
-const MOST: usize = 1024;
+/// The most regions that are kept: 16 GiB, in 2 MiB of our memory. The next look finds the others.
+const MOST: usize = 8192;
 
 /// The rest of a plan; empty if there is none.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(starts(&left), [at(1)]);
         left.reached(3);
         assert!(left.is_empty());
-        assert_eq!(Unfinished::of(&heat(2000), &plan(0..2000), 10, 0).decisions().len(), MOST);
+        assert_eq!(Unfinished::of(&heat(9000), &plan(0..9000), 10, 0).decisions().len(), MOST);
         assert!(Unfinished::of(&heat(4), &plan(0..4), 3, 2).is_empty());
     }
 

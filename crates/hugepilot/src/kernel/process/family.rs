@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use super::super::root::optional;
 use super::super::{KernelError, Root};
 use super::Stat;
+use super::stat::TICK;
+use crate::units::Nanos;
 
 /// The ids of a process's threads, ascending.
 pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
@@ -28,6 +30,17 @@ pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
         }
     }
     Ok(below(pid, &parents).into_iter().collect())
+}
+
+/// CPU time of a process and all its descendants so far, those that have ended included, in steps of 10 ms for each.
+///
+/// Errors: the processes cannot be listed.
+pub fn family_cpu_time(root: &Root, pid: u32) -> Result<Nanos, KernelError> {
+    let family = descendants(root, pid)?.into_iter().chain([pid]);
+    let ticks =
+        |stat: Stat| stat.user_ticks.saturating_add(stat.system_ticks).saturating_add(stat.ended_children_ticks);
+    let sum: u64 = family.filter_map(|pid| Stat::read(root, pid).ok()).map(ticks).sum();
+    Ok(Nanos(sum.saturating_mul(TICK.0)))
 }
 
 /// Everyone whose line of parents leads to `pid`. Ids wrap around, so a child may come before its parent: go round until

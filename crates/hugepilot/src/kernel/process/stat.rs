@@ -8,7 +8,7 @@ use super::super::{KernelError, Malformed, Root};
 use crate::units::{Bytes, Nanos};
 
 /// The clock that `stat` counts in: `USER_HZ` is 100 on x86-64, whatever the kernel's own tick is.
-const TICK: Nanos = Nanos(10_000_000);
+pub(super) const TICK: Nanos = Nanos(10_000_000);
 
 /// The flag of kernel threads (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -32,6 +32,8 @@ pub struct Stat {
     pub user_ticks: u64,
     /// Time in the kernel of all threads, in ticks of 10 ms.
     pub system_ticks: u64,
+    /// Both kinds of time, of children that have ended and were waited for, and of theirs.
+    pub ended_children_ticks: u64,
     /// When it started, in ticks of 10 ms after boot; with the id it names a process for good.
     pub start_ticks: u64,
     /// All that is mapped, present or not.
@@ -72,6 +74,7 @@ impl Stat {
                 major_faults: number(12)?,
                 user_ticks: number(14)?,
                 system_ticks: number(15)?,
+                ended_children_ticks: number(16)?.saturating_add(number(17)?),
                 start_ticks: number(22)?,
                 virtual_size: Bytes(number(23)?),
                 code_start: number(26)?,
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 5 0 70 30 0 0 20 0 1 0 99133 3133440 402 9 4096 8192 12288";
+    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 5 0 70 30 6 2 20 0 1 0 99133 3133440 402 9 4096 8192 12288";
 
     #[test]
     fn a_threads_processor_is_field_39() {
@@ -158,6 +161,7 @@ mod tests {
             major_faults: 5,
             user_ticks: 70,
             system_ticks: 30,
+            ended_children_ticks: 8,
             start_ticks: 99133,
             virtual_size: Bytes(3_133_440),
             code_start: 4096,

@@ -42,7 +42,7 @@ use super::program_clock::{ProgramClock, now};
 use super::rate::{self, DELAYS, Sighting, Sightings};
 use super::reclaim::Reclaim;
 use super::walks::{EARLY, EarlyRead, EarlyReads};
-use super::{Options, Tracker, wait_until};
+use super::{Coverage, Options, Tracker, wait_until};
 use crate::kernel::{Root, pagemap, process};
 use crate::stop::Stop;
 use crate::target::Target;
@@ -168,7 +168,10 @@ impl Tracker for PageWalk {
         let price = self.price();
         let most = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
         let takes = most.map_or(Nanos(0), |most| time_for(look.base_pages_accessed(), most));
-        let coverage = options.coverage.in_time(look.base_pages().bytes(), takes);
+        let coverage = match options.clearing {
+            ClearPolicy::OneOfMany => Coverage::Everything,
+            _ => options.coverage.in_time(look.base_pages().bytes(), takes),
+        };
         let reach = Reach::of(coverage, &look.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
         let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
         let clearing = self.choose_clearing(target, &look, &Options { clearing: policy, ..*options }, stop)?;

@@ -36,6 +36,7 @@ pub(super) fn clearing_fields(clearing: Clearing) -> ClearingFields {
             ClearReason::StallAllowed => "stall_allowed",
             ClearReason::SlicesWanted => "slices_wanted",
             ClearReason::Sampled => "sampled",
+            ClearReason::OneOfMany => "one_of_many",
         },
         expected_ns: expected,
         bits_set_again_ns: bits_set_again,

@@ -26,6 +26,9 @@ fn way(clearing: &Clearing) -> String {
         ClearReason::StallAllowed => format!("cleared at once (clear_refs, about {expected}), as --allow-stall asks"),
         ClearReason::SlicesWanted => "cleared in slices (MADV_COLD), as asked".to_owned(),
         ClearReason::Sampled => "cleared in slices (MADV_COLD): only those of the sample".to_owned(),
+        ClearReason::OneOfMany => format!(
+            "cleared at once (clear_refs, about {expected}): slices would leave out memory that other processes map, too"
+        ),
         ClearReason::FewCalls => format!(
             "cleared at once (clear_refs, about {expected}): the program makes {} a second, so about {} would wait",
             rates(&calls),
@@ -74,6 +77,7 @@ mod tests {
             ClearReason::StallAllowed,
             ClearReason::SlicesWanted,
             ClearReason::Sampled,
+            ClearReason::OneOfMany,
             ClearReason::FewCalls,
             ClearReason::ManyCalls,
             ClearReason::UnknownCalls,
