@@ -268,6 +268,17 @@ mod tests {
 
     const MS: Nanos = Nanos(1_000_000);
 
+    #[test]
+    fn what_more_processes_map_takes_longer() {
+        let promoter = Promoter { processors: 2, ..Promoter::new(Pacer::new(Slowdown(0.1))) };
+        let times = CollapseTimes { prepared: MS, unprepared: Nanos(9 * MS.0), preparing: Nanos(2 * MS.0) };
+        let takes = |processes| promoter.time_for(WhoWaits::WhoTouchesIt, processes, &times).0 / 1000;
+        // A twentieth of the time, and one of two processors.
+        assert_eq!((takes(0), takes(1), takes(91)), (10_000, 10_000, 100_000));
+        let fast = Promoter { processors: 2, ..Promoter::new(Pacer::new(Slowdown(0.5))) };
+        assert_eq!(fast.time_for(WhoWaits::WhoTouchesIt, 1, &times), Nanos(3 * MS.0), "preparing alone takes longer");
+    }
+
     fn regions(count: u64) -> Vec<Address> {
         (0..count).map(|number| Address(number * HUGE_PAGE)).collect()
     }

@@ -260,6 +260,17 @@ mod tests {
     }
 
     #[test]
+    fn one_of_many_is_cleared_at_once_whatever_it_loses() {
+        let reason = Clearing::reason_without_sample(
+            gib(64),
+            ClearPolicy::OneOfMany,
+            Nanos(1000 * MILLI),
+            Some(Slowdown(0.001)),
+        );
+        assert_eq!(reason.map(ClearReason::method), Some(ClearMethod::ClearRefs));
+    }
+
+    #[test]
     fn a_promised_slowdown_is_kept() {
         let reason = |policy, lost, max| {
             Clearing::reason_without_sample(gib(1), policy, Nanos(lost * MILLI), max).map(ClearReason::method)

@@ -64,7 +64,7 @@ pub fn add_family(
         if views.len() == SAMPLE_OF_FAMILY {
             break;
         }
-        let view = view_of(relative.process, tracker, options, stop)?;
+        let view = view_of(relative, tracker, options, stop)?;
         if let Some(view) = view.filter(|view| view.meets(&own)) {
             observed += relative.status.rss_shmem;
             tracing::debug!(
@@ -112,14 +112,15 @@ fn relatives(root: &Root, pid: u32) -> Result<Vec<Relative>, KernelError> {
 
 /// What one process has of shared memory; None if it has ended, or may not be observed.
 fn view_of(
-    process: Process,
+    relative: &Relative,
     tracker: &mut dyn Tracker,
     options: &Options,
     stop: &Stop,
 ) -> Result<Option<SharedView>, ObserveError> {
-    let Ok(target) = Target::open(process.pid) else { return Ok(None) };
-    let options = Options { clearing: ClearPolicy::OneOfMany, ..*options };
-    match tracker.observe(&target, &options, stop) {
+    let Ok(target) = Target::open(relative.process.pid) else { return Ok(None) };
+    let is_one_of_many = relative.status.rss_shmem > relative.status.rss_anon;
+    let clearing = if is_one_of_many { ClearPolicy::OneOfMany } else { options.clearing };
+    match tracker.observe(&target, &Options { clearing, ..*options }, stop) {
         Ok(heat) => Ok(Some(SharedView::of(&heat))),
         Err(ObserveError::Exec { .. }) => Ok(None),
         Err(_) if target.handle().has_exited() => Ok(None),

@@ -191,6 +191,22 @@ mod tests {
     }
 
     #[test]
+    fn helpers_are_observed_last() {
+        let helper = || with(backend(), |member| member.shared_rss = Bytes(20 * MIB));
+        let fleet = fleet((0..9).map(|_| helper()).chain((0..9).map(|_| backend())).collect());
+        let represented = fleet.represented();
+        assert!((1..=9).all(|pid| represented.contains(&process(pid))) && represented.len() == 18 - SAMPLE_OF_FAMILY);
+    }
+
+    #[test]
+    fn one_of_many_shares_next_to_all_it_has() {
+        let own = with(backend(), |member| member.private_rss = Bytes(64 * MIB));
+        let fleet = fleet((0..5).map(|_| backend()).chain([own, server()]).collect());
+        let of_many: Vec<u32> = (1..=7).filter(|&pid| fleet.is_one_of_many(process(pid))).collect();
+        assert_eq!(of_many, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
     fn whoever_has_memory_of_its_own_is_observed() {
         let large = with(backend(), |member| member.private_rss = Bytes(64 * MIB));
         let fleet = fleet((0..9).map(|_| backend()).chain([large]).collect());

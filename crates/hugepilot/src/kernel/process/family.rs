@@ -129,6 +129,21 @@ mod tests {
     }
 
     #[test]
+    fn a_family_has_the_time_of_those_that_have_ended_too() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |pid: u32, parent: u32, times: &str| {
+            let directory = tree.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            let line = format!("{pid} (p) S {parent} 1 1 0 -1 0 0 0 0 0 {times} 20 0 1 0 99 0 0 0 0 0 0");
+            std::fs::write(directory.join("stat"), line).unwrap();
+        };
+        write(7, 1, "1 2 30 40");
+        write(8, 7, "100 0 0 0");
+        write(9, 1, "5000 0 0 0");
+        assert_eq!(family_cpu_time(&Root::at(tree.path()), 7).unwrap(), Nanos(1_730_000_000));
+    }
+
+    #[test]
     fn a_virtual_machine_is_recognized() {
         let tree = tempfile::tempdir().unwrap();
         let fds = tree.path().join("proc/5/fd");
