@@ -21,11 +21,12 @@ use clap::Args;
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::units::{Bytes, HUGE_PAGE, Nanos};
 use indicatif::ProgressBar;
+use rustix::process::Signal;
 
 use self::clients::Clients;
 use self::load::{Connections, Load, Log, Script, Seen, transactions_per_second};
 pub use self::record::Record;
-use self::record::{Attached, Felt, Setup, Turn};
+use self::record::{Attached, Felt, Observed, Setup, Turn};
 use self::server::{Data, Programs, Server};
 use crate::machine::Machine;
 use crate::measure::print;
@@ -100,6 +101,9 @@ pub struct PostgresArguments {
     /// Rounds in which clients are asked for little, and watched while hugepilot promotes
     #[arg(long, default_value_t = 0)]
     felt_rounds: u32,
+    /// Pairs of turns in which hugepilot, which stays attached, is at work or at rest; needs --connections warm
+    #[arg(long, default_value_t = 0)]
+    observed_pairs: u32,
     /// Where PostgreSQL's programs are
     #[arg(long, value_name = "DIRECTORY", default_value = "/usr/lib/postgresql/15/bin")]
     programs: PathBuf,
@@ -141,9 +145,15 @@ impl PostgresArguments {
             (self.script, self.connections) != (Script::Connect, Connections::Warm),
             "--script connect connects anew for each transaction; leave out --connections warm"
         );
+        ensure!(
+            self.observed_pairs == 0
+                || self.connections == Connections::Warm && self.setups.contains(&Setup::Hugepilot),
+            "--observed-pairs needs --connections warm, and hugepilot among --setups"
+        );
         let settings = Settings::of_this_machine()?;
         let mut record = self.empty_record(Machine::describe(&settings)?);
-        let turns = u64::from(record.rounds) * self.setups.len() as u64 + u64::from(self.felt_rounds);
+        let others = u64::from(self.felt_rounds) + u64::from(self.observed_pairs);
+        let turns = u64::from(record.rounds) * self.setups.len() as u64 + others;
         let mut bench = Bench {
             arguments: self,
             settings,
@@ -250,6 +260,14 @@ impl Bench<'_> {
                 record.turns.push(turn);
                 self.bar.inc(1);
             }
+        }
+        for pair in 0..self.arguments.observed_pairs {
+            if !running.contains_key(&Setup::Hugepilot) {
+                let started = self.start(Setup::Hugepilot, data[&Setup::Hugepilot], record)?;
+                running.insert(Setup::Hugepilot, started);
+            }
+            record.observed.push(self.observed(pair, &running[&Setup::Hugepilot])?);
+            self.bar.inc(1);
         }
         self.end_all(&mut running)?;
         for _ in 0..self.arguments.felt_rounds {
@@ -372,6 +390,26 @@ impl Bench<'_> {
             }
         };
         Ok(Turn { round, setup, per_second, page_tables_bytes, cpu_us: cpu / per_second.max(1.0) })
+    }
+
+    /// A turn with hugepilot at work and one with it at rest, in an order that changes from pair to pair.
+    fn observed(&self, pair: u32, running: &Running<'_>) -> Result<Observed> {
+        let tool = running.attached.as_ref().context("hugepilot is not attached")?;
+        let mut seen = Observed { observed_per_second: 0.0, alone_per_second: 0.0, cpu_share: 0.0 };
+        for at_work in [pair.is_multiple_of(2), !pair.is_multiple_of(2)] {
+            tool.signal(if at_work { Signal::CONT } else { Signal::STOP })?;
+            let (before, began) = (tool.cpu_time()?, Instant::now());
+            let per_second = self.turn(pair, Setup::Hugepilot, running)?.per_second;
+            if at_work {
+                let cpu = tool.cpu_time()? - before;
+                seen.observed_per_second = per_second;
+                seen.cpu_share = cpu.as_secs_f64() / began.elapsed().as_secs_f64();
+            } else {
+                seen.alone_per_second = per_second;
+            }
+        }
+        tool.signal(Signal::CONT)?;
+        Ok(seen)
     }
 
     /// A new server under a constant load, left alone twice, and then promoted.

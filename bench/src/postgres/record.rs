@@ -59,6 +59,9 @@ pub struct Record {
     pub attached: Vec<Attached>,
     /// What a server felt while it was promoted.
     pub felt: Vec<Felt>,
+    /// The server that hugepilot promoted, with hugepilot at work and at rest.
+    #[serde(default)]
+    pub observed: Vec<Observed>,
     /// In the order in which they ran.
     pub turns: Vec<Turn>,
 }
@@ -105,6 +108,17 @@ pub struct Felt {
     pub seconds: f64,
 }
 
+/// A server that goes on being observed, and the same while nobody observes it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Transactions a second with hugepilot at work.
+    pub observed_per_second: f64,
+    /// And with hugepilot stopped by a signal.
+    pub alone_per_second: f64,
+    /// Of one processor, what hugepilot took while at work.
+    pub cpu_share: f64,
+}
+
 impl Record {
     /// Without turns.
     pub fn new(machine: Machine) -> Self {
@@ -122,6 +136,7 @@ impl Record {
             seed: 0,
             attached: Vec::new(),
             felt: Vec::new(),
+            observed: Vec::new(),
             turns: Vec::new(),
         }
     }
@@ -181,6 +196,14 @@ pub mod tests {
                 taken_bytes: 1 << 20,
             }],
             felt: vec![felt; rounds as usize],
+            observed: vec![
+                Observed {
+                    observed_per_second: times * 999.0,
+                    alone_per_second: times * 1000.0,
+                    cpu_share: 0.004 / times
+                };
+                rounds as usize
+            ],
             turns: (0..rounds).flat_map(round).collect(),
             ..Record::new(crate::machine::tests::machine())
         }

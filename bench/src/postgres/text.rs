@@ -143,6 +143,16 @@ fn figures(record: &Record) -> Vec<Figure> {
         let cpu = ratio(record, Setup::Default, Setup::Hugepilot, cpu_us);
         figures.push(plain(&format!("{words} the gain of the server's CPU time"), near(cpu)));
     }
+    if !record.observed.is_empty() {
+        let pairs: Vec<_> =
+            record.observed.iter().map(|pair| (pair.observed_per_second, pair.alone_per_second)).collect();
+        let seen = paired_ratio(&pairs);
+        let verdict = judged(&seen, &|seen| Verdict::at_least(0.995, seen, &EXACT));
+        figures.push(("throughput while observed >= 0.995 x alone".to_owned(), seen, verdict));
+        let share = record.observed.iter().map(|pair| pair.cpu_share).sum::<f64>() / record.observed.len() as f64;
+        let words = format!("observing takes {:.2} % of a processor, <= 1", 100.0 * share);
+        figures.push(plain(&words, Some(share <= 0.01)));
+    }
     if !record.felt.is_empty() {
         let p99 = paired_ratio(&pairs(&record.felt, |felt| (felt.promotion.p99_ms, felt.alone_again.p99_ms)));
         let noise = paired_ratio(&pairs(&record.felt, |felt| (felt.alone_again.p99_ms, felt.alone.p99_ms)));
@@ -211,13 +221,14 @@ mod tests {
 
     #[test]
     fn each_figure_is_judged() {
-        assert_eq!(verdicts(&record(8, 1.99)), [Verdict::Met; 6]);
+        assert_eq!(verdicts(&record(8, 1.99)), [Verdict::Met; 8]);
         let mut slow = record(8, 1.8);
         slow.turns.iter_mut().for_each(|turn| turn.page_tables_bytes = 600 << 20);
         slow.attached[0].seconds = 48.0;
         slow.attached[0].forecast["likely"] = serde_json::json!(6.0);
+        slow.observed.iter_mut().for_each(|pair| (pair.observed_per_second, pair.cpu_share) = (900.0, 0.02));
         slow.felt.iter_mut().for_each(|felt| felt.promotion.p99_ms = 50.0);
-        assert_eq!(verdicts(&slow), [Verdict::NotMet; 6]);
+        assert_eq!(verdicts(&slow), [Verdict::NotMet; 8]);
         assert_eq!(verdicts(&record(3, 1.99))[..2], [Verdict::NotMeasured; 2], "too few");
     }
 

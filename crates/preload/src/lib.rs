@@ -9,6 +9,7 @@
 //! in the first place, and memory from the pool ([`pool`]) goes on behaving like any other ([`partial`], [`fork`]).
 
 mod count;
+mod filled;
 mod fork;
 mod hooks;
 mod lines;

@@ -8,8 +8,9 @@
 use std::ffi::c_int;
 
 use crate::count;
+use crate::filled::Past;
 use crate::pool::{self, Refusal};
-use crate::settings::{self, Settings};
+use crate::settings::{self, Maps, Settings};
 use crate::shared;
 use crate::system::{self, Answer, READ_WRITE, Request};
 
@@ -22,10 +23,12 @@ const ALIGNED_AT_ANY_LENGTH: usize = 16 * REGION;
 /// Below it a piece for a thread other than the first is most likely its private heap, and a huge page there mostly waste.
 const THREADS_LEAST: usize = 4 * REGION;
 
+static PAST: Past = Past::new();
+
 /// The mmap of the program.
 pub fn map(request: &Request) -> Answer {
     match settings::get() {
-        Some(settings) if settings.mmap && is_eligible(request) => {
+        Some(settings) if settings.mmap != Maps::None && is_eligible(request) => {
             let start = place(request, settings)?;
             count::add(|counts| &counts.mmap_eligible_calls, 1);
             count::add(|counts| &counts.mmap_eligible_bytes, request.length);
@@ -48,6 +51,9 @@ fn is_eligible(request: &Request) -> bool {
 }
 
 fn place(request: &Request, settings: &Settings) -> Answer {
+    if settings.mmap == Maps::AfterFilled && !PAST.promises_to_be_filled() {
+        return ordinary(request);
+    }
     if let Some(size) = settings.pool {
         // Who asks for memory that nothing is put aside for will not use all of it.
         let taken = match request.flags & libc::MAP_NORESERVE {
@@ -74,8 +80,14 @@ fn place(request: &Request, settings: &Settings) -> Answer {
             Err(_) => count::add(|counts| &counts.refused_bytes, request.length),
         }
     }
+    ordinary(request)
+}
+
+/// As the program asked for it.
+fn ordinary(request: &Request) -> Answer {
     let start = request.make()?;
     count::add(|counts| &counts.mmap_ordinary_bytes, request.length);
+    PAST.remember(start, request.length);
     Ok(start)
 }
 

@@ -37,11 +37,20 @@ pub enum Text {
     Copied,
 }
 
+/// Which large mappings come to lie on huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maps {
+    None,
+    All,
+    /// Those of a program that has filled the ones before.
+    AfterFilled,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// None: transparent huge pages.
     pub pool: Option<PoolPage>,
-    pub mmap: bool,
+    pub mmap: Maps,
     pub shm: bool,
     pub text: Text,
 }
@@ -60,8 +69,12 @@ impl Settings {
             Some(b"copy") => Text::Copied,
             _ => Text::Left,
         };
-        let asked = |name| variable(name) == Some(b"1");
-        Some(Self { pool, mmap: asked("HUGEPILOT_MMAP"), shm: asked("HUGEPILOT_SHM"), text })
+        let mmap = match variable("HUGEPILOT_MMAP") {
+            Some(b"1") => Maps::All,
+            Some(b"after-filled") => Maps::AfterFilled,
+            _ => Maps::None,
+        };
+        Some(Self { pool, mmap, shm: variable("HUGEPILOT_SHM") == Some(b"1"), text })
     }
 }
 
@@ -87,14 +100,16 @@ mod tests {
 
     #[test]
     fn what_is_not_asked_for_is_off() {
-        let off = Settings { pool: None, mmap: false, shm: false, text: Text::Left };
+        let off = Settings { pool: None, mmap: Maps::None, shm: false, text: Text::Left };
         assert_eq!(read(&[("HUGEPILOT_MMAP", "1")]), None);
         assert_eq!(read(&[("HUGEPILOT_PAGES", "4K"), ("HUGEPILOT_MMAP", "1")]), None);
+        let growing = [("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_MMAP", "after-filled")];
+        assert_eq!(read(&growing), Some(Settings { mmap: Maps::AfterFilled, ..off }));
         assert_eq!(read(&[("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_SHM", "0"), ("HUGEPILOT_TEXT", "")]), Some(off));
         let all =
             [("HUGEPILOT_PAGES", "1G"), ("HUGEPILOT_MMAP", "1"), ("HUGEPILOT_SHM", "1"), ("HUGEPILOT_TEXT", "copy")];
         let pool = Some(PoolPage::ONE_GIBIBYTE);
-        assert_eq!(read(&all), Some(Settings { pool, mmap: true, shm: true, text: Text::Copied }));
+        assert_eq!(read(&all), Some(Settings { pool, mmap: Maps::All, shm: true, text: Text::Copied }));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub enum Want {
     ByDefault,
     /// The user said so.
     Asked,
+    /// Only for what follows memory that the program has filled.
+    AfterFilled,
 }
 
 /// Which memory is to be on which pages.
@@ -102,9 +104,14 @@ impl Wish {
         Self { pages: PageKind::Transparent, heap: false, mmap: Want::No, shm: true, text: false }
     }
 
+    /// Only what a program that grows maps, once it has filled what it mapped before.
+    pub fn growing() -> Self {
+        Self { mmap: Want::AfterFilled, shm: false, ..Self::shared() }
+    }
+
     /// Whether something was asked for that only the preload library can do.
     pub fn insists_on_preload(&self) -> bool {
-        self.mmap == Want::Asked || self.shm || self.text
+        matches!(self.mmap, Want::Asked | Want::AfterFilled) || self.shm || self.text
     }
 }
 

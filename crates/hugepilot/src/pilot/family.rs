@@ -25,8 +25,7 @@ pub struct Family {
     pub observed: u64,
     /// Memory in the page tables of all of them.
     pub page_tables: Bytes,
-    /// Memory whose part of the page tables they use, all together. A process that has a processor for a moment finds in the caches what it
-    /// used the time before only if that of all others fits, too: all that is mapped counts, not what one uses within a tenth of a second.
+    /// Memory whose part of the page tables they use, all together: what a walk costs is what it costs over so much.
     pub footprint: Bytes,
 }
 
@@ -36,6 +35,11 @@ impl Family {
         Self { processes: 1, observed: 1, page_tables, footprint }
     }
 }
+
+/// Memory whose page-table entries share a cache line.
+const OF_A_LINE: f64 = 8.0 * BASE_PAGE as f64;
+/// Seconds within which what is used is seen.
+const TENTH: f64 = 0.1;
 
 /// One descendant.
 struct Relative {
@@ -87,9 +91,24 @@ pub fn add_family(
     Ok(Family {
         processes: 1 + relatives.len() as u64,
         observed: 1 + views.len() as u64,
-        footprint: if views.is_empty() { heat.footprint() } else { mapped.max(heat.footprint()) },
+        footprint: if views.is_empty() { heat.footprint() } else { footprint(&views, times, mapped) },
         page_tables,
     })
+}
+
+/// Between what all of them use of their page tables within a tenth of a second, which the caches may hold, and all that these map.
+///
+/// A process that has a processor for a moment now and then finds a line of its page tables in the caches if it was there a moment before. Of
+/// what it comes to after a while nothing is left, since all the others had the caches meanwhile. How many of its walks are of that second
+/// kind is seen from how many lines it used, and how often. Costs go by the logarithm of the size.
+fn footprint(views: &[SharedView], times: f64, mapped: Bytes) -> Bytes {
+    let seen: Bytes = views.iter().map(|view| view.footprint).sum();
+    let walks: f64 = views.iter().map(|view| view.all_walks_per_second).sum();
+    let new_lines_per_second = seen.0 as f64 / OF_A_LINE / TENTH;
+    let new = if walks > 0.0 { (new_lines_per_second / walks).min(1.0) } else { 1.0 };
+    let log = |bytes: f64| bytes.max(1.0).ln();
+    let (seen, mapped) = (log(seen.0 as f64 * times), log(mapped.0 as f64));
+    Bytes((seen + new * (mapped - seen).max(0.0)).exp() as u64)
 }
 
 /// How many times as much all is as a part of it.
@@ -125,5 +144,31 @@ fn view_of(
         Err(ObserveError::Exec { .. }) => Ok(None),
         Err(_) if target.handle().has_exited() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_tables_that_are_used_again_soon_are_cached_and_others_are_not() {
+        let (mib, mapped) = (1 << 20, Bytes(400 << 30));
+        // 512 lines in a tenth of a second.
+        let view = |walks: f64| {
+            let mut view = SharedView::default();
+            (view.footprint, view.all_walks_per_second) = (Bytes(16 * mib), walks);
+            view
+        };
+        let of = |walks| footprint(&[view(walks), view(walks)], 50.0, mapped);
+        let near = |found: Bytes, expected: u64| {
+            assert!((found.0 as f64 / expected as f64 - 1.0).abs() < 1e-4, "{found}, not {}", Bytes(expected));
+        };
+        near(of(5120.0), mapped.0);
+        near(of(100.0), mapped.0);
+        near(of(5.12e9), 1600 * mib);
+        // Half of the walks are to lines that were not used before: half-way, as logarithms go.
+        near(of(10_240.0), (1600.0 * mib as f64 * mapped.0 as f64).sqrt() as u64);
+        near(footprint(&[], 1.0, mapped), mapped.0);
     }
 }

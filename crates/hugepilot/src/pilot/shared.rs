@@ -28,13 +28,22 @@ pub(super) struct SharedView {
     mapped: BTreeSet<Object>,
     /// Processors that it kept busy.
     busy_cpus: f64,
+    /// Memory whose part of its page tables it used within a tenth of a second.
+    pub(super) footprint: Bytes,
+    /// Its page walks a second, on memory of all kinds.
+    pub(super) all_walks_per_second: f64,
 }
 
 impl SharedView {
     /// What a look showed.
     pub(super) fn of(heat: &Heat) -> Self {
         let busy_cpus = heat.busy_cpus.unwrap_or(0.0);
-        let mut view = Self { busy_cpus, ..Self::default() };
+        let mut view = Self {
+            busy_cpus,
+            footprint: heat.footprint(),
+            all_walks_per_second: heat.walks_per_second(),
+            ..Self::default()
+        };
         for region in heat.regions.iter().filter(|region| !region.present.is_empty()) {
             let Some(piece) = piece(region, &heat.mappings) else { continue };
             if region.huge {
@@ -57,7 +66,13 @@ impl SharedView {
     pub(super) fn after_acting(self, heat: &Heat) -> Self {
         let now = Self::of(heat);
         let small = self.small.into_iter().filter(|(piece, _)| now.small.contains_key(piece)).collect();
-        Self { small, busy_cpus: self.busy_cpus, ..now }
+        Self {
+            small,
+            busy_cpus: self.busy_cpus,
+            footprint: self.footprint,
+            all_walks_per_second: self.all_walks_per_second,
+            ..now
+        }
     }
 
     /// Memory that is on huge pages in this program, and shared.

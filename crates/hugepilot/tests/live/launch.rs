@@ -25,6 +25,7 @@ crate::trials!(
     without_pages_nothing_is_said_of_them,
     what_a_program_maps_itself_is_placed_by_the_library,
     shared_memory_is_placed_where_huge_pages_fit_and_promoted,
+    what_follows_filled_memory_is_huge_at_its_first_touch,
     who_has_no_rights_gets_all_but_the_pilot,
     a_program_that_switches_huge_pages_off_for_itself_is_named_as_why,
 );
@@ -292,6 +293,23 @@ fn shared_memory_is_placed_where_huge_pages_fit_and_promoted() {
     let (ran, launch) = launch_by(Command::new(&hugepilot), "--shm --fast", words());
     assert!(ran.status.success(), "half of it came to be huge: {ran:?} {launch}");
     assert!(ran.stderr.contains("HUGEPILOT_SHM=1"), "{ran:?}");
+}
+
+fn what_follows_filled_memory_is_huge_at_its_first_touch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (Some(hugepilot), Some(mapper)) = (installed(folder.path()), compiled(folder.path())) else { return };
+    let _madvise = Setting::huge_pages("madvise");
+    let run = |how: &str| {
+        let words = [mapper.as_os_str(), OsStr::new(how)].into_iter();
+        let (ran, launch) = launch_by(Command::new(&hugepilot), "--growing", words);
+        assert!(ran.status.success(), "{ran:?}");
+        (number(&launch["largest"], "transparent_bytes"), ran.stderr)
+    };
+    let (huge, said) = run("growing");
+    // Of sixteen pieces the first and the ninth are ordinary.
+    assert!(huge >= 14 * (16 << 20), "{huge}: {said}");
+    assert!(said.contains("they saved up to 57,232 page faults"), "{said}");
+    assert_eq!(run("sparse").0, 0, "it would have grown");
 }
 
 /// hugepilot and its library where `make install` puts them. None where only hugepilot itself was built.

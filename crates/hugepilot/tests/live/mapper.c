@@ -1,5 +1,6 @@
-/* Maps what an allocator would not, writes all of it, and waits to be seen. With an argument it is shared memory, which is read at random
- * until half of it is on huge pages, or for a minute. */
+/* Maps what an allocator would not, writes all of it, and waits to be seen. With "shared" it is shared memory, which is read at random until
+ * half of it is on huge pages, or for a minute. With "growing" or "sparse" it comes piece by piece, of which all is written, or a byte in each
+ * 64 KiB. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,20 @@ static long huge(void) {
     return found;
 }
 
+static int grow(size_t step) {
+    size_t length = 16 << 20;
+    for (int piece = 0; piece < 16; piece++) {
+        char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) return 1;
+        for (size_t at = 0; at < length; at += step) memory[at] = 7;
+    }
+    sleep(2);
+    return 0;
+}
+
 int main(int count, char **arguments) {
+    if (count > 1 && !strcmp(arguments[1], "growing")) return grow(4096);
+    if (count > 1 && !strcmp(arguments[1], "sparse")) return grow(64 << 10);
     size_t length = 128 << 20;
     int kind = count > 1 ? MAP_SHARED : MAP_PRIVATE;
     char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);

@@ -16,6 +16,7 @@ Examples:
   hugepilot run --pages thp -- ./search index.dat          on huge pages from its first allocation
   hugepilot run --pages 2M --require 90 -- ./search index.dat
   hugepilot run --pages 2M --print -- ./search index.dat   what would be set, and why; starts nothing
+  hugepilot run --growing -- ./import data.csv             what it maps as it grows, once it is seen to fill it
 
 Without --pages the program starts as it is, and the pilot alone promotes. Signals and the exit status are passed through.
 Exit status, where it is not the program's: 1 error, 2 wrong usage, 3 less than --require was on huge pages.";
@@ -64,6 +65,9 @@ pub struct LaunchOptions {
     /// Shared memory, by a preloaded library: without --pages it is placed where huge pages fit, and promoted where it pays (for PostgreSQL also without this)
     #[arg(long, help_heading = FROM_THE_START)]
     pub shm: bool,
+    /// Large pieces that it maps itself once it has filled those before, by a preloaded library: each 2 MiB then takes one page fault instead of 512
+    #[arg(long, conflicts_with = "pages", help_heading = FROM_THE_START)]
+    pub growing: bool,
     /// Its code, by a preloaded library
     #[arg(long, requires = "pages", help_heading = FROM_THE_START)]
     pub text: bool,
@@ -91,7 +95,10 @@ pub enum PrintFormat {
 impl LaunchOptions {
     /// What is wished for, if anything.
     pub fn wish(&self) -> Option<Wish> {
-        let Some(pages) = self.pages else { return self.shm.then(Wish::shared) };
+        let Some(pages) = self.pages else {
+            let wish = if self.growing { Wish::growing() } else { Wish::shared() };
+            return (self.growing || self.shm).then_some(Wish { shm: self.shm, ..wish });
+        };
         if !(self.heap || self.mmap || self.shm || self.text) {
             return Some(Wish::of(pages));
         }
@@ -121,9 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn only_shared_memory_is_wished_for_without_pages() {
+    fn shared_and_growing_memory_is_wished_for_without_pages() {
         assert_eq!(parse("hugepilot run prog").unwrap().wish(), None);
         assert_eq!(parse("hugepilot run --shm prog").unwrap().wish(), Some(Wish::shared()));
+        let growing = parse("hugepilot run --growing prog").unwrap().wish();
+        assert_eq!(growing, Some(Wish::growing()));
+        let both = parse("hugepilot run --growing --shm prog").unwrap().wish();
+        assert_eq!(both, Some(Wish { shm: true, ..Wish::growing() }));
+        assert!(parse("hugepilot run --growing --pages thp prog").is_err(), "that is all of it");
     }
 
     #[test]

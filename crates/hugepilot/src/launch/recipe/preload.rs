@@ -41,12 +41,15 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
     set(PRELOAD, value, "hugepilot's library places what the program maps itself", None);
     set("HUGEPILOT_PAGES", wish.pages.word().to_owned(), "on which pages", None);
     for memory in wanted {
-        let (name, why) = match memory {
-            Memory::Shm => ("HUGEPILOT_SHM", "shared memory"),
-            Memory::Text => ("HUGEPILOT_TEXT", "the program's code"),
-            Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "large anonymous mappings"),
+        let (name, value, why) = match memory {
+            Memory::Shm => ("HUGEPILOT_SHM", "1", "shared memory"),
+            Memory::Text => ("HUGEPILOT_TEXT", "1", "the program's code"),
+            Memory::Mmap | Memory::Heap | Memory::Buffers if wish.mmap == Want::AfterFilled => {
+                ("HUGEPILOT_MMAP", "after-filled", "large anonymous mappings, once the ones before were filled")
+            }
+            Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "1", "large anonymous mappings"),
         };
-        set(name, "1".to_owned(), why, Some(Mechanism::of(context, memory, Mechanism::PRELOAD)));
+        set(name, value.to_owned(), why, Some(Mechanism::of(context, memory, Mechanism::PRELOAD)));
     }
 }
 
@@ -72,7 +75,7 @@ fn maps(recipe: &mut Recipe, context: Context<'_>, covered: Covered) -> bool {
             );
             true
         }
-        Want::ByDefault | Want::Asked => true,
+        Want::ByDefault | Want::Asked | Want::AfterFilled => true,
     }
 }
 

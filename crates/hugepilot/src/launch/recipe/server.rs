@@ -174,5 +174,5 @@ fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 
 /// A server maps its buffers itself, or has them as a segment.
 fn wants_buffers(wish: &Wish) -> bool {
-    wish.mmap != Want::No || wish.shm
+    matches!(wish.mmap, Want::ByDefault | Want::Asked) || wish.shm
 }

@@ -231,6 +231,16 @@ fn nothing_is_tried_where_nothing_arrives() {
 }
 
 #[test]
+fn a_program_that_grows_gets_the_library_and_nothing_else() {
+    for family in [Family::Other, Family::Redis, Family::Postgres, Family::Mysql, Family::Java] {
+        let recipe = plain(&program(family), &Wish::growing());
+        let expected = [("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_MMAP", "after-filled")];
+        assert_eq!((variables(&recipe)[1..].to_vec(), recipe.arguments.len()), (expected.to_vec(), 0), "{family:?}");
+        assert_eq!(variables(&recipe)[0].0, "LD_PRELOAD");
+    }
+}
+
+#[test]
 fn other_allocators_have_their_own_settings() {
     let linked = |allocator| with(program(Family::Other), &[allocator], &[]);
     let jemalloc = ("MALLOC_CONF", "thp:always,metadata_thp:auto");
@@ -415,7 +425,7 @@ proptest! {
         mentioned in proptest::collection::vec(any::<bool>(), OPTIONS.len()),
         (jemalloc, mimalloc, tcmalloc, gains_rights) in any::<(bool, bool, bool, bool)>(),
         has_tunable in any::<Option<bool>>(),
-        (pages, want, heap, shm, text) in (0usize..3, 0usize..3, any::<bool>(), any::<bool>(), any::<bool>()),
+        (pages, want, heap, shm, text) in (0usize..3, 0usize..4, any::<bool>(), any::<bool>(), any::<bool>()),
         setting in "always|madvise|never",
         available in 0u64..3,
         words in proptest::collection::vec("-L|--|-c|--single|x|--disable-thp", 0..3),
@@ -435,7 +445,7 @@ proptest! {
             ..program([Java, Postgres, Redis, Memcached, Node, Mysql, Python, Shell, Wrapper, Elsewhere, Other][family])
         };
         let wish = Wish {
-            pages: [THP, HUGE, GIANT][pages], heap, mmap: [Want::No, Want::ByDefault, Want::Asked][want], shm, text,
+            pages: [THP, HUGE, GIANT][pages], heap, mmap: [Want::No, Want::ByDefault, Want::Asked, Want::AfterFilled][want], shm, text,
         };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let recipe = recipe(&program, &wish, &machine(&setting, available), &given(&[], &words));

@@ -1,0 +1,112 @@
+//! Whether a program fills what it maps: then it will most likely fill what it maps next, too.
+//!
+//! Owns: the last few large mappings on ordinary pages, by which that is told. Never touches: them.
+//!
+//! A mapping on huge pages would look filled after one touch of each 2 MiB, so that only ordinary ones tell; and programs change, so that
+//! some go on being ordinary. Memory that the program has unmapped since tells nothing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::place::PAGE;
+use crate::system;
+
+/// Mappings that are remembered.
+const KNOWN: usize = 4;
+/// One mapping in so many stays ordinary, to tell whether the program still fills what it maps.
+const ORDINARY: usize = 8;
+/// Pages of each mapping that are asked about.
+const SAMPLE: usize = 64;
+/// Filled, if so many of a hundred are there.
+const FILLED_PERCENT: usize = 95;
+
+/// What the program has mapped. Two threads at once may mix up theirs; what is not mapped tells nothing, and what is belongs to the program.
+pub struct Past {
+    mappings: [(AtomicUsize, AtomicUsize); KNOWN],
+    /// Mappings so far, and those of them that are remembered or were.
+    asked: AtomicUsize,
+    remembered: AtomicUsize,
+}
+
+impl Past {
+    pub const fn new() -> Self {
+        let mappings = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; KNOWN];
+        Self { mappings, asked: AtomicUsize::new(0), remembered: AtomicUsize::new(0) }
+    }
+
+    /// Whether the next mapping is to be on huge pages.
+    pub fn promises_to_be_filled(&self) -> bool {
+        let is_a_test = self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(ORDINARY);
+        !is_a_test && self.is_filled()
+    }
+
+    /// Remembers a mapping on ordinary pages.
+    pub fn remember(&self, start: usize, length: usize) {
+        let (known_start, known_length) = &self.mappings[self.remembered.fetch_add(1, Ordering::Relaxed) % KNOWN];
+        known_length.store(length, Ordering::Relaxed);
+        known_start.store(start, Ordering::Relaxed);
+    }
+
+    /// Of all that is remembered and still mapped, if anything is.
+    fn is_filled(&self) -> bool {
+        let (mut mapped, mut present) = (0, 0);
+        for (start, length) in &self.mappings {
+            let (start, pages) = (start.load(Ordering::Relaxed), length.load(Ordering::Relaxed) / PAGE);
+            if start == 0 || pages == 0 || !system::is_mapped(start) {
+                continue;
+            }
+            let asked = pages.min(SAMPLE);
+            mapped += asked;
+            present += (0..asked).filter(|number| system::is_present(start + number * pages / asked * PAGE)).count();
+        }
+        mapped > 0 && present * 100 >= mapped * FILLED_PERCENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::REGION;
+    use crate::system::{READ_WRITE, Request};
+
+    /// Memory of which the first so many percent are filled.
+    fn mapped(percent: usize) -> usize {
+        let start = Request { rights: READ_WRITE, ..Request::anonymous(0, 4 * REGION, 0) }.make().unwrap();
+        system::madvise(start, 4 * REGION, libc::MADV_NOHUGEPAGE).unwrap();
+        system::zero(start, 4 * REGION * percent / 100);
+        start
+    }
+
+    #[test]
+    fn what_follows_filled_memory_will_be_filled() {
+        let after = |percents: &[usize]| {
+            let past = Past::new();
+            assert!(!past.promises_to_be_filled(), "nothing is known before the first");
+            let starts: Vec<usize> = percents.iter().map(|&percent| mapped(percent)).collect();
+            starts.iter().for_each(|&start| past.remember(start, 4 * REGION));
+            let promises = past.promises_to_be_filled();
+            starts.iter().for_each(|&start| drop(system::munmap(start, 4 * REGION)));
+            promises
+        };
+        assert!(after(&[100]) && after(&[100, 100, 99, 100]));
+        assert!(!after(&[]) && !after(&[50]) && !after(&[100, 60]));
+        assert!(after(&[0, 100, 100, 100, 100]), "the last four count");
+    }
+
+    #[test]
+    fn what_is_not_mapped_any_more_tells_nothing() {
+        let past = Past::new();
+        // No program may map anything there.
+        past.remember(PAGE, REGION);
+        assert!((0..ORDINARY).all(|_| !past.promises_to_be_filled()));
+    }
+
+    #[test]
+    fn now_and_then_a_mapping_stays_ordinary() {
+        let (past, start) = (Past::new(), mapped(100));
+        past.remember(start, 4 * REGION);
+        let promised: Vec<bool> = (0..17).map(|_| past.promises_to_be_filled()).collect();
+        system::munmap(start, 4 * REGION).unwrap();
+        let ordinary: Vec<usize> = (0..17).filter(|&number| !promised[number]).collect();
+        assert_eq!(ordinary, [0, 8, 16]);
+    }
+}
