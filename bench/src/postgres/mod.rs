@@ -12,6 +12,7 @@ mod server;
 mod text;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -262,11 +263,11 @@ impl Bench<'_> {
             }
         }
         for pair in 0..self.arguments.observed_pairs {
-            if !running.contains_key(&Setup::Hugepilot) {
-                let started = self.start(Setup::Hugepilot, data[&Setup::Hugepilot], record)?;
-                running.insert(Setup::Hugepilot, started);
-            }
-            record.observed.push(self.observed(pair, &running[&Setup::Hugepilot])?);
+            let running = match running.entry(Setup::Hugepilot) {
+                Entry::Occupied(running) => running.into_mut(),
+                Entry::Vacant(place) => place.insert(self.start(Setup::Hugepilot, data[&Setup::Hugepilot], record)?),
+            };
+            record.observed.push(self.observed(pair, running)?);
             self.bar.inc(1);
         }
         self.end_all(&mut running)?;

@@ -65,12 +65,12 @@ pub struct LaunchOptions {
     /// Shared memory, by a preloaded library: without --pages it is placed where huge pages fit, and promoted where it pays (for PostgreSQL also without this)
     #[arg(long, help_heading = FROM_THE_START)]
     pub shm: bool,
-    /// Large pieces that it maps itself once it has filled those before, by a preloaded library: each 2 MiB then takes one page fault instead of 512
-    #[arg(long, conflicts_with = "pages", help_heading = FROM_THE_START)]
-    pub growing: bool,
     /// Its code, by a preloaded library
     #[arg(long, requires = "pages", help_heading = FROM_THE_START)]
     pub text: bool,
+    /// Large pieces that it maps itself once it has filled those before, by a preloaded library: each 2 MiB then takes one page fault instead of 512
+    #[arg(long, conflicts_with = "pages", help_heading = FROM_THE_START)]
+    pub growing: bool,
     /// Stacks stay on ordinary pages, always: they are small, grow page by page, and each would take a huge page of its own
     #[arg(long, value_name = "no", value_parser = ["no"], requires = "pages", help_heading = FROM_THE_START)]
     pub stack: Option<String>,
