@@ -16,6 +16,8 @@ const KNOWN: usize = 4;
 const ORDINARY: usize = 8;
 /// Pages of each mapping that are asked about.
 const SAMPLE: usize = 64;
+/// Knuth's multiplicative hash.
+const SCATTER: usize = 2_654_435_761;
 /// Filled, if so many of a hundred are there.
 const FILLED_PERCENT: usize = 95;
 
@@ -56,10 +58,16 @@ impl Past {
             }
             let asked = pages.min(SAMPLE);
             mapped += asked;
-            present += (0..asked).filter(|number| system::is_present(start + number * pages / asked * PAGE)).count();
+            present +=
+                (0..asked).filter(|&number| system::is_present(start + page_of(number, pages / asked) * PAGE)).count();
         }
         mapped > 0 && present * 100 >= mapped * FILLED_PERCENT
     }
+}
+
+/// One page of each so many, not at even distances: programs have strides of their own.
+fn page_of(number: usize, of: usize) -> usize {
+    number * of + (number.wrapping_mul(SCATTER) >> 16) % of
 }
 
 #[cfg(test)]
@@ -98,6 +106,15 @@ mod tests {
         // No program may map anything there.
         past.remember(PAGE, REGION);
         assert!((0..ORDINARY).all(|_| !past.promises_to_be_filled()));
+    }
+
+    #[test]
+    fn a_stride_is_not_taken_for_filled_memory() {
+        for stride in [2, 16, 64] {
+            let hits = (0..SAMPLE).filter(|&number| page_of(number, 64).is_multiple_of(stride)).count();
+            assert!(hits <= SAMPLE * 3 / 4, "every {stride}th page: {hits}");
+        }
+        assert!((0..SAMPLE).all(|number| page_of(number, 64) / 64 == number && page_of(number, 1) == number));
     }
 
     #[test]
