@@ -65,7 +65,8 @@ impl Fleet {
     /// Counts the page faults of all who share memory with a process, unless it is known to share none.
     pub(super) fn count_faults(&self, process: Process, pilot: &mut Pilot<'_>) {
         let member = &self.members[&process];
-        if member.looked_at.is_none() || member.view.objects().next().is_some() {
+        let may_share = member.looked_at.is_none() && member.shared_rss > Bytes(0);
+        if may_share || member.view.objects().next().is_some() {
             let sharers = self.members.iter().filter(|(_, other)| other.view.meets(&member.view));
             pilot.faults.begin(std::iter::once(process.pid).chain(sharers.map(|(sharer, _)| sharer.pid)));
         }
