@@ -327,13 +327,8 @@ impl Fleet {
         let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
         let member = self.members.get_mut(&process).expect("still known");
         let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
-        // Some of what is huge may have to go.
-        let options = Options { tell_use_of_huge, which_pages: false, ..pilot.watch };
-        let options = if self.is_one_of_many(process) {
-            Options { clearing: ClearPolicy::OneOfMany, ..options }
-        } else {
-            options
-        };
+        let clearing = if self.is_one_of_many(process) { ClearPolicy::OneOfMany } else { pilot.watch.clearing };
+        let options = Options { tell_use_of_huge, which_pages: false, clearing, ..pilot.watch };
         self.count_faults(process, pilot);
         let member = self.members.get_mut(&process).expect("still known");
         let seen = member.look(&target, pilot, &options, &stop);

@@ -66,13 +66,7 @@ impl SharedView {
     pub(super) fn after_acting(self, heat: &Heat) -> Self {
         let now = Self::of(heat);
         let small = self.small.into_iter().filter(|(piece, _)| now.small.contains_key(piece)).collect();
-        Self {
-            small,
-            busy_cpus: self.busy_cpus,
-            footprint: self.footprint,
-            all_walks_per_second: self.all_walks_per_second,
-            ..now
-        }
+        Self { huge: now.huge, objects: now.objects, mapped: now.mapped, small, ..self }
     }
 
     /// Memory that is on huge pages in this program, and shared.
