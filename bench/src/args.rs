@@ -16,6 +16,7 @@ use crate::lists::ListsArguments;
 use crate::outputs::Outputs;
 use crate::pilot::PilotArguments;
 use crate::postgres::{self, PostgresArguments};
+use crate::servers::{self, ServersArguments};
 use crate::sort::{self, SortArguments};
 use crate::tracker::TrackerArguments;
 use crate::transpose::{self, TransposeArguments};
@@ -86,6 +87,9 @@ pub enum Command {
     /// PostgreSQL: a server of many processes, with a reserved pool and with hugepilot.
     #[command(after_help = postgres::EXAMPLES)]
     Postgres(PostgresArguments),
+    /// Other servers, by default and with hugepilot: nothing is to get worse.
+    #[command(after_help = servers::EXAMPLES)]
+    Servers(ServersArguments),
     /// Aging memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
     #[command(after_help = io::EXAMPLES)]
     Io(IoArguments),
@@ -306,6 +310,7 @@ impl Command {
             Command::Pilot(arguments) => arguments.run(),
             Command::Felt(arguments) => arguments.run(),
             Command::Postgres(arguments) => arguments.run(),
+            Command::Servers(arguments) => arguments.run(),
             Command::Io(arguments) => arguments.run(),
             Command::Transpose(arguments) => arguments.run(),
             Command::Lists(arguments) => arguments.run(),

@@ -27,6 +27,7 @@ mod record;
 mod report;
 mod run;
 mod sample;
+mod servers;
 mod settings;
 mod slowdown;
 mod sort;

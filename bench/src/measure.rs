@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{felt, launch, plot, postgres, report};
+use crate::{felt, launch, plot, postgres, report, servers};
 
 /// Measures workloads one after the other, and reports what was measured even when it ends early.
 pub fn measure(
@@ -108,6 +108,9 @@ pub fn report(file: &Path, plot_to: Option<&Path>) -> Result<()> {
     let text = read_text(file)?;
     if let Some(record) = postgres::Record::parse(&text, file)? {
         return postgres::report(&record);
+    }
+    if let Some(record) = servers::Record::parse(&text, file)? {
+        return print(&record.text());
     }
     if let Some(record) = felt::Record::parse(&text, file)? {
         return felt::report(&record, plot_to);

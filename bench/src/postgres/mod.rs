@@ -325,8 +325,9 @@ impl Bench<'_> {
     /// A server whose memory lies as it would under the setup's settings.
     fn serve<'a>(&mut self, setup: Setup, data: &'a Data) -> Result<Server<'a>> {
         match setup {
-            Setup::Hugepilot => {
-                let before = self.settings.change("shmem_enabled", "advise")?;
+            Setup::Always | Setup::Hugepilot => {
+                let wanted = if setup == Setup::Always { "always" } else { "advise" };
+                let before = self.settings.change("shmem_enabled", wanted)?;
                 let started = data.serve(setup.huge_pages(), &self.stop);
                 self.settings.change("shmem_enabled", &before)?;
                 started

@@ -25,6 +25,8 @@ pub enum Setup {
     DefaultAgain,
     /// `huge_pages = on`, with a pool of reserved pages.
     Pool,
+    /// `huge_pages = off`, started with shmem_enabled at always: huge from its first touch, the most that huge pages without a pool can give.
+    Always,
     /// `huge_pages = off`, started with shmem_enabled at advise, and `hugepilot attach --children`.
     Hugepilot,
 }

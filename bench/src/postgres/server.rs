@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use hugepilot::kernel::Root;
-use hugepilot::kernel::process::{Status, descendants, family_cpu_time};
+use hugepilot::kernel::process::{FamilyUsage, Status, descendants};
 use hugepilot::stop::Stop;
 use hugepilot::units::{Bytes, Nanos};
 use hugepilot_os::PidFd;
@@ -170,7 +170,7 @@ impl Server<'_> {
 
     /// CPU time of all its processes so far, of those that have ended, too.
     pub fn cpu_time(&self) -> Result<Nanos> {
-        Ok(family_cpu_time(&Root::host(), self.pid())?)
+        Ok(FamilyUsage::read(&Root::host(), self.pid())?.cpu_time)
     }
 
     /// Its data directory, where pgbench writes its log.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Counts the page faults of some processes, and of their children, by region of 2 MiB.
+ * Counts the page faults of some processes, and of their children, by region of 2 MiB: those that a huge page would save.
  *
  * Owns: the counts. Never touches: the faults. Nothing runs unless the programs are attached; x86 has these tracepoints since 3.13.
  * Children count without being named, because a server's may live for milliseconds, and a forked one maps shared memory where its
- * parent does.
+ * parent does. The first fault of a new process in a region stays, for a huge page is mapped by one, too; what older processes have
+ * touched before is not known, and all their faults count.
  */
 #include <linux/bpf.h>
 #include <linux/types.h>
+#include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
@@ -36,15 +38,33 @@ struct {
 	__type(value, __u64);
 } faults SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MOST_TOUCHED);
+	__type(key, __u64);
+	__type(value, __u8);
+} touched SEC(".maps");
+
+/* Whether a new process has not touched a region before; process ids have 22 bits, numbers of regions at most 36. */
+static __always_inline bool is_first(__u32 process, __u64 region)
+{
+	__u64 key = region << 24 | process;
+	__u8 one = 1;
+
+	return bpf_map_update_elem(&touched, &key, &one, BPF_NOEXIST) == 0;
+}
+
 static __always_inline int count(unsigned long address)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	__u32 process = bpf_get_current_pid_tgid() >> 32, parent;
 	__u64 region = address >> REGION_BITS, one = 1, *found;
+	__u8 *who;
 
 	if (!bpf_map_lookup_elem(&processes, &process)) {
 		parent = BPF_CORE_READ(task, real_parent, tgid);
-		if (!bpf_map_lookup_elem(&processes, &parent))
+		who = bpf_map_lookup_elem(&processes, &parent);
+		if (!who || *who != WITH_CHILDREN || is_first(process, region))
 			return 0;
 	}
 	found = bpf_map_lookup_elem(&faults, &region);

@@ -9,7 +9,13 @@
 #define REGION_BITS 21
 /* Regions that are counted at the same time: 64 GiB. Those with the latest faults stay. */
 #define MOST_REGIONS 32768
-/* Processes that are named; their children count besides. */
-#define MOST_PROCESSES 1024
+/* Processes that are named. */
+#define MOST_PROCESSES 4096
+/* Pairs of a process that began since and a region that it has touched. */
+#define MOST_TOUCHED 65536
+
+/* Who counts with a process that is named. */
+#define ITSELF 1
+#define WITH_CHILDREN 2
 
 #endif

@@ -24,6 +24,8 @@ use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// What was measured, until the machine is restarted.
 const CACHE: &str = "/run/hugepilot/walk-cost.json";
+/// For so long it holds when memory did not suffice for all sizes; later it may.
+const HOLDS_IN_PART: Duration = Duration::from_secs(600);
 /// The sizes of the memory: page tables of 256 KiB, 1 MiB, and 4 MiB.
 const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(2 << 30)];
 /// CPU time for each chase in each turn: together with filling the memory, five to ten seconds.
@@ -81,11 +83,8 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
     measuring();
     let sizes = sizes_that_fit()?;
     let costs = measure(&sizes)?;
-    // What could not be had may be there next time.
-    if costs.len() == SIZES.len() {
-        // Measured again next time, if it cannot be kept.
-        let _ = keep(&costs);
-    }
+    // Measured again next time, if it cannot be kept.
+    let _ = keep(&costs);
     Ok(costs)
 }
 
@@ -109,7 +108,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let mut huge = populated(len, OwnAdvice::HugePage)?;
     let mut other = Mapping::anonymous(OTHER_MEMORY)?;
     other.words_mut().fill(1);
-    let page_fault_ns = page_fault(other.words_mut())?;
+    let (page_fault_ns, unmap_ns) = page_fault(other.words_mut())?;
     let own = PidFd::open(std::process::id())?;
     let collapse = |region| advise(&own, huge.address() + region, HUGE_PAGE, Advice::Collapse);
     let sizes = collapsed(sizes, collapse)?;
@@ -117,7 +116,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
         let words = size.0 as usize / 8;
         let mut chase = |memory: &mut Mapping, turn| chase(&memory.words_mut()[..words], other.words_mut(), turn);
         let turns: Vec<_> = (0..TURNS).map(|turn| (chase(&mut base, turn), chase(&mut huge, turn))).collect();
-        WalkCost { page_fault_ns, ..cost(size, &turns) }
+        WalkCost { page_fault_ns, unmap_ns, ..cost(size, &turns) }
     };
     Ok(sizes.iter().map(|&size| measured(size)).collect())
 }
@@ -147,27 +146,31 @@ fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
 }
 
 /// Nanoseconds of CPU time that a page fault takes which reads shared memory that is there already, after other work, at random as processes
-/// of a server do: in order it would take a third. Errors: no memory.
-fn page_fault(other: &[u64]) -> io::Result<f64> {
+/// of a server do (in order it would take a third), and those that unmapping takes of what it mapped. Errors: no memory.
+fn page_fault(other: &[u64]) -> io::Result<(f64, f64)> {
     let mut memory = Mapping::shared(FAULTED)?;
     memory.advise(0, FAULTED, OwnAdvice::NoHugePage)?;
     memory.words_mut().iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = 1);
     let faults = FAULTED / AROUND;
-    let mut touch_all = || {
-        // What is shared stays; only the page tables lose it.
-        memory.advise(0, FAULTED, OwnAdvice::DontNeed)?;
+    let each = |work: &mut dyn FnMut() -> io::Result<()>| {
         black_box(other.iter().step_by(LINE_WORDS).sum::<u64>());
         let started = thread_cpu_time();
-        for number in 0..faults {
-            black_box(memory.words_mut()[number * SCATTER % faults * (AROUND / 8)]);
-        }
-        let elapsed = thread_cpu_time() - started;
-        Ok(elapsed.0 as f64 / faults as f64)
+        work()?;
+        Ok::<f64, io::Error>((thread_cpu_time() - started).0 as f64 / faults as f64)
     };
-    let turns = (0..TURNS).map(|_| touch_all()).collect::<io::Result<Vec<f64>>>()?;
+    let (mut touching, mut unmapping) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        // What is shared stays; only the page tables lose it.
+        unmapping.push(each(&mut || memory.advise(0, FAULTED, OwnAdvice::DontNeed))?);
+        touching.push(each(&mut || {
+            (0..faults).for_each(|number| _ = black_box(memory.words_mut()[number * SCATTER % faults * (AROUND / 8)]));
+            Ok(())
+        })?);
+    }
     // Where all shared memory is huge there is no such page fault.
-    let usual = median(&turns).filter(|ns| FAULT_TAKES.contains(ns));
-    Ok(usual.unwrap_or(WalkCost::UNCALIBRATED.page_fault_ns))
+    let usual = |turns: &[f64]| median(turns).filter(|ns| FAULT_TAKES.contains(ns));
+    let WalkCost { page_fault_ns, unmap_ns, .. } = WalkCost::UNCALIBRATED;
+    Ok((usual(&touching).unwrap_or(page_fault_ns), usual(&unmapping).unwrap_or(unmap_ns)))
 }
 
 /// Puts memory on huge pages from its start, and tells which of the sizes, ascending, lie wholly on them. Errors: none does.
@@ -195,14 +198,18 @@ fn chase(words: &[u64], other: &[u64], turn: usize) -> Chased {
 
 fn cached() -> Option<Vec<WalkCost>> {
     let file = File::open(CACHE).ok()?;
+    let is_fresh = file.metadata().and_then(|metadata| metadata.modified()).ok()?.elapsed().ok()? < HOLDS_IN_PART;
     let costs: Vec<WalkCost> = serde_json::from_reader(file.take(4096)).ok()?;
+    if costs.len() < SIZES.len() && !is_fresh {
+        return None;
+    }
     let ascending = costs.is_sorted_by(|one, other| one.footprint < other.footprint);
     (!costs.is_empty() && ascending && costs.iter().all(is_sound)).then_some(costs)
 }
 
 fn is_sound(cost: &WalkCost) -> bool {
     let sound = |chase: Chase| (0.01..1e6).contains(&chase.base_ns) && (0.0..=chase.base_ns).contains(&chase.huge_ns);
-    cost.chases().into_iter().all(sound) && FAULT_TAKES.contains(&cost.page_fault_ns)
+    cost.chases().into_iter().all(sound) && [cost.page_fault_ns, cost.unmap_ns].iter().all(|ns| FAULT_TAKES.contains(ns))
 }
 
 fn keep(costs: &[WalkCost]) -> io::Result<()> {

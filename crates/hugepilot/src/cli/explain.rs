@@ -10,7 +10,7 @@ use crate::explain::{self, Surroundings};
 use crate::kernel::Root;
 use crate::kernel::thp::Thp;
 use crate::observe::{self, Faults, Heat, ObserveError, populated};
-use crate::pilot::add_family;
+use crate::pilot::{FamilyWatch, add_family};
 use crate::report::{AfterRestart, ExplainReport, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
@@ -25,11 +25,11 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let mut tracker = observe::open(args.watch.tracker)?;
     let mut walking = WalkCycles::start(&Root::host(), target.pid());
     let mut faults = Faults::default();
-    faults.begin(std::iter::once(target.pid()));
+    let family = FamilyWatch::begin(&mut faults, target.pid(), args.children)?;
     let options = args.watch.options();
     let mut heat = tracker.observe(&target, &options, &stop)?;
     populated::complete(&Root::host(), &mut heat);
-    let family = add_family(&mut heat, args.children, &mut *tracker, &options, &mut faults, &stop)?;
+    let family = add_family(&mut heat, args.children, &mut *tracker, &options, family, &stop)?;
     let walk_share = walking.as_mut().and_then(WalkCycles::share);
     let decided =
         |heat: &Heat| decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());
@@ -40,6 +40,7 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     };
     let explanation = explain::explain(&heat, &plan, smaller.as_deref(), &surroundings(&target)?);
     let (cost, cost_from) = calibrate::walk_cost(family.footprint, terminal::say_measuring);
+    let cost = cost.with_unmapping(family.unmapped_share);
     let gain = expected_gain(&plan, &cost, heat.busy_cpus);
     let would_pay = |plan: &Plan| Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
     let after_restart = heat.as_if_aligned().map(|aligned| {

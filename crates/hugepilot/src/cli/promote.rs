@@ -71,6 +71,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
 
 fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<ExitCode> {
     let (cost, _) = calibrate::walk_cost(round.family.footprint, terminal::say_measuring);
+    let cost = cost.with_unmapping(round.family.unmapped_share);
     let gain = expected_gain(&round.plan, &cost, round.heat.busy_cpus);
     let report =
         PlanReport { plan: &round.plan, family: round.family, clearing: round.heat.clearing, gain, expectation };

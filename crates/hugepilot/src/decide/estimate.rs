@@ -62,6 +62,8 @@ pub struct WalkCost {
     pub occasional: Chase,
     /// A page fault on shared memory that is there already, in nanoseconds.
     pub page_fault_ns: f64,
+    /// What it takes to unmap again what a page fault mapped, as when its process ends, in nanoseconds.
+    pub unmap_ns: f64,
 }
 
 /// A calibration tells about memory of its size, and up to so many times that: each doubling costs as much as the one before.
@@ -114,7 +116,13 @@ impl WalkCost {
         dependent: Chase { base_ns: 300.0, huge_ns: 215.0 },
         occasional: Chase { base_ns: 1200.0, huge_ns: 1080.0 },
         page_fault_ns: Limits::FAULT_COST.0 as f64,
+        unmap_ns: Limits::FAULT_COST.0 as f64,
     };
+
+    /// Has page faults cost what they take with unmapping, where so large a share of what they map is unmapped again.
+    pub fn with_unmapping(self, share: f64) -> Self {
+        Self { page_fault_ns: self.page_fault_ns + share * self.unmap_ns, ..self }
+    }
 
     /// All of them.
     pub fn chases(&self) -> [Chase; 4] {
@@ -149,6 +157,7 @@ impl WalkCost {
             dependent: smaller.dependent.between(larger.dependent, weight),
             occasional: smaller.occasional.between(larger.occasional, weight),
             page_fault_ns: smaller.page_fault_ns,
+            unmap_ns: smaller.unmap_ns,
         })
     }
 
@@ -286,6 +295,7 @@ mod tests {
         dependent: Chase { base_ns: 400.0, huge_ns: 300.0 },
         occasional: Chase { base_ns: 1000.0, huge_ns: 850.0 },
         page_fault_ns: 500.0,
+        unmap_ns: 300.0,
     };
 
     fn gain(walks_per_second: f64) -> GainPercent {

@@ -17,7 +17,9 @@ use crate::units::Address;
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_faults.bpf.o"));
 // bpf/page_faults.h
 const REGION_BITS: u32 = 21;
-const MOST_PROCESSES: usize = 1024;
+const MOST_PROCESSES: usize = 4096;
+const ITSELF: u8 = 1;
+const WITH_CHILDREN: u8 = 2;
 
 /// Counts page faults, of one group of processes at a time.
 #[derive(Debug, Default)]
@@ -33,22 +35,33 @@ struct Programs {
     object: Object,
     processes: MapHandle,
     faults: MapHandle,
+    touched: MapHandle,
     /// They run as long as these live.
     links: Vec<Link>,
     since: Instant,
+}
+
+/// Whose page faults count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of the processes that are named.
+    Theirs,
+    /// Those of their children, too. One that begins after counting did touches each region for the first time once, and that page fault
+    /// stays with huge pages; so name those that are there already.
+    AndTheirChildren,
 }
 
 /// Page faults a second, by the start of the region.
 pub type FaultRates = BTreeMap<Address, f32>;
 
 impl Faults {
-    /// From now on the page faults of these processes and their children are counted, from 0.
-    pub fn begin(&mut self, processes: impl Iterator<Item = u32>) {
+    /// From now on the page faults of these processes are counted, from 0.
+    pub fn begin(&mut self, processes: impl Iterator<Item = u32>, whose: Whose) {
         if !std::mem::replace(&mut self.is_tried, true) {
             self.programs = said(Programs::load());
         }
         if let Some(programs) = &mut self.programs {
-            said(programs.begin(processes));
+            said(programs.begin(processes, whose));
         }
     }
 
@@ -66,16 +79,16 @@ impl Programs {
             let map = object.maps().find(|map| map.name() == name).expect("bpf/page_faults.bpf.c defines the map");
             MapHandle::try_from(&map).map_err(io::Error::other)
         };
-        let (processes, faults) = (map("processes")?, map("faults")?);
-        Ok(Self { object, processes, faults, links: Vec::new(), since: Instant::now() })
+        let (processes, faults, touched) = (map("processes")?, map("faults")?, map("touched")?);
+        Ok(Self { object, processes, faults, touched, links: Vec::new(), since: Instant::now() })
     }
 
-    fn begin(&mut self, processes: impl Iterator<Item = u32>) -> io::Result<()> {
+    fn begin(&mut self, processes: impl Iterator<Item = u32>, whose: Whose) -> io::Result<()> {
         self.links.clear();
-        clear(&self.processes)?;
-        clear(&self.faults)?;
+        [&self.processes, &self.faults, &self.touched].into_iter().try_for_each(clear)?;
+        let who = if whose == Whose::Theirs { ITSELF } else { WITH_CHILDREN };
         for process in processes.take(MOST_PROCESSES) {
-            self.processes.update(&process.to_ne_bytes(), &[1], MapFlags::ANY).map_err(io::Error::other)?;
+            self.processes.update(&process.to_ne_bytes(), &[who], MapFlags::ANY).map_err(io::Error::other)?;
         }
         for program in self.object.progs_mut() {
             self.links.push(program.attach().map_err(io::Error::other)?);

@@ -46,7 +46,7 @@ pub use choice::{Choice, open};
 pub use contents::Contents;
 pub use damon::Damon;
 pub use error::ObserveError;
-pub use faults::Faults;
+pub use faults::{FaultRates, Faults, Whose};
 pub use group::Group;
 pub use heat::Heat;
 pub use idle_page::IdlePage;

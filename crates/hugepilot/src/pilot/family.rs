@@ -7,11 +7,13 @@
 use super::SAMPLE_OF_FAMILY;
 use super::shared::{SharedView, add_others};
 use super::sharers::{hash, is_helper};
-use crate::kernel::process::{Status, descendants};
+use std::time::Instant;
+
+use crate::kernel::process::{FamilyUsage, Status, descendants};
 use crate::kernel::{KernelError, Root};
 use crate::observe::clearing::ClearPolicy;
 use crate::observe::heat::Heat;
-use crate::observe::{Faults, ObserveError, Options, Tracker, faults};
+use crate::observe::{FaultRates, Faults, ObserveError, Options, Tracker, Whose, faults};
 use crate::stop::Stop;
 use crate::target::{Process, Target};
 use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
@@ -27,12 +29,14 @@ pub struct Family {
     pub page_tables: Bytes,
     /// Memory whose part of the page tables they use, all together: what a walk costs is what it costs over so much.
     pub footprint: Bytes,
+    /// The share of their page faults that processes had which have ended, so that what was mapped was unmapped again.
+    pub unmapped_share: f64,
 }
 
 impl Family {
     /// One process, with so much memory in its page tables, of which it uses those of the footprint.
     pub fn alone(page_tables: Bytes, footprint: Bytes) -> Self {
-        Self { processes: 1, observed: 1, page_tables, footprint }
+        Self { processes: 1, observed: 1, page_tables, footprint, unmapped_share: 0.0 }
     }
 }
 
@@ -47,8 +51,38 @@ struct Relative {
     status: Status,
 }
 
+/// What a process and its descendants do from now on.
+pub struct FamilyWatch<'a> {
+    faults: &'a mut Faults,
+    pid: u32,
+    began: Instant,
+    before: FamilyUsage,
+}
+
+impl<'a> FamilyWatch<'a> {
+    /// Errors: the processes cannot be listed.
+    pub fn begin(faults: &'a mut Faults, pid: u32, with_children: bool) -> Result<Self, KernelError> {
+        let before = FamilyUsage::read(&Root::host(), pid)?;
+        if with_children {
+            faults.begin(descendants(&Root::host(), pid)?.into_iter().chain([pid]), Whose::AndTheirChildren);
+        } else {
+            faults.begin(std::iter::once(pid), Whose::Theirs);
+        }
+        Ok(Self { faults, pid, began: Instant::now(), before })
+    }
+
+    /// The page faults of each region, and the CPUs that they kept busy with the share of their page faults that is unmapped again: those are
+    /// exact, and count processes that lived too short to be observed.
+    fn end(self) -> Result<(FaultRates, f64, f64), KernelError> {
+        let rates = self.faults.end();
+        let usage = FamilyUsage::read(&Root::host(), self.pid)?.since(self.before);
+        let busy_cpus = usage.cpu_time.seconds() / self.began.elapsed().as_secs_f64();
+        Ok((rates, busy_cpus, usage.minor_faults_of_ended as f64 / usage.minor_faults.max(1) as f64))
+    }
+}
+
 /// Adds to the heat of a process what its page tables and, if they are wanted, those of its descendants take for shared memory, and their page
-/// walks there and page faults. The faults were counted since before the process was observed.
+/// walks there and page faults. They were watched since before the process was observed.
 ///
 /// Errors: something keeps the tracker from looking at any process; that one has ended is none.
 pub fn add_family(
@@ -56,7 +90,7 @@ pub fn add_family(
     with_children: bool,
     tracker: &mut dyn Tracker,
     options: &Options,
-    counting: &mut Faults,
+    watch: FamilyWatch<'_>,
     stop: &Stop,
 ) -> Result<Family, ObserveError> {
     let root = Root::host();
@@ -80,12 +114,16 @@ pub fn add_family(
             views.push(view);
         }
     }
-    faults::note(&counting.end(), heat);
+    let (rates, busy_cpus, unmapped_share) = watch.end()?;
+    faults::note(&rates, heat);
     let mine = Status::read(&root, heat.pid).unwrap_or_default();
     let all: Bytes = relatives.iter().map(|relative| relative.status.rss_shmem).sum();
     let times = ratio(all + mine.rss_shmem, observed + mine.rss_shmem);
     let times = if views.is_empty() { 1.0 } else { times };
     add_others(heat, views.iter(), times);
+    if with_children {
+        heat.busy_cpus = Some(busy_cpus);
+    }
     let page_tables = mine.vm_pte + relatives.iter().map(|relative| relative.status.vm_pte).sum();
     let mapped = Bytes(page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE));
     Ok(Family {
@@ -93,6 +131,7 @@ pub fn add_family(
         observed: 1 + views.len() as u64,
         footprint: if views.is_empty() { heat.footprint() } else { footprint(&views, times, mapped) },
         page_tables,
+        unmapped_share,
     })
 }
 
@@ -141,7 +180,8 @@ fn view_of(
     let clearing = if is_one_of_many { ClearPolicy::OneOfMany } else { options.clearing };
     match tracker.observe(&target, &Options { clearing, ..*options }, stop) {
         Ok(heat) => Ok(Some(SharedView::of(&heat))),
-        Err(ObserveError::Exec { .. }) => Ok(None),
+        // What has given its memory back has not necessarily ended for its handle.
+        Err(ObserveError::Exec { .. } | ObserveError::Exited { .. }) => Ok(None),
         Err(_) if target.handle().has_exited() => Ok(None),
         Err(error) => Err(error),
     }

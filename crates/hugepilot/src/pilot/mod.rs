@@ -44,7 +44,7 @@ use crate::units::{Address, Bytes, Nanos};
 
 pub use budget::Budget;
 use coverage::{Known, Most};
-pub use family::{Family, add_family};
+pub use family::{Family, FamilyWatch, add_family};
 pub use fleet::{Fleet, Rules};
 pub use flight::Flight;
 pub use group::{GroupError, GroupSeen, Whom, observe_group};
@@ -104,13 +104,13 @@ impl Pilot<'_> {
     /// shared memory counts, too.
     pub fn look(&mut self, target: &Target, with_children: bool, spent: &Spent) -> Result<Round, ObserveError> {
         self.waits.watch(target);
-        self.faults.begin(std::iter::once(target.pid()));
+        let family = FamilyWatch::begin(&mut self.faults, target.pid(), with_children)?;
         let mut heat =
             coverage::observe(self.tracker, target, &self.watch, Known::default(), Most::Everything, &self.stop)?;
         populated::complete(&Root::host(), &mut heat);
         let before = Snapshot::of(&heat, page_tables(target));
-        let Self { tracker, watch, faults, stop, .. } = self;
-        let family = add_family(&mut heat, with_children, &mut **tracker, watch, faults, stop)?;
+        let Self { tracker, watch, stop, .. } = self;
+        let family = add_family(&mut heat, with_children, &mut **tracker, watch, family, stop)?;
         let plan = decide(&heat, &self.allowance.limits(heat.rss, spent), &Past::default());
         self.budget.charge(heat.cost.kernel);
         Ok(Round { heat, plan, before, family })

@@ -12,6 +12,7 @@ use super::fleet::Fleet;
 use super::member::Member;
 use super::shared::huge_in_any;
 use super::{Pilot, SAMPLE_OF_FAMILY};
+use crate::observe::Whose;
 use crate::observe::heat::Object;
 use crate::target::Process;
 use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
@@ -68,7 +69,8 @@ impl Fleet {
         let may_share = member.looked_at.is_none() && member.shared_rss > Bytes(0);
         if may_share || member.view.objects().next().is_some() {
             let sharers = self.members.iter().filter(|(_, other)| other.view.meets(&member.view));
-            pilot.faults.begin(std::iter::once(process.pid).chain(sharers.map(|(sharer, _)| sharer.pid)));
+            let named = std::iter::once(process.pid).chain(sharers.map(|(sharer, _)| sharer.pid));
+            pilot.faults.begin(named, Whose::AndTheirChildren);
         }
     }
 

@@ -32,15 +32,42 @@ pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     Ok(below(pid, &parents).into_iter().collect())
 }
 
-/// CPU time of a process and all its descendants so far, those that have ended included, in steps of 10 ms for each.
-///
-/// Errors: the processes cannot be listed.
-pub fn family_cpu_time(root: &Root, pid: u32) -> Result<Nanos, KernelError> {
-    let family = descendants(root, pid)?.into_iter().chain([pid]);
-    let ticks =
-        |stat: Stat| stat.user_ticks.saturating_add(stat.system_ticks).saturating_add(stat.ended_children_ticks);
-    let sum: u64 = family.filter_map(|pid| Stat::read(root, pid).ok()).map(ticks).sum();
-    Ok(Nanos(sum.saturating_mul(TICK.0)))
+/// What a process and all its descendants have used so far, those that have ended included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FamilyUsage {
+    /// CPU time, in steps of 10 ms for each process.
+    pub cpu_time: Nanos,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
+    /// Those of them that processes had which have ended.
+    pub minor_faults_of_ended: u64,
+}
+
+impl FamilyUsage {
+    /// Reads it of a process and its descendants. Errors: the processes cannot be listed.
+    pub fn read(root: &Root, pid: u32) -> Result<Self, KernelError> {
+        let family = descendants(root, pid)?.into_iter().chain([pid]);
+        Ok(family.filter_map(|pid| Stat::read(root, pid).ok()).fold(Self::default(), Self::with))
+    }
+
+    /// What has been used since another reading.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            cpu_time: Nanos(self.cpu_time.0.saturating_sub(before.cpu_time.0)),
+            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
+            minor_faults_of_ended: self.minor_faults_of_ended.saturating_sub(before.minor_faults_of_ended),
+        }
+    }
+
+    fn with(self, stat: Stat) -> Self {
+        let ticks = stat.user_ticks.saturating_add(stat.system_ticks).saturating_add(stat.ended_children_ticks);
+        let of_ended = stat.ended_children_minor_faults;
+        Self {
+            cpu_time: self.cpu_time + Nanos(ticks.saturating_mul(TICK.0)),
+            minor_faults: self.minor_faults.saturating_add(stat.minor_faults).saturating_add(of_ended),
+            minor_faults_of_ended: self.minor_faults_of_ended.saturating_add(of_ended),
+        }
+    }
 }
 
 /// Everyone whose line of parents leads to `pid`. Ids wrap around, so a child may come before its parent: go round until
@@ -129,18 +156,22 @@ mod tests {
     }
 
     #[test]
-    fn a_family_has_the_time_of_those_that_have_ended_too() {
+    fn a_family_has_used_what_those_have_that_ended_too() {
         let tree = tempfile::tempdir().unwrap();
-        let write = |pid: u32, parent: u32, times: &str| {
+        let write = |pid: u32, parent: u32, faults: &str, times: &str| {
             let directory = tree.path().join(format!("proc/{pid}"));
             std::fs::create_dir_all(&directory).unwrap();
-            let line = format!("{pid} (p) S {parent} 1 1 0 -1 0 0 0 0 0 {times} 20 0 1 0 99 0 0 0 0 0 0");
+            let line = format!("{pid} (p) S {parent} 1 1 0 -1 0 {faults} 0 0 {times} 20 0 1 0 99 0 0 0 0 0 0");
             std::fs::write(directory.join("stat"), line).unwrap();
         };
-        write(7, 1, "1 2 30 40");
-        write(8, 7, "100 0 0 0");
-        write(9, 1, "5000 0 0 0");
-        assert_eq!(family_cpu_time(&Root::at(tree.path()), 7).unwrap(), Nanos(1_730_000_000));
+        write(7, 1, "5 600", "1 2 30 40");
+        write(8, 7, "20 0", "100 0 0 0");
+        write(9, 1, "1000 1000", "5000 0 0 0");
+        let usage = FamilyUsage::read(&Root::at(tree.path()), 7).unwrap();
+        let expected =
+            FamilyUsage { cpu_time: Nanos(1_730_000_000), minor_faults: 625, minor_faults_of_ended: 600 };
+        assert_eq!(usage, expected);
+        assert_eq!(usage.since(usage), FamilyUsage::default());
     }
 
     #[test]

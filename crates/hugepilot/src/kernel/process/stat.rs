@@ -26,6 +26,8 @@ pub struct Stat {
     pub parent: u32,
     /// Page faults of all threads that needed no disk.
     pub minor_faults: u64,
+    /// The same, of children that have ended and were waited for, and of theirs.
+    pub ended_children_minor_faults: u64,
     /// Page faults of all threads that waited for a disk.
     pub major_faults: u64,
     /// Time in user mode of all threads, in ticks of 10 ms.
@@ -71,6 +73,7 @@ impl Stat {
                 kernel_thread: number(9)? & KERNEL_THREAD != 0,
                 parent: u32::try_from(number(4)?).ok()?,
                 minor_faults: number(10)?,
+                ended_children_minor_faults: number(11)?,
                 major_faults: number(12)?,
                 user_ticks: number(14)?,
                 system_ticks: number(15)?,

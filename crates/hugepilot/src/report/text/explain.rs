@@ -85,6 +85,9 @@ fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
         ),
     };
     match report.gain {
+        None if report.family.processes > 1 => {
+            "unknown: neither the process nor its children used CPU time while they were watched".to_owned()
+        }
         None => format!(
             "unknown: the process used no CPU time while it was watched\n                    \
              `hugepilot explain {} --children` counts its children, if they do its work",

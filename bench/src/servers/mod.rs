@@ -1,0 +1,144 @@
+//! Other servers than PostgreSQL: what hugepilot does to them when nothing but its defaults is used.
+//!
+//! Owns: the command, and the order of turns. Never touches: how servers are started or loaded.
+//!
+//! Two servers of a kind run beside each other and take turns in being loaded; hugepilot is attached to the second one.
+
+mod program;
+mod record;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use hugepilot::kernel::Root;
+use hugepilot::kernel::process::{Status, descendants};
+use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot::units::Bytes;
+
+use self::program::{Program, Server};
+pub use self::record::Record;
+use self::record::{Setup, Turn};
+use crate::machine::Machine;
+use crate::measure::print;
+use crate::outputs::{Outputs, Results};
+use crate::run::{order_of_round, progress_bar};
+use crate::sample::huge_memory;
+use crate::settings::Settings;
+use crate::tool::{Tool, ToolProcess};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  hugepilot-bench servers --keep
+  hugepilot-bench servers --programs redis --rounds 20 --keep
+
+Needs mariadb-server and sysbench, gunicorn and apache2-utils, redis-server and redis-tools, for those that are named.";
+
+/// hugepilot has done what it will when nothing has come during so many turns.
+const SETTLED: usize = 4;
+/// Turns that are waited for that at most.
+const PATIENCE: usize = 40;
+/// What is under way at the end of a turn is in memory still.
+const REST: Duration = Duration::from_millis(200);
+
+/// `servers`
+#[derive(Clone, Debug, Args)]
+pub struct ServersArguments {
+    /// Which servers, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["mariadb", "gunicorn", "redis"])]
+    programs: Vec<Program>,
+    /// Rounds; each setup has one turn in each
+    #[arg(long, default_value_t = 20)]
+    rounds: u32,
+    /// Seconds of each turn, roughly
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=600))]
+    seconds: u32,
+    /// Where the order of setups starts
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The hugepilot binary [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    hugepilot: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+impl ServersArguments {
+    /// Measures, and reports what was measured even when it ends early.
+    pub fn run(&self) -> Result<()> {
+        self.outputs.check()?;
+        let tool = Tool::find(self.hugepilot.clone())?;
+        let stop = Stop::on_signals(SecondSignal::Ends)?;
+        let mut record = Record::new(Machine::describe(&Settings::of_this_machine()?)?, self.seconds, self.rounds);
+        let measured = self.programs.iter().try_for_each(|&program| self.measure(program, &tool, &stop, &mut record));
+        if !record.turns.is_empty() {
+            let text = record.text();
+            let printed = print(&text);
+            let results = Results { name: "servers", json: record.json()?, text: &text, draw: None };
+            self.outputs.write(Some(&record.machine), &results)?;
+            printed?;
+        }
+        match measured {
+            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is told"),
+            measured => measured,
+        }
+    }
+
+    fn measure(&self, program: Program, tool: &Tool, stop: &Stop, record: &mut Record) -> Result<()> {
+        let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in("/var/tmp")?;
+        let bar = progress_bar(u64::from(self.rounds) * 3);
+        bar.set_message(format!("starting {program}"));
+        let start = |number: u16| program.start(&directory.path().join(number.to_string()), number, self.seconds, stop);
+        let (mut default, mut piloted) = (start(0)?, start(1)?);
+        bar.set_message(format!("waiting until hugepilot has done what it will for {program}"));
+        let attached = attach(tool, &mut piloted, stop)?;
+        for round in 0..self.rounds {
+            for setup in order_of_round(&[Setup::Default, Setup::DefaultAgain, Setup::Hugepilot], self.seed, round) {
+                bar.set_message(format!("{program} round {}: {setup:?}", round + 1));
+                let server = if setup == Setup::Hugepilot { &mut piloted } else { &mut default };
+                stop.check()?;
+                let per_second = server.load()?;
+                stop.sleep_until(Instant::now() + REST)?;
+                let own_bytes = own_memory(server.pid())?.0;
+                let huge_bytes = family(server.pid())?.try_fold(0, |sum, pid| Ok::<_, anyhow::Error>(sum + huge(pid)))?;
+                record.turns.push(Turn { round, program, setup, per_second, own_bytes, huge_bytes });
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        attached.end()
+    }
+}
+
+/// Attaches hugepilot under load, and waits until nothing more comes to be huge.
+fn attach(tool: &Tool, server: &mut Server, stop: &Stop) -> Result<ToolProcess> {
+    let mut attached = tool.attach_family(server.pid(), false)?;
+    let (mut largest, mut still) = (0, 0);
+    for _ in 0..PATIENCE {
+        stop.check()?;
+        attached.check()?;
+        server.load()?;
+        let now: u64 = family(server.pid())?.map(huge).sum();
+        still = if now > largest + largest / 50 { 0 } else { still + 1 };
+        largest = largest.max(now);
+        if still == SETTLED {
+            break;
+        }
+    }
+    Ok(attached)
+}
+
+fn family(pid: u32) -> Result<impl Iterator<Item = u32>> {
+    Ok(descendants(&Root::host(), pid)?.into_iter().chain([pid]))
+}
+
+/// Memory of one process on huge pages; none of one that has ended meanwhile.
+fn huge(pid: u32) -> u64 {
+    huge_memory(pid).map_or(0, |bytes| bytes.0)
+}
+
+/// Private memory of a server, that of children counted where they have written to it.
+fn own_memory(pid: u32) -> Result<Bytes> {
+    let own = |pid| Status::read(&Root::host(), pid).map_or(Bytes(0), |status| status.rss_anon);
+    Ok(family(pid)?.map(own).sum())
+}

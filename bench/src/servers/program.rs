@@ -1,0 +1,185 @@
+//! The servers: how each is filled, started and loaded, and how its load tells its speed.
+//!
+//! Owns: their command lines. Never touches: the machine's settings, or directories other than the one that it is given.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use hugepilot::stop::Stop;
+use serde::{Deserialize, Serialize};
+
+use crate::process::BoundChild;
+
+/// A server that does not answer by then has failed; it may have to be filled first.
+const PATIENCE: Duration = Duration::from_secs(180);
+const POLL: Duration = Duration::from_millis(100);
+/// Where the web server listens: the first of two.
+const FIRST_PORT: u16 = 18_080;
+
+/// A web application with 1 GiB of memory that all workers share by fork; a request reads a thousand places of it.
+const APPLICATION: &str = "\
+import array, random
+memory = array.array('q', bytes(1 << 30))
+def application(environment, start):
+    total = sum(memory[random.randrange(len(memory))] for _ in range(1000))
+    start('200 OK', [('Content-Type', 'text/plain')])
+    return [str(total).encode()]
+";
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// MariaDB, whose buffer pool is private: sysbench looks rows up.
+    Mariadb,
+    /// gunicorn, whose workers share an application's memory by fork: ab asks for pages.
+    Gunicorn,
+    /// Redis: redis-benchmark reads and writes items.
+    Redis,
+}
+
+/// A server that answers.
+pub struct Server {
+    child: BoundChild,
+    load: Vec<String>,
+    program: Program,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Program::Mariadb => "mariadb",
+            Program::Gunicorn => "gunicorn",
+            Program::Redis => "redis",
+        })
+    }
+}
+
+impl Program {
+    /// Starts one, fills it and waits until it answers. `number`: it is the first or the second of its kind.
+    pub fn start(self, directory: &Path, number: u16, seconds: u32, stop: &Stop) -> Result<Server> {
+        std::fs::create_dir_all(directory)?;
+        let place = directory.to_str().context("the directory's name is not plain")?;
+        let socket = format!("{place}/socket");
+        match self {
+            Program::Mariadb => {
+                run(&format!("mariadb-install-db --no-defaults --user=root --datadir={place}/data --skip-test-db"))?;
+                let server = format!(
+                    "mariadbd --no-defaults --user=root --datadir={place}/data --socket={socket} --skip-networking \
+                     --skip-grant-tables --innodb-buffer-pool-size=2G --innodb-flush-log-at-trx-commit=0"
+                );
+                let child = child(&server)?;
+                answers(&format!("mariadb-admin --no-defaults --socket={socket} ping"), stop)?;
+                run(&format!("mariadb --no-defaults --socket={socket} -e CREATE\\ DATABASE\\ sbtest"))?;
+                let bench = format!(
+                    "sysbench oltp_point_select --mysql-socket={socket} --mysql-user=root --tables=4 --table-size=1500000"
+                );
+                run(&format!("{bench} --threads=2 prepare"))?;
+                Ok(Server::new(self, child, &format!("{bench} --threads=8 --time={seconds} run")))
+            }
+            Program::Gunicorn => {
+                std::fs::write(directory.join("application.py"), APPLICATION)?;
+                let address = format!("127.0.0.1:{}", FIRST_PORT + number);
+                let child = child(&format!(
+                    "gunicorn --preload --workers 4 --chdir {place} --bind {address} --log-level error application"
+                ))?;
+                let load = format!("ab -q -c 8 -n 10000000 -t {seconds} http://{address}/");
+                answers(&format!("ab -q -n 1 http://{address}/"), stop)?;
+                Ok(Server::new(self, child, &load))
+            }
+            Program::Redis => {
+                let child =
+                    child(&format!("redis-server --port 0 --unixsocket {socket} --save  --dir {place} --loglevel warning"))?;
+                answers(&format!("redis-cli -s {socket} ping"), stop)?;
+                let bench = format!("redis-benchmark -s {socket} -r 2000000 -d 512 --csv");
+                run(&format!("{bench} -t set -n 4000000 -P 32"))?;
+                Ok(Server::new(self, child, &format!("{bench} -t get -c 50 -n {}", 60_000 * seconds)))
+            }
+        }
+    }
+
+    /// What a load printed, in requests a second.
+    fn per_second(self, printed: &str) -> Option<f64> {
+        let after = match self {
+            Program::Mariadb => printed.split_once("transactions:")?.1.split_once('(')?.1,
+            Program::Gunicorn => printed.split_once("Requests per second:")?.1,
+            Program::Redis => printed.split_once("\"GET\",\"")?.1,
+        };
+        after.trim_start().split([' ', '"']).next()?.parse().ok()
+    }
+}
+
+impl Server {
+    fn new(program: Program, child: BoundChild, load: &str) -> Self {
+        Self { child, load: words(load), program }
+    }
+
+    /// Its first process.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Loads it for some seconds: requests a second. Errors: it has ended, or the load fails.
+    pub fn load(&mut self) -> Result<f64> {
+        self.child.check()?;
+        let printed = output(&self.load)?;
+        self.program.per_second(&printed).with_context(|| format!("{} told no speed: '{printed}'", self.load[0]))
+    }
+}
+
+/// Words of a line; a space that is escaped separates none, and two spaces have an empty word between them.
+fn words(line: &str) -> Vec<String> {
+    line.replace("\\ ", "\0").split(' ').map(|word| word.replace('\0', " ")).collect()
+}
+
+fn child(line: &str) -> Result<BoundChild> {
+    let words: Vec<OsString> = words(line).into_iter().map(OsString::from).collect();
+    BoundChild::start(&words, None, Stdio::null())
+}
+
+fn run(line: &str) -> Result<String> {
+    output(&words(line))
+}
+
+fn output(words: &[String]) -> Result<String> {
+    let output = Command::new(&words[0]).args(&words[1..]).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot start {}: is it installed?", words[0]))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} failed ({}): {}", words[0], output.status, said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Waits until a command succeeds.
+fn answers(line: &str, stop: &Stop) -> Result<()> {
+    let asked = Instant::now();
+    while let Err(error) = run(line) {
+        ensure!(asked.elapsed() < PATIENCE, "no answer within {} s: {error:#}", PATIENCE.as_secs());
+        stop.sleep_until(Instant::now() + POLL)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_read_from_what_loads_print() {
+        let told = |program: Program, printed| program.per_second(printed);
+        let sysbench = "    transactions:                        123456 (24690.12 per sec.)\n    queries: 9 (1 per sec.)";
+        assert_eq!(told(Program::Mariadb, sysbench), Some(24690.12));
+        assert_eq!(told(Program::Gunicorn, "Requests per second:    812.34 [#/sec] (mean)"), Some(812.34));
+        assert_eq!(told(Program::Redis, "\"test\",\"rps\"\n\"GET\",\"81234.50\",\"0.3\""), Some(81234.5));
+        assert_eq!(told(Program::Redis, "Could not connect"), None);
+    }
+
+    #[test]
+    fn a_line_has_its_words() {
+        assert_eq!(words("a --save  -e CREATE\\ DATABASE"), ["a", "--save", "", "-e", "CREATE DATABASE"]);
+    }
+}
