@@ -131,7 +131,7 @@ pub fn add_family(
         observed: 1 + views.len() as u64,
         footprint: if views.is_empty() { heat.footprint() } else { footprint(&views, times, mapped) },
         page_tables,
-        unmapped_share,
+        unmapped_share: if with_children { unmapped_share } else { 0.0 },
     })
 }
 

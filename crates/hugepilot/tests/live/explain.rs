@@ -9,6 +9,7 @@ crate::trials!(
     each_reason_is_told,
     an_idle_program_gains_nothing,
     smaller_huge_pages_are_told,
+    children_that_end_at_once_count,
 );
 
 const MIB: u64 = 1 << 20;
@@ -83,4 +84,18 @@ fn smaller_huge_pages_are_told() {
     assert!(text.contains("on smaller huge pages"), "{text}");
     // Files of the program may be on some in the page cache, whatever is set.
     assert_eq!(smaller("never").expect("it has them").0, 0);
+}
+
+fn children_that_end_at_once_count() {
+    let program = Program::start("shmem=64M fill ready fork-brief-readers");
+    let explained = |options: &str| hugepilot(&format!("explain {} --window 300ms --json{options}", program.pid)).json();
+    let rate = |json: &Value| json["faults_saved_per_second"].as_f64().expect("a number");
+    let parent = explained("");
+    assert!(rate(&parent) < 1.0, "it has touched all of it: {parent}");
+    for _ in 0..5 {
+        // Whichever child it looks at has ended soon after.
+        let json = explained(" --children");
+        assert!(rate(&json) > 1000.0 && json["expected_gain_percent"]["likely"].as_f64() > Some(1.0), "{json}");
+        assert!(json["page_fault_cost_ns"].as_f64() > parent["page_fault_cost_ns"].as_f64(), "unmapping is told: {json}");
+    }
 }

@@ -172,6 +172,10 @@ impl Program {
             "fork" => trial::fork_sleeper().map(drop)?,
             // A child that shares the last mapping and reads it.
             "fork-reader" => trial::fork_reader(self.last()).map(drop)?,
+            // One such child after the other, for ever; each ends when it has read all of it.
+            "fork-brief-readers" => loop {
+                trial::fork_brief_reader(self.last())?;
+            },
             // Gives the last mapping back.
             "unmap" => drop(self.memory.pop()),
             "lock" => trial::lock(self.last())?,

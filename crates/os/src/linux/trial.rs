@@ -1,6 +1,6 @@
 //! System calls that only programs under test make, to look like the processes that hugepilot meets.
 //!
-//! Owns: a child that shares memory by fork, memory that is locked or forbidden, a memory policy of a whole thread, default signals, an empty virtual machine. Never touches:
+//! Owns: children that share memory by fork, memory that is locked or forbidden, a memory policy of a whole thread, default signals, an empty virtual machine. Never touches:
 //! anything that hugepilot itself uses.
 #![allow(unsafe_code)]
 
@@ -26,6 +26,21 @@ pub fn fork_sleeper() -> io::Result<u32> {
 /// The same with a child that reads a byte of each base page, again and again.
 pub fn fork_reader(memory: &Mapping) -> io::Result<u32> {
     fork_child(|| memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte)))
+}
+
+/// Forks a child that reads a byte of each base page once and ends, and waits for that.
+///
+/// Errors: `EAGAIN`, `ENOMEM`.
+pub fn fork_brief_reader(memory: &Mapping) -> io::Result<()> {
+    let read = || memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte));
+    let child = fork_child(|| {
+        read();
+        // SAFETY: it ends the child at once, and touches no memory of ours.
+        unsafe { libc::_exit(0) }
+    })?;
+    // SAFETY: the kernel writes nothing where it is given no place for the status.
+    let ended = unsafe { libc::waitpid(child as libc::pid_t, std::ptr::null_mut(), 0) };
+    if ended < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// From now on pages that the calling thread, and threads that it starts, touch first come from these memory nodes in turn, as
