@@ -246,6 +246,10 @@ impl Bench<'_> {
             setups.iter().map(|&setup| (setup, &first)).collect()
         };
         let mut running = BTreeMap::new();
+        // A pool is had first, while memory is not scattered.
+        if let Some(&data) = data.get(&Setup::Pool).filter(|_| beside && record.rounds > 0) {
+            running.insert(Setup::Pool, self.start(Setup::Pool, data, record)?);
+        }
         for round in 0..record.rounds {
             for setup in order_of_round(&self.arguments.setups, record.seed, round) {
                 let server = setup.server();
