@@ -10,8 +10,7 @@ use crate::comparison::Metric;
 use crate::report::{interval_text, strings, table};
 use crate::verdict::Verdict;
 
-const SETUPS: [Setup; 5] =
-    [Setup::Default, Setup::DefaultAgain, Setup::Pool, Setup::Always, Setup::Hugepilot];
+const SETUPS: [Setup; 5] = [Setup::Default, Setup::DefaultAgain, Setup::Pool, Setup::Always, Setup::Hugepilot];
 /// No noise: for what is held against a number and not against another server.
 const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidence: 1.0, pairs: 0 };
 

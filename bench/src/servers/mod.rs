@@ -100,7 +100,8 @@ impl ServersArguments {
                 let per_second = server.load()?;
                 stop.sleep_until(Instant::now() + REST)?;
                 let own_bytes = own_memory(server.pid())?.0;
-                let huge_bytes = family(server.pid())?.try_fold(0, |sum, pid| Ok::<_, anyhow::Error>(sum + huge(pid)))?;
+                let huge_bytes =
+                    family(server.pid())?.try_fold(0, |sum, pid| Ok::<_, anyhow::Error>(sum + huge(pid)))?;
                 record.turns.push(Turn { round, program, setup, per_second, own_bytes, huge_bytes });
                 bar.inc(1);
             }

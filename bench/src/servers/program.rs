@@ -93,8 +93,9 @@ impl Program {
                 Ok(Server::new(self, child, &load))
             }
             Program::Redis => {
-                let child =
-                    child(&format!("redis-server --port 0 --unixsocket {socket} --save  --dir {place} --loglevel warning"))?;
+                let child = child(&format!(
+                    "redis-server --port 0 --unixsocket {socket} --save  --dir {place} --loglevel warning"
+                ))?;
                 answers(&format!("redis-cli -s {socket} ping"), stop)?;
                 let bench = format!("redis-benchmark -s {socket} -r 2000000 -d 512 --csv");
                 run(&format!("{bench} -t set -n 4000000 -P 32"))?;
@@ -171,7 +172,8 @@ mod tests {
     #[test]
     fn speeds_are_read_from_what_loads_print() {
         let told = |program: Program, printed| program.per_second(printed);
-        let sysbench = "    transactions:                        123456 (24690.12 per sec.)\n    queries: 9 (1 per sec.)";
+        let sysbench =
+            "    transactions:                        123456 (24690.12 per sec.)\n    queries: 9 (1 per sec.)";
         assert_eq!(told(Program::Mariadb, sysbench), Some(24690.12));
         assert_eq!(told(Program::Gunicorn, "Requests per second:    812.34 [#/sec] (mean)"), Some(812.34));
         assert_eq!(told(Program::Redis, "\"test\",\"rps\"\n\"GET\",\"81234.50\",\"0.3\""), Some(81234.5));

@@ -104,7 +104,8 @@ impl Record {
         let mut programs: Vec<Program> = self.turns.iter().map(|turn| turn.program).collect();
         programs.sort_unstable();
         programs.dedup();
-        let mut rows = vec![strings(&["server", "a second", "again", "hugepilot", "huge", "memory", "hugepilot >= 0.97"])];
+        let mut rows =
+            vec![strings(&["server", "a second", "again", "hugepilot", "huge", "memory", "hugepilot >= 0.97"])];
         rows.extend(programs.into_iter().map(|program| self.row(program)));
         text += &table(&rows);
         text
@@ -120,7 +121,8 @@ impl Record {
         };
         let both = piloted.as_ref().zip(again.as_ref());
         let verdict = both.map_or(Verdict::NotMeasured, |(seen, noise)| Verdict::at_least(LEVEL, seen, noise));
-        let memory = usual(Setup::Hugepilot, |turn| turn.own_bytes as f64) / usual(Setup::Default, |turn| turn.own_bytes as f64);
+        let memory =
+            usual(Setup::Hugepilot, |turn| turn.own_bytes as f64) / usual(Setup::Default, |turn| turn.own_bytes as f64);
         vec![
             program.to_string(),
             format!("{:.0}", usual(Setup::Default, |turn| turn.per_second)),

@@ -209,7 +209,8 @@ fn cached() -> Option<Vec<WalkCost>> {
 
 fn is_sound(cost: &WalkCost) -> bool {
     let sound = |chase: Chase| (0.01..1e6).contains(&chase.base_ns) && (0.0..=chase.base_ns).contains(&chase.huge_ns);
-    cost.chases().into_iter().all(sound) && [cost.page_fault_ns, cost.unmap_ns].iter().all(|ns| FAULT_TAKES.contains(ns))
+    cost.chases().into_iter().all(sound)
+        && [cost.page_fault_ns, cost.unmap_ns].iter().all(|ns| FAULT_TAKES.contains(ns))
 }
 
 fn keep(costs: &[WalkCost]) -> io::Result<()> {

@@ -88,7 +88,8 @@ fn smaller_huge_pages_are_told() {
 
 fn children_that_end_at_once_count() {
     let program = Program::start("shmem=64M fill ready fork-brief-readers");
-    let explained = |options: &str| hugepilot(&format!("explain {} --window 300ms --json{options}", program.pid)).json();
+    let explained =
+        |options: &str| hugepilot(&format!("explain {} --window 300ms --json{options}", program.pid)).json();
     let rate = |json: &Value| json["faults_saved_per_second"].as_f64().expect("a number");
     let parent = explained("");
     assert!(rate(&parent) < 1.0, "it has touched all of it: {parent}");
@@ -96,6 +97,9 @@ fn children_that_end_at_once_count() {
         // Whichever child it looks at has ended soon after.
         let json = explained(" --children");
         assert!(rate(&json) > 1000.0 && json["expected_gain_percent"]["likely"].as_f64() > Some(1.0), "{json}");
-        assert!(json["page_fault_cost_ns"].as_f64() > parent["page_fault_cost_ns"].as_f64(), "unmapping is told: {json}");
+        assert!(
+            json["page_fault_cost_ns"].as_f64() > parent["page_fault_cost_ns"].as_f64(),
+            "unmapping is told: {json}"
+        );
     }
 }

@@ -168,8 +168,7 @@ mod tests {
         write(8, 7, "20 0", "100 0 0 0");
         write(9, 1, "1000 1000", "5000 0 0 0");
         let usage = FamilyUsage::read(&Root::at(tree.path()), 7).unwrap();
-        let expected =
-            FamilyUsage { cpu_time: Nanos(1_730_000_000), minor_faults: 625, minor_faults_of_ended: 600 };
+        let expected = FamilyUsage { cpu_time: Nanos(1_730_000_000), minor_faults: 625, minor_faults_of_ended: 600 };
         assert_eq!(usage, expected);
         assert_eq!(usage.since(usage), FamilyUsage::default());
     }

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const REST: &str = "R 4 5 6 0 -1 4194304 103 0 5 0 70 30 6 2 20 0 1 0 99133 3133440 402 9 4096 8192 12288";
+    const REST: &str = "R 4 5 6 0 -1 4194304 103 9 5 0 70 30 6 2 20 0 1 0 99133 3133440 402 9 4096 8192 12288";
 
     #[test]
     fn a_threads_processor_is_field_39() {
@@ -161,6 +161,7 @@ mod tests {
             kernel_thread: false,
             parent: 4,
             minor_faults: 103,
+            ended_children_minor_faults: 9,
             major_faults: 5,
             user_ticks: 70,
             system_ticks: 30,
