@@ -28,6 +28,7 @@ WINDOWS_NEEDS := gcc-mingw-w64-x86-64 wine
 WINDOWS_TARGET := x86_64-pc-windows-gnu
 TEST_NEEDS := memcached redis-server gcc g++ valgrind $(VM_NEEDS)
 BENCH_NEEDS := memcached redis-server
+SERVER_NEEDS := postgresql mariadb-server sysbench gunicorn apache2-utils redis-tools
 PACKAGE_NEEDS := dpkg-dev
 # What others offer; what is missing is left out of the comparison, and said.
 PEER_NEEDS := libhugetlbfs0 libjemalloc2 libmimalloc2.0
@@ -98,6 +99,7 @@ vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page trac
 bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
 	@scripts/need $(BENCH_NEEDS)
 	@scripts/need $(PEER_NEEDS) || true
+	@scripts/need $(SERVER_NEEDS) || true
 	@echo "The published figures take several hours in all; each part says how long it takes, or shows how far it is."
 	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' is a look in minutes."
 	$(BENCH) memcached --keep
@@ -120,6 +122,11 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	$(BENCH) felt redis --modes default,fast,daemon --keep
 	$(BENCH) felt reader --modes default,daemon --keep
 	$(BENCH) felt reader-busy --gib 3 --modes default,fast,daemon --keep
+	-$(BENCH) postgres --fast --keep
+	-$(BENCH) postgres --connections warm --fast --keep
+	-$(BENCH) postgres --script connect --fast --keep
+	-$(BENCH) postgres --script write --fast --keep
+	-$(BENCH) servers --keep
 	$(BENCH) fingerprint --rounds 10 --wait 4 --seconds 5 --keep
 	$(BENCH) local --keep
 	$(BENCH) transpose --processor celeron,pentium4 --measure --keep

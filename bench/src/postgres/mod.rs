@@ -55,8 +55,8 @@ const BESIDE: Bytes = Bytes(13 << 30);
 /// Before the end of a turn, when page tables are read.
 const BEFORE_END: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(100);
-/// hugepilot has done what it will when nothing has come for so long.
-const SETTLED: Duration = Duration::from_secs(20);
+/// hugepilot has done what it will when nothing has come for so long: at its CPU budget it may look at a server of many processes once a minute.
+const SETTLED: Duration = Duration::from_secs(60);
 /// The longest that is waited for that.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Each of the phases in which a server is left alone, under a constant load.
@@ -105,9 +105,9 @@ pub struct PostgresArguments {
     /// Pairs of turns in which hugepilot, which stays attached, is at work or at rest; needs --connections warm
     #[arg(long, default_value_t = 0)]
     observed_pairs: u32,
-    /// Where PostgreSQL's programs are
-    #[arg(long, value_name = "DIRECTORY", default_value = "/usr/lib/postgresql/15/bin")]
-    programs: PathBuf,
+    /// Where PostgreSQL's programs are [default: the newest below /usr/lib/postgresql]
+    #[arg(long, value_name = "DIRECTORY")]
+    programs: Option<PathBuf>,
     /// Where the servers' data goes, some GiB for each, removed afterwards
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     directory: PathBuf,
@@ -230,7 +230,7 @@ impl Setup {
 impl Bench<'_> {
     fn measure(&mut self, record: &mut Record) -> Result<()> {
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in(&self.arguments.directory)?;
-        let programs = Programs(self.arguments.programs.clone());
+        let programs = Programs::find(self.arguments.programs.clone())?;
         let mut setups: Vec<Setup> = self.arguments.setups.iter().map(|setup| setup.server()).collect();
         setups.sort_unstable();
         setups.dedup();

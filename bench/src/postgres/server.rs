@@ -22,6 +22,8 @@ use crate::process::BoundChild;
 
 /// PostgreSQL refuses to run as root.
 const USER: &str = "postgres";
+/// A directory for each version.
+const INSTALLED: &str = "/usr/lib/postgresql";
 /// It checkpoints before it ends.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
@@ -49,6 +51,23 @@ pub struct Server<'a> {
 }
 
 impl Programs {
+    /// In this directory, or where Debian has them. Errors: nowhere.
+    pub fn find(directory: Option<PathBuf>) -> Result<Self> {
+        let version = |path: &Path| path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        let newest = || {
+            let versions = std::fs::read_dir(INSTALLED).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+            versions.max_by_key(|path| version(path).unwrap_or(0u32)).map(|path| path.join("bin"))
+        };
+        let directory =
+            directory.or_else(newest).context("no PostgreSQL here: install it, or name --programs DIRECTORY")?;
+        ensure!(
+            directory.join("postgres").is_file(),
+            "no postgres in {}: name --programs DIRECTORY",
+            directory.display()
+        );
+        Ok(Self(directory))
+    }
+
     /// A command that runs one of them as PostgreSQL's user, and ends when we do.
     fn words(&self, program: &str, words: &[&str]) -> Vec<OsString> {
         let user = [format!("--reuid={USER}"), format!("--regid={USER}")];

@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_as_it_was_written() {
-        let record = record(1.1);
+        let record = record(1.5);
         let text = record.json().unwrap();
         assert_eq!(Record::parse(&text, Path::new("file")).unwrap(), Some(record));
         assert_eq!(Record::parse("{\"kind\":\"felt\"}", Path::new("file")).unwrap(), None);

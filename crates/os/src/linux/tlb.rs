@@ -53,12 +53,20 @@ fn extended(cpuid: &impl Fn(u32, u32) -> Leaf) -> u64 {
     const FIRST: u32 = 0x8000_0005;
     const SECOND: u32 = 0x8000_0006;
     const LAST_POSSIBLE: u32 = 0x8000_ffff;
+    // Since Zen 5 the second level is told in multiples of 32, and a bit, L2TlbSizeX32, says so. Hypervisors hide the bit (seen under KVM);
+    // but the first AMD processors of 64 bits had 512 entries there already.
+    const FEATURES: u32 = 0x8000_0021;
+    const SIZE_X32: u32 = 1 << 14;
+    const LEAST_SECOND: u64 = 512;
     if !(SECOND..=LAST_POSSIBLE).contains(&cpuid(0x8000_0000, 0)[0]) {
         return 0;
     }
     // Intel leaves both empty but for its caches, which stand elsewhere in them.
     let (first, second) = (cpuid(FIRST, 0)[1], cpuid(SECOND, 0)[1]);
-    u64::from(first >> 16 & 0xff) + u64::from(second >> 16 & 0xfff)
+    let second = u64::from(second >> 16 & 0xfff);
+    let in_multiples =
+        second < LEAST_SECOND || cpuid(0x8000_0000, 0)[0] >= FEATURES && cpuid(FEATURES, 0)[0] & SIZE_X32 != 0;
+    u64::from(first >> 16 & 0xff) + second * if in_multiples { 32 } else { 1 }
 }
 
 #[cfg(test)]
@@ -89,6 +97,18 @@ mod tests {
             _ => [0; 4],
         };
         assert_eq!(entries(amd), Some(72 + 0xc00));
+        // A Zen 5: 96 and 4,096, with the bit that says how it is told, and as a hypervisor shows it.
+        let zen_5 = |features: u32| {
+            move |leaf, _| match leaf {
+                0 => [0x10, 0, 0, 0],
+                0x8000_0000 => [0x8000_0021, 0, 0, 0],
+                0x8000_0005 => [0, 0xff60_ff40, 0, 0],
+                0x8000_0006 => [0, 0x6080_4040, 0, 0],
+                0x8000_0021 => [features, 0, 0, 0],
+                _ => [0; 4],
+            }
+        };
+        assert_eq!([0x204, 0x4204].map(|features| entries(zen_5(features))), [Some(96 + 4096); 2]);
     }
 
     #[test]
