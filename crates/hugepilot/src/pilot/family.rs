@@ -4,11 +4,11 @@
 //!
 //! One observation of the process, and one of each of a few children: with hundreds of them it takes no longer than with four.
 
+use std::time::Instant;
+
 use super::SAMPLE_OF_FAMILY;
 use super::shared::{SharedView, add_others};
 use super::sharers::{hash, is_helper};
-use std::time::Instant;
-
 use crate::kernel::process::{FamilyUsage, Status, descendants};
 use crate::kernel::{KernelError, Root};
 use crate::observe::clearing::ClearPolicy;
