@@ -2,11 +2,13 @@
 //!
 //! Owns: reading that description, and the day. Never touches: settings.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use hugepilot::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
@@ -30,14 +32,21 @@ pub struct Machine {
     pub huge_pages_defrag: String,
 }
 
+/// The line with which a report begins.
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { date, processor, processors, kernel, .. } = self;
+        write!(f, "{processor}, {processors} processors, {} memory, Linux {kernel}, {date}", Bytes(self.memory_bytes))
+    }
+}
+
 impl Machine {
     /// Describes this machine.
     pub fn describe(settings: &Settings) -> Result<Self> {
         let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let processor = processors.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
         Ok(Self {
             date: civil_date(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400),
-            processor: processor.trim_start_matches([' ', '\t', ':']).to_owned(),
+            processor: processor_name(&processors),
             processors: std::thread::available_parallelism()?.get(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             memory_bytes: crate::sample::machine_memory()?.total_bytes,
@@ -61,6 +70,15 @@ impl Machine {
     fn directory_name(&self) -> String {
         format!("{}-{}-{}", self.date, slug(&self.processor), slug(&self.kernel))
     }
+}
+
+/// The processor's name in `/proc/cpuinfo`, with its family and model: the name that a virtual machine gives may tell nothing ("AMD EPYC").
+fn processor_name(cpuinfo: &str) -> String {
+    let field = |name: &str| {
+        let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(key, _)| key.trim() == name).map_or("unknown", |(_, value)| value.trim())
+    };
+    format!("{} (family {}, model {})", field("model name"), field("cpu family"), field("model"))
 }
 
 /// Lower-case words with one dash between, for file names; dots stay, they belong to version numbers.
@@ -105,6 +123,15 @@ pub(crate) mod tests {
         {
             assert_eq!(civil_date(days), date);
         }
+    }
+
+    #[test]
+    fn a_processor_is_told_from_others_of_its_name() {
+        let text =
+            "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\ncpu family\t: 7";
+        assert_eq!(processor_name(text), "AMD EPYC (family 26, model 2)");
+        assert_eq!(processor_name(""), "unknown (family unknown, model unknown)");
+        assert!(machine().to_string().starts_with("a processor, 2 processors, 16 GiB memory, Linux 6.18"));
     }
 
     #[test]

@@ -11,7 +11,8 @@ use clap::Args;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::plot::check_name;
@@ -96,6 +97,21 @@ impl Results<'_> {
 pub fn json_lines(value: &impl Serialize, first_field: &str) -> Result<String> {
     let begins = format!("{{\"{first_field}\":");
     Ok(serde_json::to_string(value)?.replace(&begins, &format!("\n{begins}")) + "\n")
+}
+
+/// Results of one kind in the text of a file; None if it holds others. Errors: they are damaged, or of another version.
+pub fn parse<T: DeserializeOwned>(text: &str, file: &Path, kind: &str, version: u32) -> Result<Option<T>> {
+    #[derive(Deserialize)]
+    struct Head {
+        kind: String,
+        #[serde(default)]
+        version: u32,
+    }
+    let head: Option<Head> = serde_json::from_str(text).ok();
+    let Some(head) = head.filter(|head| head.kind == kind) else { return Ok(None) };
+    let found = head.version;
+    ensure!(found == version, "{} has version {found}, this program reads version {version}", file.display());
+    serde_json::from_str(text).with_context(|| format!("{} is damaged: measure again", file.display()))
 }
 
 /// The text of a file of raw results, compressed or not.

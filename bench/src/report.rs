@@ -16,15 +16,7 @@ use crate::workload::SearchWork;
 /// The whole report.
 pub fn text(record: &Record) -> String {
     let machine = &record.machine;
-    let mut text = format!(
-        "{}, {} processors, {} memory, Linux {}, {}; transparent huge pages as found: {}\n",
-        machine.processor,
-        machine.processors,
-        Bytes(machine.memory_bytes),
-        machine.kernel,
-        machine.date,
-        machine.huge_pages_enabled
-    );
+    let mut text = format!("{machine}; transparent huge pages as found: {}\n", machine.huge_pages_enabled);
     for run in record.runs.iter().filter(|run| !run.turns.is_empty()) {
         text += &run_text(run);
     }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use hugepilot::statistics::median;
 use hugepilot::units::HUGE_PAGE;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::host::Host;
 use super::mode::Mode;
 use super::program::{Program, Setup};
 use crate::machine::Machine;
-use crate::outputs::json_lines;
+use crate::outputs::{self, json_lines};
 use crate::workload::{Histogram, WorkInterval};
 
 const VERSION: u32 = 1;
@@ -139,19 +139,7 @@ impl Record {
 
     /// What a file holds; None where it holds other results.
     pub fn parse(text: &str, path: &Path) -> Result<Option<Self>> {
-        #[derive(Deserialize)]
-        struct Kind {
-            kind: Option<String>,
-        }
-        let is_ours = serde_json::from_str::<Kind>(text).is_ok_and(|file| file.kind.as_deref() == Some(KIND));
-        if !is_ours {
-            return Ok(None);
-        }
-        let record: Self =
-            serde_json::from_str(text).with_context(|| format!("{} is damaged: measure again", path.display()))?;
-        let version = record.version;
-        ensure!(version == VERSION, "{} has version {version}, this program reads version {VERSION}", path.display());
-        Ok(Some(record))
+        outputs::parse(text, path, KIND, VERSION)
     }
 
     /// The file's text, with one line a turn.

@@ -21,17 +21,7 @@ const LITTLE: f64 = 0.5;
 
 /// The whole report.
 pub fn text(record: &Record) -> String {
-    let machine = &record.machine;
-    let mut text = format!(
-        "{}, {} processors, {} memory, Linux {}, {}\nfelt {}: {}; windows of 250 ms\n",
-        machine.processor,
-        machine.processors,
-        Bytes(machine.memory_bytes),
-        machine.kernel,
-        machine.date,
-        record.program,
-        record.description
-    );
+    let mut text = format!("{}\nfelt {}: {}; windows of 250 ms\n", record.machine, record.program, record.description);
     let groups: Vec<Named<'_>> = record
         .groups()
         .into_iter()

@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::load::{Connections, Script, Seen};
 use crate::machine::Machine;
-use crate::outputs::json_lines;
+use crate::outputs::{self, json_lines};
 
 const VERSION: u32 = 1;
 const KIND: &str = "postgres";
@@ -150,18 +150,7 @@ impl Record {
 
     /// The record in the text of a file; None if it is a record of something else.
     pub fn parse(text: &str, file: &Path) -> Result<Option<Self>> {
-        if !text.trim_start().starts_with(&format!("{{\"kind\":\"{KIND}\"")) {
-            return Ok(None);
-        }
-        let record: Self =
-            serde_json::from_str(text).with_context(|| format!("{} holds no results of `postgres`", file.display()))?;
-        ensure!(
-            record.version == VERSION,
-            "{} has version {}; this program reads {VERSION}",
-            file.display(),
-            record.version
-        );
-        Ok(Some(record))
+        outputs::parse(text, file, KIND, VERSION)
     }
 }
 

@@ -16,14 +16,9 @@ const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidenc
 
 /// The whole report.
 pub fn text(record: &Record) -> String {
-    let machine = &record.machine;
     let mut text = format!(
-        "{}, {} processors, {} memory, Linux {}, {}\npostgres {}: {} {} connections, buffers of {}, {} s each turn\n",
-        machine.processor,
-        machine.processors,
-        Bytes(machine.memory_bytes),
-        machine.kernel,
-        machine.date,
+        "{}\npostgres {}: {} {} connections, buffers of {}, {} s each turn\n",
+        record.machine,
         record.script,
         record.clients,
         record.connections,

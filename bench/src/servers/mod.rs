@@ -2,7 +2,8 @@
 //!
 //! Owns: the command, and the order of turns. Never touches: how servers are started or loaded.
 //!
-//! Two servers of a kind run beside each other and take turns in being loaded; hugepilot is attached to the second one.
+//! Two servers of a kind run beside each other and take turns in being loaded; hugepilot is attached to the second one, or has started it
+//! where it forbids itself all huge pages but a pool's.
 
 mod program;
 mod record;
@@ -14,7 +15,7 @@ use clap::Args;
 use hugepilot::kernel::Root;
 use hugepilot::kernel::process::{Status, descendants};
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::Bytes;
+use hugepilot::units::{Bytes, HUGE_PAGE};
 
 use self::program::{Program, Server};
 pub use self::record::Record;
@@ -22,6 +23,7 @@ use self::record::{Setup, Turn};
 use crate::machine::Machine;
 use crate::measure::print;
 use crate::outputs::{Outputs, Results};
+use crate::pool::Pool;
 use crate::run::{order_of_round, progress_bar};
 use crate::sample::huge_memory;
 use crate::settings::Settings;
@@ -69,8 +71,12 @@ impl ServersArguments {
         self.outputs.check()?;
         let tool = Tool::find(self.hugepilot.clone())?;
         let stop = Stop::on_signals(SecondSignal::Ends)?;
-        let mut record = Record::new(Machine::describe(&Settings::of_this_machine()?)?, self.seconds, self.rounds);
-        let measured = self.programs.iter().try_for_each(|&program| self.measure(program, &tool, &stop, &mut record));
+        let mut settings = Settings::of_this_machine()?;
+        let mut record = Record::new(Machine::describe(&settings)?, self.seconds, self.rounds);
+        let measured = self.programs.iter().try_for_each(|&program| {
+            let measured = self.measure(program, &tool, &mut settings, &stop, &mut record);
+            settings.restore().and(measured)
+        });
         if !record.turns.is_empty() {
             let text = record.text();
             let printed = print(&text);
@@ -84,14 +90,29 @@ impl ServersArguments {
         }
     }
 
-    fn measure(&self, program: Program, tool: &Tool, stop: &Stop, record: &mut Record) -> Result<()> {
+    fn measure(
+        &self,
+        program: Program,
+        tool: &Tool,
+        settings: &mut Settings,
+        stop: &Stop,
+        record: &mut Record,
+    ) -> Result<()> {
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in("/var/tmp")?;
         let bar = progress_bar(u64::from(self.rounds) * 3);
         bar.set_message(format!("starting {program}"));
-        let start = |number: u16| program.start(&directory.path().join(number.to_string()), number, self.seconds, stop);
-        let (mut default, mut piloted) = (start(0)?, start(1)?);
+        let start = |number: u16, tool| {
+            program.start(&directory.path().join(number.to_string()), number, self.seconds, tool, stop)
+        };
+        let mut default = start(0, None)?;
+        if let Some(memory) = program.pool() {
+            let pool = Pool::for_program(settings, Bytes(HUGE_PAGE), memory)?;
+            let (name, size) = pool.change();
+            settings.change(name, size)?;
+        }
+        let mut piloted = start(1, program.pool().map(|_| tool))?;
         bar.set_message(format!("waiting until hugepilot has done what it will for {program}"));
-        let attached = attach(tool, &mut piloted, stop)?;
+        let attached = program.pool().is_none().then(|| attach(tool, &mut piloted, stop)).transpose()?;
         for round in 0..self.rounds {
             for setup in order_of_round(&[Setup::Default, Setup::DefaultAgain, Setup::Hugepilot], self.seed, round) {
                 bar.set_message(format!("{program} round {}: {setup:?}", round + 1));
@@ -99,27 +120,25 @@ impl ServersArguments {
                 stop.check()?;
                 let per_second = server.load()?;
                 stop.sleep_until(Instant::now() + REST)?;
-                let own_bytes = own_memory(server.pid())?.0;
-                let huge_bytes =
-                    family(server.pid())?.try_fold(0, |sum, pid| Ok::<_, anyhow::Error>(sum + huge(pid)))?;
+                let (own_bytes, huge_bytes) = (own_memory(server.pid()?)?.0, family(server.pid()?)?.map(huge).sum());
                 record.turns.push(Turn { round, program, setup, per_second, own_bytes, huge_bytes });
                 bar.inc(1);
             }
         }
         bar.finish_and_clear();
-        attached.end()
+        attached.map_or(Ok(()), ToolProcess::end)
     }
 }
 
 /// Attaches hugepilot under load, and waits until nothing more comes to be huge.
 fn attach(tool: &Tool, server: &mut Server, stop: &Stop) -> Result<ToolProcess> {
-    let mut attached = tool.attach_family(server.pid(), false)?;
+    let mut attached = tool.attach_family(server.pid()?, false)?;
     let (mut largest, mut still) = (0, 0);
     for _ in 0..PATIENCE {
         stop.check()?;
         attached.check()?;
         server.load()?;
-        let now: u64 = family(server.pid())?.map(huge).sum();
+        let now: u64 = family(server.pid()?)?.map(huge).sum();
         still = if now > largest + largest / 50 { 0 } else { still + 1 };
         largest = largest.max(now);
         if still == SETTLED {
@@ -140,6 +159,7 @@ fn huge(pid: u32) -> u64 {
 
 /// Private memory of a server, that of children counted where they have written to it.
 fn own_memory(pid: u32) -> Result<Bytes> {
-    let own = |pid| Status::read(&Root::host(), pid).map_or(Bytes(0), |status| status.rss_anon);
+    let own =
+        |pid| Status::read(&Root::host(), pid).map_or(Bytes(0), |status| Bytes(status.rss_anon.0 + status.hugetlb.0));
     Ok(family(pid)?.map(own).sum())
 }

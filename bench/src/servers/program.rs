@@ -10,14 +10,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use hugepilot::kernel::Root;
+use hugepilot::kernel::process::descendants;
 use hugepilot::stop::Stop;
+use hugepilot::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::process::BoundChild;
+use crate::tool::Tool;
 
 /// A server that does not answer by then has failed; it may have to be filled first.
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(100);
+/// MariaDB's own memory for pages of tables.
+const BUFFER_POOL: Bytes = Bytes(2 << 30);
 /// Where the web server listens: the first of two.
 const FIRST_PORT: u16 = 18_080;
 
@@ -46,6 +52,8 @@ pub enum Program {
 /// A server that answers.
 pub struct Server {
     child: BoundChild,
+    /// `hugepilot run` is the child, and the server is its child.
+    is_below_tool: bool,
     load: Vec<String>,
     program: Program,
 }
@@ -61,17 +69,34 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    /// Starts one, fills it and waits until it answers. `number`: it is the first or the second of its kind.
-    pub fn start(self, directory: &Path, number: u16, seconds: u32, stop: &Stop) -> Result<Server> {
+    /// What it needs of a pool, where that is the only way to huge pages: MariaDB forbids itself all others (`PR_SET_THP_DISABLE`).
+    pub fn pool(self) -> Option<Bytes> {
+        (self == Program::Mariadb).then_some(Bytes(BUFFER_POOL.0 + BUFFER_POOL.0 / 8))
+    }
+
+    /// Starts one, fills it and waits until it answers. `number`: it is the first or the second of its kind. With a `tool` it is started by
+    /// `hugepilot run`, on pages of a pool.
+    pub fn start(
+        self,
+        directory: &Path,
+        number: u16,
+        seconds: u32,
+        tool: Option<&Tool>,
+        stop: &Stop,
+    ) -> Result<Server> {
+        let child = |line: &str| child(line, tool);
         std::fs::create_dir_all(directory)?;
         let place = directory.to_str().context("the directory's name is not plain")?;
         let socket = format!("{place}/socket");
         match self {
             Program::Mariadb => {
                 run(&format!("mariadb-install-db --no-defaults --user=root --datadir={place}/data --skip-test-db"))?;
+                let buffer_pool = BUFFER_POOL.0;
+                let pages = if tool.is_some() { " --large-pages" } else { "" };
                 let server = format!(
                     "mariadbd --no-defaults --user=root --datadir={place}/data --socket={socket} --skip-networking \
-                     --skip-grant-tables --innodb-buffer-pool-size=2G --innodb-flush-log-at-trx-commit=0"
+                     --skip-grant-tables --innodb-buffer-pool-size={buffer_pool} --innodb-flush-log-at-trx-commit=0 \
+                     --log-error={place}/log{pages}"
                 );
                 let child = child(&server)?;
                 answers(&format!("mariadb-admin --no-defaults --socket={socket} ping"), stop)?;
@@ -80,7 +105,7 @@ impl Program {
                     "sysbench oltp_point_select --mysql-socket={socket} --mysql-user=root --tables=4 --table-size=1500000"
                 );
                 run(&format!("{bench} --threads=2 prepare"))?;
-                Ok(Server::new(self, child, &format!("{bench} --threads=8 --time={seconds} run")))
+                Ok(Server::new(self, child, tool.is_some(), &format!("{bench} --threads=8 --time={seconds} run")))
             }
             Program::Gunicorn => {
                 std::fs::write(directory.join("application.py"), APPLICATION)?;
@@ -90,7 +115,7 @@ impl Program {
                 ))?;
                 let load = format!("ab -q -c 8 -n 10000000 -t {seconds} http://{address}/");
                 answers(&format!("ab -q -n 1 http://{address}/"), stop)?;
-                Ok(Server::new(self, child, &load))
+                Ok(Server::new(self, child, tool.is_some(), &load))
             }
             Program::Redis => {
                 let child = child(&format!(
@@ -99,7 +124,7 @@ impl Program {
                 answers(&format!("redis-cli -s {socket} ping"), stop)?;
                 let bench = format!("redis-benchmark -s {socket} -r 2000000 -d 512 --csv");
                 run(&format!("{bench} -t set -n 4000000 -P 32"))?;
-                Ok(Server::new(self, child, &format!("{bench} -t get -c 50 -n {}", 60_000 * seconds)))
+                Ok(Server::new(self, child, tool.is_some(), &format!("{bench} -t get -c 50 -n {}", 60_000 * seconds)))
             }
         }
     }
@@ -116,13 +141,17 @@ impl Program {
 }
 
 impl Server {
-    fn new(program: Program, child: BoundChild, load: &str) -> Self {
-        Self { child, load: words(load), program }
+    fn new(program: Program, child: BoundChild, is_below_tool: bool, load: &str) -> Self {
+        Self { child, is_below_tool, load: words(load), program }
     }
 
     /// Its first process.
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
+    pub fn pid(&self) -> Result<u32> {
+        let child = self.child.pid();
+        if !self.is_below_tool {
+            return Ok(child);
+        }
+        descendants(&Root::host(), child)?.first().copied().context("hugepilot has started no server")
     }
 
     /// Loads it for some seconds: requests a second. Errors: it has ended, or the load fails.
@@ -138,9 +167,16 @@ fn words(line: &str) -> Vec<String> {
     line.replace("\\ ", "\0").split(' ').map(|word| word.replace('\0', " ")).collect()
 }
 
-fn child(line: &str) -> Result<BoundChild> {
-    let words: Vec<OsString> = words(line).into_iter().map(OsString::from).collect();
-    BoundChild::start(&words, None, Stdio::null())
+fn child(line: &str, tool: Option<&Tool>) -> Result<BoundChild> {
+    let mut command = Vec::new();
+    if let Some(tool) = tool {
+        command.push(tool.path().into());
+        command.extend(["run", "--pages", "2M", "--"].map(OsString::from));
+        // The server ends with hugepilot.
+        command.extend([std::env::current_exe()?.into(), "bound".into(), "--".into()]);
+    }
+    command.extend(words(line).into_iter().map(OsString::from));
+    BoundChild::start(&command, None, Stdio::null())
 }
 
 fn run(line: &str) -> Result<String> {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use hugepilot::statistics::{Interval, median, paired_ratio};
 use hugepilot::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::program::Program;
 use crate::comparison::Metric;
 use crate::machine::Machine;
-use crate::outputs::json_lines;
+use crate::outputs::{self, json_lines};
 use crate::report::{interval_text, strings, table};
 use crate::verdict::Verdict;
 
@@ -29,7 +29,7 @@ pub enum Setup {
     Default,
     /// The same server once more, for the noise.
     DefaultAgain,
-    /// With `hugepilot attach --children`.
+    /// With `hugepilot attach --children`, or started by `hugepilot run` on pages of a pool.
     Hugepilot,
 }
 
@@ -78,29 +78,12 @@ impl Record {
 
     /// The record in the text of a file; None if it is a record of something else.
     pub fn parse(text: &str, file: &Path) -> Result<Option<Self>> {
-        if !text.trim_start().starts_with(&format!("{{\"kind\":\"{KIND}\"")) {
-            return Ok(None);
-        }
-        let record: Self =
-            serde_json::from_str(text).with_context(|| format!("{} holds no results of `servers`", file.display()))?;
-        let version = record.version;
-        ensure!(version == VERSION, "{} has version {version}; this program reads {VERSION}", file.display());
-        Ok(Some(record))
+        outputs::parse(text, file, KIND, VERSION)
     }
 
     /// The whole report.
     pub fn text(&self) -> String {
-        let machine = &self.machine;
-        let mut text = format!(
-            "{}, {} processors, {} memory, Linux {}, {}\nservers: turns of {} s, {} rounds\n\n",
-            machine.processor,
-            machine.processors,
-            Bytes(machine.memory_bytes),
-            machine.kernel,
-            machine.date,
-            self.seconds,
-            self.rounds
-        );
+        let mut text = format!("{}\nservers: turns of {} s, {} rounds\n\n", self.machine, self.seconds, self.rounds);
         let mut programs: Vec<Program> = self.turns.iter().map(|turn| turn.program).collect();
         programs.sort_unstable();
         programs.dedup();

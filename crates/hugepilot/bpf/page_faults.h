@@ -14,8 +14,7 @@
 /* Pairs of a process that began since and a region that it has touched. */
 #define MOST_TOUCHED 65536
 
-/* Who counts with a process that is named. */
-#define ITSELF 1
-#define WITH_CHILDREN 2
+/* With a process that is named, nobody else counts; otherwise the number of this count is named with it, and its children count, too. */
+#define ITSELF 0
 
 #endif

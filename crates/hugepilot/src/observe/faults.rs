@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::time::Instant;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
@@ -18,8 +19,7 @@ const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_faults.bpf
 // bpf/page_faults.h
 const REGION_BITS: u32 = 21;
 const MOST_PROCESSES: usize = 4096;
-const ITSELF: u8 = 1;
-const WITH_CHILDREN: u8 = 2;
+const ITSELF: u32 = 0;
 
 /// Counts page faults, of one group of processes at a time.
 #[derive(Debug, Default)]
@@ -35,7 +35,8 @@ struct Programs {
     object: Object,
     processes: MapHandle,
     faults: MapHandle,
-    touched: MapHandle,
+    /// The number of this count, from 1.
+    number: NonZeroU32,
     /// They run as long as these live.
     links: Vec<Link>,
     since: Instant,
@@ -79,16 +80,18 @@ impl Programs {
             let map = object.maps().find(|map| map.name() == name).expect("bpf/page_faults.bpf.c defines the map");
             MapHandle::try_from(&map).map_err(io::Error::other)
         };
-        let (processes, faults, touched) = (map("processes")?, map("faults")?, map("touched")?);
-        Ok(Self { object, processes, faults, touched, links: Vec::new(), since: Instant::now() })
+        let (processes, faults) = (map("processes")?, map("faults")?);
+        Ok(Self { object, processes, faults, number: NonZeroU32::MIN, links: Vec::new(), since: Instant::now() })
     }
 
     fn begin(&mut self, processes: impl Iterator<Item = u32>, whose: Whose) -> io::Result<()> {
         self.links.clear();
-        [&self.processes, &self.faults, &self.touched].into_iter().try_for_each(clear)?;
-        let who = if whose == Whose::Theirs { ITSELF } else { WITH_CHILDREN };
+        [&self.processes, &self.faults].into_iter().try_for_each(clear)?;
+        self.number = self.number.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        let number = if whose == Whose::Theirs { ITSELF } else { self.number.get() };
         for process in processes.take(MOST_PROCESSES) {
-            self.processes.update(&process.to_ne_bytes(), &[who], MapFlags::ANY).map_err(io::Error::other)?;
+            let (key, value) = (process.to_ne_bytes(), number.to_ne_bytes());
+            self.processes.update(&key, &value, MapFlags::ANY).map_err(io::Error::other)?;
         }
         for program in self.object.progs_mut() {
             self.links.push(program.attach().map_err(io::Error::other)?);

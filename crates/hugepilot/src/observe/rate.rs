@@ -55,13 +55,14 @@ impl Sighting {
 const LEAST_PACE: u64 = 10;
 
 /// Turns delays into what they would have been at the program's own pace, and drops reads of which that is not known; the last one
-/// always counts, at a tenth of its delay at least.
-pub(super) fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Nanos) {
+/// always counts, at a tenth of its delay at least, or as it is.
+pub(super) fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Option<Nanos>) {
     let last = sightings.len() - 1;
     for (number, sighting) in sightings.iter_mut().enumerate().filter(|(_, sighting)| sighting.delay() > Nanos(0)) {
         let (delay, least) = (pace(sighting.delay()), Nanos(sighting.delay().0 / LEAST_PACE));
-        let counts = delay >= least || number == last;
-        *sighting = if counts { Sighting::new(delay.max(least), sighting.walked) } else { Sighting::default() };
+        let counts = delay.is_some_and(|delay| delay >= least) || number == last;
+        let delay = delay.unwrap_or(sighting.delay()).max(least);
+        *sighting = if counts { Sighting::new(delay, sighting.walked) } else { Sighting::default() };
     }
 }
 
@@ -79,8 +80,8 @@ fn observed(region: &Region) -> u32 {
     (region.present.len() as u32).saturating_sub(region.unobserved.into())
 }
 
-/// Pages that all regions together must have been seen to walk: the standard error is then 1/√1024, three percent.
-const ENOUGH_TOGETHER: u64 = 1024;
+/// Pages that all regions together must have been seen to walk: the standard error is then 1/√256, six percent.
+const ENOUGH_TOGETHER: u64 = 256;
 
 /// Scales the regions' rates so that their sum is what all of them together were seen to walk by one read, for which a far earlier
 /// one serves than for each alone.
@@ -269,14 +270,18 @@ mod tests {
             *sighting = Sighting::new(Nanos(ms * 1_000_000), 20);
         }
         // It ran at half its pace from the third millisecond on; before, the clock tells of a moment only.
-        at_pace(&mut sightings, |delay| if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) });
+        at_pace(&mut sightings, |delay| Some(if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) }));
         let delays = sightings.map(|sighting| sighting.delay().0 / 100_000);
         assert_eq!(delays, [0, 0, 15, 50, 150, 500]);
         assert_eq!((sightings[1].walked, sightings[2].walked), (0, 20));
         assert!(walks_per_second(512, &sightings) < 20_000.0);
-        at_pace(&mut sightings, |_| Nanos(1));
+        let mut not_known = sightings;
+        at_pace(&mut sightings, |_| Some(Nanos(1)));
         assert_eq!(sightings.map(|sighting| sighting.walked), [0, 0, 0, 0, 0, 20], "the last one counts");
         assert_eq!(sightings[5].delay(), Nanos(5_000_000));
+        at_pace(&mut not_known, |_| None);
+        assert_eq!(not_known.map(|sighting| sighting.walked), [0, 0, 0, 0, 0, 20]);
+        assert_eq!(not_known[5].delay(), Nanos(50_000_000), "as it is");
     }
 
     #[test]

@@ -294,7 +294,8 @@ impl Fleet {
         if may_act { self.waiting() } else { Vec::new() }
     }
 
-    /// Members whose look is due, those that have waited longest first, and then those whose plan is unfinished. Newcomers are due at once.
+    /// Members whose look is due, those that others wait for and those that have waited longest first, and then those whose plan is
+    /// unfinished. Newcomers are due at once.
     fn waiting(&self) -> Vec<Process> {
         let (now, represented) = (Instant::now(), self.represented());
         let waits = |(process, member): &(&Process, &Member)| {
@@ -303,7 +304,8 @@ impl Fleet {
             is_due && !is_left_alone && !represented.contains(process)
         };
         let mut waiting: Vec<Process> = self.members.iter().filter(waits).map(|(process, _)| *process).collect();
-        waiting.sort_by_key(|process| self.members[process].next_look);
+        let turn = |member: &Member| (member.next_look > now, !member.is_awaited, member.next_look);
+        waiting.sort_by_key(|process| turn(&self.members[process]));
         waiting
     }
 
@@ -359,6 +361,7 @@ impl Fleet {
         self.divide(pilot.allowance.max_huge);
         let member = self.members.get_mut(&process).expect("still known");
         let plan = decide(&heat, &member.limits(limits), &member.past);
+        tracing::debug!(pid = process.pid, "decided: {:?}", plan.regions_by_reason());
         let shared_before = member.view.bytes();
         member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.flight);
         // The next look tells what may give way, or whether what was unused stays so.
@@ -476,6 +479,11 @@ pub(super) mod tests {
         fleet.members.values_mut().skip(1).for_each(|member| member.next_look = later);
         fleet.members.get_mut(&process(2)).expect("a member").leave_unfinished(5);
         assert_eq!(fleet.waiting(), [process(1), process(2)]);
+        let mut another = member(0, 0, 0);
+        another.is_awaited = true;
+        fleet.members.insert(process(4), another);
+        assert_eq!(fleet.waiting(), [process(4), process(1), process(2)], "others wait for it");
+        fleet.members.remove(&process(4));
         assert_eq!(fleet.spent(process(1)).huge_elsewhere, Bytes((2 + 4 + 5) * HUGE_PAGE));
         assert_eq!(fleet.spent(process(1)).growth_elsewhere, Bytes(5 * 4096));
         assert_eq!(fleet.spent(process(2)).huge_elsewhere, Bytes((1 + 4) * HUGE_PAGE), "its own next plan replaces it");

@@ -57,6 +57,8 @@ pub(super) struct Member {
     pub(super) parent: u32,
     pub(super) weight: f64,
     pub(super) next_look: Instant,
+    /// Others wait for what it promotes for them; its turn comes before theirs.
+    pub(super) is_awaited: bool,
     interval: Duration,
     /// From the last look to the next, so that looking takes no more from the process than it may.
     affordable: Duration,
@@ -102,6 +104,7 @@ impl Member {
             parent: 0,
             weight,
             next_look: now,
+            is_awaited: false,
             interval: SOONEST,
             affordable: Duration::ZERO,
             next_glance: now,
@@ -248,6 +251,7 @@ impl Member {
         }
         self.growth.retain(|start, _| heat.regions.binary_search_by_key(start, |region| region.start).is_ok());
         self.looked_at = Some(Instant::now());
+        self.is_awaited = false;
         self.next_glance = Instant::now() + GLANCE;
         self.trend = trend_after(&heat, pilot.clock());
         self.address_space = heat.address_space;

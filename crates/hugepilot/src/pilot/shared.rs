@@ -79,6 +79,11 @@ impl SharedView {
         self.small.values().map(|&walks| f64::from(walks)).sum()
     }
 
+    /// Memory of objects that can be promoted.
+    pub(super) fn mapped_bytes(&self) -> Bytes {
+        self.objects.values().copied().sum()
+    }
+
     /// Whether both map the same object.
     pub(super) fn meets(&self, other: &SharedView) -> bool {
         !self.mapped.is_disjoint(&other.mapped)

@@ -24,21 +24,29 @@ impl Fleet {
     /// Those that need not be observed, because others of their family are: they have touched memory that is shared, and next to none of
     /// their own.
     pub(super) fn represented(&self) -> BTreeSet<Process> {
-        let huge = Bytes(huge_in_any(self.members.values().map(|member| &member.view)).len() as u64 * HUGE_PAGE);
-        let is_alike = |member: &Member| {
-            let has_own_business = member.is_unfinished() || member.promoted() > Bytes(0);
-            self.owns_little(member) && !has_own_business && !lags_behind(member, huge)
-        };
+        let has_own_business = |member: &Member| member.is_unfinished() || member.promoted() > Bytes(0);
+        let is_alike = |member: &Member| self.owns_little(member) && !has_own_business(member);
         let mut families: BTreeMap<Family<'_>, Vec<Process>> = BTreeMap::new();
         for (process, member) in self.members.iter().filter(|(_, member)| is_alike(member)) {
             families.entry(family(member)).or_default().push(*process);
         }
         let shared_rss = |process: &Process| self.members[process].shared_rss;
         for family in families.values_mut() {
+            let shared = self.shared_by(family);
+            family.retain(|process| !shared.is_lagging(&self.members[process]));
             let largest = family.iter().map(shared_rss).max().unwrap_or_default();
             family.sort_by_key(|process| (is_helper(shared_rss(process), largest), hash(process)));
         }
         families.into_values().flat_map(|family| family.into_iter().skip(SAMPLE_OF_FAMILY)).collect()
+    }
+
+    /// What a family shares, as one of it that was observed maps it.
+    fn shared_by(&self, family: &[Process]) -> SharedMemory {
+        let views = family.iter().map(|process| &self.members[process].view);
+        let Some(view) = views.max_by_key(|view| view.mapped_bytes()) else { return SharedMemory::default() };
+        let sharers = self.members.values().map(|member| &member.view).filter(|other| other.meets(view));
+        let huge = Bytes(huge_in_any(sharers).len() as u64 * HUGE_PAGE);
+        SharedMemory { mapped: view.mapped_bytes(), huge }
     }
 
     /// Whether others of its family do the same on the same memory, next to all of which is shared.
@@ -95,17 +103,21 @@ impl Fleet {
             .collect()
     }
 
-    /// Those who share memory with a program of which more is huge now are to map it huge, too.
+    /// Those who share memory with a program of which more is huge now are to map it huge, too. Of many that are alike it is seen by how much
+    /// of their page tables is left.
     pub(super) fn hasten_those_who_share(&mut self, process: Process) {
-        let view = self.members[&process].view.clone();
-        let others = self.members.iter_mut().filter(|(other, member)| **other != process && member.view.meets(&view));
-        others.for_each(|(_, member)| member.look_soon());
+        let view = &self.members[&process].view;
+        let shares = |(other, member): &(&Process, &Member)| **other != process && member.view.meets(view);
+        let sharers = self.members.iter().filter(shares).map(|(other, _)| *other);
+        let sharers: Vec<Process> = sharers.filter(|other| !self.is_one_of_many(*other)).collect();
+        sharers.into_iter().for_each(|other| self.members.get_mut(&other).expect("a member").look_soon());
     }
 
     /// What others lose on the memory that they share may be reason enough to promote it now.
     pub(super) fn hasten_those_who_act_for_others<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
         for process in processes {
             if let Some(member) = self.members.get_mut(process).filter(|member| !member.is_unfinished()) {
+                member.is_awaited = true;
                 member.look_soon();
             }
         }
@@ -116,10 +128,23 @@ fn family(member: &Member) -> Family<'_> {
     (&member.name, member.parent)
 }
 
-/// Whether its page tables still hold base pages of memory that others have on huge pages.
-fn lags_behind(member: &Member, huge: Bytes) -> bool {
-    let on_base_pages = Bytes(member.page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE));
-    huge.0 >= member.shared_rss.0 / 2 && on_base_pages.0 >= member.shared_rss.0 / 2
+/// Memory that a family shares.
+#[derive(Clone, Copy, Debug, Default)]
+struct SharedMemory {
+    /// What each of them maps where huge pages fit.
+    mapped: Bytes,
+    /// Of that, what is on huge pages.
+    huge: Bytes,
+}
+
+impl SharedMemory {
+    /// Whether the page tables of a process still hold base pages of memory that others have on huge pages: they cover more than what is not
+    /// on huge pages yet, by half of what it uses.
+    fn is_lagging(self, member: &Member) -> bool {
+        let on_base_pages = member.page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE);
+        let half = member.shared_rss.0 / 2;
+        self.huge.0 >= half && on_base_pages >= self.mapped.0.saturating_sub(self.huge.0) + half
+    }
 }
 
 /// Whether a process uses so little of what is shared, compared with the one that uses most, that it does other work than that one.
@@ -219,14 +244,31 @@ mod tests {
 
     #[test]
     fn whoever_still_maps_base_pages_of_huge_memory_is_observed() {
-        let represented = |page_tables| {
-            let all_huge = sharing(100, (0..100).map(|number| huge(number, 0.0)).collect());
-            let promoted = with(server(), |member| member.view = SharedView::of(&all_huge));
+        let represented = |on_huge_pages, page_tables| {
+            let view = SharedView::of(&sharing(100, (0..on_huge_pages).map(|number| huge(number, 0.0)).collect()));
+            let promoted = with(server(), |member| member.view = view);
             let late = (0..9).map(|_| with(backend(), |member| member.page_tables = page_tables));
             fleet(std::iter::once(promoted).chain(late).collect()).represented().len()
         };
-        assert_eq!(represented(Bytes(200 * MIB / 512)), 0);
-        assert_eq!(represented(Bytes(64 << 10)), 9 - SAMPLE_OF_FAMILY);
+        assert_eq!(represented(100, Bytes(200 * MIB / 512)), 0);
+        assert_eq!(represented(100, Bytes(64 << 10)), 9 - SAMPLE_OF_FAMILY);
+        assert_eq!(represented(60, Bytes(200 * MIB / 512)), 0);
+        assert_eq!(represented(60, Bytes(100 * MIB / 512)), 9 - SAMPLE_OF_FAMILY, "what is not huge needs page tables");
+    }
+
+    #[test]
+    fn of_many_that_are_alike_none_is_observed_because_more_is_huge() {
+        let later = Instant::now() + std::time::Duration::from_secs(40);
+        let mut fleet = fleet(std::iter::once(server()).chain((0..9).map(|_| backend())).chain([server()]).collect());
+        fleet.members.values_mut().for_each(|member| member.next_look = later);
+        fleet.hasten_those_who_share(process(1));
+        let soon: Vec<u32> = fleet
+            .members
+            .iter()
+            .filter(|(_, member)| member.next_look < later)
+            .map(|(process, _)| process.pid)
+            .collect();
+        assert_eq!(soon, [11]);
     }
 
     #[test]
