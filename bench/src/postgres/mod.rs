@@ -172,7 +172,7 @@ impl PostgresArguments {
         let ended = bench.measure(&mut record);
         bench.bar.finish_and_clear();
         bench.settings.restore()?;
-        if !record.turns.is_empty() || !record.felt.is_empty() {
+        if !(record.turns.is_empty() && record.felt.is_empty() && record.observed.is_empty()) {
             self.tell(&record)?;
         }
         match ended {
@@ -441,7 +441,8 @@ impl Bench<'_> {
         let seen = |from, to| -> Result<Seen> {
             log.between(from, to, WINDOW).with_context(|| format!("pgbench logged nothing from {from} to {to}"))
         };
-        let ended = began + seconds.max(2.0);
+        // Not beyond the load.
+        let ended = began + seconds.clamp(2.0, PROMOTION.as_secs_f64() - 4.0);
         Ok(Felt {
             alone: seen(first, second)?,
             alone_again: seen(second, began)?,

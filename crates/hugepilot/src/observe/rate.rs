@@ -55,14 +55,13 @@ impl Sighting {
 const LEAST_PACE: u64 = 10;
 
 /// Turns delays into what they would have been at the program's own pace, and drops reads of which that is not known; the last one
-/// always counts, at a tenth of its delay at least, or as it is.
-pub(super) fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Option<Nanos>) {
+/// always counts, at a tenth of its delay at least.
+pub(super) fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Nanos) {
     let last = sightings.len() - 1;
     for (number, sighting) in sightings.iter_mut().enumerate().filter(|(_, sighting)| sighting.delay() > Nanos(0)) {
         let (delay, least) = (pace(sighting.delay()), Nanos(sighting.delay().0 / LEAST_PACE));
-        let counts = delay.is_some_and(|delay| delay >= least) || number == last;
-        let delay = delay.unwrap_or(sighting.delay()).max(least);
-        *sighting = if counts { Sighting::new(delay, sighting.walked) } else { Sighting::default() };
+        let counts = delay >= least || number == last;
+        *sighting = if counts { Sighting::new(delay.max(least), sighting.walked) } else { Sighting::default() };
     }
 }
 
@@ -80,28 +79,34 @@ fn observed(region: &Region) -> u32 {
     (region.present.len() as u32).saturating_sub(region.unobserved.into())
 }
 
-/// Pages that all regions together must have been seen to walk: the standard error is then 1/√256, six percent.
-const ENOUGH_TOGETHER: u64 = 256;
+/// Pages that all regions together must have been seen to walk: the standard error is then 1/√100, a tenth.
+const ENOUGH_TOGETHER: u64 = 100;
 
 /// Scales the regions' rates so that their sum is what all of them together were seen to walk by one read, for which a far earlier
-/// one serves than for each alone.
+/// one serves than for each alone; those in which few pages were walked by themselves.
 ///
-/// Each region's rate rests on the read that first saw enough of it, and a read that saw enough rather saw too much; a late read
-/// in turn counts a page once that was walked often.
+/// Each region's rate rests on the read that first saw enough of it, and a read that saw enough rather saw too much, of regions with one
+/// walked page up to three times as much; a late read in turn counts a page once that was walked often.
 fn agree_in_sum(regions: &mut [Region], sightings: &[Sightings]) {
-    let base = || regions.iter().zip(sightings).filter(|(region, _)| !region.huge);
-    let seen_by = |read: usize| base().map(|(_, sightings)| u64::from(sightings[read].walked)).sum::<u64>();
-    let reads = 0..1 + DELAYS.len();
-    let Some(read) = reads.clone().find(|&read| seen_by(read) >= ENOUGH_TOGETHER) else { return };
+    let has_few = |sightings: &Sightings| sightings.iter().all(|sighting| sighting.walked < ENOUGH);
+    for few in [true, false] {
+        let both = regions.iter_mut().zip(sightings);
+        let mut alike: Vec<_> = both.filter(|(region, seen)| !region.huge && has_few(seen) == few).collect();
+        let times = times_as_often_together(&alike);
+        alike.iter_mut().for_each(|(region, _)| region.walks_per_second *= times);
+    }
+}
+
+/// How many times as often they walk by what all together were seen to walk; 1 where that is not known better.
+fn times_as_often_together(regions: &[(&mut Region, &Sightings)]) -> f64 {
+    let seen_by = |read: usize| regions.iter().map(|(_, sightings)| u64::from(sightings[read].walked)).sum::<u64>();
+    let Some(read) = (0..1 + DELAYS.len()).find(|&read| seen_by(read) >= ENOUGH_TOGETHER) else { return 1.0 };
     let (mut alone, mut together) = (0.0, 0.0);
-    for (region, sightings) in base().filter(|(_, sightings)| sightings[read].delay() > Nanos(0)) {
+    for (region, sightings) in regions.iter().filter(|(_, sightings)| sightings[read].delay() > Nanos(0)) {
         alone += region.walks_per_second;
         together += walks_by(observed(region), sightings[read].walked) / sightings[read].delay().seconds();
     }
-    if alone > 0.0 && together > 0.0 {
-        let base = regions.iter_mut().filter(|region| !region.huge);
-        base.for_each(|region| region.walks_per_second *= together / alone);
-    }
+    if alone > 0.0 && together > 0.0 { together / alone } else { 1.0 }
 }
 
 /// What a first walk takes more than a later one, shortly after clearing: from what was seen of programs whose number of walks is
@@ -111,6 +116,10 @@ const FIRST_WALK: Nanos = Nanos(140);
 
 /// About the most walks a second that a program was seen to make on one CPU, doing nothing else.
 const FASTEST: f64 = 60e6;
+
+/// Of a program that keeps less of a CPU busy, moments are seen, too short to tell by how much the bits slow it down then: no more than
+/// twice as often it is taken to walk.
+const MOMENTS: (f64, f64) = (0.1, 2.0);
 
 /// Undoes what watching does to the program: a walk to a page whose bit is clear takes longer by [`FIRST_WALK`], so that a
 /// program that walks often does so less often just while it is counted: of 46 million walks a second 6 million were seen.
@@ -128,7 +137,9 @@ pub(super) fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) ->
     }
     tracing::debug!("{seen:.0} first walks a second were seen, {busy_cpus:.2} CPUs busy");
     let left_over = (1.0 - seen * first_walk.seconds() / busy_cpus).max(f64::MIN_POSITIVE);
-    left_over.recip().min(FASTEST * busy_cpus / seen).max(1.0)
+    let (rarely, most) = MOMENTS;
+    let most = if busy_cpus < rarely { most } else { FASTEST * busy_cpus / seen };
+    left_over.recip().min(most).max(1.0)
 }
 
 /// Page walks a second of a group of `pages` pages, from reads in the order of their delays.
@@ -235,6 +246,7 @@ mod tests {
         assert_eq!(rates([3.55e6, 3.55e6], 1.0), [30e6, 30e6, 5.0], "there is a limit");
         assert_eq!(rates([100e6, 0.0], 1.0), [100e6, 0.0, 5.0], "nothing is taken away");
         assert_eq!(rates([1e6, 0.0], 0.0), [1e6, 0.0, 5.0]);
+        assert_eq!(rates([3e5, 3e5], 0.09), [6e5, 6e5, 5.0], "it was seen for moments");
     }
 
     #[test]
@@ -270,18 +282,14 @@ mod tests {
             *sighting = Sighting::new(Nanos(ms * 1_000_000), 20);
         }
         // It ran at half its pace from the third millisecond on; before, the clock tells of a moment only.
-        at_pace(&mut sightings, |delay| Some(if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) }));
+        at_pace(&mut sightings, |delay| if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) });
         let delays = sightings.map(|sighting| sighting.delay().0 / 100_000);
         assert_eq!(delays, [0, 0, 15, 50, 150, 500]);
         assert_eq!((sightings[1].walked, sightings[2].walked), (0, 20));
         assert!(walks_per_second(512, &sightings) < 20_000.0);
-        let mut not_known = sightings;
-        at_pace(&mut sightings, |_| Some(Nanos(1)));
+        at_pace(&mut sightings, |_| Nanos(1));
         assert_eq!(sightings.map(|sighting| sighting.walked), [0, 0, 0, 0, 0, 20], "the last one counts");
         assert_eq!(sightings[5].delay(), Nanos(5_000_000));
-        at_pace(&mut not_known, |_| None);
-        assert_eq!(not_known.map(|sighting| sighting.walked), [0, 0, 0, 0, 0, 20]);
-        assert_eq!(not_known[5].delay(), Nanos(50_000_000), "as it is");
     }
 
     #[test]
@@ -289,6 +297,29 @@ mod tests {
         assert_eq!(walks_per_second(512, &expected(512, 0.0)), 0.0);
         assert_eq!(walks_per_second(0, &[]), 0.0);
         assert_eq!(walks_per_second(1, &[Sighting::default()]), 0.0);
+    }
+
+    #[test]
+    fn pages_that_are_walked_now_and_then_are_not_overrated_beside_hot_ones() {
+        // 20,000 regions with a page that is walked once a second, and 100 with 40 pages that are walked a hundred times.
+        let seen = |pages: f64, rate: f64, number: usize| {
+            let mut sightings = Sightings::default();
+            for (sighting, ms) in sightings.iter_mut().skip(1).zip(DELAYS_MS) {
+                let expected = pages * (1.0 - (-rate * ms as f64 / 1e3).exp());
+                let by_chance = (number as f64 * 0.618_033_988_749).fract() < expected.fract();
+                *sighting = Sighting::new(Nanos(ms * 1_000_000), expected as u32 + u32::from(by_chance));
+            }
+            sightings
+        };
+        let mut regions: Vec<Region> = (0..20_100).map(|number| region(number, 0.0, 0)).collect();
+        let sightings: Vec<_> = (0..20_100)
+            .map(|number| if number < 20_000 { seen(1.0, 1.0, number) } else { seen(40.0, 100.0, number) })
+            .collect();
+        rate(&mut regions, &sightings);
+        let sum = |of: &[Region]| of.iter().map(|region| region.walks_per_second).sum::<f64>();
+        let (rare, often) = (sum(&regions[..20_000]), sum(&regions[20_000..]));
+        assert!((0.8..1.3).contains(&(rare / 20_000.0)), "{rare}");
+        assert!((0.8..1.3).contains(&(often / 400_000.0)), "{often}");
     }
 
     proptest! {
