@@ -59,6 +59,8 @@ const POLL: Duration = Duration::from_millis(100);
 const SETTLED: Duration = Duration::from_secs(60);
 /// The longest that is waited for that.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// How long hugepilot's CPU time is counted while it observes; as long before, so that nothing is saved up.
+const OBSERVED: Duration = Duration::from_secs(60);
 /// Each of the phases in which a server is left alone, under a constant load.
 const ALONE: Duration = Duration::from_secs(8);
 /// How long new connections work before hugepilot is asked what it expects, and attached.
@@ -271,6 +273,9 @@ impl Bench<'_> {
                 Entry::Occupied(running) => running.into_mut(),
                 Entry::Vacant(place) => place.insert(self.start(Setup::Hugepilot, data[&Setup::Hugepilot], record)?),
             };
+            if pair == 0 {
+                record.observing_cpu_share = Some(self.observing_cpu_share(running)?);
+            }
             record.observed.push(self.observed(pair, running)?);
             self.bar.inc(1);
         }
@@ -398,18 +403,28 @@ impl Bench<'_> {
         Ok(Turn { round, setup, per_second, page_tables_bytes, cpu_us: cpu / per_second.max(1.0) })
     }
 
+    /// What hugepilot takes of one processor to observe a server under load. It is not stopped meanwhile, because it saves up what it may take.
+    fn observing_cpu_share(&self, running: &Running<'_>) -> Result<f64> {
+        let (tool, clients) = running.attached.as_ref().zip(running.clients.as_ref()).context("nobody is observed")?;
+        self.bar.set_message("what observing takes");
+        clients.go_on()?;
+        self.stop.sleep_until(Instant::now() + OBSERVED)?;
+        let (before, began) = (tool.cpu_time()?, Instant::now());
+        self.stop.sleep_until(began + OBSERVED)?;
+        let share = (tool.cpu_time()? - before).as_secs_f64() / began.elapsed().as_secs_f64();
+        clients.pause()?;
+        Ok(share)
+    }
+
     /// A turn with hugepilot at work and one with it at rest, in an order that changes from pair to pair.
     fn observed(&self, pair: u32, running: &Running<'_>) -> Result<Observed> {
         let tool = running.attached.as_ref().context("hugepilot is not attached")?;
-        let mut seen = Observed { observed_per_second: 0.0, alone_per_second: 0.0, cpu_share: 0.0 };
+        let mut seen = Observed { observed_per_second: 0.0, alone_per_second: 0.0 };
         for at_work in [pair.is_multiple_of(2), !pair.is_multiple_of(2)] {
             tool.signal(if at_work { Signal::CONT } else { Signal::STOP })?;
-            let (before, began) = (tool.cpu_time()?, Instant::now());
             let per_second = self.turn(pair, Setup::Hugepilot, running)?.per_second;
             if at_work {
-                let cpu = tool.cpu_time()? - before;
                 seen.observed_per_second = per_second;
-                seen.cpu_share = cpu.as_secs_f64() / began.elapsed().as_secs_f64();
             } else {
                 seen.alone_per_second = per_second;
             }

@@ -64,6 +64,9 @@ pub struct Record {
     /// The server that hugepilot promoted, with hugepilot at work and at rest.
     #[serde(default)]
     pub observed: Vec<Observed>,
+    /// Of one processor, what hugepilot took to observe that server for a minute; None where that was not measured.
+    #[serde(default)]
+    pub observing_cpu_share: Option<f64>,
     /// In the order in which they ran.
     pub turns: Vec<Turn>,
 }
@@ -117,8 +120,6 @@ pub struct Observed {
     pub observed_per_second: f64,
     /// And with hugepilot stopped by a signal.
     pub alone_per_second: f64,
-    /// Of one processor, what hugepilot took while at work.
-    pub cpu_share: f64,
 }
 
 impl Record {
@@ -139,6 +140,7 @@ impl Record {
             attached: Vec::new(),
             felt: Vec::new(),
             observed: Vec::new(),
+            observing_cpu_share: None,
             turns: Vec::new(),
         }
     }
@@ -188,13 +190,10 @@ pub mod tests {
             }],
             felt: vec![felt; rounds as usize],
             observed: vec![
-                Observed {
-                    observed_per_second: times * 999.0,
-                    alone_per_second: times * 1000.0,
-                    cpu_share: 0.004 / times
-                };
+                Observed { observed_per_second: times * 999.0, alone_per_second: times * 1000.0 };
                 rounds as usize
             ],
+            observing_cpu_share: Some(0.004 / times),
             turns: (0..rounds).flat_map(round).collect(),
             ..Record::new(crate::machine::tests::machine())
         }

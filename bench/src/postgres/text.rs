@@ -144,9 +144,10 @@ fn figures(record: &Record) -> Vec<Figure> {
         let seen = paired_ratio(&pairs);
         let verdict = judged(&seen, &|seen| Verdict::at_least(0.995, seen, &EXACT));
         figures.push(("throughput while observed >= 0.995 x alone".to_owned(), seen, verdict));
-        let share = record.observed.iter().map(|pair| pair.cpu_share).sum::<f64>() / record.observed.len() as f64;
-        let words = format!("observing takes {:.2} % of a processor, <= 1", 100.0 * share);
-        figures.push(plain(&words, Some(share <= 0.01)));
+    }
+    if let Some(share) = record.observing_cpu_share {
+        figures
+            .push(plain(&format!("observing takes {:.2} % of a processor, <= 1", 100.0 * share), Some(share <= 0.01)));
     }
     if !record.felt.is_empty() {
         let p99 = paired_ratio(&pairs(&record.felt, |felt| (felt.promotion.p99_ms, felt.alone_again.p99_ms)));
@@ -221,7 +222,8 @@ mod tests {
         slow.turns.iter_mut().for_each(|turn| turn.page_tables_bytes = 600 << 20);
         slow.attached[0].seconds = 48.0;
         slow.attached[0].forecast["likely"] = serde_json::json!(6.0);
-        slow.observed.iter_mut().for_each(|pair| (pair.observed_per_second, pair.cpu_share) = (900.0, 0.02));
+        slow.observed.iter_mut().for_each(|pair| pair.observed_per_second = 900.0);
+        slow.observing_cpu_share = Some(0.02);
         slow.felt.iter_mut().for_each(|felt| felt.promotion.p99_ms = 50.0);
         assert_eq!(verdicts(&slow), [Verdict::NotMet; 8]);
         assert_eq!(verdicts(&record(3, 1.99))[..2], [Verdict::NotMeasured; 2], "too few");
