@@ -58,7 +58,7 @@ fn empty_pages_are_freed() {
         eprintln!("this kernel frees no empty pages of huge pages that it splits (seen on 6.1): growth is not checked");
     } else {
         assert_eq!(json["frees_empty_pages"], true, "{json}");
-        assert!(program.rss() <= before + MIB, "{before} bytes became {}", program.rss());
+        assert!(program.rss() <= before + MIB, "{before} bytes became {}: {json}", program.rss());
     }
     program.assert_unharmed();
 }
