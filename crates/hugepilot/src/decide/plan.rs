@@ -134,13 +134,6 @@ impl Plan {
         self.decisions.iter().filter(|decision| decision.verdict == Verdict::Promote)
     }
 
-    /// How many regions each reason holds for.
-    pub fn regions_by_reason(&self) -> BTreeMap<Reason, usize> {
-        let mut regions = BTreeMap::new();
-        self.decisions.iter().for_each(|decision| *regions.entry(decision.reason).or_default() += 1);
-        regions
-    }
-
     /// The regions to give back, in the order in which that should be done; before anything is promoted.
     pub fn give_backs(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().filter(|decision| decision.verdict == Verdict::GiveBack)

@@ -60,9 +60,14 @@ impl ProgramClock {
         (self.at(to) - self.at(from)).max(0.0)
     }
 
+    /// The number of the read of the clock that ends the interval in which a moment lies, or which is next to it.
+    fn interval_of(&self, moment: Nanos) -> usize {
+        self.moments.partition_point(|&(at, _)| at < moment).clamp(1, self.moments.len() - 1)
+    }
+
     /// The CPU time at a moment, on the line between the two around it.
     fn at(&self, moment: Nanos) -> f64 {
-        let after = self.moments.partition_point(|&(at, _)| at < moment).clamp(1, self.moments.len() - 1);
+        let after = self.interval_of(moment);
         let ((before, had), (after, will_have)) = (self.moments[after - 1], self.moments[after]);
         let share = (moment.0 as f64 - before.0 as f64) / (after.0 - before.0).max(1) as f64;
         had.0 as f64 + share.clamp(0.0, 1.0) * (will_have.0 - had.0) as f64
@@ -104,13 +109,20 @@ impl ProgramClock {
     /// The most CPU time that it can have had between two moments, on so many CPUs at a time: a program that runs for moments may have had
     /// all that came between two reads of the clock in any part of the time between them.
     fn most_had(&self, from: Nanos, to: Nanos, cpus: f64) -> f64 {
-        let part = |pair: &[(Nanos, Nanos)]| {
-            let [(begins, before), (ends, after)] = [pair[0], pair[1]];
-            let within = ends.0.min(to.0).saturating_sub(begins.0.max(from.0)) as f64;
-            let evenly = within / (ends.0 - begins.0).max(1) as f64 * (after.0 - before.0) as f64;
-            (within * cpus).min((after.0 - before.0) as f64).max(evenly)
-        };
-        self.moments.windows(2).map(part).sum()
+        let (first, last) = (self.interval_of(from), self.interval_of(to));
+        if first == last {
+            return self.most_had_within(first, from, to, cpus);
+        }
+        let between = self.moments[last - 1].1.0 as f64 - self.moments[first].1.0 as f64;
+        self.most_had_within(first, from, to, cpus) + between + self.most_had_within(last, from, to, cpus)
+    }
+
+    /// The same, of what lies between one moment and the one before it.
+    fn most_had_within(&self, after: usize, from: Nanos, to: Nanos, cpus: f64) -> f64 {
+        let ((begins, before), (ends, had)) = (self.moments[after - 1], self.moments[after]);
+        let within = ends.0.min(to.0).saturating_sub(begins.0.max(from.0)) as f64;
+        let all = (had.0 - before.0) as f64;
+        (within * cpus).min(all).max(all * within / (ends.0 - begins.0).max(1) as f64)
     }
 }
 

@@ -361,7 +361,7 @@ impl Fleet {
         self.divide(pilot.allowance.max_huge);
         let member = self.members.get_mut(&process).expect("still known");
         let plan = decide(&heat, &member.limits(limits), &member.past);
-        tracing::debug!(pid = process.pid, "decided: {:?}", plan.regions_by_reason());
+        tracing::debug!(pid = process.pid, "decided: {:?}", plan.counts());
         let shared_before = member.view.bytes();
         member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.flight);
         // The next look tells what may give way, or whether what was unused stays so.
