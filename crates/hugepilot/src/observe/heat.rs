@@ -450,7 +450,8 @@ impl Heat {
     pub fn walks_at_least_per_second(&self) -> f64 {
         match self.meaning {
             Meaning::Walked => self.walks_per_second(),
-            _ => self.walks.at_least_per_second * self.times_observed(),
+            // The two sums are rounded differently where all walks are certain.
+            _ => (self.walks.at_least_per_second * self.times_observed()).min(self.walks_per_second()),
         }
     }
 
