@@ -373,6 +373,11 @@ impl Slowdown {
     pub const UNASKED: Self = Self(0.01);
     /// What `--fast` stands for: over in seconds, at up to 40 % less of the program's speed meanwhile.
     pub const FAST: Self = Self(0.4);
+
+    /// Whether somebody rather has it over with than not felt.
+    pub fn is_fast(self) -> bool {
+        self >= Self::FAST
+    }
 }
 
 impl FromStr for Slowdown {

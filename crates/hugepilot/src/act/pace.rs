@@ -27,7 +27,7 @@ impl Pacer {
 
     /// Rests besides, ever longer, while there is no contiguous memory.
     pub fn backing_off(max: Slowdown) -> Self {
-        Self { back_off: Some(BackOff::default()), ..Self::new(max) }
+        Self { back_off: Some(BackOff::new(max)), ..Self::new(max) }
     }
 
     /// Why no step is taken at present; None if one may be.

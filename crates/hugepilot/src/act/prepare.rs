@@ -16,13 +16,13 @@ use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::nodes::{PinnedTo, current_cpu};
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
-use super::preparer::{Page, Preparer};
+use super::preparer::{Page, Preparer, Urgency};
 use super::{RegionNodes, Times};
 use crate::kernel::Root;
 use crate::kernel::nodes::Node;
 use crate::kernel::probe::CollapseTimes;
 use crate::observe::Processors;
-use crate::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos};
+use crate::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos, Slowdown};
 
 /// Collapses of each kind that are compared.
 const COMPARED: u64 = 2;
@@ -33,6 +33,7 @@ const SLOW: f64 = 3.0;
 /// Prepares pages as long as that helps.
 #[derive(Debug)]
 pub struct Preparation {
+    urgency: Urgency,
     /// The page while nobody touches it, and who does; None before the first.
     page: Option<Page>,
     preparer: Option<Preparer>,
@@ -74,9 +75,11 @@ impl Prepared {
     }
 }
 
-impl Default for Preparation {
-    fn default() -> Self {
+impl Preparation {
+    /// Nothing is prepared or measured yet.
+    pub fn new(max_slowdown: Slowdown) -> Self {
         Self {
+            urgency: if max_slowdown.is_fast() { Urgency::AtOnce } else { Urgency::WhileIdle },
             page: None,
             preparer: None,
             nodes: RegionNodes::new(&Root::host()),
@@ -85,9 +88,12 @@ impl Default for Preparation {
             helps: true,
         }
     }
-}
 
-impl Preparation {
+    /// When pages are prepared.
+    pub(super) fn urgency(&self) -> Urgency {
+        self.urgency
+    }
+
     /// How long collapses take, with and without a prepared page: tried once, on 8 MiB of our own.
     ///
     /// Errors: no huge page could be had.
@@ -162,7 +168,7 @@ impl Preparation {
     pub fn make_ready(&mut self, cpu: u32, node: Option<Node>) -> io::Result<(Option<Node>, PinnedTo)> {
         let preparer = match &mut self.preparer {
             Some(preparer) => preparer,
-            none => none.insert(Preparer::start()?),
+            none => none.insert(Preparer::start(self.urgency)?),
         };
         let page = self.page.take().map_or_else(Page::new, Ok)?;
         let kept = PinnedTo::cpu(cpu).or_else(|_| PinnedTo::cpu(current_cpu()))?;
@@ -182,7 +188,7 @@ mod tests {
     fn seen(prepared_us: u64, unprepared_us: u64) -> Preparation {
         let [prepared, unprepared] = [prepared_us, unprepared_us].map(|us| Nanos(us * US));
         let times = CollapseTimes { prepared, unprepared, preparing: Nanos(US) };
-        Preparation { times: Some(times), helps: times.preparing_helps(), ..Preparation::default() }
+        Preparation { times: Some(times), helps: times.preparing_helps(), ..Preparation::new(Slowdown::ASKED_FOR) }
     }
 
     #[test]
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn collapses_take_some_time_and_are_tried_once() {
-        let mut preparation = Preparation::default();
+        let mut preparation = Preparation::new(Slowdown::ASKED_FOR);
         let times = preparation.times().unwrap();
         assert!(times.usual() <= times.slowest(), "{times:?}");
         assert!((10_000..1_000_000_000).contains(&times.usual().0), "{times:?}");

@@ -1,4 +1,4 @@
-//! The thread that touches pages to prepare them, while no ordinary thread wants its processor.
+//! The thread that touches pages to prepare them, while no ordinary thread wants its processor or before all of them.
 //!
 //! Owns: that thread, its place among others, and one huge page while it is touched. Never touches: a target.
 //!
@@ -6,6 +6,9 @@
 //! that, so all of it is done by a thread that yields to whoever wakes (`SCHED_IDLE`). That alone is not enough: who has just had the
 //! processor and wakes again is not eligible for nanoseconds (EEVDF, kernel/sched/fair.c), and the scheduler looks again with the next tick
 //! only, up to 4 ms later, or when anybody else wakes there. So whoever waits for the page wakes on that processor again and again.
+//!
+//! Where a program of a hundred processes keeps all processors busy, an ordinary thread waits 10 ms for its turn (PostgreSQL). Whoever
+//! wants it over with does not wait.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -16,7 +19,7 @@ use hugepilot_os::PidFd;
 use hugepilot_os::advise::collapse_own;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::nodes::{NodePolicy, PinnedTo, current_cpu, nodes_of_pages};
-use hugepilot_os::process::make_yield;
+use hugepilot_os::process::{Punctual, make_yield};
 use rustix::process::Pid;
 use rustix::thread::gettid;
 
@@ -28,8 +31,19 @@ use crate::units::HUGE_PAGE;
 const WAKES: Duration = Duration::from_micros(100);
 /// Whoever takes longer finds no processor idle: it is made an ordinary thread then.
 const PATIENCE: Duration = Duration::from_millis(30);
+/// A page that is touched at once comes before ordinary threads, as collapses do.
+const PREPARING: u8 = 1;
 /// Pages that are touched before it yields again: 2 GiB.
 const ORDINARY: u32 = 1024;
+
+/// When pages are touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// While no ordinary thread wants the processor, unless that takes too long.
+    WhileIdle,
+    /// At once, before ordinary threads.
+    AtOnce,
+}
 
 /// A huge page of our own.
 #[derive(Debug)]
@@ -50,6 +64,7 @@ pub(super) struct Preparer {
     requests: Sender<Request>,
     touched: Receiver<Touched>,
     thread: Pid,
+    urgency: Urgency,
     patience: Duration,
     /// Pages until it yields again; 0 while it does.
     ordinary: u32,
@@ -85,13 +100,16 @@ impl Page {
 
 impl Preparer {
     /// Starts the thread. Errors: the system has no more of them.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(urgency: Urgency) -> io::Result<Self> {
         let (requests, asked) = mpsc::channel::<Request>();
         let (answer, touched) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let work = move || {
             // Without the right to, it stays an ordinary thread.
-            let _ = make_yield(gettid(), true);
+            let _punctual = match urgency {
+                Urgency::WhileIdle => make_yield(gettid(), true).map(|()| None).unwrap_or_default(),
+                Urgency::AtOnce => Some(Punctual::begin(PREPARING)),
+            };
             let _ = tell.send(gettid());
             for (mut page, node, cpu) in asked {
                 let _kept = PinnedTo::cpu(cpu);
@@ -103,13 +121,17 @@ impl Preparer {
         };
         thread::Builder::new().name("prepare".to_owned()).spawn(work)?;
         let thread = told.recv().map_err(|_| ended())?;
-        Ok(Self { requests, touched, thread, patience: PATIENCE, ordinary: 0 })
+        Ok(Self { requests, touched, thread, urgency, patience: PATIENCE, ordinary: 0 })
     }
 
     /// Has a page touched, as [`Page::touch`] says, and waits for it. The caller is kept on the processor where that is to be done. The
     /// page comes back unless the thread has ended.
     pub(super) fn touch(&mut self, page: Page, node: Option<Node>) -> io::Result<Touched> {
         self.requests.send((page, node, current_cpu())).map_err(|_| ended())?;
+        if self.urgency == Urgency::AtOnce {
+            let _punctual = Punctual::begin(PREPARING);
+            return self.touched.recv().map_err(|_| ended());
+        }
         let started = Instant::now();
         let touched = loop {
             if self.ordinary == 0 && started.elapsed() >= self.patience {
@@ -147,16 +169,18 @@ mod tests {
 
     #[test]
     fn a_page_is_touched_and_given_back() {
-        let mut preparer = Preparer::start().unwrap();
-        let (mut page, node) = preparer.touch(Page::new().unwrap(), None).unwrap();
-        assert_eq!((node.unwrap(), page.mapping.bytes()[0]), (None, 1));
-        page.free().unwrap();
-        assert_eq!(page.mapping.bytes()[0], 0, "what was given back reads as zero");
+        for urgency in [Urgency::WhileIdle, Urgency::AtOnce] {
+            let mut preparer = Preparer::start(urgency).unwrap();
+            let (mut page, node) = preparer.touch(Page::new().unwrap(), None).unwrap();
+            assert_eq!((node.unwrap(), page.mapping.bytes()[0]), (None, 1));
+            page.free().unwrap();
+            assert_eq!(page.mapping.bytes()[0], 0, "what was given back reads as zero");
+        }
     }
 
     #[test]
     fn who_waits_in_vain_makes_it_an_ordinary_thread_for_a_while() {
-        let mut preparer = Preparer::start().unwrap();
+        let mut preparer = Preparer::start(Urgency::WhileIdle).unwrap();
         preparer.patience = Duration::ZERO;
         let (page, _) = preparer.touch(Page::new().unwrap(), None).unwrap();
         assert_eq!(preparer.ordinary, ORDINARY - 1);

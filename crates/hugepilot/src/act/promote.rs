@@ -13,6 +13,7 @@ use hugepilot_os::{Advice, PidFd};
 use rustix::io::Errno;
 
 use super::prepare::Preparation;
+use super::preparer::Urgency;
 use super::{Outcome, Pacer, Refusal, RefusalReason};
 use crate::decide::WhoWaits;
 use crate::kernel::nodes::Node;
@@ -23,7 +24,7 @@ use crate::observe::Waited;
 use crate::stop::Stop;
 use crate::units::{Address, HUGE_PAGE, Nanos};
 
-/// A collapse comes before ordinary threads: whoever is interrupted in it holds the lock that the target waits for.
+/// A collapse of private memory comes before ordinary threads: whoever is interrupted in it holds the lock that the target waits for.
 const COLLAPSING: u8 = 1;
 
 /// What taking a region's base pages out of the page tables of one process more takes: seen with a hundred of PostgreSQL's.
@@ -35,6 +36,7 @@ pub struct Promoter {
     /// When the next collapse may begin.
     pub pacer: Pacer,
     preparation: Preparation,
+    busy: Nanos,
     /// That the machine has.
     processors: u64,
 }
@@ -90,7 +92,8 @@ impl Promoter {
     /// At this pace. Whether prepared pages help is found out before the first region.
     pub fn new(pacer: Pacer) -> Self {
         let processors = cpu::online(&Root::host()).map_or(1, |online| online.len() as u64);
-        Self { pacer, preparation: Preparation::default(), processors }
+        let preparation = Preparation::new(pacer.max_slowdown());
+        Self { pacer, preparation, busy: Nanos(0), processors }
     }
 
     /// From one region to the next if so many processes have base pages of it in their page tables, and all else is as in collapses of our own.
@@ -104,6 +107,11 @@ impl Promoter {
     /// Errors: no huge page could be had.
     pub fn collapse_times(&mut self) -> io::Result<CollapseTimes> {
         self.preparation.times()
+    }
+
+    /// For how long it prepared pages and collapsed so far, waiting for memory included.
+    pub fn busy(&self) -> Nanos {
+        self.busy
     }
 
     /// Promotes the regions in the order given, until all are done, time is up, the target ends, or stopping is requested.
@@ -120,11 +128,13 @@ impl Promoter {
         outcome: &mut Outcome,
         mut progress: impl FnMut(&Outcome),
     ) {
-        let Self { pacer, preparation, processors } = self;
+        let Self { pacer, preparation, busy, processors } = self;
         let Turn { until, stop } = turn;
         let schedule = Schedule { pacer: Some(pacer), until: Some(*until), stop, waited };
         step_through(regions, schedule, outcome, &mut progress, |region| {
-            collapse(target, region, preparation, *processors, stop)
+            let step = collapse(target, region, preparation, *processors, stop);
+            *busy = *busy + step.preparing + step.took;
+            step
         });
     }
 }
@@ -176,7 +186,7 @@ fn collapse(target: &PidFd, region: Candidate, preparation: &mut Preparation, pr
     let (prepared, _kept_on_its_processor) = preparation.prepare(target, start);
     let (started, cpu_before) = (Instant::now(), thread_cpu_time());
     let result = {
-        let _punctual = Punctual::begin(COLLAPSING);
+        let _punctual = comes_first(who_waits, preparation).then(|| Punctual::begin(COLLAPSING));
         advise_again(|| advise(target, start.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
     };
     let took = Nanos::from_duration(started.elapsed());
@@ -195,6 +205,12 @@ fn collapse(target: &PidFd, region: Candidate, preparation: &mut Preparation, pr
         preparing: prepared.took(),
         prepared_on: prepared.node(),
     }
+}
+
+/// Whether a collapse comes before ordinary threads. Of shared memory it takes up to 10 ms where a hundred processes map it, and nobody waits
+/// for it who does not touch the region: whoever has work on that processor comes first, unless it is to be over with.
+fn comes_first(who_waits: WhoWaits, preparation: &Preparation) -> bool {
+    who_waits == WhoWaits::AnyThread || preparation.urgency() == Urgency::AtOnce
 }
 
 impl Outcome {

@@ -11,13 +11,13 @@ use super::give_back::split;
 use super::prepare::Preparation;
 use crate::kernel::pagemap;
 use crate::kernel::probe::CollapseTimes;
-use crate::units::{Address, HUGE_PAGE, PAGES_PER_REGION};
+use crate::units::{Address, HUGE_PAGE, PAGES_PER_REGION, Slowdown};
 
 /// How long a collapse of one region takes, tried on 8 MiB of our own.
 ///
 /// Errors: no huge page could be had.
 pub fn collapse_times() -> io::Result<CollapseTimes> {
-    Preparation::default().times()
+    Preparation::new(Slowdown::ASKED_FOR).times()
 }
 
 /// Whether this kernel frees the empty base pages of a huge page that it splits, tried on 2 MiB of our own.

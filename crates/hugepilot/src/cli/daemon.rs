@@ -122,7 +122,7 @@ impl Daemon<'_> {
         self.pilot.allowance = on_this_machine(config.allowance)?;
         self.pilot.watch = config.watch;
         if self.pilot.budget.share() != config.max_cpu {
-            self.pilot.budget = Budget::saving(config.max_cpu);
+            self.pilot.budget = Budget::saving(config.max_cpu, config.max_slowdown);
         }
         if self.pilot.promoter.pacer.max_slowdown() != config.max_slowdown {
             self.pilot.promoter.pacer = Pacer::backing_off(config.max_slowdown);
@@ -215,7 +215,7 @@ fn pilot<'a>(config: &Config, tracker: &'a mut dyn Tracker, stop: Stop) -> anyho
     Ok(Pilot {
         tracker,
         watch: config.watch,
-        budget: Budget::saving(config.max_cpu),
+        budget: Budget::saving(config.max_cpu, config.max_slowdown),
         allowance: on_this_machine(config.allowance)?,
         promoter: Promoter::new(Pacer::backing_off(config.max_slowdown)),
         faults: Faults::default(),

@@ -97,7 +97,7 @@ fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began:
     let mut pilot = Pilot {
         tracker,
         watch: Options { max_slowdown: Some(args.pace.max_slowdown()), ..args.watch.options() },
-        budget: Budget::saving(args.budget.max_cpu),
+        budget: Budget::saving(args.budget.max_cpu, args.pace.max_slowdown()),
         allowance: on_this_machine(args.spend.allowance())?,
         promoter: Promoter::new(Pacer::backing_off(args.pace.max_slowdown())),
         faults: Faults::default(),

@@ -1,11 +1,11 @@
 //! When promoting must wait: the machine is short of memory, or collapses go badly.
 //!
-//! Owns: what holds back, for how long, and when it is over. Never touches: the system; readings are given to it.
+//! Owns: what holds back, for how long, and when it is over; which part of the pressure on memory is our own. Never touches: the system; readings are given to it.
 //!
 //! As a sentence: while programs wait for memory or little of it is left, nothing is promoted; after a collapse that found no contiguous
 //! memory, a rest, twice as long each time until one goes well.
 
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Slowdown};
 
 /// What the machine's memory is like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +16,39 @@ pub struct MemoryState {
     pub available: Bytes,
     /// Share of the last ten seconds in which somebody waited for memory; None where the kernel does not tell.
     pub pressure: Option<f64>,
+}
+
+/// How large a part of the pressure on memory may be our own.
+///
+/// Where files fill the memory, whoever wants a huge page waits for the kernel to make room, and that counts as pressure (PSI), though no
+/// program waits. So the time in which we prepared pages and collapsed is counted as the kernel counts pressure: as a mean in which what is
+/// long ago weighs less and less.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnPressure {
+    share: f64,
+    busy: Nanos,
+    seen_at: Nanos,
+}
+
+impl OwnPressure {
+    /// `avg10` of Documentation/accounting/psi.rst.
+    const MEAN_OVER: Nanos = Nanos(10_000_000_000);
+
+    /// Takes note of how long we prepared pages and collapsed, up to this time of a clock that never goes back.
+    pub fn note(&mut self, busy: Nanos, now: Nanos) {
+        let passed = now.0.saturating_sub(self.seen_at.0) as f64;
+        if passed > 0.0 {
+            let lately = ((busy.0 - self.busy.0) as f64 / passed).min(1.0);
+            let kept = (-passed / Self::MEAN_OVER.0 as f64).exp();
+            self.share = self.share * kept + lately * (1.0 - kept);
+        }
+        (self.busy, self.seen_at) = (busy, now);
+    }
+
+    /// What is left of the machine's pressure without ours.
+    pub fn leave_out(&self, pressure: f64) -> f64 {
+        (pressure - self.share).max(0.0)
+    }
 }
 
 /// Why nothing is promoted at present.
@@ -57,8 +90,9 @@ impl MemoryState {
 }
 
 /// Rests after collapses that went badly.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct BackOff {
+    longest_rest: Nanos,
     /// How many found no contiguous memory, one after the other.
     in_a_row: u32,
     until: Nanos,
@@ -67,6 +101,14 @@ pub struct BackOff {
 impl BackOff {
     const FIRST_REST: Nanos = Nanos(1_000_000_000);
     const LONGEST_REST: Nanos = Nanos(60_000_000_000);
+    /// Where files fill the memory, the kernel makes room with each try.
+    const LONGEST_REST_FAST: Nanos = Nanos(1_000_000_000);
+
+    /// Rests that fit what the program may lose.
+    pub fn new(max_slowdown: Slowdown) -> Self {
+        let longest_rest = if max_slowdown.is_fast() { Self::LONGEST_REST_FAST } else { Self::LONGEST_REST };
+        Self { longest_rest, in_a_row: 0, until: Nanos(0) }
+    }
 
     /// Takes note of a collapse that ended at this time of a clock that never goes back.
     pub fn note(&mut self, collapse: Collapse, now: Nanos) {
@@ -75,7 +117,7 @@ impl BackOff {
             Collapse::Refused => {}
             Collapse::NoContiguousMemory => {
                 let rest = Self::FIRST_REST.0 << self.in_a_row.min(6);
-                self.until = now + Nanos(rest.min(Self::LONGEST_REST.0));
+                self.until = now + Nanos(rest).min(self.longest_rest);
                 self.in_a_row += 1;
             }
         }
@@ -109,8 +151,21 @@ mod tests {
     }
 
     #[test]
+    fn our_own_waits_are_no_pressure() {
+        let mut own = OwnPressure::default();
+        own.note(Nanos(0), Nanos(100 * SECOND));
+        assert_eq!(own.leave_out(0.3), 0.3);
+        // Half of the time, for half a minute.
+        (1..=30).for_each(|second| own.note(Nanos(second * SECOND / 2), Nanos((100 + second) * SECOND)));
+        assert!((0.20..0.25).contains(&own.leave_out(0.7)), "{own:?}");
+        assert_eq!(own.leave_out(0.4), 0.0);
+        own.note(Nanos(15 * SECOND), Nanos(160 * SECOND));
+        assert!(own.leave_out(0.4) > 0.35, "that is over: {own:?}");
+    }
+
+    #[test]
     fn rests_double_until_a_collapse_goes_well() {
-        let mut back_off = BackOff::default();
+        let mut back_off = BackOff::new(Slowdown::UNASKED);
         let mut now = 0;
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
             back_off.note(Collapse::NoContiguousMemory, Nanos(now));
@@ -123,5 +178,12 @@ mod tests {
         assert_eq!(back_off.holds(Nanos(now)), None);
         back_off.note(Collapse::NoContiguousMemory, Nanos(now));
         assert_eq!(back_off.until(), Nanos(now + SECOND), "the first in a row again");
+    }
+
+    #[test]
+    fn whoever_wants_it_over_with_rests_for_a_second() {
+        let mut back_off = BackOff::new(Slowdown::FAST);
+        (0..5).for_each(|_| back_off.note(Collapse::NoContiguousMemory, Nanos(0)));
+        assert_eq!(back_off.until(), Nanos(SECOND));
     }
 }

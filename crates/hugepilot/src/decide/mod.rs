@@ -17,7 +17,7 @@ mod share;
 mod throttle;
 mod trend;
 
-pub use back_off::{BackOff, Collapse, HeldBack, MemoryState};
+pub use back_off::{BackOff, Collapse, HeldBack, MemoryState, OwnPressure};
 pub use choose::{claim, decide};
 pub use estimate::{Chase, GainPercent, WalkCost, WalkShare, expected_gain};
 pub use limits::{Allowance, Limits, Spent};

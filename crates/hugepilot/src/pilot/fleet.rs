@@ -15,7 +15,7 @@ use super::shared::{add_others, huge_in_any};
 use super::watching::Watching;
 use super::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
 use crate::act::{self, Record, Turn};
-use crate::decide::{Claim, Fairness, HeldBack, Limits, Spent, claim, decide};
+use crate::decide::{Claim, Fairness, HeldBack, Limits, OwnPressure, Spent, claim, decide};
 use crate::kernel::Root;
 use crate::kernel::process::{Status, own_cpu_time};
 use crate::observe::clearing::ClearPolicy;
@@ -83,6 +83,7 @@ pub struct Fleet {
     largest: Bytes,
     /// Why the machine has no memory to spare.
     pub(super) shortage: Option<HeldBack>,
+    own_pressure: OwnPressure,
     /// Whether a split frees empty pages here; None if that could not be tried. Where it frees nothing, limits bind only when regions
     /// are promoted.
     pub(super) frees_empty_pages: Option<bool>,
@@ -111,6 +112,7 @@ impl Fleet {
             flight: Flight::default(),
             largest: Bytes(0),
             shortage: None,
+            own_pressure: OwnPressure::default(),
             frees_empty_pages: act::frees_empty_pages().ok(),
             tracker: None,
             began: now,
@@ -226,7 +228,8 @@ impl Fleet {
         }
         let cpu_before = own_cpu_time();
         let somebody_waits = !self.due(pilot).is_empty();
-        self.shortage = memory_state(&root).and_then(|state| state.shortage());
+        self.own_pressure.note(pilot.promoter.busy(), pilot.clock());
+        self.shortage = memory_state(&root, self.own_pressure).and_then(|state| state.shortage());
         for &Enrolled { process, weight } in &self.alive {
             let Ok(status) = Status::read(&root, process.pid) else { continue };
             self.largest = self.largest.max(status.vm_rss);
@@ -300,7 +303,7 @@ impl Fleet {
         let (now, represented) = (Instant::now(), self.represented());
         let waits = |(process, member): &(&Process, &Member)| {
             let is_left_alone = self.board.is_paused(**process) || self.board.clients().hold(**process);
-            let is_due = member.next_look <= now || member.is_unfinished();
+            let is_due = member.next_look <= now && !self.is_promoted_by_another(member) || member.is_unfinished();
             is_due && !is_left_alone && !represented.contains(process)
         };
         let mut waiting: Vec<Process> = self.members.iter().filter(waits).map(|(process, _)| *process).collect();

@@ -22,7 +22,7 @@ use crate::observe::{Contents, Heat, ObserveError, Options, populated};
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
+use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// From one look to the next while promoting still pays.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -365,8 +365,7 @@ impl Member {
         if is_unfinished || promoted.applied > 0 && gains {
             self.interval = SOONEST;
             // Whoever wants it fast is looked at again at once while it pays; what that costs the program is soon over.
-            let is_fast = pilot.promoter.pacer.max_slowdown() >= Slowdown::FAST;
-            let rest = if is_fast { SOONEST } else { self.rest() };
+            let rest = if pilot.promoter.pacer.max_slowdown().is_fast() { SOONEST } else { self.rest() };
             self.next_look = Instant::now() + if self.is_unfinished() { rest.max(LATEST) } else { rest };
         } else {
             self.wait_longer();

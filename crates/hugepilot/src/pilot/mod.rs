@@ -29,7 +29,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::act::{self, Candidate, Outcome, Promoted, Promoter, Record, RecordError, ReportingHeldBack, Turn};
-use crate::decide::{Allowance, Decision, MemoryState, Past, Plan, Spent, WhoWaits, decide};
+use crate::decide::{Allowance, Decision, MemoryState, OwnPressure, Past, Plan, Spent, WhoWaits, decide};
 use crate::kernel::memory::Memory;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::process::Status;
@@ -292,9 +292,9 @@ pub(crate) fn page_tables(target: &Target) -> Bytes {
 }
 
 /// None where it cannot be read; what is unknown is no shortage.
-fn memory_state(root: &Root) -> Option<MemoryState> {
+fn memory_state(root: &Root, own: OwnPressure) -> Option<MemoryState> {
     let memory = Memory::read(root).ok()?;
-    let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
+    let pressure = Pressure::read(root).ok().flatten().map(|pressure| own.leave_out(pressure.some));
     Some(MemoryState { total: memory.total, available: memory.available, pressure })
 }
 

@@ -56,6 +56,12 @@ impl Fleet {
         self.owns_little(member) && member.shared_rss > member.private_rss && kin.count() >= SAMPLE_OF_FAMILY
     }
 
+    /// Whether what it waits for is under way: another look could not tell more, and would hold the other one up.
+    pub(super) fn is_promoted_by_another(&self, member: &Member) -> bool {
+        let acts = |other: &Member| other.is_unfinished() && other.view.meets(&member.view);
+        member.waits_for_another() && !member.is_unfinished() && self.members.values().any(acts)
+    }
+
     fn owns_little(&self, member: &Member) -> bool {
         member.private_rss < self.rules.min_size
     }
@@ -71,12 +77,14 @@ impl Fleet {
         if observed > Bytes(0) { (all.0 as f64 / observed.0 as f64).max(1.0) } else { 1.0 }
     }
 
-    /// Counts the page faults of all who share memory with a process, unless it is known to share none.
+    /// Counts the page faults of all who share memory with a process, unless it is known to share none. Its children may, before they were
+    /// observed once.
     pub(super) fn count_faults(&self, process: Process, pilot: &mut Pilot<'_>) {
         let member = &self.members[&process];
         let may_share = member.looked_at.is_none() && member.shared_rss > Bytes(0);
         if may_share || member.view.objects().next().is_some() {
-            let sharers = self.members.iter().filter(|(_, other)| other.view.meets(&member.view));
+            let may_meet = |other: &Member| other.view.meets(&member.view) || other.parent == process.pid;
+            let sharers = self.members.iter().filter(|(_, other)| may_meet(other));
             let named = std::iter::once(process.pid).chain(sharers.map(|(sharer, _)| sharer.pid));
             pilot.faults.begin(named, Whose::AndTheirChildren);
         }

@@ -10,7 +10,7 @@ use hugepilot::kernel::{Root, numa_maps};
 use hugepilot::observe::Survey;
 use hugepilot::observe::heat::{Meaning, TrackerKind};
 use hugepilot::target::Target;
-use hugepilot::units::{Address, HUGE_PAGE, PAGES_PER_REGION};
+use hugepilot::units::{Address, HUGE_PAGE, PAGES_PER_REGION, Slowdown};
 use hugepilot_os::PidFd;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::nodes::{NodePolicy, current_cpu, nodes_of_pages};
@@ -170,7 +170,8 @@ fn pages_come_from_the_node_that_they_are_bound_to() {
         memory.bytes_mut()[0] = 1;
         assert_eq!(nodes_of_pages(&own, &[memory.address()]).expect("the kernel tells"), [Some(node)]);
         assert_eq!(nodes.of(&own, Address(memory.address())), Some(node));
-        let (prepared_on, _kept) = Preparation::default().make_ready(current_cpu(), Some(node)).expect("a huge page");
+        let (prepared_on, _kept) =
+            Preparation::new(Slowdown::ASKED_FOR).make_ready(current_cpu(), Some(node)).expect("a huge page");
         assert_eq!(prepared_on, Some(node));
     }
     let mut memory = Mapping::anonymous(HUGE_PAGE as usize).expect("memory");
