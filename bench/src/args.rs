@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 
 use crate::configuration::Configuration;
 use crate::felt::{self, FeltArguments};

@@ -2,7 +2,7 @@
 //!
 //! Owns: which number of a turn is compared, and forming pairs. Never touches: judgement.
 
-use hugepilot::statistics::{Interval, median, paired_ratio};
+use heat::statistics::{Interval, median, paired_ratio};
 
 use crate::configuration::Configuration::{self, Default, DefaultAgain};
 use crate::record::{Run, Turn};

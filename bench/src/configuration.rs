@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use hugepilot::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
+use heat::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
 use serde::{Deserialize, Serialize};
 
 /// One way to run a workload.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use hugepilot::stop::Stop;
-use hugepilot::units::{Address, AddressRange, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
+use heat::units::{Address, AddressRange, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::{Advice, PidFd, advise};
 
 use crate::record::ToolRun;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 pub use hugepilot::report::picture::FONT;
 use hugepilot::report::picture::prepare_font;
-use hugepilot::statistics::median;
+use heat::statistics::median;
 use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
 use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
 use plotters::coord::{CoordTranslate, Shift};

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{SETTINGS, Settings};
@@ -84,7 +84,7 @@ fn size(settings: &Settings, setting: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugepilot::units::{GIANT_PAGE, HUGE_PAGE};
+    use heat::units::{GIANT_PAGE, HUGE_PAGE};
 
     #[test]
     fn a_pool_holds_the_program_and_a_little_more() {

@@ -2,7 +2,7 @@
 //!
 //! Owns: this comparison. Never touches: how either was found.
 
-use hugepilot::statistics::Interval;
+use heat::statistics::Interval;
 
 use crate::comparison::{Metric, noise, ratio, typical};
 use crate::configuration::Configuration::{Default, Estimated, Hugepilot};

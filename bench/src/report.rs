@@ -2,8 +2,8 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
-use hugepilot::statistics::Interval;
-use hugepilot::units::{Bytes, Nanos};
+use heat::statistics::Interval;
+use heat::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
 use crate::configuration::{Configuration, Launch};

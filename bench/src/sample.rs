@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hugepilot::stop::Stop;
-use hugepilot::units::{Address, AddressRange, BASE_PAGE, Bytes};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes};
 use hugepilot_os::page_scan;
 use serde::{Deserialize, Serialize};
 
@@ -184,7 +184,7 @@ fn field(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugepilot::units::HUGE_PAGE;
+    use heat::units::HUGE_PAGE;
     use hugepilot_os::memory::Mapping;
     use hugepilot_os::{Advice, PidFd, advise};
 

@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use hugepilot::observe::choice::TRACKERS;
-use hugepilot::observe::heat::{Cost, TrackerKind};
+use heat::{Cost, TrackerKind};
 use hugepilot::observe::write_scan::WriteScan;
-use hugepilot::observe::{self, Choice, Coverage, Options, Tracker};
-use hugepilot::statistics::{Interval, median, paired_ratio};
+use hugepilot::observe;
+use hugepilot::observe::{Choice, Options, Tracker};
+use heat::Coverage;
+use heat::statistics::{Interval, median, paired_ratio};
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
-use hugepilot::units::{Bytes, CpuShare, Nanos};
+use heat::units::{Bytes, CpuShare, Nanos};
 use serde::Serialize;
 
 use crate::args::seconds;

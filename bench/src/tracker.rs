@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hugepilot::decide::{Allowance, Past, Spent, decide};
-use hugepilot::observe::clearing::ClearPolicy;
-use hugepilot::observe::heat::{Region, TrackerKind};
-use hugepilot::observe::{self, Choice, Heat, Options, Tracker};
-use hugepilot::statistics::median;
+use heat::clearing::ClearPolicy;
+use heat::{Region, TrackerKind};
+use hugepilot::observe;
+use hugepilot::observe::{Choice, Options, Tracker};
+use heat::Heat;
+use heat::statistics::median;
 use hugepilot::stop::{SecondSignal, Stop};
 use hugepilot::target::Target;
-use hugepilot::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
 use serde::Serialize;
 
 use crate::cost::SizeArguments;

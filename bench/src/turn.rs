@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hugepilot::stop::Stop;
-use hugepilot::units::{Address, Bytes, HUGE_PAGE};
+use heat::units::{Address, Bytes, HUGE_PAGE};
 use tempfile::TempDir;
 
 use crate::configuration::{Act, Configuration};

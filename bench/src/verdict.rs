@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use hugepilot::statistics::Interval;
+use heat::statistics::Interval;
 
 use crate::comparison::{Metric, gain_noise, gain_ratio, noise, ratio, slowest_tool, typical};
 use crate::configuration::Configuration::{

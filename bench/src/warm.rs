@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hugepilot::stop::Stop;
-use hugepilot::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 
 use crate::sample::{free_memory, machine_memory};

@@ -2,7 +2,7 @@
 #![no_main]
 
 use hugepilot::pool::{Edit, Lasting, LastingPool, Surroundings, persist};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 
 const FILE: &str = "/etc/kernel/cmdline";
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use hugepilot::pool::Wish;
-use hugepilot::units::{Bytes, SizeOrShare};
+use heat::units::{Bytes, SizeOrShare};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(size) = text.parse::<Bytes>() {

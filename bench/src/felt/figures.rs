@@ -5,8 +5,8 @@
 //! Phases of one turn are compared with each other, because they follow each other in one process. What the same comparison gives for two
 //! phases in which nobody touched the program is the noise that a figure is held against.
 
-use hugepilot::statistics::{Interval, median, paired_ratio};
-use hugepilot::units::Nanos;
+use heat::statistics::{Interval, median, paired_ratio};
+use heat::units::Nanos;
 
 use super::mode::Mode;
 use super::program::Program;

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use indicatif::ProgressBar;
 
 use self::figures::Group;
@@ -245,7 +245,7 @@ pub fn report(record: &Record, plot_to: Option<&Path>) -> Result<()> {
 /// A line about a turn, on standard error.
 fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &Turn) {
     let group = Group::of(mode, vec![turn]);
-    let share = |ratio: Option<hugepilot::statistics::Interval>| {
+    let share = |ratio: Option<heat::statistics::Interval>| {
         ratio.map_or("-".to_owned(), |ratio| format!("{:.2}", ratio.estimate))
     };
     bar.suspend(|| {

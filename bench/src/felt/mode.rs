@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hugepilot::stop::Stop;
-use hugepilot::units::HUGE_PAGE;
+use heat::units::HUGE_PAGE;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use hugepilot::statistics::median;
+use heat::statistics::median;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::sample::machine_memory;

@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use hugepilot::statistics::median;
-use hugepilot::units::HUGE_PAGE;
+use heat::statistics::median;
+use heat::units::HUGE_PAGE;
 use serde::{Deserialize, Serialize};
 
 use super::host::Host;
@@ -228,7 +228,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::machine::tests::machine;
-    use hugepilot::units::Bytes;
+    use heat::units::Bytes;
 
     /// A phase of windows with this throughput each, which ends then.
     pub(in crate::felt) fn phase(throughputs: &[f64], end: f64, p99_ns: u64) -> Phase {

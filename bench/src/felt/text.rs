@@ -2,8 +2,8 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
-use hugepilot::statistics::Interval;
-use hugepilot::units::{Bytes, Nanos};
+use heat::statistics::Interval;
+use heat::units::{Bytes, Nanos};
 
 use super::figures::{Collapses, Group};
 use super::host::Host;

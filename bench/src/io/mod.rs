@@ -20,7 +20,7 @@ use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use hugepilot::decide::age::{Preset, Stock};
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;

@@ -2,8 +2,8 @@
 //!
 //! Owns: layout, and which numbers are held against which. Never touches: how they were measured.
 
-use hugepilot::statistics::{Interval, median, paired_ratio};
-use hugepilot::units::{Bytes, Nanos};
+use heat::statistics::{Interval, median, paired_ratio};
+use heat::units::{Bytes, Nanos};
 
 use super::turn::Turn;
 use super::{Aging, Record};

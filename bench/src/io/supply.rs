@@ -5,7 +5,7 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use hugepilot::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 use serde::{Deserialize, Serialize};
 
 /// As it is at one time.

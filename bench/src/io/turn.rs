@@ -12,7 +12,7 @@ use hugepilot::decide::age::Stock;
 use hugepilot::kernel::Root;
 use hugepilot::kernel::balloon::reports_free_memory;
 use hugepilot::pilot::age::Store;
-use hugepilot::units::{BASE_PAGE, Bytes, Nanos};
+use heat::units::{BASE_PAGE, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 

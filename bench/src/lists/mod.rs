@@ -23,7 +23,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
 use serde::{Deserialize, Serialize};
 
 use crate::outputs::{Outputs, Results, json_lines};

@@ -3,7 +3,7 @@
 //! Owns: these two panels, one row for each trace. Never touches: how lines and keys look, which all plots share.
 
 use anyhow::Result;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 

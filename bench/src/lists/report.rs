@@ -2,7 +2,7 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
-use hugepilot::units::{BASE_PAGE, Bytes, Nanos};
+use heat::units::{BASE_PAGE, Bytes, Nanos};
 
 use super::Record;
 use super::pages::Class;

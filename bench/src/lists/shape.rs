@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 
 use super::policy::Kind;
 use super::simulation::Outcome;

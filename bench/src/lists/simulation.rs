@@ -7,7 +7,7 @@
 
 use anyhow::Result;
 use hugepilot::stop::Stop;
-use hugepilot::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;

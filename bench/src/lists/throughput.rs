@@ -10,7 +10,7 @@
 //! **The machine** is the paper's as far as it is known: four processors of 1.6 GHz, a RAID 5 of six disks. What the paper does not
 //! say is called an assumption.
 
-use hugepilot::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hugepilot::statistics::median;
-use hugepilot::units::Bytes;
+use heat::statistics::median;
+use heat::units::Bytes;
 use serde::Serialize;
 
 use super::timeline::{Parts, fair_since};

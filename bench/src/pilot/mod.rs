@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use hugepilot::statistics::Interval;
+use heat::statistics::Interval;
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use serde::Serialize;
 
 use crate::machine::Machine;

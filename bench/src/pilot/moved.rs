@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hugepilot::statistics::{median, paired_ratio};
-use hugepilot::units::Bytes;
+use heat::statistics::{median, paired_ratio};
+use heat::units::Bytes;
 use serde::Serialize;
 
 use super::timeline::{Speed, back_after};

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use hugepilot::statistics::{Interval, median, paired_ratio};
-use hugepilot::units::Bytes;
+use heat::statistics::{Interval, median, paired_ratio};
+use heat::units::Bytes;
 use rustix::process::Signal;
 use serde::Serialize;
 

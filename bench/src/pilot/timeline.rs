@@ -2,7 +2,7 @@
 //!
 //! Owns: samples and what is read off them. Never touches: programs or clocks.
 
-use hugepilot::statistics::median;
+use heat::statistics::median;
 use serde::Serialize;
 
 /// So many samples in a row are judged together: one alone may be an outlier either way.

@@ -140,7 +140,7 @@ impl Log {
         times.sort_by(f64::total_cmp);
         let at =
             |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1))).copied();
-        let usual = hugepilot::statistics::median(&counts.into_values().collect::<Vec<_>>())?;
+        let usual = heat::statistics::median(&counts.into_values().collect::<Vec<_>>())?;
         Some(Seen { fewest, usual, p99_ms: at(0.99)?, slowest_ms: at(1.0)? })
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::{Bytes, HUGE_PAGE, Nanos};
+use heat::units::{Bytes, HUGE_PAGE, Nanos};
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 

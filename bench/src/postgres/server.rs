@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hugepilot::kernel::Root;
 use hugepilot::kernel::process::{FamilyUsage, Status, descendants};
 use hugepilot::stop::Stop;
-use hugepilot::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 use hugepilot_os::PidFd;
 use rustix::process::Signal;
 

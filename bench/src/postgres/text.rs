@@ -2,8 +2,8 @@
 //!
 //! Owns: layout, rounding, and what each figure demands. Never touches: measurements.
 
-use hugepilot::statistics::{Interval, median, paired_ratio};
-use hugepilot::units::Bytes;
+use heat::statistics::{Interval, median, paired_ratio};
+use heat::units::Bytes;
 
 use super::record::{Felt, Record, Setup, Turn};
 use crate::comparison::Metric;

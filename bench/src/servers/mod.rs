@@ -15,7 +15,7 @@ use clap::Args;
 use hugepilot::kernel::Root;
 use hugepilot::kernel::process::{Status, descendants};
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE};
 
 use self::program::{Program, Server};
 pub use self::record::Record;

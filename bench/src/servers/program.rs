@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use hugepilot::kernel::Root;
 use hugepilot::kernel::process::descendants;
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::process::BoundChild;

@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use hugepilot::statistics::{Interval, median, paired_ratio};
-use hugepilot::units::Bytes;
+use heat::statistics::{Interval, median, paired_ratio};
+use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::program::Program;

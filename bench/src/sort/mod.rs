@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{Pages, SEED, Task};
 

@@ -3,8 +3,8 @@
 //! Owns: drawing. Never touches: conclusions.
 
 use anyhow::Result;
-use hugepilot::statistics::Interval;
-use hugepilot::units::Bytes;
+use heat::statistics::Interval;
+use heat::units::Bytes;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::Pages;
 use plotters::coord::Shift;

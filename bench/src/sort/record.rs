@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::statistics::{Interval, median, paired_ratio};
+use heat::statistics::{Interval, median, paired_ratio};
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::line::Turn;
 use hugepilot_sort::task::Pages;

@@ -2,8 +2,8 @@
 //!
 //! Owns: layout and rounding, and which figures there are. Never touches: how numbers came about.
 
-use hugepilot::statistics::{Interval, paired_ratio};
-use hugepilot::units::Bytes;
+use heat::statistics::{Interval, paired_ratio};
+use heat::units::Bytes;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::Pages;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use hugepilot::stop::Stop;
-use hugepilot::units::{AddressRange, HUGE_PAGE};
+use heat::units::{AddressRange, HUGE_PAGE};
 use hugepilot_sort::line::Turn;
 use hugepilot_sort::task::Task;
 
@@ -62,7 +62,7 @@ fn overlap(ranges: &[AddressRange], start: u64, end: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugepilot::units::Address;
+    use heat::units::Address;
 
     #[test]
     fn a_child_is_left_what_it_takes() {

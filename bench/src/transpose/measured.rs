@@ -13,7 +13,7 @@ use hugepilot::kernel::Root;
 use hugepilot::kernel::cache::{Cache, data_caches};
 use hugepilot::kernel::memory;
 use hugepilot::stop::Stop;
-use hugepilot::units::{BASE_PAGE, HUGE_PAGE};
+use heat::units::{BASE_PAGE, HUGE_PAGE};
 use hugepilot_os::advise::collapse_own;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};

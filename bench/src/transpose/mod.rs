@@ -18,7 +18,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use hps::color::Palette;
 use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use serde::Serialize;
 
 use self::measured::{AGAIN, Built};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use hugepilot::statistics::median;
+use heat::statistics::median;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};

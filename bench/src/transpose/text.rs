@@ -3,8 +3,8 @@
 //! Owns: layout and rounding, and which figures there are. Never touches: how numbers came about.
 
 use clap::ValueEnum;
-use hugepilot::statistics::{Interval, median, paired_ratio};
-use hugepilot::units::Bytes;
+use heat::statistics::{Interval, median, paired_ratio};
+use heat::units::Bytes;
 
 use super::measured::{self, AGAIN, Built};
 use super::model::{Processor, matrices_bytes};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::ValueEnum;
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use hps::wire::{Range, Track, usual_signal};
 use hps::{Application, Judge, Region, Settings, Tracker, Verdict};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use hugepilot_os::memory::Mapping;
 
 use super::{Role, Start};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use hugepilot::stop::Stop;
-use hugepilot::units::{Address, Bytes, HUGE_PAGE};
+use heat::units::{Address, Bytes, HUGE_PAGE};
 use hugepilot_os::PidFd;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rand::SeedableRng;

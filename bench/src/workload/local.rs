@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 

@@ -134,7 +134,7 @@ impl Memcached {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugepilot::units::Bytes;
+    use heat::units::Bytes;
 
     fn command(how: Start<'_>) -> Vec<OsString> {
         let compacting = "compacting".into();

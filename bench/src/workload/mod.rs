@@ -29,7 +29,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use hugepilot::stop::Stop;
-use hugepilot::units::{Address, Bytes};
+use heat::units::{Address, Bytes};
 
 pub use chase::{Chase, ChaseChild, ChasePattern};
 pub use fingerprint::{Fingerprint, FingerprintChild, MOST_SONGS, SearchWork};

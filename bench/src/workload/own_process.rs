@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use hugepilot_os::PidFd;
 use hugepilot_os::memory::Mapping;
 use rustix::process::Signal;

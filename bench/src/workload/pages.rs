@@ -3,7 +3,7 @@
 //! Owns: choosing pages. Never touches: pages that were not chosen; they stay unpopulated.
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};

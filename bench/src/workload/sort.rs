@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{Pages, SEED, Task};
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hugepilot::stop::Stop;
-use hugepilot::units::{Address, AddressRange, Bytes};
+use heat::units::{Address, AddressRange, Bytes};
 use hugepilot_os::memory::Mapping;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;

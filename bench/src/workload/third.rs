@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use hugepilot::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, PAGES_PER_REGION};
+use heat::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::{Advice, PidFd, advise::advise};
 
-use crate::decide::{Chase, WalkCost};
+use heat::{Chase, WalkCost};
 use crate::kernel::process::thread_cpu_time;
 use crate::kernel::{Root, cgroup, memory};
 use crate::run_directory::{self, RUN_DIRECTORY};
-use crate::statistics::median;
-use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use heat::statistics::median;
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// What was measured, until the machine is restarted.
 const CACHE: &str = "/run/hugepilot/walk-cost.json";

@@ -7,7 +7,7 @@
 
 use hugepilot_os::perf::Counters;
 
-use crate::decide::WalkShare;
+use heat::WalkShare;
 use crate::kernel::pmu::walk_events;
 use crate::kernel::{Root, process};
 

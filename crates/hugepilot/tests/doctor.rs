@@ -8,7 +8,7 @@ use hugepilot::kernel::capability::{Capabilities, Capability};
 use hugepilot::kernel::pmu::MemorySampling;
 use hugepilot::kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes, Process};
 use hugepilot::kernel::thp::{Setting, Thp};
-use hugepilot::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 fn facts(tree: &str) -> Facts {
     let root = Root::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(tree));

@@ -12,7 +12,7 @@ use hugepilot::kernel::{
     Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory, nodes, numa_maps, smaps,
     vm_flags,
 };
-use hugepilot::units::{Address, Bytes, Nanos, Pages};
+use heat::units::{Address, Bytes, Nanos, Pages};
 
 const TREES: [&str; 3] = ["linux-6.18", "debian-6.1", "debian-6.12"];
 

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use hugepilot::kernel::Root;
-use hugepilot::observe::heat::TrackerKind;
+use heat::TrackerKind;
 use hugepilot::observe::{self, Choice, Options};
 use hugepilot::privilege::{PrivilegeError, drop_sys_admin};
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
-use hugepilot::units::Nanos;
+use heat::units::Nanos;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{getppid, getuid};
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 

@@ -1,7 +1,7 @@
 //! Makes memory scarce: holds so much of it that just the wished size is left.
 
 use anyhow::{Context, Result};
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rustix::mm::{MlockAllFlags, mlockall};
 

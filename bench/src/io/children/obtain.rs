@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hugepilot::stop::Stop;
-use hugepilot::units::{Bytes, HUGE_PAGE, Nanos};
+use heat::units::{Bytes, HUGE_PAGE, Nanos};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::page_scan;
 use serde::{Deserialize, Serialize};

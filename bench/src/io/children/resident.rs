@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hugepilot::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Result;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 
 use super::pages::{Class, PerClass};
 

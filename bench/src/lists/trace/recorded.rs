@@ -12,9 +12,9 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use hugepilot::observe::heat::{Heat, Mapping, Region};
+use heat::{Heat, Mapping, Region};
 use hugepilot::recording::{Moment, Recording};
-use hugepilot::units::{BASE_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use hugepilot::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
+use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
 use hugepilot::recording::{Moment, Recorder};
-use hugepilot::units::{Address, AddressRange, HUGE_PAGE, Nanos};
+use heat::units::{Address, AddressRange, HUGE_PAGE, Nanos};
 
 use super::*;
 

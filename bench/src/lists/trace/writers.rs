@@ -6,7 +6,7 @@
 //! touch the file system's own buffers: a few with each file, again and again, which makes them the only cache that is used twice.
 
 use anyhow::Result;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 

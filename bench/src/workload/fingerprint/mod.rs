@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hugepilot::stop::Stop;
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 
 pub use search::MOST_SONGS;
 pub use work::SearchWork;

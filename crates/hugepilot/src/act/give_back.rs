@@ -13,7 +13,7 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 use super::Outcome;
 use super::promote::{Schedule, Step, step_through};
 use crate::stop::Stop;
-use crate::units::{Address, BASE_PAGE, Nanos};
+use heat::units::{Address, BASE_PAGE, Nanos};
 
 /// Splits the huge pages in these regions one after the other, until all are done, the target ends, or stopping is requested. A split takes
 /// less than a millisecond, copies nothing and needs no memory, so that it has no pace.

@@ -9,7 +9,7 @@ use hugepilot_os::nodes::nodes_of_pages;
 
 use crate::kernel::Root;
 use crate::kernel::nodes::{self, Node};
-use crate::units::{Address, BASE_PAGE, PAGES_PER_REGION};
+use heat::units::{Address, BASE_PAGE, PAGES_PER_REGION};
 
 /// Pages of a region that are asked about first.
 const SAMPLE: u64 = 16;
@@ -54,7 +54,7 @@ fn most_frequent(nodes: Vec<Option<Node>>) -> Option<Node> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::HUGE_PAGE;
+    use heat::units::HUGE_PAGE;
     use hugepilot_os::memory::Mapping;
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Times;
 use crate::kernel::nodes::Node;
 use crate::observe::Waited;
-use crate::units::{Address, Bytes, Nanos};
+use heat::units::{Address, Bytes, Nanos};
 
 /// The account of one run of actions.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,6 +69,6 @@ pub enum RefusalReason {
 impl Outcome {
     /// Memory on which the action took effect.
     pub fn applied_bytes(&self) -> Bytes {
-        Bytes(self.applied * crate::units::HUGE_PAGE)
+        Bytes(self.applied * heat::units::HUGE_PAGE)
     }
 }

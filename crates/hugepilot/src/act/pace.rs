@@ -6,8 +6,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::RefusalReason;
-use crate::decide::{BackOff, Collapse, HeldBack, Throttle};
-use crate::units::{Nanos, Slowdown};
+use crate::decide::{BackOff, Collapse, Throttle};
+use heat::HeldBack;
+use heat::units::{Nanos, Slowdown};
 
 /// Keeps a pace over any number of processes and runs of actions.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use crate::kernel::Root;
 use crate::kernel::nodes::Node;
 use crate::kernel::probe::CollapseTimes;
 use crate::observe::Processors;
-use crate::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos, Slowdown};
+use heat::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos, Slowdown};
 
 /// Collapses of each kind that are compared.
 const COMPARED: u64 = 2;

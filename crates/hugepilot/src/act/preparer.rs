@@ -25,7 +25,7 @@ use rustix::thread::gettid;
 
 use crate::kernel::nodes::Node;
 use crate::kernel::{Root, thp};
-use crate::units::HUGE_PAGE;
+use heat::units::HUGE_PAGE;
 
 /// Between two wakes of who waits.
 const WAKES: Duration = Duration::from_micros(100);

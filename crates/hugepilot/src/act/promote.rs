@@ -22,7 +22,7 @@ use crate::kernel::process::thread_cpu_time;
 use crate::kernel::{Root, cpu};
 use crate::observe::Waited;
 use crate::stop::Stop;
-use crate::units::{Address, HUGE_PAGE, Nanos};
+use heat::units::{Address, HUGE_PAGE, Nanos};
 
 /// A collapse of private memory comes before ordinary threads: whoever is interrupted in it holds the lock that the target waits for.
 const COLLAPSING: u8 = 1;
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::units::Slowdown;
+    use heat::units::Slowdown;
 
     const MS: Nanos = Nanos(1_000_000);
 

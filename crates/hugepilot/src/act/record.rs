@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::{Root, process};
 use crate::run_directory::{self, RUN_DIRECTORY};
 use crate::target::Target;
-use crate::units::{Address, Bytes};
+use heat::units::{Address, Bytes};
 
 const VERSION: u32 = 1;
 /// A record of half a million regions, 1 TiB, has about 40 MiB; anything larger was not written by hugepilot.

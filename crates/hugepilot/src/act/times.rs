@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// Classes to each doubling: a percentile is told to within 5 %.
 const CLASSES_OF_A_DOUBLING: f64 = 8.0;

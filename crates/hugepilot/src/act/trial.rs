@@ -11,7 +11,7 @@ use super::give_back::split;
 use super::prepare::Preparation;
 use crate::kernel::pagemap;
 use crate::kernel::probe::CollapseTimes;
-use crate::units::{Address, HUGE_PAGE, PAGES_PER_REGION, Slowdown};
+use heat::units::{Address, HUGE_PAGE, PAGES_PER_REGION, Slowdown};
 
 /// How long a collapse of one region takes, tried on 8 MiB of our own.
 ///

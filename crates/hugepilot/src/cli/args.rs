@@ -24,10 +24,11 @@ use run::RUN_EXAMPLES;
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 
 use crate::decide::{Allowance, Limits};
-use crate::observe::clearing::ClearPolicy;
-use crate::observe::{Choice, Coverage, Options};
+use heat::clearing::ClearPolicy;
+use crate::observe::{Choice, Options};
+use heat::Coverage;
 use crate::pilot::Whom;
-use crate::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
+use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 
 const EXAMPLES: &str = "\
 Examples:

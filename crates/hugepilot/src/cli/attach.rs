@@ -15,7 +15,7 @@ use crate::pilot::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::{Process, Target};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

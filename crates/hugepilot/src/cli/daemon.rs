@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::control::Server;
 use crate::kernel::Root;
 use crate::metrics_server::MetricsServer;
-use crate::observe::heat::TrackerKind;
+use heat::TrackerKind;
 use crate::observe::{self, Faults, Tracker, Waits};
 use crate::pilot::age::{Aging, STEP, Store};
 use crate::pilot::board::Board;

@@ -13,7 +13,7 @@ use crate::doctor::{check, render_table, to_json};
 use crate::kernel::probe::{Ability, Facts, LiveProbes};
 use crate::kernel::{Root, pagemap};
 use crate::observe::PageWalk;
-use crate::units::{Address, HUGE_PAGE};
+use heat::units::{Address, HUGE_PAGE};
 
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let checks = check(&Facts::gather(&Root::host(), try_on_ourselves()));

@@ -9,12 +9,14 @@ use crate::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
 use crate::explain::{self, Surroundings};
 use crate::kernel::Root;
 use crate::kernel::thp::Thp;
-use crate::observe::{self, Faults, Heat, ObserveError, populated};
+use crate::observe;
+use crate::observe::{Faults, ObserveError, populated};
+use heat::Heat;
 use crate::pilot::{FamilyWatch, add_family};
 use crate::report::{AfterRestart, ExplainReport, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
-use crate::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE};
 use crate::walk_cycles::WalkCycles;
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {

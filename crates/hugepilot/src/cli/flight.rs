@@ -8,7 +8,7 @@ use crate::act;
 use crate::kernel::process::own_cpu_time;
 use crate::pilot::Flight;
 use crate::report::{FlightReport, text};
-use crate::units::{Nanos, Slowdown};
+use heat::units::{Nanos, Slowdown};
 
 /// Says on standard error what being fast will do to a program, where that can be found out.
 pub(super) fn say_if_fast(max_slowdown: Slowdown) {

@@ -9,13 +9,15 @@ use super::args::GiveBackArgs;
 use super::{require, terminal};
 use crate::act::{self, Record};
 use crate::control::{Client, ControlError};
-use crate::observe::heat::Obstacle;
-use crate::observe::{self, Choice, Heat};
+use heat::Obstacle;
+use crate::observe;
+use crate::observe::Choice;
+use heat::Heat;
 use crate::pilot::page_tables;
 use crate::report::{GiveBackReport, Snapshot, json, text};
 use crate::stop::{SecondSignal, Stop};
 use crate::target::{Process, Target};
-use crate::units::Address;
+use heat::units::Address;
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

@@ -22,7 +22,7 @@ use crate::launch::{COUNTS_VARIABLE, Prepared, prepare};
 use crate::pilot::Flight;
 use crate::report::text;
 use crate::stop::Stop;
-use crate::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE};
 
 /// The exit status if less than what was asked for was on huge pages.
 const NOT_MET: u8 = 3;

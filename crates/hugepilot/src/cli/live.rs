@@ -16,7 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::args::HeatArgs;
-use crate::observe::{Heat, ObserveError, Tracker};
+use heat::Heat;
+use crate::observe::{ObserveError, Tracker};
 use crate::pilot::{Rhythm, Series};
 use crate::report::live::{Asked, Live};
 use crate::stop::Stop;

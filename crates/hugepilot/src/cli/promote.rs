@@ -19,7 +19,7 @@ use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text
 use crate::run_directory::RUN_DIRECTORY;
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
-use crate::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
+use heat::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();

@@ -13,7 +13,7 @@ use crate::pilot::{Rhythm, Series};
 use crate::recording::Recorder;
 use crate::stop::{SecondSignal, Stop};
 use crate::target::Target;
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 /// From one observation to the next, where looking costs little.
 const USUAL: Duration = Duration::from_secs(1);

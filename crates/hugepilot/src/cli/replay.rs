@@ -6,12 +6,13 @@ use anyhow::{Context, bail};
 
 use super::args::ReplayArgs;
 use super::terminal;
-use crate::decide::{Past, Spent, WalkCost, decide, expected_gain};
+use crate::decide::{Past, Spent, decide, expected_gain};
+use heat::WalkCost;
 use crate::pilot::{Family, on_this_machine};
 use crate::recording::{Moment, Recording, RecordingError};
 use crate::report::film::Camera;
 use crate::report::{PlanReport, json, text};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// What is wanted of a recording.
 struct Wanted {

@@ -6,7 +6,7 @@ use crate::kernel::Root;
 use crate::kernel::capability::Capability;
 use crate::kernel::process::Status;
 use crate::observe::Choice;
-use crate::observe::heat::TrackerKind;
+use heat::TrackerKind;
 
 /// What observing with any tracker takes.
 const OBSERVE: &[Capability] = &[Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];

@@ -33,7 +33,7 @@ use crate::pilot::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
 use crate::report::{LaunchReport, RunReport, json, text};
 use crate::stop::Stop;
 use crate::target::Process;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// Signals that are meant for the program.
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];

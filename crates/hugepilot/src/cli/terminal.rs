@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::report::heatmap::Canvas;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Width where there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 100;

@@ -3,8 +3,8 @@
 //! Owns: three answers, and what can be told of the reason. Never touches: how it was measured.
 
 use crate::kernel::cache::Cache;
-use crate::statistics::{Interval, paired_ratio};
-use crate::units::Bytes;
+use heat::statistics::{Interval, paired_ratio};
+use heat::units::Bytes;
 
 /// Reads of pages that share a color take so much longer where colors count. A set that overflows at every read makes them take several
 /// times as long; what stays below a tenth gains nothing that a program would notice.

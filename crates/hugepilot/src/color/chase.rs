@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::random::Random;
-use crate::units::BASE_PAGE;
+use heat::units::BASE_PAGE;
 
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
 /// Reads that are timed together, at least.

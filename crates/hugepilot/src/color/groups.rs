@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::random::Random;
 use crate::kernel::cache::Cache;
-use crate::units::BASE_PAGE;
+use heat::units::BASE_PAGE;
 
 /// Pages of one color, for each way; but half as many again as the ways of this level and of the one below, which together may hold them.
 const PAGES_PER_WAY: usize = 3;
@@ -195,7 +195,7 @@ impl<'a> Stock<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
+    use heat::units::Bytes;
     use std::collections::HashSet;
 
     const SECOND: Cache = Cache { level: 2, size: Bytes(2 << 20), ways: 16, line: Bytes(64), sets: 2048 };

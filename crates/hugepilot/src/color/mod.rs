@@ -26,7 +26,7 @@ use crate::kernel::cache::{Cache, data_caches};
 use crate::kernel::cpu::Cpu;
 use crate::kernel::{KernelError, Root, memory};
 use crate::stop::Stop;
-use crate::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 
 /// Candidates take at most this share of the memory that is available.
 const MEMORY_SHARE: u64 = 4;

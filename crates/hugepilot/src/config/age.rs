@@ -7,9 +7,9 @@ use super::section::Section;
 use super::{Mistake, set};
 use crate::act::age::DropBehindOptions;
 use crate::decide::age::{ClassWish, MappedPageCost, Preset, Wishes};
-use crate::memory_use::MemoryUse;
+use heat::memory_use::MemoryUse;
 use crate::pilot::age::AgeWishes;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 pub(super) fn wishes(mut section: Section<'_>) -> Result<AgeWishes, Mistake> {
     let preset = section.value("preset", Preset::from_str)?.unwrap_or_default();
@@ -44,7 +44,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::config::Config;
-    use crate::units::{Bytes, SizeOrShare};
+    use heat::units::{Bytes, SizeOrShare};
 
     fn error(text: &str) -> String {
         Config::parse(&format!("[age]\n{text}\n")).unwrap_err().to_string()

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]

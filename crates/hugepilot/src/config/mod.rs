@@ -17,11 +17,11 @@ pub use mistake::{ConfigError, Mistake};
 
 use self::section::Section;
 use crate::decide::{Allowance, Fairness};
-use crate::observe::clearing::ClearPolicy;
+use heat::clearing::ClearPolicy;
 use crate::observe::{Choice, Options};
 use crate::pilot::age::AgeWishes;
 use crate::pilot::scope::{Matcher, Pid, Rule, Scope};
-use crate::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
+use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 
 /// The longest window of a daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
@@ -209,8 +209,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::observe::heat::TrackerKind;
-    use crate::units::Nanos;
+    use heat::TrackerKind;
+    use heat::units::Nanos;
 
     /// The commented configuration with every key set: a `#` that stands right before one is taken away.
     fn uncommented() -> String {

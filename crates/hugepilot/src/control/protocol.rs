@@ -201,7 +201,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::pilot::board::{DecisionState, TargetState};
-    use crate::units::{Address, Bytes, Nanos};
+    use heat::units::{Address, Bytes, Nanos};
     use proptest::prelude::*;
 
     const TRACK: &str =

@@ -19,7 +19,7 @@ pub use guardian::{Deadline, Guardian};
 
 use crate::kernel::damon::{DIRECTORY, Leftover, NOTE, Note, Purpose, leftover, threads_of_others};
 use crate::kernel::{KernelError, Root, process};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// The kernel splits a target into at most so many regions: enough for a hot set of a few MiB in a few GiB.
 const MOST_REGIONS: u64 = 1000;

@@ -7,8 +7,8 @@ mod written;
 
 pub use preset::Preset;
 
-use crate::memory_use::{ByUse, MemoryUse, Uses};
-use crate::units::{Bytes, Nanos, SizeOrShare};
+use heat::memory_use::{ByUse, MemoryUse, Uses};
+use heat::units::{Bytes, Nanos, SizeOrShare};
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 

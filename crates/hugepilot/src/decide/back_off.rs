@@ -5,18 +5,8 @@
 //! As a sentence: while programs wait for memory or little of it is left, nothing is promoted; after a collapse that found no contiguous
 //! memory, a rest, twice as long each time until one goes well.
 
-use crate::units::{Bytes, Nanos, Slowdown};
-
-/// What the machine's memory is like.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MemoryState {
-    /// Usable memory.
-    pub total: Bytes,
-    /// What programs could get without swapping.
-    pub available: Bytes,
-    /// Share of the last ten seconds in which somebody waited for memory; None where the kernel does not tell.
-    pub pressure: Option<f64>,
-}
+use heat::HeldBack;
+use heat::units::{Nanos, Slowdown};
 
 /// How large a part of the pressure on memory may be our own.
 ///
@@ -51,17 +41,6 @@ impl OwnPressure {
     }
 }
 
-/// Why nothing is promoted at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBack {
-    /// Programs wait for memory.
-    Pressure,
-    /// Little memory is available.
-    LittleAvailable,
-    /// The last collapses found no contiguous memory.
-    NoContiguousMemory,
-}
-
 /// How a collapse went, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collapse {
@@ -71,22 +50,6 @@ pub enum Collapse {
     NoContiguousMemory,
     /// It was refused for a reason of its region or of its process.
     Refused,
-}
-
-impl MemoryState {
-    /// Somebody waits for memory in a tenth of the time: far above what a busy but healthy machine shows (below 1 %).
-    const MOST_PRESSURE: f64 = 0.10;
-    /// Below 5 % of memory available the kernel soon reclaims what others use.
-    const LEAST_AVAILABLE: f64 = 0.05;
-
-    /// Why the machine has no memory to spare; None if it has.
-    pub fn shortage(&self) -> Option<HeldBack> {
-        if self.pressure.is_some_and(|share| share >= Self::MOST_PRESSURE) {
-            return Some(HeldBack::Pressure);
-        }
-        let least = self.total.0 as f64 * Self::LEAST_AVAILABLE;
-        ((self.available.0 as f64) < least).then_some(HeldBack::LittleAvailable)
-    }
 }
 
 /// Rests after collapses that went badly.
@@ -139,16 +102,6 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-
-    #[test]
-    fn a_machine_that_is_short_of_memory_is_left_alone() {
-        let state = |available, pressure| MemoryState { total: Bytes(100), available: Bytes(available), pressure };
-        assert_eq!(state(50, Some(0.01)).shortage(), None);
-        assert_eq!(state(50, None).shortage(), None, "what is unknown is not pressure");
-        assert_eq!(state(50, Some(0.10)).shortage(), Some(HeldBack::Pressure));
-        assert_eq!(state(4, Some(0.0)).shortage(), Some(HeldBack::LittleAvailable));
-        assert_eq!(state(5, None).shortage(), None);
-    }
 
     #[test]
     fn our_own_waits_are_no_pressure() {

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::keep::reason_to_keep;
 use super::share::WORTH_A_MOVE;
 use super::{Claim, Decision, Held, Limits, Past, Plan, Reason, Verdict};
-use crate::observe::heat::{Heat, Region};
-use crate::units::{Address, Bytes, HUGE_PAGE, Nanos};
+use heat::{Heat, Region};
+use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
 
 /// Decides for each region of the heat whether it should be on a huge page, and why.
 ///
@@ -211,10 +211,10 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge, region};
+    use heat::samples::{at, heat_of, huge, region};
     use crate::decide::{Allowance, Spent};
-    use crate::observe::heat::{Growth, Obstacle};
-    use crate::units::Address;
+    use heat::{Growth, Obstacle};
+    use heat::units::Address;
     use proptest::prelude::*;
 
     /// Limits under which every walked region is promoted, unless a test narrows one.

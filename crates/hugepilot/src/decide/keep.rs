@@ -3,7 +3,7 @@
 //! Owns: the reasons that follow from one region and its mapping. Never touches: other regions, or what is left to spend.
 
 use super::{Limits, Reason};
-use crate::observe::heat::{Heat, Region};
+use heat::{Heat, Region};
 
 /// The first reason that applies; None if the region is a candidate for promotion.
 ///
@@ -53,10 +53,10 @@ fn not_included(heat: &Heat, region: &Region, limits: &Limits) -> Option<Reason>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{MEMFD, at, heat_of, region};
+    use heat::samples::{MEMFD, at, heat_of, region};
     use crate::decide::{Allowance, Spent};
-    use crate::observe::heat::{Growth, Mapping, Obstacle};
-    use crate::units::Bytes;
+    use heat::{Growth, Mapping, Obstacle};
+    use heat::units::Bytes;
 
     /// Why the only region of a process is kept, in a mapping that is spread over memory nodes.
     fn reason(region: Region, include_interleaved: bool, include_shared: bool) -> Option<Reason> {

@@ -11,15 +11,13 @@ mod keep;
 mod limits;
 mod past;
 mod plan;
-#[cfg(test)]
-pub(crate) mod samples;
 mod share;
 mod throttle;
 mod trend;
 
-pub use back_off::{BackOff, Collapse, HeldBack, MemoryState, OwnPressure};
+pub use back_off::{BackOff, Collapse, OwnPressure};
 pub use choose::{claim, decide};
-pub use estimate::{Chase, GainPercent, WalkCost, WalkShare, expected_gain};
+pub use estimate::{GainPercent, expected_gain};
 pub use limits::{Allowance, Limits, Spent};
 pub use past::{Held, Past};
 pub use plan::{Decision, Plan, Reason, Verdict};

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::observe::heat::{Heat, Region};
-use crate::units::{Address, Nanos, PAGES_PER_REGION};
+use heat::{Heat, Region};
+use heat::units::{Address, Nanos, PAGES_PER_REGION};
 
 /// Looks one after the other that saw no access, before a region counts as cold.
 const COLD_AFTER: usize = 3;
@@ -173,7 +173,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge, region};
+    use heat::samples::{at, heat_of, huge, region};
 
     const SECOND: u64 = 1_000_000_000;
 

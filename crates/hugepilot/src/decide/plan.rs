@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Limits;
-use crate::observe::heat::{Meaning, Obstacle, Region, Walks};
-use crate::units::{Address, BASE_PAGE, Bytes};
+use heat::{Meaning, Obstacle, Region, Walks};
+use heat::units::{Address, BASE_PAGE, Bytes};
 
 /// One decision for each region of the heat.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@
 //! may have to wait for elsewhere; the share is halved whenever the program waited for longer than it may be slowed down, and grows back
 //! while it does not.
 
-use crate::units::{Nanos, Slowdown};
+use heat::units::{Nanos, Slowdown};
 
 /// Of so many threads at work one touches the region while it is collapsed. Rather more would be it: 250,000 random reads a second of 4 GiB
 /// meet one of 2,000 regions in 0.5 ms once in sixteen collapses.

@@ -5,7 +5,7 @@
 //! After bits are cleared, ever fewer pages are walked that were not walked before, whatever the program does, as long as it goes on
 //! doing it. When pages that were not walked come faster than before, it does something else.
 
-use crate::units::{Nanos, Pages};
+use heat::units::{Nanos, Pages};
 
 /// What was seen of a program since its bits were cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

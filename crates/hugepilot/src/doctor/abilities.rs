@@ -7,8 +7,8 @@ use crate::kernel::capability::{Capabilities, Capability};
 use crate::kernel::lockdown::Lockdown;
 use crate::kernel::probe::{Ability, Facts};
 use crate::observe::choice::TRACKERS;
-use crate::observe::heat::TrackerKind;
-use crate::units::{BASE_PAGE, Bytes};
+use heat::TrackerKind;
+use heat::units::{BASE_PAGE, Bytes};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     vec![

@@ -6,8 +6,8 @@ use super::{Check, Mend};
 use crate::kernel::hugetlb::{Pool, size_name};
 use crate::kernel::memory::Memory;
 use crate::kernel::probe::{Ability, Facts};
-use crate::observe::reclaim::Reclaim;
-use crate::units::{Bytes, GIANT_PAGE};
+use heat::Reclaim;
+use heat::units::{Bytes, GIANT_PAGE};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = match &facts.pools {
@@ -128,7 +128,7 @@ fn host(facts: &Facts) -> Option<Check> {
 
 /// Only where there is something to say.
 fn reclaim(facts: &Facts) -> Option<Check> {
-    let reclaim = Reclaim::judge(facts.memory.as_ref().ok()?, None)?;
+    let reclaim = reclaim::judge(facts.memory.as_ref().ok()?, None)?;
     let meaning = "page-walk clears the bits that tell reclaim which pages are in use, so that it may take pages that programs \
                    need. `--tracker auto` prefers damon-vaddr and idle-page here, which leave it that information.";
     Some(Check::warning("accessed bits", reclaim.to_string(), meaning))

@@ -3,7 +3,7 @@
 //! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: compaction.
 
 use super::{KernelError, Malformed, Root};
-use crate::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
 
 /// Free blocks of every zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

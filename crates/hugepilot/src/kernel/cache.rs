@@ -3,7 +3,7 @@
 //! Owns: the files of one `index` directory each, and what follows from them. Never touches: the caches.
 
 use super::{KernelError, Malformed, Root, optional};
-use crate::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 
 /// A cache that holds data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

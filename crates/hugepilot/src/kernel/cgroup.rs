@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::mounts::{self, Mount};
 use super::root::optional;
 use super::{KernelError, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The bound on a list of processes.
 const PROCESSES: Bytes = Bytes(16 << 20);

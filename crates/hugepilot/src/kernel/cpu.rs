@@ -4,7 +4,7 @@
 //! the processor.
 
 use super::{KernelError, Malformed, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The bound on the file: every processor prints some 1.5 KiB.
 const LIMIT: Bytes = Bytes(16 << 20);

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// A file of the kernel's that could not be read or understood.
 #[derive(Debug, thiserror::Error)]

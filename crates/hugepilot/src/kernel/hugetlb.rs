@@ -6,7 +6,7 @@ use super::mounts::Mount;
 use super::process::kilobytes;
 use super::root::optional;
 use super::{KernelError, Malformed, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Where the pools are, one directory a page size.
 pub const DIRECTORY: &str = "sys/kernel/mm/hugepages";

@@ -7,7 +7,7 @@ use super::cgroup::{self, Lineage, Version, unless_gone};
 use super::mounts::{self, Mount};
 use super::root::optional;
 use super::{KernelError, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// One limit that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::{KernelError, Malformed, Root};
-use crate::units::BASE_PAGE;
+use heat::units::BASE_PAGE;
 
 /// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
 pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {

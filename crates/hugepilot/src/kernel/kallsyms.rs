@@ -5,7 +5,7 @@
 use std::io::{self, BufRead};
 
 use super::Root;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The bound on the file; kernels print 5 to 15 MiB.
 const LIMIT: Bytes = Bytes(256 << 20);

@@ -3,7 +3,7 @@
 //! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: what is mapped there.
 
 use super::{KernelError, Malformed, Root};
-use crate::units::{Address, AddressRange, Bytes};
+use heat::units::{Address, AddressRange, Bytes};
 
 /// The bound on the file: 64 MiB hold some 600,000 mappings; Linux allows a process 65,530 unless told otherwise.
 pub const LIMIT: Bytes = Bytes(64 << 20);

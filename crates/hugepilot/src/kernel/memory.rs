@@ -4,7 +4,7 @@
 
 use super::process::kilobytes;
 use super::{KernelError, Malformed, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The wanted lines of `meminfo`; 0 for a line that the kernel does not print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

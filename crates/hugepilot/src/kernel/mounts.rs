@@ -3,7 +3,7 @@
 //! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: a mount.
 
 use super::{KernelError, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The bound on the list.
 const LIMIT: Bytes = Bytes(16 << 20);

@@ -8,7 +8,7 @@
 use super::cpu::parse_list;
 use super::nodes::{MOST_NODES, Node};
 use super::{KernelError, Malformed, Root};
-use crate::units::{Address, Bytes, Pages};
+use heat::units::{Address, Bytes, Pages};
 
 /// The bound on the file: as many lines as `maps`, each up to twice as long on a machine of many nodes.
 pub const LIMIT: Bytes = Bytes(128 << 20);

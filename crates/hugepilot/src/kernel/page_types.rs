@@ -3,7 +3,7 @@
 //! Owns: the part of that file that counts blocks (Documentation/filesystems/proc.rst). Never touches: compaction. Only root may read it.
 
 use super::{KernelError, Malformed, Root, buddy};
-use crate::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 
 /// Blocks of every zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! Owns: the names of the flags (include/uapi/linux/kernel-page-flags.h) and what follows from them. Never touches: the files.
 
-use crate::memory_use::MemoryUse;
+use heat::memory_use::MemoryUse;
 
 /// The flags that hugepilot knows, by the kernel's names without `KPF_`.
 pub mod flag {

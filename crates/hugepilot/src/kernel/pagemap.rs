@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::{KernelError, Root};
-use crate::units::{Address, BASE_PAGE};
+use heat::units::{Address, BASE_PAGE};
 
 const FRAME: u64 = (1 << 55) - 1;
 const EXCLUSIVE: u64 = 1 << 56;

@@ -4,7 +4,7 @@
 
 use super::cgroup::{Lineage, Version};
 use super::{KernelError, Malformed, Root};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// Of the machine.
 const MACHINE: &str = "proc/pressure/memory";

@@ -13,7 +13,7 @@ use super::pmu::{self, MemorySampling};
 use super::process::{Status, kilobytes};
 use super::thp::Thp;
 use super::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms};
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 /// Something known, or the reason why it is not.
 pub type Fact<T> = Result<T, KernelError>;

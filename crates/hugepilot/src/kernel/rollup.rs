@@ -5,7 +5,7 @@
 
 use super::process::kilobytes;
 use super::{KernelError, Malformed, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Memory mapped by entries of 2 MiB or more, by its kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

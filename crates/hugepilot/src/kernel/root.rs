@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::{KernelError, Malformed};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// A tree that has the kernel's `/proc` and `/sys` below it.
 #[derive(Clone, Debug, PartialEq, Eq)]

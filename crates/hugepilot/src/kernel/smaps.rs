@@ -5,7 +5,7 @@
 
 use super::process::kilobytes;
 use super::{KernelError, Malformed, Root, maps, vm_flags};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The bound on the file: some 800 bytes for each of 300,000 mappings; Linux allows a process 65,530 unless told otherwise.
 pub const LIMIT: Bytes = Bytes(256 << 20);
@@ -102,7 +102,7 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Address, AddressRange};
+    use heat::units::{Address, AddressRange};
     use proptest::prelude::*;
 
     const TEXT: &str = "\

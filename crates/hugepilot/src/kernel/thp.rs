@@ -4,7 +4,7 @@
 
 use super::root::optional;
 use super::{KernelError, Malformed, Root, hugetlb};
-use crate::units::{Bytes, HUGE_PAGE, Nanos, Pages};
+use heat::units::{Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// Where the settings are.
 pub const DIRECTORY: &str = "sys/kernel/mm/transparent_hugepage";

@@ -6,7 +6,7 @@
 
 use hugepilot_os::placement::Tally;
 
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Everything that was counted; bytes, of all processes that there ever were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

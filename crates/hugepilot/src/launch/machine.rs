@@ -79,7 +79,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::units::{Bytes, HUGE_PAGE};
+    use heat::units::{Bytes, HUGE_PAGE};
 
     #[test]
     fn a_mount_is_found_by_its_page_size() {

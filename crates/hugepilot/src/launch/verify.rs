@@ -10,7 +10,7 @@ use super::recipe::{Mechanism, Memory, Recipe};
 use super::watch::{Sample, Seen};
 use super::wish::Wish;
 use crate::act::RefusalReason;
-use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// Who put memory on huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

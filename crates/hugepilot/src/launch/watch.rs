@@ -10,7 +10,7 @@ use crate::kernel::process::{Status, descendants, thread_cpu_time};
 use crate::kernel::rollup::Rollup;
 use crate::kernel::{Root, hugetlb};
 use crate::stop::Stop;
-use crate::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE};
 
 /// The first look, and the shortest time between two: short programs want to be seen, too.
 const SOONEST: Duration = Duration::from_millis(20);

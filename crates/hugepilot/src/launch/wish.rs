@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
+use heat::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
 
 /// A kind of huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

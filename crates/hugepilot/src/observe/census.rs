@@ -13,8 +13,8 @@ use crate::kernel::memory::Memory;
 use crate::kernel::page_use::{Age, FrameUse, classify, is_clean, spread_heads};
 use crate::kernel::smaps::{self, Mapping};
 use crate::kernel::{KernelError, Root, iomem};
-use crate::memory_use::{ByUse, MemoryUse};
-use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
+use heat::memory_use::{ByUse, MemoryUse};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
 
 /// Blocks of 2 MiB that are looked at, or all where there are fewer: 4 GiB of memory, in a fifth of a second.
 const MOST_BLOCKS: u64 = 2048;

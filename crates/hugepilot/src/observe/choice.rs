@@ -7,8 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::heat::TrackerKind;
-use super::reclaim::Reclaim;
+use heat::TrackerKind;
+use heat::Reclaim;
 use super::{Damon, IdlePage, ObserveError, PageWalk, PerfMem, Tracker};
 use crate::kernel::Root;
 
@@ -38,8 +38,8 @@ pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
     match choice {
         Choice::Only(kind) => open_one(kind),
         Choice::Auto => {
-            let reclaim = Reclaim::of_machine(&Root::host());
-            let order = Reclaim::order(reclaim, TRACKERS);
+            let reclaim = reclaim::of_machine(&Root::host());
+            let order = reclaim::order(reclaim, TRACKERS);
             let opened = order.into_iter().find_map(|kind| open_one(kind).ok());
             let tracker = opened.map_or_else(|| open_one(TRACKERS[0]), Ok)?;
             if let Some(reclaim) = reclaim {

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::kernel::Root;
-use crate::units::{Address, BASE_PAGE, HUGE_PAGE};
+use heat::units::{Address, BASE_PAGE, HUGE_PAGE};
 
 /// A process's memory, opened to be read.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::heat::TrackerKind;
+use heat::TrackerKind;
 use crate::kernel::KernelError;
 use crate::stop::Stopped;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Why a process could not be observed.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
-use super::heat::Heat;
-use crate::units::Address;
+use heat::Heat;
+use heat::units::Address;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_faults.bpf.o"));
 // bpf/page_faults.h
@@ -137,7 +137,7 @@ fn said<T>(result: io::Result<T>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
+    use heat::samples::{MEMFD, at, heat_of, huge, region};
 
     #[test]
     fn faults_on_shared_memory_that_is_not_huge_yet_count() {

@@ -13,7 +13,7 @@ use std::time::Instant;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 
 use crate::kernel::Root;
-use crate::units::{BASE_PAGE, Nanos};
+use heat::units::{BASE_PAGE, Nanos};
 
 /// 8 MiB of memory, so little that nobody notices.
 const PAGES: usize = 2048;

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::ObserveError;
-use super::heat::{Growth, PageSet};
+use heat::{Growth, PageSet};
 use crate::kernel::Root;
 use crate::kernel::page_use::flag::{ANON, COMPOUND_HEAD, COMPOUND_TAIL, HUGE, KSM, LRU, SWAPBACKED, THP, ZERO_PAGE};
 

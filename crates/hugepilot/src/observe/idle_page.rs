@@ -26,15 +26,16 @@ use std::time::Instant;
 
 use super::first_walk;
 use super::frames::{Frame, FrameFlags, FrameTables};
-use super::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
-use super::rate::{self, DELAYS, Sighting, Sightings};
+use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
+use heat::rate;
+use heat::rate::{DELAYS, Sighting, Sightings};
 use super::survey::Survey;
 use super::{ObserveError, Options, Tracker, wait_until};
 use crate::kernel::pagemap::Entry;
 use crate::kernel::{Root, probe, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// Frames of one word of the file.
 const WORD: u64 = 64;
@@ -349,7 +350,7 @@ impl<'a> Marks<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{huge, region};
+    use heat::samples::{huge, region};
     use std::fs;
 
     fn frames(numbers: &[u64]) -> Vec<Frame> {

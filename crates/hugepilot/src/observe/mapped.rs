@@ -3,10 +3,10 @@
 //!
 //! Owns: turning mappings, flags and present pages into [`Mapping`]s and [`Region`]s. Never touches: the system.
 
-use super::heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
+use heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
 use crate::kernel::maps;
 use crate::kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP};
-use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE};
+use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE};
 
 /// What a thread's stack takes at most by default. Before Linux 6.7 a stack may be one mapping with the memory above it, so in a
 /// mapping larger than two stacks only what is this close to a stack pointer is a stack.
@@ -122,7 +122,7 @@ impl<'a> RegionCollector<'a> {
     /// The mapping that holds the region's first present page.
     fn first_overlapping(&self, range: AddressRange, present: &PageSet) -> Option<usize> {
         let page = present.iter().next()? as u64;
-        let address = Address(range.start.0 + page * crate::units::BASE_PAGE);
+        let address = Address(range.start.0 + page * heat::units::BASE_PAGE);
         let index = self.mappings.partition_point(|mapping| mapping.range.end <= address);
         self.mappings.get(index).is_some_and(|mapping| mapping.range.contains(address)).then_some(index)
     }

@@ -5,41 +5,33 @@
 
 pub mod census;
 pub mod choice;
-pub mod clearing;
 mod contents;
 pub mod damon;
 mod error;
 pub mod faults;
 mod first_walk;
 mod frames;
-pub mod group;
-pub mod heat;
 mod idle_page;
 mod mapped;
 mod node_policy;
-mod page_set;
 pub mod page_walk;
-mod parts;
 pub mod perf_mem;
 pub mod populated;
 mod processors;
 mod program_clock;
-mod rate;
 pub mod reclaim;
-mod sample;
 mod smaller;
 mod survey;
 mod waits;
-mod walks;
 pub mod write_scan;
 
 use std::time::{Duration, Instant};
 
-use self::clearing::ClearPolicy;
-use self::heat::{PageSet, TrackerKind};
+use heat::clearing::ClearPolicy;
+use heat::{PageSet, TrackerKind};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Nanos, Pages, Slowdown, TimeError};
+use heat::units::{Address, Nanos, Pages, Slowdown, TimeError};
 
 pub use census::Census;
 pub use choice::{Choice, open};

@@ -2,7 +2,7 @@
 //!
 //! Owns: joining mappings with their memory policies. Never touches: a policy, or what follows from one.
 
-use super::heat::Mapping;
+use heat::Mapping;
 use crate::kernel::numa_maps::{self, Line};
 use crate::kernel::{KernelError, Root, nodes};
 
@@ -29,8 +29,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::decide::samples::heat_of;
-    use crate::units::{Address, AddressRange};
+    use heat::samples::heat_of;
+    use heat::units::{Address, AddressRange};
 
     fn mappings(starts: &[u64]) -> Vec<Mapping> {
         let like = heat_of(Vec::new()).mappings.remove(0);

@@ -12,9 +12,9 @@ use std::io;
 
 use hugepilot_os::file_cache::cache_state;
 
-use super::heat::{Growth, Heat, Mapping, Region};
+use heat::{Growth, Heat, Mapping, Region};
 use crate::kernel::Root;
-use crate::units::{Address, HUGE_PAGE, PAGES_PER_REGION};
+use heat::units::{Address, HUGE_PAGE, PAGES_PER_REGION};
 
 /// Adds the regions of shared memory that are populated by others only, and corrects what promoting the other ones would take. Where the
 /// kernel does not tell (before Linux 6.5, or without CAP_SYS_ADMIN), everything stays as the page tables have it.
@@ -92,9 +92,9 @@ impl Backing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{MEMFD, at, heat_of, region};
-    use crate::observe::heat::Obstacle;
-    use crate::units::AddressRange;
+    use heat::samples::{MEMFD, at, heat_of, region};
+    use heat::Obstacle;
+    use heat::units::AddressRange;
 
     #[test]
     fn only_whole_regions_of_shared_memory_are_asked_about() {

@@ -10,7 +10,7 @@ use hugepilot_os::nodes::{PinnedTo, allowed_cpus, current_cpu};
 
 use crate::kernel::Root;
 use crate::kernel::process::{ThreadTime, processor, thread_times};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// Between two looks at the target's threads.
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -9,7 +9,7 @@ use hugepilot_os::perf::{Counters, Event};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::kernel::{Root, process};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// `PERF_COUNT_SW_TASK_CLOCK` of `PERF_TYPE_SOFTWARE` (man 2 `perf_event_open`): every kernel counts it, without a device.
 const TASK_CLOCK: Event = Event { kind: 1, config: 1, config1: 0, config2: 0 };

@@ -5,65 +5,40 @@
 //! Reclaim takes pages whose accessed bit is clear. The kernel's own trackers (DAMON, idle page tracking) leave a mark where they clear
 //! a bit (`PG_young`), which reclaim reads as well; `clear_refs` removes that mark, and `MADV_COLD` makes pages the next to be taken.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
-use super::heat::TrackerKind;
-use crate::decide::MemoryState;
+use heat::TrackerKind;
+use heat::MemoryState;
 use crate::kernel::Root;
 use crate::kernel::memory::Memory;
 use crate::kernel::pressure::Pressure;
 
-/// Why reclaim depends on accessed bits here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reclaim {
-    /// Programs wait for memory, or little of it is available.
-    MemoryShort,
-    /// Memory was swapped out, and more may be.
-    SwapInUse,
+/// As it is now; None where memory is plentiful, and where that cannot be told.
+pub fn of_machine(root: &Root) -> Option<Reclaim> {
+    let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
+    Memory::read(root).ok().and_then(|memory| judge(&memory, pressure))
 }
 
-impl fmt::Display for Reclaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::MemoryShort => "memory is short",
-            Self::SwapInUse => "swap is in use",
-        })
+/// The judgement on what `/proc/meminfo` and `/proc/pressure/memory` say.
+pub(crate) fn judge(memory: &Memory, pressure: Option<f64>) -> Option<Reclaim> {
+    let state = MemoryState { total: memory.total, available: memory.available, pressure };
+    match state.shortage() {
+        Some(_) => Some(Reclaim::MemoryShort),
+        None => (memory.swap_free < memory.swap_total).then_some(Reclaim::SwapInUse),
     }
 }
 
-impl Reclaim {
-    /// As it is now; None where memory is plentiful, and where that cannot be told.
-    pub fn of_machine(root: &Root) -> Option<Self> {
-        let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
-        Memory::read(root).ok().and_then(|memory| Self::judge(&memory, pressure))
+/// The trackers in the order in which they are tried: those that leave reclaim its information come first.
+pub(super) fn order<const N: usize>(reclaim: Option<Reclaim>, mut trackers: [TrackerKind; N]) -> [TrackerKind; N] {
+    if reclaim.is_some() {
+        trackers.sort_by_key(|kind| !matches!(kind, TrackerKind::DamonVaddr | TrackerKind::IdlePage));
     }
-
-    /// The judgement on what `/proc/meminfo` and `/proc/pressure/memory` say.
-    pub(crate) fn judge(memory: &Memory, pressure: Option<f64>) -> Option<Self> {
-        let state = MemoryState { total: memory.total, available: memory.available, pressure };
-        match state.shortage() {
-            Some(_) => Some(Self::MemoryShort),
-            None => (memory.swap_free < memory.swap_total).then_some(Self::SwapInUse),
-        }
-    }
-
-    /// The trackers in the order in which they are tried: those that leave reclaim its information come first.
-    pub(super) fn order<const N: usize>(reclaim: Option<Self>, mut trackers: [TrackerKind; N]) -> [TrackerKind; N] {
-        if reclaim.is_some() {
-            trackers.sort_by_key(|kind| !matches!(kind, TrackerKind::DamonVaddr | TrackerKind::IdlePage));
-        }
-        trackers
-    }
+    trackers
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::choice::TRACKERS;
     use super::*;
-    use crate::units::Bytes;
+    use heat::units::Bytes;
 
     fn memory(available: u64, swap_free: u64) -> Memory {
         let [total, available, swap_total, swap_free] = [100, available, 10, swap_free].map(|mib| Bytes(mib << 20));
@@ -72,24 +47,24 @@ mod tests {
 
     #[test]
     fn reclaim_matters_where_memory_is_short_or_swap_is_used() {
-        assert_eq!(Reclaim::judge(&memory(50, 10), Some(0.0)), None);
-        assert_eq!(Reclaim::judge(&memory(50, 10), None), None, "what is unknown is no pressure");
-        assert_eq!(Reclaim::judge(&memory(50, 9), None), Some(Reclaim::SwapInUse));
-        assert_eq!(Reclaim::judge(&memory(4, 10), None), Some(Reclaim::MemoryShort));
-        assert_eq!(Reclaim::judge(&memory(50, 9), Some(0.2)), Some(Reclaim::MemoryShort));
+        assert_eq!(judge(&memory(50, 10), Some(0.0)), None);
+        assert_eq!(judge(&memory(50, 10), None), None, "what is unknown is no pressure");
+        assert_eq!(judge(&memory(50, 9), None), Some(Reclaim::SwapInUse));
+        assert_eq!(judge(&memory(4, 10), None), Some(Reclaim::MemoryShort));
+        assert_eq!(judge(&memory(50, 9), Some(0.2)), Some(Reclaim::MemoryShort));
     }
 
     #[test]
     fn trackers_that_spare_reclaim_come_first_only_where_it_matters() {
         use TrackerKind::{DamonPaddr, DamonVaddr, IdlePage, PageWalk, PerfMem};
-        assert_eq!(Reclaim::order(None, TRACKERS), TRACKERS);
+        assert_eq!(order(None, TRACKERS), TRACKERS);
         let spared = [DamonVaddr, IdlePage, PageWalk, DamonPaddr, PerfMem];
-        assert_eq!(Reclaim::order(Some(Reclaim::SwapInUse), TRACKERS), spared);
-        assert_eq!(Reclaim::order(Some(Reclaim::MemoryShort), TRACKERS), spared);
+        assert_eq!(order(Some(Reclaim::SwapInUse), TRACKERS), spared);
+        assert_eq!(order(Some(Reclaim::MemoryShort), TRACKERS), spared);
     }
 
     #[test]
     fn a_machine_of_which_nothing_is_known_has_no_reclaim() {
-        assert_eq!(Reclaim::of_machine(&Root::at(tempfile::tempdir().unwrap().path())), None);
+        assert_eq!(of_machine(&Root::at(tempfile::tempdir().unwrap().path())), None);
     }
 }

@@ -5,10 +5,10 @@
 
 use super::ObserveError;
 use super::frames::{FrameFlags, FrameTables};
-use super::heat::Heat;
+use heat::Heat;
 use crate::kernel::Root;
 use crate::kernel::pagemap::{Entry, Pagemap};
-use crate::units::{Bytes, PAGES_PER_REGION, Pages};
+use heat::units::{Bytes, PAGES_PER_REGION, Pages};
 
 /// Base pages in the largest of them: 1 MiB.
 const MOST_PAGES: usize = 256;

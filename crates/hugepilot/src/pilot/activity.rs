@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use hps::wire::{Page, Range};
 
-use crate::observe::Heat;
-use crate::observe::heat::{Obstacle, PageSet, Region};
-use crate::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
+use heat::Heat;
+use heat::{Obstacle, PageSet, Region};
+use heat::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -99,8 +99,8 @@ fn concerns_clients(region: &Region) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge, region};
-    use crate::units::Nanos;
+    use heat::samples::{at, heat_of, huge, region};
+    use heat::units::Nanos;
 
     fn set(pages: &[usize]) -> PageSet {
         let mut set = PageSet::NONE;

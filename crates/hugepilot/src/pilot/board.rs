@@ -13,7 +13,7 @@ use super::age::AgeState;
 use super::clients::Clients;
 use crate::stop::Stop;
 use crate::target::Process;
-use crate::units::{Address, Bytes, Nanos};
+use heat::units::{Address, Bytes, Nanos};
 
 /// Wishes that wait for the loop at most; further ones are refused.
 const MOST_WISHES: usize = 64;

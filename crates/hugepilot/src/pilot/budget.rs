@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use crate::kernel::process::own_cpu_time;
-use crate::units::{CpuShare, Nanos, Slowdown};
+use heat::units::{CpuShare, Nanos, Slowdown};
 
 /// The longest time whose share can be saved up: 0.3 s of CPU time at 1 %.
 const SAVED_UP: Duration = Duration::from_secs(30);

@@ -11,11 +11,12 @@
 use std::hash::{BuildHasher, RandomState};
 
 use crate::decide::Limits;
-use crate::observe::heat::{Estimate, Heat};
-use crate::observe::{Coverage, ObserveError, Options, Tracker};
+use heat::{Estimate, Heat};
+use heat::Coverage;
+use crate::observe::{ObserveError, Options, Tracker};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 /// The sample. A program of four times as many base pages or less is observed wholly.
 const SAMPLE: Bytes = Bytes(2 << 30);
@@ -129,8 +130,8 @@ pub(super) fn observe(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{heat_of, huge, region};
-    use crate::observe::heat::Sample;
+    use heat::samples::{heat_of, huge, region};
+    use heat::Sample;
 
     /// A sample that found so many walks a second, give or take a tenth.
     fn sampled(walks_per_second: f64) -> Heat {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::act::{Outcome, RefusalReason};
 use crate::decide::{Decision, Reason, Verdict};
-use crate::units::Address;
+use heat::units::Address;
 
 /// Things done that are kept.
 const MOST_DONE: usize = 16;
@@ -65,7 +65,7 @@ impl LastDone {
 mod tests {
     use super::*;
     use crate::act::Refusal;
-    use crate::decide::samples::at;
+    use heat::samples::at;
 
     #[test]
     fn what_was_tried_is_kept_and_only_the_last_of_it() {

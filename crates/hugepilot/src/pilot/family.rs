@@ -11,12 +11,12 @@ use super::shared::{SharedView, add_others};
 use super::sharers::{hash, is_helper};
 use crate::kernel::process::{FamilyUsage, Status, descendants};
 use crate::kernel::{KernelError, Root};
-use crate::observe::clearing::ClearPolicy;
-use crate::observe::heat::Heat;
+use heat::clearing::ClearPolicy;
+use heat::Heat;
 use crate::observe::{FaultRates, Faults, ObserveError, Options, Tracker, Whose, faults};
 use crate::stop::Stop;
 use crate::target::{Process, Target};
-use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// Who shares memory with a process.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,14 +15,15 @@ use super::shared::{add_others, huge_in_any};
 use super::watching::Watching;
 use super::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
 use crate::act::{self, Record, Turn};
-use crate::decide::{Claim, Fairness, HeldBack, Limits, OwnPressure, Spent, claim, decide};
+use crate::decide::{Claim, Fairness, Limits, OwnPressure, Spent, claim, decide};
+use heat::HeldBack;
 use crate::kernel::Root;
 use crate::kernel::process::{Status, own_cpu_time};
-use crate::observe::clearing::ClearPolicy;
-use crate::observe::heat::TrackerKind;
+use heat::clearing::ClearPolicy;
+use heat::TrackerKind;
 use crate::observe::{ObserveError, Options, faults, keep_away_from};
 use crate::target::{Process, Target};
-use crate::units::{Address, Bytes, Nanos};
+use heat::units::{Address, Bytes, Nanos};
 
 /// How often resident memory, and the machine's, is looked at; a small file a process is read.
 const GLANCE: Duration = Duration::from_millis(250);
@@ -436,9 +437,9 @@ fn open(process: Process) -> anyhow::Result<Target> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge};
+    use heat::samples::{at, heat_of, huge};
     use crate::report::Snapshot;
-    use crate::units::HUGE_PAGE;
+    use heat::units::HUGE_PAGE;
 
     pub(in crate::pilot) fn process(pid: u32) -> Process {
         Process { pid, start_ticks: 7 }

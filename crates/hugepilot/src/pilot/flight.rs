@@ -8,7 +8,7 @@ use super::board::{COLLAPSE_CLASSES, Counts};
 use super::member::Member;
 use crate::act::Outcome;
 use crate::report::{Snapshot, words};
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 /// Refusals and reasons kept, for a pilot that goes on for months.
 const MOST_KEPT: usize = 10_000;
@@ -91,7 +91,7 @@ pub(super) fn together(one: Snapshot, other: Snapshot) -> Snapshot {
 mod tests {
     use super::*;
     use crate::act::{Refusal, RefusalReason};
-    use crate::units::Address;
+    use heat::units::Address;
 
     #[test]
     fn collapses_are_counted_by_how_long_they_took() {

@@ -6,7 +6,8 @@
 //! page tables, so that looking at one hides nothing of the next.
 
 use crate::kernel::{KernelError, Root, cgroup, process};
-use crate::observe::{Group, Heat, ObserveError, Options, Tracker};
+use heat::{Group, Heat};
+use crate::observe::{ObserveError, Options, Tracker};
 use crate::stop::Stop;
 use crate::target::Target;
 
@@ -116,8 +117,8 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::decide::samples::heat_of;
-    use crate::observe::heat::TrackerKind;
+    use heat::samples::heat_of;
+    use heat::TrackerKind;
 
     /// Sees every process, except one that calls exec; a signal comes at the one after.
     struct Scripted {
@@ -150,7 +151,7 @@ mod tests {
         let ids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
         let stop = Stop::default();
         let mut tracker = Scripted { exec: ids[1], stop: stop.clone() };
-        let options = Options { window: crate::units::Nanos(0), ..Options::default() };
+        let options = Options { window: heat::units::Nanos(0), ..Options::default() };
         // A kernel thread or, in a container, nobody.
         let processes = [2, ids[0], ids[1], ids[2], u32::MAX >> 1];
         let seen = observe_group(&processes, &mut tracker, &options, &stop, |_| ());

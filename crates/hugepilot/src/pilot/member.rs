@@ -18,11 +18,12 @@ use crate::act::{Outcome, Promoted, Record, Turn};
 use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend};
 use crate::kernel::Root;
 use crate::kernel::process::{Status, own_cpu_time};
-use crate::observe::{Contents, Heat, ObserveError, Options, populated};
+use crate::observe::{Contents, ObserveError, Options, populated};
+use heat::Heat;
 use crate::report::Snapshot;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
+use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// From one look to the next while promoting still pays.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -536,8 +537,8 @@ fn trend_after(heat: &Heat, now: Nanos) -> Trend {
 mod tests {
     use super::*;
     use crate::act::{Refusal, RefusalReason};
-    use crate::decide::samples::at;
-    use crate::observe::heat::{Meaning, Walks};
+    use heat::samples::at;
+    use heat::{Meaning, Walks};
 
     impl Member {
         /// As if its plan had so many more regions.

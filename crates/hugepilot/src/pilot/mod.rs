@@ -29,18 +29,20 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::act::{self, Candidate, Outcome, Promoted, Promoter, Record, RecordError, ReportingHeldBack, Turn};
-use crate::decide::{Allowance, Decision, MemoryState, OwnPressure, Past, Plan, Spent, WhoWaits, decide};
+use crate::decide::{Allowance, Decision, OwnPressure, Past, Plan, Spent, WhoWaits, decide};
+use heat::MemoryState;
 use crate::kernel::memory::Memory;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::process::Status;
 use crate::kernel::{KernelError, Root};
-use crate::observe::heat::Region;
-use crate::observe::{Faults, Heat, ObserveError, Options, Tracker, Waited, Waits, populated};
+use heat::Region;
+use crate::observe::{Faults, ObserveError, Options, Tracker, Waited, Waits, populated};
+use heat::Heat;
 use crate::report::Snapshot;
 use crate::run_directory::RUN_DIRECTORY;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, Bytes, Nanos};
+use heat::units::{Address, Bytes, Nanos};
 
 pub use budget::Budget;
 use coverage::{Known, Most};
@@ -301,8 +303,8 @@ fn memory_state(root: &Root, own: OwnPressure) -> Option<MemoryState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge, region};
-    use crate::observe::heat::Obstacle;
+    use heat::samples::{at, heat_of, huge, region};
+    use heat::Obstacle;
 
     #[test]
     fn only_what_is_as_it_was_is_still_promoted() {

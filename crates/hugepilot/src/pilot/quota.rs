@@ -8,7 +8,7 @@ use super::member::Member;
 use super::shared::huge_once;
 use crate::decide::{Allowance, Claim, Spent, divide};
 use crate::target::Process;
-use crate::units::{Bytes, HUGE_PAGE, SizeOrShare};
+use heat::units::{Bytes, HUGE_PAGE, SizeOrShare};
 
 /// A limit of which less than one part in so many is left is used up: the next look tells what may give way.
 const USED_UP: u64 = 16;

@@ -9,7 +9,7 @@ use crate::observe::{ObserveError, Options, Tracker};
 use crate::recording::Moment;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{CpuShare, Nanos};
+use heat::units::{CpuShare, Nanos};
 
 /// When to look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -96,10 +96,10 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::decide::samples::heat_of;
-    use crate::observe::Heat;
-    use crate::observe::heat::Cost;
-    use crate::observe::heat::TrackerKind;
+    use heat::samples::heat_of;
+    use heat::Heat;
+    use heat::Cost;
+    use heat::TrackerKind;
 
     /// Answers at once with the next of these.
     struct Scripted(Vec<Result<Cost, ObserveError>>);

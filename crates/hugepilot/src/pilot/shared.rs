@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::member::Member;
-use crate::observe::Heat;
-use crate::observe::heat::{Mapping, Object, Region};
-use crate::units::{Address, Bytes, HUGE_PAGE};
+use heat::Heat;
+use heat::{Mapping, Object, Region};
+use heat::units::{Address, Bytes, HUGE_PAGE};
 
 /// Aligned 2 MiB of an object, by their number in it.
 pub(super) type Piece = (Object, u64);
@@ -157,9 +157,9 @@ pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
-    use crate::observe::heat::{Obstacle, Shared};
-    use crate::units::AddressRange;
+    use heat::samples::{MEMFD, at, heat_of, huge, region};
+    use heat::{Obstacle, Shared};
+    use heat::units::AddressRange;
 
     /// A program that maps the memory from this offset on.
     fn sharing(offset: u64, regions: Vec<Region>) -> Heat {

@@ -13,9 +13,9 @@ use super::member::Member;
 use super::shared::huge_in_any;
 use super::{Pilot, SAMPLE_OF_FAMILY};
 use crate::observe::Whose;
-use crate::observe::heat::Object;
+use heat::Object;
 use crate::target::Process;
-use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 /// Children of one process that run the same program.
 type Family<'a> = (&'a str, u32);
@@ -172,13 +172,13 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
-    use crate::observe::Heat;
-    use crate::observe::heat::{Region, Shared};
+    use heat::samples::{MEMFD, at, heat_of, huge, region};
+    use heat::Heat;
+    use heat::{Region, Shared};
     use crate::pilot::board::Board;
     use crate::pilot::shared::SharedView;
     use crate::pilot::{Rules, Scope};
-    use crate::units::AddressRange;
+    use heat::units::AddressRange;
 
     const MIB: u64 = 1 << 20;
 

@@ -11,12 +11,13 @@ use super::member::Member;
 use super::shared::huge_once;
 use super::watching::Watching;
 use super::{Fleet, Pilot};
-use crate::decide::{Fairness, HeldBack};
+use crate::decide::Fairness;
+use heat::HeldBack;
 use crate::kernel::process::own_cpu_time;
-use crate::observe::heat::Meaning;
+use heat::Meaning;
 use crate::report::words;
 use crate::target::Process;
-use crate::units::{Nanos, SizeOrShare};
+use heat::units::{Nanos, SizeOrShare};
 
 impl Fleet {
     /// How things are at this moment.

@@ -7,9 +7,10 @@
 
 use super::{changed, ensure_same_program};
 use crate::decide::{Decision, Plan};
-use crate::observe::heat::{PageSet, Region};
-use crate::observe::{Heat, ObserveError};
-use crate::units::{Address, Bytes, HUGE_PAGE};
+use heat::{PageSet, Region};
+use heat::Heat;
+use crate::observe::ObserveError;
+use heat::units::{Address, Bytes, HUGE_PAGE};
 
 /// The most regions that are kept: 16 GiB, in 2 MiB of our memory. The next look finds the others.
 const MOST: usize = 8192;
@@ -78,9 +79,9 @@ impl Unfinished {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge, region};
+    use heat::samples::{at, heat_of, huge, region};
     use crate::decide::{Reason, Verdict};
-    use crate::observe::heat::{Meaning, Walks};
+    use heat::{Meaning, Walks};
 
     /// A plan that promotes these regions, and takes a page of memory for each.
     fn plan(numbers: impl Iterator<Item = u64>) -> Plan {

@@ -20,7 +20,7 @@ use crate::kernel::Root;
 use crate::kernel::process::Status;
 use crate::observe::Options;
 use crate::target::Target;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// The look; later reads need no window.
 const LOOK: Nanos = Nanos(110_000_000);

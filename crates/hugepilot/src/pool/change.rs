@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{PoolError, Wish, is_giant};
 use crate::kernel::hugetlb::{NodePool, Pool, size_name};
-use crate::units::{Bytes, GIANT_PAGE};
+use heat::units::{Bytes, GIANT_PAGE};
 
 /// What a wish is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

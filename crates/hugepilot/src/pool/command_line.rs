@@ -4,7 +4,7 @@
 
 use super::is_giant;
 use crate::kernel::hugetlb::size_name;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The words that reserve pages, by size: the number counts for the size before it.
 pub(super) fn words(pools: &[(Bytes, u64)]) -> String {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::is_giant;
 use crate::kernel::KernelError;
 use crate::kernel::hugetlb::size_name;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// What can go wrong with pools, their mounts and their files.
 #[derive(Debug, thiserror::Error)]

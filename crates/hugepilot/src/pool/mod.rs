@@ -29,7 +29,7 @@ pub use users::{User, users};
 pub use view::{View, is_all_promised};
 pub use wish::{Amount, Wish, WishError, parse_page_size};
 
-use crate::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 
 /// The largest block that the kernel's page allocator keeps (`MAX_PAGE_ORDER`): larger pages must be put together from several.
 const LARGEST_BLOCK: Bytes = Bytes(BASE_PAGE << 10);

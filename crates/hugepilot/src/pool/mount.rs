@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use super::{Owner, PoolError};
 use crate::kernel::hugetlb::{FileSystem, size_name};
 use crate::kernel::{KernelError, Root, mounts};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// How a file system of huge pages is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::kernel::buddy::Buddy;
 use crate::kernel::memory::Memory;
 use crate::kernel::page_types::PageTypes;
 use crate::kernel::{KernelError, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// What was found when pages could not be had.
 #[derive(Clone, Debug, PartialEq, Eq)]

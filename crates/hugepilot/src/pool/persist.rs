@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Edit, Group, MountOptions, Owner, PoolError, command_line, is_giant, place};
 use crate::kernel::hugetlb::{self, Pool};
 use crate::kernel::{KernelError, Root, optional};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 const SYSCTL: &str = "/etc/sysctl.d/60-hugepilot-pool.conf";
 const TMPFILES: &str = "/etc/tmpfiles.d/hugepilot-pool.conf";

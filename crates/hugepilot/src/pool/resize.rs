@@ -15,7 +15,7 @@ use super::{Change, Obstacles, PoolError, is_giant};
 use crate::kernel::hugetlb::{self, NodePool, Pool};
 use crate::kernel::{KernelError, Root};
 use crate::stop::Stop;
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 /// Memory of the first step.
 const FIRST_STEP: Bytes = Bytes(64 << 20);

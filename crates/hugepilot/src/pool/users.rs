@@ -7,7 +7,7 @@ use crate::kernel::maps;
 use crate::kernel::mounts::Mount;
 use crate::kernel::process::Status;
 use crate::kernel::{KernelError, Root, smaps, vm_flags};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// What one process has of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]

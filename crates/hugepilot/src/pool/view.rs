@@ -7,7 +7,7 @@ use crate::kernel::hugetlb::{self, FileSystem, NodePool, Pool};
 use crate::kernel::hugetlb_limits::{self, Limit};
 use crate::kernel::memory::Memory;
 use crate::kernel::{KernelError, Root, mounts, optional};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// One look at the pools.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::kernel::hugetlb::size_name;
-use crate::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 
 /// How many pages of one size are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

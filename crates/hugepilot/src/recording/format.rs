@@ -7,11 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Moment;
-use crate::observe::clearing::Clearing;
-use crate::observe::heat::{
-    Cost, Estimate, Growth, Heat, Mapping, Meaning, Obstacle, PageSet, Region, Sample, TrackerKind, Walks,
-};
-use crate::units::{Address, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::clearing::Clearing;
+use heat::{Cost, Estimate, Growth, Heat, Mapping, Meaning, Obstacle, PageSet, Region, Sample, TrackerKind, Walks};
+use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 
 pub(super) const VERSION: u64 = 1;
 

@@ -20,9 +20,9 @@ use flate2::write::GzEncoder;
 pub use error::RecordingError;
 use format::{Header, Observation};
 
-use crate::observe::Heat;
-use crate::observe::heat::Mapping;
-use crate::units::{Bytes, Nanos};
+use heat::Heat;
+use heat::Mapping;
+use heat::units::{Bytes, Nanos};
 
 /// The longest line that is read: an observation of 16 TiB has about as much.
 const LONGEST_LINE: Bytes = Bytes(256 << 20);
@@ -169,9 +169,9 @@ impl<R: Read> Lines<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{MEMFD, at, heat_of, region};
+    use heat::samples::{MEMFD, at, heat_of, region};
     use crate::decide::{Allowance, Past, Spent, decide};
-    use crate::observe::heat::{Growth, Meaning, Obstacle, Region};
+    use heat::{Growth, Meaning, Obstacle, Region};
     use crate::report::samples::{clearing, mixed_heat};
 
     fn moment(at_seconds: u64, heat: Heat) -> Moment {
@@ -269,7 +269,7 @@ mod tests {
                 for region in &mut heat.regions {
                     region.walks_per_second = 20_000.0 + random(5_000) as f64 + 0.123;
                     region.walked_in_window = 400 + random(100) as u16;
-                    region.walked = crate::observe::heat::PageSet::first(380 + random(60) as usize);
+                    region.walked = heat::PageSet::first(380 + random(60) as usize);
                 }
                 moment(second, heat)
             })

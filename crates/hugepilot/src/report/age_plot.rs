@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::picture::{DrawError, FONT, prepare_font};
 use crate::pilot::age::Moment;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 const SIZE: (u32, u32) = (900, 480);
 const GIB: f64 = (1 << 30) as f64;

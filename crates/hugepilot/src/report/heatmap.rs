@@ -1,8 +1,8 @@
 //! The terminal heat map: which regions are hot, at a glance.
 
-use crate::observe::heat::Region;
+use heat::Region;
 use crate::report::words::{count_of, rate};
-use crate::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE};
 
 /// The part of a terminal that a heat map may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ fn legend(per_cell: usize, hottest: f64, color: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{huge, region};
+    use heat::samples::{huge, region};
 
     const PLAIN: Canvas = Canvas { width: 80, color: false };
 

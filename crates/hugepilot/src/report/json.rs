@@ -28,8 +28,8 @@ use super::words::{meaning_name, obstacle_name, reason_name, refusal_name};
 use super::{FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
 use crate::act::Outcome;
 use crate::decide::{Decision, GainPercent, Verdict};
-use crate::observe::heat::{Heat, Region, Summary, TrackerKind};
-use crate::units::{Address, Bytes, Nanos};
+use heat::{Heat, Region, Summary, TrackerKind};
+use heat::units::{Address, Bytes, Nanos};
 
 /// The version that every document carries.
 pub const VERSION: u32 = 1;
@@ -470,7 +470,7 @@ mod tests {
             regions: 1,
             growth: Bytes(0),
             elapsed: Nanos(5_000_000),
-            max_slowdown: crate::units::Slowdown::ASKED_FOR,
+            max_slowdown: heat::units::Slowdown::ASKED_FOR,
             longest_stall: Nanos(5_000_000),
         });
         insta::assert_snapshot!(pretty(&plan(&PlanReport {

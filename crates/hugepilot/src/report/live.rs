@@ -13,9 +13,9 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
 use super::heatmap::{Shade, cells_of};
 use super::words::{percent, printable, rate};
-use crate::observe::Heat;
-use crate::observe::heat::{Amount, Region};
-use crate::units::Address;
+use heat::Heat;
+use heat::{Amount, Region};
+use heat::units::Address;
 
 /// The smallest terminal in which anything can be read.
 const SMALLEST: (u16, u16) = (50, 10);

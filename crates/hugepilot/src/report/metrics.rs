@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::pilot::board::{COLLAPSE_CLASSES, Counts, State, TargetState};
-use crate::units::{Bytes, Nanos, Slowdown};
+use heat::units::{Bytes, Nanos, Slowdown};
 
 /// What HTTP calls this format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

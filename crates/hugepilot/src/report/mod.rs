@@ -19,16 +19,18 @@ pub(crate) mod words;
 use std::collections::BTreeSet;
 
 use crate::act::Outcome;
-use crate::decide::{GainPercent, Plan, WalkCost, WalkShare};
+use crate::decide::{GainPercent, Plan};
+use heat::{WalkCost, WalkShare};
 use crate::explain::Explanation;
 use crate::launch::Prepared;
 use crate::launch::verify::Account;
-use crate::observe::clearing::Clearing;
-use crate::observe::{Census, Heat};
+use heat::clearing::Clearing;
+use crate::observe::Census;
+use heat::Heat;
 use crate::pilot::Family;
 use crate::pilot::age::{AgeState, Moment};
 use crate::pool::{Edit, NextStep};
-use crate::units::{Bytes, Nanos, Slowdown};
+use heat::units::{Bytes, Nanos, Slowdown};
 
 /// One moment of a process, for before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

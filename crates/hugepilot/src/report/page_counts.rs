@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use crate::observe::heat::{Heat, Mapping};
-use crate::units::{Address, AddressRange, BASE_PAGE, PAGES_PER_REGION};
+use heat::{Heat, Mapping};
+use heat::units::{Address, AddressRange, BASE_PAGE, PAGES_PER_REGION};
 
 use super::words::{count_of, printable};
 
@@ -90,8 +90,8 @@ impl PageCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, region};
-    use crate::observe::heat::{PageSet, Region};
+    use heat::samples::{at, heat_of, region};
+    use heat::{PageSet, Region};
 
     #[test]
     fn pages_are_counted_and_neighbours_that_are_alike_told_together() {

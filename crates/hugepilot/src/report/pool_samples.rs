@@ -4,7 +4,7 @@ use crate::kernel::hugetlb::{FileSystem, NodePool, Pool};
 use crate::kernel::hugetlb_limits::Limit;
 use crate::kernel::memory::Memory;
 use crate::pool::{Change, Ended, Obstacles, Resized, User, View, ZoneObstacles};
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 const TWO: Bytes = Bytes(2 << 20);
 const ONE: Bytes = Bytes(1 << 30);

@@ -6,7 +6,7 @@ use super::Snapshot;
 use crate::act::{Outcome, Refusal, RefusalReason, Times};
 use crate::color::Probe;
 use crate::color::answer::{Answer, Finding, Indexing, Obstacle as ColorObstacle};
-use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
+use heat::samples::{MEMFD, at, heat_of, huge, region};
 use crate::decide::{Allowance, Limits, Past, Plan, Spent, decide};
 use crate::kernel::cache::Cache;
 use crate::launch::Prepared;
@@ -17,16 +17,16 @@ use crate::launch::recipe::{Insert, Mechanism, Memory, Place, Recipe, Remark, Va
 use crate::launch::verify::{Account, By, Why};
 use crate::launch::watch::{Sample, Seen};
 use crate::launch::wish::{PageKind, Wish};
-use crate::memory_use::{ByUse, MemoryUse};
+use heat::memory_use::{ByUse, MemoryUse};
 use crate::observe::census::Fixed;
-use crate::observe::clearing::{CallSample, ClearMethod, ClearReason, Clearing};
-use crate::observe::heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
+use heat::clearing::{CallSample, ClearMethod, ClearReason, Clearing};
+use heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
 use crate::observe::{Census, Waited};
 use crate::pilot::GroupSeen;
 use crate::pilot::age::{AgeState, ClassState, MechanismState, Moment};
 use crate::pilot::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
-use crate::statistics::Interval;
-use crate::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
+use heat::statistics::Interval;
+use heat::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
 
 /// Before and after a promotion.
 pub(super) const BEFORE: Snapshot =

@@ -5,8 +5,8 @@
 use crate::act::RefusalReason;
 use crate::decide::Reason;
 use crate::explain::Why;
-use crate::observe::heat::{Meaning, Obstacle};
-use crate::units::Nanos;
+use heat::{Meaning, Obstacle};
+use heat::units::Nanos;
 
 /// The name that JSON uses for what a bit means.
 pub(super) fn meaning_name(meaning: Meaning) -> &'static str {

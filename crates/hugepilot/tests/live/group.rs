@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use hugepilot::units::HUGE_PAGE;
+use heat::units::HUGE_PAGE;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -1,11 +1,12 @@
 //! `heat`: what is seen must be what the program does.
 
-use hugepilot::observe::clearing::{ClearMethod, ClearPolicy, ClearReason};
-use hugepilot::observe::heat::{Estimate, Heat, Meaning};
-use hugepilot::observe::{Coverage, Options, PageWalk, Tracker};
+use heat::clearing::{ClearMethod, ClearPolicy, ClearReason};
+use heat::{Estimate, Heat, Meaning};
+use heat::Coverage;
+use hugepilot::observe::{Options, PageWalk, Tracker};
 use hugepilot::stop::Stop;
 use hugepilot::target::Target;
-use hugepilot::units::{BASE_PAGE, Bytes, Nanos};
+use heat::units::{BASE_PAGE, Bytes, Nanos};
 use serde_json::Value;
 
 use crate::program::Rule;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugepilot::observe::heat::{Heat, Meaning};
+use heat::{Heat, Meaning};
 use hugepilot::observe::{IdlePage, PageWalk};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::fs;
 
 use hugepilot::kernel::{Root, pmu};
 use hugepilot::observe::perf_mem::samples::{FIELDS, Record, records};
-use hugepilot::units::BASE_PAGE;
+use heat::units::BASE_PAGE;
 use hugepilot_os::perf::{Event, Rate, Sampler, Sampling, Scope};
 
 use crate::program::Rule;

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hugepilot::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
+use heat::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::nodes::NodePolicy;
 use hugepilot_os::trial;

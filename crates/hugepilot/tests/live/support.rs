@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hugepilot::kernel::Root;
 use hugepilot::kernel::process::{Status, cpu_time};
-use hugepilot::units::{BASE_PAGE, HUGE_PAGE, Nanos};
+use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use hugepilot::kernel::Root;
 use hugepilot::kernel::pagemap::Entry;
-use hugepilot::observe::heat::{Growth, Heat, Meaning, Region, TrackerKind};
+use heat::{Growth, Heat, Meaning, Region, TrackerKind};
 use hugepilot::observe::{PageWalk, Survey, Tracker};
 use hugepilot::target::Target;
 use hugepilot_os::{Advice, PidFd, advise::advise};

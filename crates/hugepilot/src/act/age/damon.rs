@@ -13,9 +13,9 @@ use crate::damon::{Claim, DamonError, Deadline, Guardian, Intervals, Watched, nu
 use crate::decide::age::Stroke;
 use crate::kernel::damon::Purpose;
 use crate::kernel::{Root, iomem};
-use crate::memory_use::{MemoryUse, Uses};
+use heat::memory_use::{MemoryUse, Uses};
 use crate::stop::Stop;
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Quotas are for so long, and begin anew by DAMON's own clock.

@@ -20,9 +20,9 @@ use super::walk::{Round, Tree};
 use super::{AgeError, Effect, Mechanism, MechanismKind, Order};
 use crate::kernel::process::thread_cpu_time;
 use crate::kernel::{Root, maps};
-use crate::memory_use::{MemoryUse, Uses};
+use heat::memory_use::{MemoryUse, Uses};
 use crate::stop::Stop;
-use crate::units::{BASE_PAGE, Bytes, Nanos, TimeError};
+use heat::units::{BASE_PAGE, Bytes, Nanos, TimeError};
 
 /// From one step to the next: a fast disk fills gigabytes in a second.
 const PACE: Duration = Duration::from_millis(250);

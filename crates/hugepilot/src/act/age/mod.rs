@@ -20,9 +20,9 @@ pub use error::AgeError;
 pub use reclaim::Reclaim;
 
 use crate::decide::age::Stroke;
-use crate::memory_use::Uses;
+use heat::memory_use::Uses;
 use crate::stop::Stop;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// After a pause of the machine or of this process no more is due than after this.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);

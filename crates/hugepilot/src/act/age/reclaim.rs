@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use super::{AgeError, Effect, Mechanism, MechanismKind, Order};
 use crate::decide::age::Stroke;
 use crate::kernel::{Root, cgroup};
-use crate::memory_use::{MemoryUse, Uses};
+use heat::memory_use::{MemoryUse, Uses};
 use crate::stop::Stop;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Asked for in one call, which does not return before the kernel has tried that much.
 const MOST_AT_ONCE: Bytes = Bytes(64 << 20);

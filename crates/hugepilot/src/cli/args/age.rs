@@ -7,9 +7,9 @@ use clap::Args;
 use super::parse_length;
 use crate::act::age::DropBehindOptions;
 use crate::decide::age::{ClassWish, MappedPageCost, Preset, Wishes};
-use crate::memory_use::MemoryUse;
+use heat::memory_use::MemoryUse;
 use crate::pilot::age::AgeWishes;
-use crate::units::{Nanos, SizeOrShare};
+use heat::units::{Nanos, SizeOrShare};
 
 pub(super) const AGE_EXAMPLES: &str = "\
 Examples:
@@ -103,7 +103,7 @@ fn parse_class(text: &str) -> Result<(MemoryUse, ClassWish), String> {
 mod tests {
     use super::*;
     use crate::cli::args::{Cli, Command};
-    use crate::units::Bytes;
+    use heat::units::Bytes;
     use clap::Parser;
     use proptest::prelude::*;
     use std::time::Duration;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::pool::{Bound, Effort, Wish, parse_page_size};
-use crate::units::{Bytes, Nanos, TimeError};
+use heat::units::{Bytes, Nanos, TimeError};
 
 pub(super) const POOL_EXAMPLES: &str = "\
 Examples:

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{ClassWish, MappedPageCost, Wishes};
-use crate::memory_use::{ByUse, MemoryUse, Uses};
-use crate::units::{Bytes, Nanos, SizeOrShare};
+use heat::memory_use::{ByUse, MemoryUse, Uses};
+use heat::units::{Bytes, Nanos, SizeOrShare};
 
 /// A kind of machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

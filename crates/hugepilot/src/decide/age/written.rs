@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{ClassWish, MappedPageCost, Wishes};
-use crate::units::{Bytes, SizeOrShare};
+use heat::units::{Bytes, SizeOrShare};
 
 impl FromStr for MappedPageCost {
     type Err = String;

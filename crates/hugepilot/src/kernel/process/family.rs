@@ -11,7 +11,7 @@ use super::super::root::optional;
 use super::super::{KernelError, Root};
 use super::Stat;
 use super::stat::TICK;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// The ids of a process's threads, ascending.
 pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{KernelError, Malformed, Root};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// Threads that are read; those of larger processes are like them.
 const MOST_THREADS: usize = 64;

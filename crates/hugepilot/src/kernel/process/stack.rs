@@ -3,7 +3,7 @@
 //! Owns: the shape of that file (man 5 proc_pid_syscall). Never touches: the thread.
 
 use super::super::{KernelError, Root};
-use crate::units::Address;
+use heat::units::Address;
 
 /// Where a thread's stack pointer stood when it last entered the kernel; None while it runs, when the kernel does not say.
 ///

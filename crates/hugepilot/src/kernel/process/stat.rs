@@ -5,7 +5,7 @@
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::{KernelError, Malformed, Root};
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 /// The clock that `stat` counts in: `USER_HZ` is 100 on x86-64, whatever the kernel's own tick is.
 pub(super) const TICK: Nanos = Nanos(10_000_000);

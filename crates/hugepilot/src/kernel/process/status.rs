@@ -4,7 +4,7 @@
 
 use super::super::capability::Capabilities;
 use super::super::{KernelError, Malformed, Root};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The wanted lines of one process's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::read::{ReadCache, ReadRef};
 
 use super::OPTIONS;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// The most that is read in one piece: read-only data of the largest servers.
 const MOST_AT_ONCE: Bytes = Bytes(64 << 20);

@@ -6,7 +6,7 @@ use crate::kernel::hugetlb_limits::Limit;
 use crate::kernel::thp::DIRECTORY;
 use crate::launch::program::{Family, Linking, Program};
 use crate::launch::wish::PageKind;
-use crate::units::{Bytes, GIANT_PAGE};
+use heat::units::{Bytes, GIANT_PAGE};
 
 /// Said before anything else.
 pub(super) fn all(context: Context<'_>) -> Vec<Remark> {

@@ -6,7 +6,7 @@ use super::Given;
 use crate::kernel::hugetlb::Pool;
 use crate::launch::machine::Machine;
 use crate::launch::program::{Family, Linking, Program, TUNABLE};
-use crate::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE};
 
 /// A program linked with a glibc that has the tunable.
 pub(in crate::launch) fn program(family: Family) -> Program {

@@ -11,7 +11,7 @@ use crate::launch::program::{
     Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_VARIABLE, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION,
 };
 use crate::launch::wish::Want;
-use crate::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE};
 
 const THP: PageKind = PageKind::Transparent;
 const HUGE: PageKind = PageKind::Huge;

@@ -9,7 +9,7 @@ use crate::damon::{Claim, ensure_free, number};
 pub(super) use crate::damon::{Intervals, Watched};
 use crate::kernel::damon::Purpose;
 use crate::kernel::{Root, kallsyms, probe};
-use crate::units::{Address, AddressRange, Nanos};
+use heat::units::{Address, AddressRange, Nanos};
 
 /// The kernel (6.7 to 6.13) gives up listing regions after two aggregations, without an error, and on a busy machine DAMON's thread may
 /// take longer. An empty list therefore says nothing, least of all that nothing was walked.

@@ -17,14 +17,14 @@ use std::time::Instant;
 pub use interface::DamonError;
 use interface::{Intervals, Seen, Session, Space, Watched};
 
-use super::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
+use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use super::survey::Survey;
 use super::{ObserveError, Options, Tracker, wait_until};
 use crate::kernel::pagemap::Entry;
 use crate::kernel::{Root, iomem, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, AddressRange, BASE_PAGE, Nanos};
+use heat::units::{Address, AddressRange, BASE_PAGE, Nanos};
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Samples in an aggregation.
@@ -179,8 +179,8 @@ fn walks_per_second(accessed: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, huge, region};
-    use crate::units::HUGE_PAGE;
+    use heat::samples::{at, huge, region};
+    use heat::units::HUGE_PAGE;
 
     const PRESENT: u64 = 1 << 63;
 

@@ -1,6 +1,6 @@
 //! Counts for a moment how often a program makes calls that clearing all bits at once would stall.
 //!
-//! Owns: taking the sample. Never touches: the program, nor the judgement ([`crate::observe::clearing`]).
+//! Owns: taking the sample. Never touches: the program, nor the judgement ([`heat::clearing`]).
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use super::ObserveError;
 use super::mmap_calls::{Counting, MmapCalls};
 use crate::kernel::Root;
 use crate::kernel::process::Stat;
-use crate::observe::clearing::CallSample;
+use heat::clearing::CallSample;
 use crate::observe::wait_until;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// From one reading of the counts to the next: a program that makes many calls is known soon.
 const BETWEEN_READINGS: Duration = Duration::from_millis(20);

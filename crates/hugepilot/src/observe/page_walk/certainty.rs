@@ -5,11 +5,12 @@
 use std::ops::Range;
 
 use super::Watch;
-use crate::observe::clearing::ClearMethod;
-use crate::observe::heat::{Region, Walks};
-use crate::observe::rate;
-use crate::observe::walks::{self, Seen, TLB_ENTRIES};
-use crate::units::Nanos;
+use heat::clearing::ClearMethod;
+use heat::{Region, Walks};
+use heat::rate;
+use heat::walks;
+use heat::walks::{Seen, TLB_ENTRIES};
+use heat::units::Nanos;
 
 impl Watch<'_> {
     /// Undoes for each of the batches, which were watched one after the other, what watching did to the program; and bounds the walks.

@@ -1,7 +1,7 @@
 //! Clearing accessed bits, so that the next read sees what was walked since.
 //!
 //! Owns: the two ways of clearing. Never touches: contents or placement of memory; the choice is made elsewhere
-//! ([`crate::observe::clearing`]).
+//! ([`heat::clearing`]).
 //!
 //! `clear_refs` (Documentation/filesystems/proc.rst) clears the whole process without flushing the TLB: a bit set
 //! afterwards means a page walk. But page faults and mmap calls of the target wait until it is done. Remote `MADV_COLD`
@@ -16,9 +16,9 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 
 use super::ObserveError;
 use crate::kernel::Root;
-use crate::observe::clearing::{ClearMethod, Clearing};
+use heat::clearing::{ClearMethod, Clearing};
 use crate::observe::program_clock::now;
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pages};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// Clearing comes before glimpses at what was cleared, which then take a processor of their own.
 const CLEARING: u8 = 2;

@@ -10,7 +10,7 @@ use super::reader::{AttachedReader, PageTableReader};
 use super::{Layout, ObserveError};
 use crate::kernel::cpu::Cpu;
 use crate::kernel::{Root, iomem, kallsyms, pagemap};
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
 
 /// Where the direct map starts without KASLR (Documentation/arch/x86/x86_64/mm.rst), with 4 and 5 levels.
 const FIXED_FOUR_LEVELS: u64 = 0xffff_8880_0000_0000;

@@ -7,11 +7,11 @@ use std::time::Instant;
 use super::reader::{Entries, PageTableReader};
 use super::{ObserveError, resident, timed_read};
 use crate::kernel::{Root, maps, process};
-use crate::observe::heat::{Cost, Heat, Mapping, Meaning, Region, TrackerKind, Walks};
+use heat::{Cost, Heat, Mapping, Meaning, Region, TrackerKind, Walks};
 use crate::observe::mapped::{self, RegionCollector};
 use crate::observe::node_policy;
 use crate::target::Target;
-use crate::units::{Address, HUGE_PAGE, Nanos, Pages};
+use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
 
 /// What is there before anything is cleared.
 pub(super) struct FirstLook {

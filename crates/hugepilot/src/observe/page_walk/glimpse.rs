@@ -9,9 +9,9 @@
 
 use std::ops::Range;
 
-use crate::observe::heat::Region;
-use crate::observe::rate::Sighting;
-use crate::units::{Address, Nanos};
+use heat::Region;
+use heat::rate::Sighting;
+use heat::units::{Address, Nanos};
 
 /// How long after it was passed a region is read for the last time.
 const AGE: Nanos = Nanos(1_500_000);

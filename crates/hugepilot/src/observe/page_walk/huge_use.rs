@@ -16,12 +16,12 @@ use hugepilot_os::{Advice, PidFd, advise::advise};
 use super::{Cursor, ObserveError, Watch, timed_read};
 use crate::kernel::Root;
 use crate::kernel::pagemap::{Entry, Pagemap};
-use crate::observe::heat::{Mapping, Region};
+use heat::{Mapping, Region};
 use crate::observe::program_clock::now;
 use crate::observe::wait_until;
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
+use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
 
 /// Delays after the flush at which bits are read.
 const DELAYS: [Duration; 4] =
@@ -181,9 +181,9 @@ fn walked_pieces(mappings: &[Mapping], regions: &[Region]) -> impl Iterator<Item
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, huge, region};
-    use crate::observe::heat::{Obstacle, PageSet};
-    use crate::units::HUGE_PAGE;
+    use heat::samples::{at, huge, region};
+    use heat::{Obstacle, PageSet};
+    use heat::units::HUGE_PAGE;
 
     fn mapping(range: AddressRange) -> Mapping {
         Mapping { range, name: String::new(), obstacle: None, shared: None, asked_for: false, spread_over_nodes: false }

@@ -34,19 +34,21 @@ use self::reach::Reach;
 use self::reader::{AttachedReader, PageTable, PageTableReader};
 use self::settle::{Asked, inquire};
 pub use super::ObserveError;
-use super::clearing::{ClearMethod, ClearPolicy, Clearing};
+use heat::clearing::{ClearMethod, ClearPolicy, Clearing};
 use super::first_walk;
 use super::frames::{FrameTables, Inquiry};
-use super::heat::{Cost, Heat, PageSet, Region, TrackerKind};
+use heat::{Cost, Heat, PageSet, Region, TrackerKind};
 use super::program_clock::{ProgramClock, now};
-use super::rate::{self, DELAYS, Sighting, Sightings};
-use super::reclaim::Reclaim;
-use super::walks::{EARLY, EarlyRead, EarlyReads};
-use super::{Coverage, Options, Tracker, wait_until};
+use heat::rate;
+use heat::rate::{DELAYS, Sighting, Sightings};
+use heat::Reclaim;
+use heat::walks::{EARLY, EarlyRead, EarlyReads};
+use heat::Coverage;
+use super::{Options, Tracker, wait_until};
 use crate::kernel::{Root, pagemap, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
+use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
 
 /// From clearing one batch to the next: the last read comes after 100 ms.
 const BATCH_TIME: Nanos = Nanos(100_000_000);
@@ -109,7 +111,7 @@ impl PageWalk {
         let expected = Clearing::expected(look.base_pages());
         let bits_set_again = Nanos(look.base_pages_accessed().0 * self.price().0);
         let (policy, max_slowdown) = (options.clearing, options.max_slowdown);
-        let reclaim = Reclaim::of_machine(&self.root);
+        let reclaim = reclaim::of_machine(&self.root);
         let (reason, calls) = match Clearing::reason_without_sample(expected, policy, bits_set_again, max_slowdown) {
             Some(reason) => (reason, None),
             None => {

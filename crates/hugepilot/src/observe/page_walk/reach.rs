@@ -4,10 +4,10 @@
 
 use std::ops::Range;
 
-use crate::observe::heat::{Mapping, Region, Sample};
+use heat::{Mapping, Region, Sample};
 use crate::observe::mapped;
-use crate::observe::sample::{Coverage, draw};
-use crate::units::{Address, AddressRange, Bytes};
+use heat::sample::{Coverage, draw};
+use heat::units::{Address, AddressRange, Bytes};
 
 /// Page tables between two sampled blocks are read with them where they map less than this: reading them takes less than another call.
 const READ_THROUGH: Bytes = Bytes(128 << 20);
@@ -95,8 +95,8 @@ fn joined(ranges: impl Iterator<Item = AddressRange>) -> Vec<AddressRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge, region};
-    use crate::units::HUGE_PAGE;
+    use heat::samples::{at, heat_of, huge, region};
+    use heat::units::HUGE_PAGE;
 
     const ALL: AddressRange = AddressRange { start: Address(0), end: Address(1 << 47) };
 

@@ -13,9 +13,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
 use super::{Layout, ObserveError};
 use crate::kernel::pagemap;
-use crate::observe::heat::PageSet;
+use heat::PageSet;
 use crate::observe::mapped::MappingFlags;
-use crate::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_walk.bpf.o"));
 

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use super::reader::{Entries, Entry, PageTable};
 use super::{Cursor, Layout, ObserveError, Watch};
-use crate::observe::clearing::ClearMethod;
+use heat::clearing::ClearMethod;
 use crate::observe::frames::{Finding, Frame, FrameTables, Inquiry};
-use crate::observe::heat::{Mapping, Obstacle, PageSet, Region};
-use crate::observe::rate::{DELAYS, Sightings};
+use heat::{Mapping, Obstacle, PageSet, Region};
+use heat::rate::{DELAYS, Sightings};
 use crate::target::Target;
-use crate::units::{AddressRange, Nanos, PAGES_PER_REGION};
+use heat::units::{AddressRange, Nanos, PAGES_PER_REGION};
 
 /// Regions whose frames are asked about at once: 32 GiB.
 const SETTLED_AT_ONCE: usize = 16 << 10;
@@ -177,8 +177,8 @@ fn blind(region: &mut Region, sightings: &mut Sightings, cleared: bool, mapped_o
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::region;
-    use crate::observe::rate::Sighting;
+    use heat::samples::region;
+    use heat::rate::Sighting;
 
     #[test]
     fn what_tells_nothing_counts_for_nothing() {

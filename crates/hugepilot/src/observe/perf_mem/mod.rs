@@ -18,14 +18,14 @@ use hugepilot_os::perf::{Rate, Sampler, Sampling, Scope};
 
 use self::samples::FIELDS;
 use self::tally::Tally;
-use super::heat::{Cost, Heat, Meaning, TrackerKind};
+use heat::{Cost, Heat, Meaning, TrackerKind};
 use super::survey::Survey;
 use super::{ObserveError, Options, Tracker};
 use crate::kernel::pmu::{MemorySampling, memory_sampling, most_samples_per_second};
 use crate::kernel::{KernelError, Root, cpu, process};
 use crate::stop::Stop;
 use crate::target::Target;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 const SAMPLES_PER_SECOND: u64 = 4000;
 /// From one look at the samples to the next: they take half of the ring's room in this time.
@@ -219,9 +219,9 @@ impl Samplers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::region;
-    use crate::observe::heat::Region;
-    use crate::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
+    use heat::samples::region;
+    use heat::Region;
+    use heat::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
     use hugepilot_os::memory::{Mapping, OwnAdvice};
     use hugepilot_os::perf::Event;
     use std::fs;

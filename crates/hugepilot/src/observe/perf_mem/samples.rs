@@ -2,7 +2,7 @@
 //!
 //! Owns: understanding bytes of records. Never touches: where the bytes come from; any bytes are understood or skipped.
 
-use crate::units::Address;
+use heat::units::Address;
 
 /// What a sample is asked to hold: `PERF_SAMPLE_TID`, `_ADDR`, `_PERIOD`, `_DATA_SRC`.
 pub const FIELDS: u64 = 1 << 1 | 1 << 3 | 1 << 8 | 1 << 15;

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use super::samples::{Record, Sample, records};
-use crate::observe::heat::{PageSet, Region};
-use crate::units::{Address, BASE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::{PageSet, Region};
+use heat::units::{Address, BASE_PAGE, Nanos, PAGES_PER_REGION};
 
 /// The kernel's own addresses begin here.
 const KERNEL: Address = Address(1 << 63);
@@ -102,7 +102,7 @@ fn reached(walks: f64, pages: usize) -> usize {
 mod tests {
     use super::super::samples::made::*;
     use super::*;
-    use crate::decide::samples::{at, huge, region};
+    use heat::samples::{at, huge, region};
 
     const SECOND: Nanos = Nanos(1_000_000_000);
     const PID: u32 = 42;

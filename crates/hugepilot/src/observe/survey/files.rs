@@ -13,11 +13,11 @@ use crate::kernel::pagemap::{Entry, Pagemap};
 use crate::kernel::{Root, process, smaps};
 use crate::observe::ObserveError;
 use crate::observe::frames::{Frame, FrameTables, Inquiry};
-use crate::observe::heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind, Walks};
+use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind, Walks};
 use crate::observe::mapped::{self, MappingFlags, RegionCollector};
 use crate::observe::node_policy;
 use crate::target::Target;
-use crate::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 
 /// Where nothing counts as resident there can be zero pages still; they are looked for in mappings up to this size only, since
 /// programs reserve far larger ones that they never touch.

@@ -9,7 +9,7 @@ mod files;
 
 use self::files::FileSurvey;
 use super::ObserveError;
-use super::heat::{Heat, Meaning, Region, TrackerKind};
+use heat::{Heat, Meaning, Region, TrackerKind};
 use super::page_walk::PageWalk;
 use crate::kernel::Root;
 use crate::kernel::pagemap::Entry;

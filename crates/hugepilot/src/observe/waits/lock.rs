@@ -9,7 +9,7 @@ use hugepilot_os::bpf::TaskIterator;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
 use crate::target::Target;
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lock_waits.bpf.o"));
 // bpf/lock_waits.h

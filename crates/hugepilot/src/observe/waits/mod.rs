@@ -16,7 +16,7 @@ use crate::kernel::Root;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::process::{ThreadTime, own_cpu_time, thread_times};
 use crate::target::{Process, Target};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// From one sample to the next: several collapses, and a moment in which nobody notices much.
 const PERIOD: Duration = Duration::from_millis(250);

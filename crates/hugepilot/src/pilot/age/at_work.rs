@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::act::age::{AgeError, Effect, Mechanism, MechanismKind, Order};
 use crate::decide::age::{Plan, Stock, Wishes, plan};
-use crate::memory_use::ByUse;
+use heat::memory_use::ByUse;
 use crate::stop::Stop;
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::act::age::LONGEST_PAUSE;
     use crate::decide::age::Preset;
-    use crate::memory_use::{MemoryUse, Uses};
+    use heat::memory_use::{MemoryUse, Uses};
     use std::collections::BTreeMap;
 
     /// Does all that it is told to at once.

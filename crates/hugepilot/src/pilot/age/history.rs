@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::buddy::Buddy;
 use crate::kernel::memory::Memory;
 use crate::kernel::{KernelError, Root};
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 /// Moments kept. When there are more, every other goes, and the next ones come half as often.
 const MOST: usize = 720;

@@ -20,10 +20,10 @@ use crate::decide::age::{Plan, Reason, Stock, Wishes};
 use crate::kernel::buddy::Buddy;
 use crate::kernel::memory::Memory;
 use crate::kernel::{KernelError, Root, balloon};
-use crate::memory_use::{ByUse, MemoryUse};
+use heat::memory_use::{ByUse, MemoryUse};
 use crate::observe::census::ProgramFiles;
 use crate::stop::Stop;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// From one step to the next: the pace of the fastest mechanism.
 pub const STEP: Duration = Duration::from_millis(250);
@@ -348,8 +348,8 @@ mod tests {
 
     use crate::act::age::Order;
     use crate::decide::age::Preset;
-    use crate::memory_use::Uses;
-    use crate::units::SizeOrShare;
+    use heat::memory_use::Uses;
+    use heat::units::SizeOrShare;
 
     #[test]
     fn what_is_there_follows_from_the_kernels_counts() {

@@ -10,8 +10,8 @@ use super::at_work::AtWork;
 use super::{Aging, Moment};
 use crate::decide::age::Reason;
 use crate::kernel::process;
-use crate::memory_use::MemoryUse;
-use crate::units::{Bytes, Nanos, SizeOrShare};
+use heat::memory_use::MemoryUse;
+use heat::units::{Bytes, Nanos, SizeOrShare};
 
 /// How aging stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

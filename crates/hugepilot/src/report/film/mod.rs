@@ -7,9 +7,9 @@ pub mod png;
 
 use std::collections::BTreeMap;
 
-use crate::observe::heat::{Heat, Region};
+use heat::{Heat, Region};
 use crate::recording::Moment;
-use crate::units::{Address, BASE_PAGE, Bytes, Nanos};
+use heat::units::{Address, BASE_PAGE, Bytes, Nanos};
 
 /// More rows or columns than this nobody tells apart on a screen.
 const MOST_ROWS: usize = 384;
@@ -194,7 +194,7 @@ fn cells(rows: &[Row], column: &Column) -> Vec<Cell> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, huge, region};
+    use heat::samples::{at, heat_of, huge, region};
 
     pub fn moments(count: u64) -> Vec<Moment> {
         let heat = |second: u64| heat_of(vec![region(0, second as f64, 0), huge(1, 4.0), region(5, 100.0, 256)]);

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use super::{VERSION, line};
 use crate::kernel::page_use::Age;
-use crate::memory_use::MemoryUse;
+use heat::memory_use::MemoryUse;
 use crate::observe::Census;
 use crate::pilot::age::{AgeState, Moment};
 use crate::report::AgeStatusReport;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 #[derive(Serialize)]
 struct StatusDocument<'a> {

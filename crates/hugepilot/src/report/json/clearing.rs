@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::observe::clearing::{ClearMethod, ClearReason, Clearing};
-use crate::observe::reclaim::Reclaim;
-use crate::units::Nanos;
+use heat::clearing::{ClearMethod, ClearReason, Clearing};
+use heat::Reclaim;
+use heat::units::Nanos;
 
 /// The same in every document that has it. Rates are null where nobody had to know, or where the kernel does not tell.
 #[derive(Serialize)]

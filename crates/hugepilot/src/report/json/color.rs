@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{VERSION, line};
 use crate::color::Probe;
 use crate::color::answer::{Answer, Finding, Indexing, Obstacle};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 #[derive(Serialize)]
 struct ColorDocument<'a> {

@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::clearing::{ClearingFields, clearing_fields};
 use super::{GainFields, RangeFields, VERSION, gain_fields, line};
 use crate::explain::Explained;
-use crate::observe::heat::TrackerKind;
+use heat::TrackerKind;
 use crate::report::ExplainReport;
 use crate::report::words::{meaning_name, reason_name, why_name};
-use crate::units::{Address, Bytes, Nanos};
+use heat::units::{Address, Bytes, Nanos};
 
 #[derive(Serialize)]
 struct ExplainDocument<'a> {

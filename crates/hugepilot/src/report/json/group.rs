@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::{SummaryFields, VERSION, line, summary_fields};
-use crate::observe::group::{Member, Piece, SharedMapping, SharedObject};
-use crate::observe::heat::{Amount, Object};
+use heat::group::{Member, Piece, SharedMapping, SharedObject};
+use heat::{Amount, Object};
 use crate::pilot::GroupSeen;
-use crate::units::{Address, Bytes, HUGE_PAGE};
+use heat::units::{Address, Bytes, HUGE_PAGE};
 
 #[derive(Serialize)]
 struct GroupDocument<'a> {

@@ -8,7 +8,7 @@ use crate::launch::recipe::{Mechanism, Remark};
 use crate::launch::verify::{By, Why};
 use crate::launch::watch::Sample;
 use crate::report::LaunchReport;
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 #[derive(Serialize)]
 pub(super) struct LaunchFields<'a> {

@@ -8,7 +8,7 @@ use crate::kernel::hugetlb_limits::Limit;
 use crate::pool::{Edit, Obstacles, Resized, User, View, ZoneObstacles, is_all_promised};
 use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended_name, hindrance, hindrance_name, next_step};
-use crate::units::{Bytes, Nanos};
+use heat::units::{Bytes, Nanos};
 
 #[derive(Serialize)]
 struct PoolsDocument<'a> {

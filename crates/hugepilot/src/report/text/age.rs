@@ -2,13 +2,13 @@
 
 use super::joined;
 use crate::kernel::page_use::Age;
-use crate::memory_use::MemoryUse;
+use heat::memory_use::MemoryUse;
 use crate::observe::Census;
 use crate::pilot::age::{AgeState, ClassState, MechanismState, Moment};
 use crate::report::AgeStatusReport;
 use crate::report::table::{Side, table};
 use crate::report::words::{age, count, percent, printable};
-use crate::units::{BASE_PAGE, Bytes};
+use heat::units::{BASE_PAGE, Bytes};
 
 const REFUSAL_LIMIT: usize = 400;
 

@@ -1,8 +1,8 @@
 //! How accessed bits were cleared, why that way, and what else depends on them.
 
-use crate::observe::clearing::{CallSample, ClearReason, Clearing};
+use heat::clearing::{CallSample, ClearReason, Clearing};
 use crate::report::words::{count, count_of};
-use crate::units::Nanos;
+use heat::units::Nanos;
 
 /// One line for the way, and a warning where reclaim loses by it.
 pub(super) fn clearing(clearing: &Clearing) -> Vec<String> {
@@ -67,7 +67,7 @@ fn rounded(time: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::reclaim::Reclaim;
+    use heat::Reclaim;
     use crate::report::samples::clearing as sample;
 
     #[test]

@@ -4,7 +4,7 @@ use super::joined;
 use crate::color::Probe;
 use crate::color::answer::{Answer, Finding, Indexing, Obstacle};
 use crate::report::words::count;
-use crate::statistics::Interval;
+use heat::statistics::Interval;
 
 /// What was found out of page colors.
 pub fn color(probe: &Probe) -> String {

@@ -3,12 +3,12 @@
 use super::clearing::clearing;
 use super::joined;
 use crate::explain::Explained;
-use crate::observe::heat::Meaning;
+use heat::Meaning;
 use crate::pilot::Family;
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, meaning, printable, rate, reason, why};
 use crate::report::{AfterRestart, ExplainReport};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Mappings told about one by one; the others are added up in JSON only.
 const MOST: usize = 8;
@@ -159,7 +159,8 @@ fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{GainPercent, WalkCost, WalkShare};
+    use crate::decide::GainPercent;
+    use heat::{WalkCost, WalkShare};
     use crate::explain::{Surroundings, explain as explanation_of};
     use crate::report::samples::{mixed_heat, mixed_plan};
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::clearing::clearing;
 use super::joined;
-use crate::observe::by_mapping;
-use crate::observe::heat::{Amount, Estimate, Heat, Meaning};
+use heat::by_mapping;
+use heat::{Amount, Estimate, Heat, Meaning};
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, meaning, percent, printable, rate, unobserved};
-use crate::units::Pages;
+use heat::units::Pages;
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -136,10 +136,10 @@ fn row(heat: &Heat, mapping: Option<usize>, total: &Amount, all: f64) -> Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::heat_of;
-    use crate::observe::heat::{Sample, Walks};
+    use heat::samples::heat_of;
+    use heat::{Sample, Walks};
     use crate::report::samples::mixed_heat;
-    use crate::units::Bytes;
+    use heat::units::Bytes;
 
     const PLAIN: Canvas = Canvas { width: 60, color: false };
 
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn only_the_hottest_mappings_are_listed() {
-        let mut heat_of_many = heat_of((0..14).map(|n| crate::decide::samples::region(n, n as f64, 0)).collect());
+        let mut heat_of_many = heat_of((0..14).map(|n| heat::samples::region(n, n as f64, 0)).collect());
         for (index, region) in heat_of_many.regions.iter_mut().enumerate() {
             region.mapping = Some(index as u32);
         }

@@ -6,7 +6,7 @@ use crate::launch::recipe::{Insert, Mechanism, Place, Recipe, Remark, Variable};
 use crate::launch::verify::{By, Why};
 use crate::report::LaunchReport;
 use crate::report::words::{count, percent, printable, refusal};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Characters of a value that is shown; the user's own part of it may be long.
 const SHOWN: usize = 300;

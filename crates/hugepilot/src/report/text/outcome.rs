@@ -9,7 +9,7 @@ use crate::act::{Outcome, RefusalReason};
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, percent, rate, refusal};
 use crate::report::{Expectation, FlightReport, GiveBackReport, PromoteReport, Snapshot};
-use crate::units::{Bytes, Nanos, Slowdown};
+use heat::units::{Bytes, Nanos, Slowdown};
 
 /// What to expect, said before acting.
 pub fn expectation(expectation: &Expectation) -> String {
@@ -231,7 +231,7 @@ fn relative(before: f64, after: f64) -> Option<String> {
 mod tests {
     use super::*;
     use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
-    use crate::units::Nanos;
+    use heat::units::Nanos;
 
     #[test]
     fn a_promotion_shows_before_and_after_and_every_refusal() {

@@ -3,11 +3,11 @@
 use super::clearing::clearing;
 use super::{joined, outcome};
 use crate::decide::{Decision, Plan, Verdict};
-use crate::observe::heat::Meaning;
+use heat::Meaning;
 use crate::report::PlanReport;
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, meaning, rate, reason};
-use crate::units::{Address, Bytes, HUGE_PAGE};
+use heat::units::{Address, Bytes, HUGE_PAGE};
 
 /// Runs of regions listed; what is left out adds up to little, and JSON has it.
 const MAX_RUNS: usize = 40;
@@ -143,12 +143,12 @@ fn row(run: &[&Decision], meaning: Meaning) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{at, heat_of, region};
+    use heat::samples::{at, heat_of, region};
     use crate::decide::{Allowance, GainPercent, Past, Spent, decide};
     use crate::pilot::Family;
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
-    use crate::units::{Nanos, Slowdown};
+    use heat::units::{Nanos, Slowdown};
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {

@@ -8,7 +8,7 @@ use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
 use crate::report::table::{Side, table};
 use crate::report::words::{count, count_of, percent, printable};
-use crate::units::Bytes;
+use heat::units::Bytes;
 
 /// Processes told about; JSON has all.
 const MOST_USERS: usize = 20;

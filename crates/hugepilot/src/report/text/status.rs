@@ -4,7 +4,7 @@ use super::joined;
 use crate::pilot::board::{ClientState, Counts, State, TargetState};
 use crate::report::table::{Side, table};
 use crate::report::words::{age, count, count_of, percent, printable, rate};
-use crate::units::{Bytes, Slowdown};
+use heat::units::{Bytes, Slowdown};
 
 /// Decisions told about, of all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
@@ -72,7 +72,7 @@ pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
 }
 
 fn regions_size(regions: u64) -> Bytes {
-    Bytes(regions.saturating_mul(crate::units::HUGE_PAGE))
+    Bytes(regions.saturating_mul(heat::units::HUGE_PAGE))
 }
 
 /// A subject, and the argument that names it on the command line.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use hugepilot::units::Bytes;
+use heat::units::Bytes;
 
 use super::{Daemon, MIB, target, wait_until_huge};
 use crate::support::{Program, Setting, wait_until};

@@ -9,11 +9,11 @@
 
 use std::time::Duration;
 
-use super::heat::Region;
+use crate::Region;
 use crate::units::Nanos;
 
 /// Delays after clearing at which bits are read; rates rest on these.
-pub(super) const DELAYS: [Duration; 5] = [
+pub const DELAYS: [Duration; 5] = [
     Duration::from_millis(1),
     Duration::from_millis(3),
     Duration::from_millis(10),
@@ -22,7 +22,7 @@ pub(super) const DELAYS: [Duration; 5] = [
 ];
 
 /// What was seen of a group of pages: before the first delay, by a tracker that can, then at each delay.
-pub(super) type Sightings = [Sighting; 1 + DELAYS.len()];
+pub type Sightings = [Sighting; 1 + DELAYS.len()];
 
 /// Pages that a read must have seen walked before its count is trusted: the standard error is then 1/√16, a quarter.
 const ENOUGH: u32 = 16;
@@ -32,20 +32,20 @@ const SATURATED: f64 = 0.95;
 
 /// One read of a group of pages. Small, for of each 2 MiB that are watched there are six.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sighting {
+pub struct Sighting {
     delay_us: u32,
     /// Pages whose bit was set by then.
-    pub(super) walked: u32,
+    pub walked: u32,
 }
 
 impl Sighting {
     /// `delay`: time since the pages' bits were cleared; more than an hour counts as one.
-    pub(super) fn new(delay: Nanos, walked: u32) -> Self {
+    pub fn new(delay: Nanos, walked: u32) -> Self {
         Self { delay_us: u32::try_from(delay.0.div_ceil(1000)).unwrap_or(u32::MAX), walked }
     }
 
     /// Time since the pages' bits were cleared; 0 if nothing was read.
-    pub(super) fn delay(&self) -> Nanos {
+    pub fn delay(&self) -> Nanos {
         Nanos(u64::from(self.delay_us) * 1000)
     }
 }
@@ -56,7 +56,7 @@ const LEAST_PACE: u64 = 10;
 
 /// Turns delays into what they would have been at the program's own pace, and drops reads of which that is not known; the last one
 /// always counts, at a tenth of its delay at least.
-pub(super) fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Nanos) {
+pub fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Nanos) {
     let last = sightings.len() - 1;
     for (number, sighting) in sightings.iter_mut().enumerate().filter(|(_, sighting)| sighting.delay() > Nanos(0)) {
         let (delay, least) = (pace(sighting.delay()), Nanos(sighting.delay().0 / LEAST_PACE));
@@ -66,7 +66,7 @@ pub(super) fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Nanos) 
 }
 
 /// Rates each region by what was seen of it.
-pub(super) fn rate(regions: &mut [Region], sightings: &[Sightings]) {
+pub fn rate(regions: &mut [Region], sightings: &[Sightings]) {
     for (region, sightings) in regions.iter_mut().zip(sightings).filter(|(region, _)| !region.huge) {
         region.walks_per_second = walks_per_second(observed(region), sightings);
     }
@@ -124,13 +124,13 @@ const MOMENTS: (f64, f64) = (0.1, 2.0);
 /// Undoes what watching does to the program: a walk to a page whose bit is clear takes longer by [`FIRST_WALK`], so that a
 /// program that walks often does so less often just while it is counted: of 46 million walks a second 6 million were seen.
 /// `busy_cpus`: how many CPUs the program keeps busy.
-pub(super) fn undo_slowdown(regions: &mut [Region], busy_cpus: f64) {
+pub fn undo_slowdown(regions: &mut [Region], busy_cpus: f64) {
     let factor = slowdown(regions, busy_cpus, FIRST_WALK);
     regions.iter_mut().filter(|region| !region.huge).for_each(|region| region.walks_per_second *= factor);
 }
 
 /// How many times as often the program would walk, were it not watched, if each first walk takes so much longer.
-pub(super) fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) -> f64 {
+pub fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) -> f64 {
     let seen: f64 = regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum();
     if seen <= 0.0 || busy_cpus <= 0.0 {
         return 1.0;
@@ -197,7 +197,7 @@ fn walks_by(pages: u32, walked: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{huge, region};
+    use crate::samples::{huge, region};
     use proptest::prelude::*;
 
     const DELAYS_MS: [u64; 5] = [1, 3, 10, 30, 100];

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::heat::Region;
+use crate::Region;
 use crate::units::{BASE_PAGE, Bytes, HUGE_PAGE, Nanos, Pages};
 
 /// How much of a program is observed.
@@ -65,7 +65,7 @@ const BLOCK: u64 = 4 * HUGE_PAGE;
 
 impl Coverage {
     /// The same, but of no more than can be observed in time: all base pages are `all`, and observing them takes so long.
-    pub(super) fn in_time(self, all: Bytes, takes: Nanos) -> Self {
+    pub fn in_time(self, all: Bytes, takes: Nanos) -> Self {
         match self {
             Coverage::Sample { size, longest: Some(longest), seed } if takes > longest => {
                 let affordable = Bytes((all.0 as f64 * longest.seconds() / takes.seconds()) as u64);
@@ -105,7 +105,7 @@ impl Sample {
     }
 
     /// What this draw tells of regions, now that they are rated. `drawn` are their indices.
-    pub(super) fn of(drawn: &[Range<usize>], regions: &[Region]) -> Self {
+    pub fn of(drawn: &[Range<usize>], regions: &[Region]) -> Self {
         let (all, blocks) = (base_pages(regions), blocks(regions).count());
         let block = |value: fn(&Region) -> f64| {
             drawn.iter().map(move |indices| {
@@ -140,7 +140,7 @@ fn extrapolated(drawn: impl Iterator<Item = (f64, f64)> + Clone, pages: u64, blo
 
 /// Draws blocks of base pages until they hold this size: the indices of their regions, ascending. None if that is too large a part of all
 /// for a sample to make sense.
-pub(super) fn draw(regions: &[Region], size: Bytes, seed: u64) -> Option<Vec<Range<usize>>> {
+pub fn draw(regions: &[Region], size: Bytes, seed: u64) -> Option<Vec<Range<usize>>> {
     let wanted = size.0 / BASE_PAGE;
     if wanted.saturating_mul(TOO_LARGE) >= base_pages(regions) {
         return None;
@@ -193,8 +193,8 @@ impl SplitMix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{huge, region};
-    use crate::observe::heat::PageSet;
+    use crate::samples::{huge, region};
+    use crate::PageSet;
     use proptest::prelude::*;
 
     const BLOCK_PAGES: u64 = BLOCK / BASE_PAGE;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::rate::{DELAYS, Sightings};
+use crate::rate::{DELAYS, Sightings};
 use crate::units::Nanos;
 
 /// What is known of all page walks of the base pages observed together.
@@ -30,29 +30,29 @@ pub struct Walks {
 }
 
 /// TLB entries where the processor does not tell them: more than any server processor had for base pages by 2024 (4,192 on AMD Zen 5).
-pub(super) const TLB_ENTRIES: u64 = 5120;
+pub const TLB_ENTRIES: u64 = 5120;
 
 /// Base pages of one region, and what the reads saw of them.
-pub(super) struct Seen<'a> {
+pub struct Seen<'a> {
     /// Base pages whose bits tell something.
-    pub(super) observed: u32,
-    pub(super) sightings: &'a Sightings,
-    pub(super) early: &'a EarlyReads,
+    pub observed: u32,
+    pub sightings: &'a Sightings,
+    pub early: &'a EarlyReads,
 }
 
 /// What one early read saw of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct EarlyRead {
+pub struct EarlyRead {
     delay_us: u16,
     walked: u16,
     lines: u8,
 }
 
 /// One for each of the first delays.
-pub(super) type EarlyReads = [EarlyRead; EARLY];
+pub type EarlyReads = [EarlyRead; EARLY];
 
 /// The reads at 1, 3 and 10 ms.
-pub(super) const EARLY: usize = 3;
+pub const EARLY: usize = 3;
 /// Later, too much has been walked for neighbours to tell anything.
 const LATEST: Duration = Duration::from_millis(15);
 /// Pages that a read must have seen walked before it tells how they lie: lines are then counted to some 3 %.
@@ -64,14 +64,14 @@ const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl EarlyRead {
     /// `delay`: since the bits were cleared. None if it came too late to tell.
-    pub(super) fn new(delay: Nanos, walked: usize, lines: usize) -> Option<Self> {
+    pub fn new(delay: Nanos, walked: usize, lines: usize) -> Option<Self> {
         let delay_us = u16::try_from(delay.0.div_ceil(1000)).ok().filter(|_| delay.duration() <= LATEST)?;
         Some(Self { delay_us, walked: walked as u16, lines: lines as u8 })
     }
 }
 
 /// Of the walks that a group of regions was rated at, the share that is certain; `tlb_entries` of its pages may never have been walked.
-pub(super) fn certain_share<'a>(
+pub fn certain_share<'a>(
     seen: impl Iterator<Item = Seen<'a>> + Clone,
     rated_per_second: f64,
     tlb_entries: f64,
@@ -92,7 +92,7 @@ pub(super) fn certain_share<'a>(
 ///
 /// At random, a page is walked within a delay d with the chance 1 − e^(−λd), where λ is what makes the number of pages right. It is the
 /// same for all regions that were walked at all: a program that goes along addresses has walked some regions wholly and others not.
-pub(super) fn scattered<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone) -> Option<f64> {
+pub fn scattered<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone) -> Option<f64> {
     let read = (0..EARLY).find(|&read| walked_by(read, seen.clone()) >= ENOUGH)?;
     let last = DELAYS.len();
     // (pages that may be walked, delay, pages walked, lines)
@@ -135,7 +135,7 @@ fn lines_at_random(each: &[[f64; 4]], walked: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::rate::Sighting;
+    use crate::rate::Sighting;
     use proptest::prelude::*;
 
     /// A region that was read at 1 ms, with what all of its reads saw in the end.

@@ -2,20 +2,20 @@
 //!
 //! Owns: cutting regions, and sharing out their page walks. Never touches: the heat.
 
-use super::heat::{Amount, Heat, Mapping, PageSet, Region};
+use crate::{Amount, Heat, Mapping, PageSet, Region};
 use crate::units::{Bytes, Pages};
 
 /// Pages of a region that belong to the same owner.
-pub(super) struct Part<O> {
-    pub(super) owner: O,
-    pub(super) present: PageSet,
-    pub(super) walked: PageSet,
-    pub(super) huge: bool,
-    pub(super) walks_per_second: f64,
+pub struct Part<O> {
+    pub owner: O,
+    pub present: PageSet,
+    pub walked: PageSet,
+    pub huge: bool,
+    pub walks_per_second: f64,
 }
 
 impl<O> Part<O> {
-    pub(super) fn amount(&self) -> Amount {
+    pub fn amount(&self) -> Amount {
         let present = Pages(self.present.len() as u64);
         Amount {
             walks_per_second: self.walks_per_second,
@@ -28,7 +28,7 @@ impl<O> Part<O> {
 
 /// Takes a region apart by who owns each present page. Its walks are shared out by pages walked, or by pages present where none was
 /// seen walked.
-pub(super) fn cut<O: PartialEq>(region: &Region, mut owner_of: impl FnMut(usize) -> O) -> Vec<Part<O>> {
+pub fn cut<O: PartialEq>(region: &Region, mut owner_of: impl FnMut(usize) -> O) -> Vec<Part<O>> {
     let mut parts: Vec<Part<O>> = Vec::new();
     for page in region.present.iter() {
         let owner = owner_of(page);
@@ -89,7 +89,7 @@ fn mapping_of(page: usize, region: &Region, mappings: &[Mapping]) -> Option<usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::samples::{heat_of, region};
+    use crate::samples::{heat_of, region};
     use crate::units::{Address, AddressRange, BASE_PAGE};
 
     #[test]

@@ -1,18 +1,18 @@
 //! Heats for tests.
 
-use crate::observe::heat::{Cost, Growth, Heat, Mapping, Meaning, Object, PageSet, Region, Shared, TrackerKind, Walks};
+use crate::{Cost, Growth, Heat, Mapping, Meaning, Object, PageSet, Region, Shared, TrackerKind, Walks};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
 
 /// A mapping of the beginning of some shared memory.
-pub(crate) const MEMFD: Shared = Shared { object: Object { device: (0, 1), inode: 7, ipc_namespace: None }, offset: 0 };
+pub const MEMFD: Shared = Shared { object: Object { device: (0, 1), inode: 7, ipc_namespace: None }, offset: 0 };
 
 /// The address of the region with this number.
-pub(crate) fn at(number: u64) -> Address {
+pub fn at(number: u64) -> Address {
     Address((1 << 40) + number * HUGE_PAGE)
 }
 
 /// A region with this many page walks a second, of which `unpopulated` base pages are not present.
-pub(crate) fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Region {
+pub fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Region {
     let mut present = PageSet::NONE;
     (usize::from(unpopulated)..512).for_each(|page| present.insert(page));
     let walked = if walks_per_second > 0.0 { present.clone() } else { PageSet::NONE };
@@ -34,12 +34,12 @@ pub(crate) fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Re
 }
 
 /// A region that is huge already.
-pub(crate) fn huge(number: u64, walks_per_second: f64) -> Region {
+pub fn huge(number: u64, walks_per_second: f64) -> Region {
     Region { huge: true, ..region(number, walks_per_second, 0) }
 }
 
 /// The heat of a process with these regions, in one mapping, which kept one CPU busy.
-pub(crate) fn heat_of(regions: Vec<Region>) -> Heat {
+pub fn heat_of(regions: Vec<Region>) -> Heat {
     let end = regions.last().map_or(at(0), |region| region.range().end);
     let present: usize = regions.iter().map(|region| region.present.len()).sum();
     Heat {

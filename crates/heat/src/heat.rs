@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::clearing::Clearing;
-pub use super::page_set::PageSet;
-pub use super::sample::{Estimate, Sample};
-pub use super::walks::Walks;
+use crate::clearing::Clearing;
+use crate::{PageSet, Sample, Walks};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, Pages};
 
 /// What a tracker saw of one process.
@@ -299,7 +297,7 @@ impl Object {
 
 impl Region {
     /// A region of which nothing is known but where it is.
-    pub(crate) fn blank(start: Address, mapping: Option<u32>) -> Self {
+    pub fn blank(start: Address, mapping: Option<u32>) -> Self {
         Self {
             start,
             mapping,

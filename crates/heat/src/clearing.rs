@@ -11,8 +11,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::heat::Meaning;
-use super::reclaim::Reclaim;
+use crate::Meaning;
+use crate::Reclaim;
 use crate::units::{Nanos, Pages, Slowdown};
 
 /// What `clear_refs` takes for a base page: 45 to 50 ns measured, and a reserve.
@@ -150,13 +150,13 @@ impl ClearReason {
 
 impl Clearing {
     /// How long clearing so many base pages at once will take.
-    pub(super) fn expected(base_pages: Pages) -> Nanos {
+    pub fn expected(base_pages: Pages) -> Nanos {
         Nanos(base_pages.0.saturating_mul(CLEAR_REFS_PER_PAGE.0))
     }
 
     /// What decides without a look at the program's calls; None where they must be counted. `bits_set_again`: what the program loses at
     /// most to that; `max_slowdown`: by how much it may be slowed down, if that was promised.
-    pub(super) fn reason_without_sample(
+    pub fn reason_without_sample(
         expected: Nanos,
         policy: ClearPolicy,
         bits_set_again: Nanos,
@@ -178,12 +178,12 @@ impl Clearing {
 
 impl CallSample {
     /// How long to count before a clearing that takes this long.
-    pub(super) fn length_for(clearing: Nanos) -> Nanos {
+    pub fn length_for(clearing: Nanos) -> Nanos {
         Nanos(clearing.0.saturating_mul(3)).clamp(SHORTEST_SAMPLE, LONGEST_SAMPLE)
     }
 
     /// Whether the calls so far are too many already, whatever the rest of the sample brings.
-    pub(super) fn is_decided(&self, clearing: Nanos) -> bool {
+    pub fn is_decided(&self, clearing: Nanos) -> bool {
         let whole = Self { length: Self::length_for(clearing).max(self.length), ..*self };
         whole.reason(clearing) == ClearReason::ManyCalls
     }
@@ -192,7 +192,7 @@ impl CallSample {
     ///
     /// A program that made no call at all in the longest sample is cleared at once at any size: no longer sample would be
     /// worth the wait.
-    pub(super) fn reason(&self, clearing: Nanos) -> ClearReason {
+    pub fn reason(&self, clearing: Nanos) -> ClearReason {
         let quiet = self.counted() == 0 && self.length >= Self::length_for(clearing);
         match self.mmap_calls {
             _ if !quiet && self.stalled_at_most(clearing) > MOST_STALLED => ClearReason::ManyCalls,

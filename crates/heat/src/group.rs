@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use super::heat::{Amount, Heat, Mapping, Object, PageSet, Region, Summary};
-use super::parts::{Part, cut};
+use crate::{Amount, Heat, Mapping, Object, PageSet, Region, Summary};
+use crate::parts::{Part, cut};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 
 /// Processes that were observed.
@@ -194,8 +194,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decide::samples::{MEMFD, at, heat_of, huge, region};
-    use crate::observe::heat::Shared;
+    use crate::samples::{MEMFD, at, heat_of, huge, region};
+    use crate::Shared;
 
     /// A process that maps so many regions of some shared memory, from this one on, and after them as many private ones.
     fn heat(pid: u32, offset: u64, regions: Vec<Region>, shared_regions: u64) -> Heat {

@@ -1,0 +1,37 @@
+//! Heat: what a tracker saw of one process, and the words for it that all of hugepilot shares.
+//!
+//! Owns: units, regions, heat and what follows from it by arithmetic alone. Never touches: the system, or any judgement about what to do.
+//!
+//! ```
+//! use heat::units::{Bytes, HUGE_PAGE};
+//!
+//! assert_eq!("2MiB".parse(), Ok(Bytes(HUGE_PAGE)));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod clearing;
+pub mod group;
+mod heat;
+mod memory_state;
+pub mod memory_use;
+pub mod page_set;
+pub mod parts;
+pub mod rate;
+mod reclaim;
+pub mod sample;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
+pub mod statistics;
+pub mod units;
+pub mod walk_cost;
+pub mod walks;
+
+pub use group::Group;
+pub use heat::*;
+pub use memory_state::{HeldBack, MemoryState};
+pub use page_set::PageSet;
+pub use parts::by_mapping;
+pub use reclaim::Reclaim;
+pub use sample::{Coverage, Estimate, Sample};
+pub use walk_cost::{Chase, WalkCost, WalkShare};
+pub use walks::Walks;
