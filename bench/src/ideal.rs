@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use hugepilot::stop::Stop;
 use heat::units::{Address, AddressRange, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
+use hugepilot_os::stop::Stop;
 use hugepilot_os::{Advice, PidFd, advise};
 
 use crate::record::ToolRun;
@@ -79,8 +79,9 @@ fn is_populated(pagemap: &File, region: Address) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use hugepilot_os::memory::Mapping;
+
+    use super::*;
 
     #[test]
     fn only_anonymous_and_shared_memory_is_collapsible() {

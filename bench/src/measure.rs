@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use hugepilot::stop::{SecondSignal, Stop};
+use hugepilot_os::stop::{SecondSignal, Stop};
 
 use crate::args::Common;
 use crate::configuration::Configuration;

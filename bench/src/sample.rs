@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hugepilot::stop::Stop;
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes};
 use hugepilot_os::page_scan;
+use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
 use crate::warm::Held;
@@ -183,10 +183,11 @@ fn field(text: &str, name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use heat::units::HUGE_PAGE;
     use hugepilot_os::memory::Mapping;
     use hugepilot_os::{Advice, PidFd, advise};
+
+    use super::*;
 
     #[test]
     fn fields_are_read_in_bytes() {

@@ -11,16 +11,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use hugepilot::observe::choice::TRACKERS;
-use heat::{Cost, TrackerKind};
-use hugepilot::observe::write_scan::WriteScan;
-use hugepilot::observe;
-use hugepilot::observe::{Choice, Options, Tracker};
-use heat::Coverage;
 use heat::statistics::{Interval, median, paired_ratio};
-use hugepilot::stop::Stop;
-use hugepilot::target::Target;
 use heat::units::{Bytes, CpuShare, Nanos};
+use heat::{Cost, Coverage, TrackerKind};
+use hugepilot_os::stop::Stop;
+use kernel::target::Target;
+use observe::choice::TRACKERS;
+use observe::write_scan::WriteScan;
+use observe::{Choice, Options, Tracker};
+use observe;
 use serde::Serialize;
 
 use crate::args::seconds;

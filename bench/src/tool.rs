@@ -11,9 +11,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
 use hugepilot_os::PidFd;
+use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 
 use crate::record::ToolRun;

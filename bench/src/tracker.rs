@@ -8,16 +8,15 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use hugepilot::decide::{Allowance, Past, Spent, decide};
 use heat::clearing::ClearPolicy;
-use heat::{Region, TrackerKind};
-use hugepilot::observe;
-use hugepilot::observe::{Choice, Options, Tracker};
-use heat::Heat;
 use heat::statistics::median;
-use hugepilot::stop::{SecondSignal, Stop};
-use hugepilot::target::Target;
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
+use heat::{Heat, Region, TrackerKind};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::target::Target;
+use observe::{Choice, Options, Tracker};
+use observe;
+use pilot::decide::{Allowance, Past, Spent, decide};
 use serde::Serialize;
 
 use crate::cost::SizeArguments;

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::stop::Stop;
 use heat::units::{Address, Bytes, HUGE_PAGE};
+use hugepilot_os::stop::Stop;
 use tempfile::TempDir;
 
 use crate::configuration::{Act, Configuration};

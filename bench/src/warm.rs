@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hugepilot::stop::Stop;
 use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::stop::Stop;
 
 use crate::sample::{free_memory, machine_memory};
 

@@ -1,8 +1,8 @@
 //! `/proc/buddyinfo` and `/proc/pagetypeinfo`: any text is parsed or refused, and the parts are no more than the whole.
 #![no_main]
 
-use hugepilot::kernel::buddy::Buddy;
-use hugepilot::kernel::page_types::PageTypes;
+use kernel::buddy::Buddy;
+use kernel::page_types::PageTypes;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(buddy) = Buddy::parse(text) {

@@ -1,8 +1,8 @@
 //! `/etc/kernel/cmdline`: whatever stands there, what is added to it is taken away again, and nothing else.
 #![no_main]
 
-use hugepilot::pool::{Edit, Lasting, LastingPool, Surroundings, persist};
 use heat::units::Bytes;
+use pool::{Edit, Lasting, LastingPool, Surroundings, persist};
 
 const FILE: &str = "/etc/kernel/cmdline";
 

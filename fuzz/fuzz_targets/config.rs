@@ -1,7 +1,7 @@
 //! A configuration: any text is understood or refused, with a message that stays short.
 #![no_main]
 
-use hugepilot::config::Config;
+use daemon::config::Config;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     match Config::parse(text) {

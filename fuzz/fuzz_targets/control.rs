@@ -1,7 +1,7 @@
 //! The control socket's lines: any bytes are understood or refused, and what is understood is written as it was read.
 #![no_main]
 
-use hugepilot::control::protocol::{Reply, Request};
+use daemon::control::protocol::{Reply, Request};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(request) = Request::parse(bytes) {

@@ -1,7 +1,7 @@
 //! A program's file: any bytes are understood or refused, and what is named in it is bounded.
 #![no_main]
 
-use hugepilot::launch::program::elf::{Elf, parse};
+use launch::program::elf::{Elf, parse};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some(elf) = parse(bytes) {

@@ -1,7 +1,7 @@
 //! Requests for metrics, as anyone on the machine may send them, whole and in pieces.
 #![no_main]
 
-use hugepilot::metrics_server::{Answer, answer_to};
+use daemon::metrics_server::{Answer, answer_to};
 
 libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
     let (cut, request) = input;

@@ -1,8 +1,8 @@
 //! Names below `/sys/kernel/mm/hugepages`, and settings of transparent huge pages.
 #![no_main]
 
-use hugepilot::kernel::hugetlb::page_size;
-use hugepilot::kernel::thp::Setting;
+use kernel::hugetlb::page_size;
+use kernel::thp::Setting;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Some(size) = page_size(text) {

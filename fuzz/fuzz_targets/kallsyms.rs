@@ -1,7 +1,7 @@
 //! `/proc/kallsyms`: any bytes are searched for any symbol.
 #![no_main]
 
-use hugepilot::kernel::kallsyms;
+use kernel::kallsyms;
 
 libfuzzer_sys::fuzz_target!(|input: (&str, &[u8])| {
     let (symbol, text) = input;

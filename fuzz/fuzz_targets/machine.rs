@@ -1,9 +1,9 @@
 //! `/proc/cpuinfo`, `/proc/meminfo` and `/proc/iomem`: any text is parsed or refused, and ranges of memory come in order.
 #![no_main]
 
-use hugepilot::kernel::cpu::Cpu;
-use hugepilot::kernel::iomem;
-use hugepilot::kernel::memory::Memory;
+use kernel::cpu::Cpu;
+use kernel::iomem;
+use kernel::memory::Memory;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = (Cpu::parse(text), Memory::parse(text));

@@ -1,7 +1,7 @@
 //! `/proc/PID/maps`: any text is parsed or refused, and no mapping is empty.
 #![no_main]
 
-use hugepilot::kernel::maps;
+use kernel::maps;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(lines) = maps::parse(text) {

@@ -1,8 +1,8 @@
 //! `/proc/PID/numa_maps`: any text is parsed or refused, and no node is beyond what Linux can have.
 #![no_main]
 
-use hugepilot::kernel::nodes::MOST_NODES;
-use hugepilot::kernel::numa_maps;
+use kernel::nodes::MOST_NODES;
+use kernel::numa_maps;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(lines) = numa_maps::parse(text) {

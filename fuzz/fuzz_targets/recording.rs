@@ -4,9 +4,10 @@
 use std::io::Write;
 use std::path::Path;
 
-use flate2::{Compression, write::GzEncoder};
-use hugepilot::decide::{Allowance, Past, Spent, decide};
-use hugepilot::recording::Recording;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use pilot::decide::{Allowance, Past, Spent, decide};
+use pilot::recording::Recording;
 
 libfuzzer_sys::fuzz_target!(|lines: &str| {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());

@@ -1,7 +1,7 @@
 //! Records of performance events: any bytes are understood or skipped, and a record takes at least its header.
 #![no_main]
 
-use hugepilot::observe::perf_mem::samples::{Record, records};
+use observe::perf_mem::samples::{Record, records};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let found: Vec<Record> = records(bytes).collect();

@@ -1,8 +1,8 @@
 //! Sizes, shares and pools as a person writes them, as the command line takes them.
 #![no_main]
 
-use hugepilot::pool::Wish;
 use heat::units::{Bytes, SizeOrShare};
+use pool::Wish;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(size) = text.parse::<Bytes>() {

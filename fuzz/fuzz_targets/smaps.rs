@@ -1,8 +1,8 @@
 //! `/proc/PID/smaps` and `smaps_rollup`: any text is parsed or refused, and no mapping is empty.
 #![no_main]
 
-use hugepilot::kernel::rollup::Rollup;
-use hugepilot::kernel::smaps;
+use kernel::rollup::Rollup;
+use kernel::smaps;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = Rollup::parse(text);

@@ -1,7 +1,7 @@
 //! `/proc/PID/status` and `/proc/PID/stat`: any text is parsed or refused.
 #![no_main]
 
-use hugepilot::kernel::process::{Stat, Status};
+use kernel::process::{Stat, Status};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = Status::parse(text);

@@ -4,11 +4,11 @@
 use std::fs;
 
 use hugepilot::doctor;
-use hugepilot::kernel::probe::{Facts, LiveProbes};
-use hugepilot::kernel::{Root, cgroup, cpu, hugetlb, hugetlb_limits, pmu, process};
-use hugepilot::launch::machine::Machine;
-use hugepilot::launch::wish::PageKind;
-use hugepilot::pool::Surroundings;
+use kernel::probe::{Facts, LiveProbes};
+use kernel::{Root, cgroup, cpu, hugetlb, hugetlb_limits, pmu, process};
+use launch::machine::Machine;
+use launch::wish::PageKind;
+use pool::Surroundings;
 
 /// A part of the input starts with the letter of its file.
 const FILES: [&str; 29] = [

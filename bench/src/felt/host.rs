@@ -5,14 +5,13 @@
 //! Where a host takes reported memory back, a collapse onto such a page takes ten times as long, because the host must back it first.
 //! The switch is a setting of the machine; `Settings` puts it back.
 
-use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use hugepilot::stop::Stop;
+use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
 use crate::sample::machine_memory;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::Bytes;
+use hugepilot_os::stop::{SecondSignal, Stop};
 use indicatif::ProgressBar;
 
 use self::figures::Group;
@@ -278,8 +278,9 @@ fn share(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Debug, Parser)]
     struct Line {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use hugepilot::stop::Stop;
 use heat::units::HUGE_PAGE;
+use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 

@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
 use crate::sample::machine_memory;
 use crate::warm::SPARE;
-use crate::workload::{
-    Clients, Memcached, Popularity, REDIS_ITEM_OVERHEAD, Reader, Running, Server, Start, Wire, Workload, serve_redis,
-};
+use crate::workload::{Clients, Memcached, Popularity, REDIS_ITEM_OVERHEAD, Reader, Running, Server, Start, Wire, Workload, serve_redis};
 
 const VALUE_SIZE: usize = 512;
 /// Clients that wait for each answer, when capacity is measured.

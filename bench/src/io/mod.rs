@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use hugepilot::decide::age::{Preset, Stock};
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::Bytes;
+use hugepilot_os::stop::{SecondSignal, Stop};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
+use reclaim::policy::{Preset, Stock};
 use serde::{Deserialize, Serialize};
 
 pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, WritersChild};
@@ -316,8 +316,9 @@ fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Parser)]
     struct Line {

@@ -8,21 +8,21 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::decide::age::Stock;
-use hugepilot::kernel::Root;
-use hugepilot::kernel::balloon::reports_free_memory;
-use hugepilot::pilot::age::Store;
 use heat::units::{BASE_PAGE, Bytes, Nanos};
+use kernel::Root;
+use kernel::balloon::reports_free_memory;
+use reclaim::Store;
+use reclaim::policy::Stock;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use crate::sample::cpu_time;
+use crate::tool::ToolProcess;
+use crate::workload::{OwnProcess, Progress, Running};
 use super::children::{FillChild, Obtained, ResidentHeapChild, WritersChild, obtain, on_disk};
 use super::kernel_work::KernelWork;
 use super::supply::Supply;
 use super::{Aging, Stage};
-use crate::sample::cpu_time;
-use crate::tool::ToolProcess;
-use crate::workload::{OwnProcess, Progress, Running};
 
 /// The resident process's heap, and its file.
 const RESIDENT: Bytes = Bytes(256 << 20);

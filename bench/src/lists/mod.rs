@@ -22,15 +22,15 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use policy::Kind;
 use serde::{Deserialize, Serialize};
+use simulation::{Length, Outcome, simulate};
+use trace::{Choice, Setup};
 
 use crate::outputs::{Outputs, Results, json_lines};
 use crate::run::{TICK, share_bar};
-use policy::Kind;
-use simulation::{Length, Outcome, simulate};
-use trace::{Choice, Setup};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -6,8 +6,8 @@
 //! that throughput has a variation.
 
 use anyhow::Result;
-use hugepilot::stop::Stop;
 use heat::units::{BASE_PAGE, Bytes};
+use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;

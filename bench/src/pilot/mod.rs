@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use heat::statistics::Interval;
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::Bytes;
+use hugepilot_os::stop::{SecondSignal, Stop};
 use serde::Serialize;
 
 use crate::machine::Machine;

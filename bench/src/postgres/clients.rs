@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::stop::Stop;
 use hugepilot_os::PidFd;
+use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 
 use super::load::{Load, progress};

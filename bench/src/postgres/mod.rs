@@ -19,8 +19,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::{Bytes, HUGE_PAGE, Nanos};
+use hugepilot_os::stop::{SecondSignal, Stop};
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 
@@ -500,8 +500,9 @@ fn since_epoch() -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Debug, Parser)]
     struct Line {

@@ -10,15 +10,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::{FamilyUsage, Status, descendants};
-use hugepilot::stop::Stop;
 use heat::units::{Bytes, Nanos};
 use hugepilot_os::PidFd;
+use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::process::{FamilyUsage, Status, descendants};
 use rustix::process::Signal;
 
-use super::load::Load;
 use crate::process::BoundChild;
+use super::load::Load;
 
 /// PostgreSQL refuses to run as root.
 const USER: &str = "postgres";

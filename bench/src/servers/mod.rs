@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::{Status, descendants};
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::{Bytes, HUGE_PAGE};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
+use kernel::process::{Status, descendants};
 
 use self::program::{Program, Server};
 pub use self::record::Record;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::descendants;
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::process::descendants;
 use serde::{Deserialize, Serialize};
 
 use crate::process::BoundChild;

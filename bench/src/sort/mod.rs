@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::Bytes;
+use hugepilot_os::stop::{SecondSignal, Stop};
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{Pages, SEED, Task};
 
-use self::record::Record;
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results};
 use crate::run::{order_of_round, progress_bar};
 use crate::settings::Settings;
+use self::record::Record;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -130,8 +130,9 @@ fn size(text: &str) -> Result<Bytes, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Debug, Parser)]
     struct Line {

@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hugepilot::stop::Stop;
 use heat::units::{AddressRange, HUGE_PAGE};
+use hugepilot_os::stop::Stop;
 use hugepilot_sort::line::Turn;
 use hugepilot_sort::task::Task;
 
@@ -61,8 +61,9 @@ fn overlap(ranges: &[AddressRange], start: u64, end: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use heat::units::Address;
+
+    use super::*;
 
     #[test]
     fn a_child_is_left_what_it_takes() {

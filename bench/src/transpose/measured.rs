@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use hps::color::{ColoredArena, Palette, Wish};
-use hugepilot::kernel::Root;
-use hugepilot::kernel::cache::{Cache, data_caches};
-use hugepilot::kernel::memory;
-use hugepilot::stop::Stop;
 use heat::units::{BASE_PAGE, HUGE_PAGE};
+use hps::color::{ColoredArena, Palette, Wish};
 use hugepilot_os::advise::collapse_own;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::stop::Stop;
+use kernel::cache::{Cache, data_caches};
+use kernel::{Root, memory};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 

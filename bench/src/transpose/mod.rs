@@ -16,19 +16,19 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use hps::color::Palette;
-use hugepilot::stop::{SecondSignal, Stop};
 use heat::units::Bytes;
+use hps::color::Palette;
+use hugepilot_os::stop::{SecondSignal, Stop};
 use serde::Serialize;
 
+use crate::machine::Machine;
+use crate::outputs::{Outputs, Results, json_lines};
+use crate::run::progress_bar;
 use self::measured::{AGAIN, Built};
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
 use self::simulation::{Point, simulate};
 use self::sweep::{Sweep, Swept};
-use crate::machine::Machine;
-use crate::outputs::{Outputs, Results, json_lines};
-use crate::run::progress_bar;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -211,8 +211,8 @@ fn usual_dimensions(processor: Processor) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::simulation::SUPER_PAGE;
     use super::*;
+    use super::simulation::SUPER_PAGE;
 
     fn arguments(line: &str) -> TransposeArguments {
         #[derive(clap::Parser)]

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use hugepilot::stop::Stop;
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use hugepilot_os::PidFd;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
@@ -230,8 +230,9 @@ fn place_by_rank(state: u64, draws: &[u32]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn regions_are_drawn_as_often_as_their_rank_says() {

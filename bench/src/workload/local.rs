@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
+use crate::process::Processors;
 use super::chase::{place, step};
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
 use super::pages::{WORDS_PER_PAGE, below};
 use super::{Running, Start, Workload};
-use crate::process::Processors;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -210,8 +210,9 @@ fn for_one_interval(mut work: impl FnMut() -> u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::HashSet;
+
+    use super::*;
 
     const FEW: usize = 4 * REACHED;
 

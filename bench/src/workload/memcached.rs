@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use hugepilot::stop::Stop;
+use hugepilot_os::stop::Stop;
 
 use super::connection::Connection;
 use super::server::{Clients, Server};
@@ -133,8 +133,9 @@ impl Memcached {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use heat::units::Bytes;
+
+    use super::*;
 
     fn command(how: Start<'_>) -> Vec<OsString> {
         let compacting = "compacting".into();

@@ -28,8 +28,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Result;
-use hugepilot::stop::Stop;
 use heat::units::{Address, Bytes};
+use hugepilot_os::stop::Stop;
 
 pub use chase::{Chase, ChaseChild, ChasePattern};
 pub use fingerprint::{Fingerprint, FingerprintChild, MOST_SONGS, SearchWork};

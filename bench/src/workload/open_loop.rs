@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::stop::Stop;
 use hugepilot_os::process::Punctual;
+use hugepilot_os::stop::Stop;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 

@@ -10,16 +10,16 @@ use std::process::{ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
 use hugepilot_os::PidFd;
 use hugepilot_os::memory::Mapping;
+use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::process::{BoundChild, Processors};
 use super::progress::WorkInterval;
 use super::{Histogram, Progress, Running, SearchWork, Start, client};
-use crate::process::{BoundChild, Processors};
 
 /// A killed program that takes longer to end is left to the kernel.
 const PATIENCE: Duration = Duration::from_secs(60);

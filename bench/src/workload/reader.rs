@@ -11,8 +11,8 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 

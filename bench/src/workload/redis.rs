@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use hugepilot::stop::Stop;
+use hugepilot_os::stop::Stop;
 
 use super::server::{Clients, Server};
 use super::wire::Wire;

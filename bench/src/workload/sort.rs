@@ -3,8 +3,8 @@
 //! Owns: the child's words, on both sides. Never touches: how is sorted, or in what memory; that is `hugepilot_sort`.
 
 use anyhow::Result;
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{Pages, SEED, Task};
 

@@ -6,7 +6,7 @@ use crate::{Amount, Heat, Mapping, PageSet, Region};
 use crate::units::{Bytes, Pages};
 
 /// Pages of a region that belong to the same owner.
-pub struct Part<O> {
+pub(crate) struct Part<O> {
     pub owner: O,
     pub present: PageSet,
     pub walked: PageSet,
@@ -15,7 +15,7 @@ pub struct Part<O> {
 }
 
 impl<O> Part<O> {
-    pub fn amount(&self) -> Amount {
+    pub(crate) fn amount(&self) -> Amount {
         let present = Pages(self.present.len() as u64);
         Amount {
             walks_per_second: self.walks_per_second,
@@ -28,7 +28,7 @@ impl<O> Part<O> {
 
 /// Takes a region apart by who owns each present page. Its walks are shared out by pages walked, or by pages present where none was
 /// seen walked.
-pub fn cut<O: PartialEq>(region: &Region, mut owner_of: impl FnMut(usize) -> O) -> Vec<Part<O>> {
+pub(crate) fn cut<O: PartialEq>(region: &Region, mut owner_of: impl FnMut(usize) -> O) -> Vec<Part<O>> {
     let mut parts: Vec<Part<O>> = Vec::new();
     for page in region.present.iter() {
         let owner = owner_of(page);

@@ -135,7 +135,6 @@ pub fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) -> f64 {
     if seen <= 0.0 || busy_cpus <= 0.0 {
         return 1.0;
     }
-    tracing::debug!("{seen:.0} first walks a second were seen, {busy_cpus:.2} CPUs busy");
     let left_over = (1.0 - seen * first_walk.seconds() / busy_cpus).max(f64::MIN_POSITIVE);
     let (rarely, most) = MOMENTS;
     let most = if busy_cpus < rarely { most } else { FASTEST * busy_cpus / seen };

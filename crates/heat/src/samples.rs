@@ -1,7 +1,8 @@
 //! Heats for tests.
 
-use crate::{Cost, Growth, Heat, Mapping, Meaning, Object, PageSet, Region, Shared, TrackerKind, Walks};
+use crate::clearing::{CallSample, ClearMethod, ClearReason, Clearing};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
+use crate::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind, Walks};
 
 /// A mapping of the beginning of some shared memory.
 pub const MEMFD: Shared = Shared { object: Object { device: (0, 1), inode: 7, ipc_namespace: None }, offset: 0 };
@@ -73,4 +74,38 @@ pub fn heat_of(regions: Vec<Region>) -> Heat {
         walks: Walks::default(),
         sample: None,
     }
+}
+
+/// Three calls seen before a clearing of a quarter of a second.
+pub fn clearing() -> Clearing {
+    let calls = CallSample { length: Nanos(750_000_000), faults: 1, mmap_calls: Some(2), resized: true };
+    let (method, reason) = (ClearMethod::ClearRefs, ClearReason::FewCalls);
+    let (expected, bits_set_again) = (Nanos(250_000_000), Nanos(768_000_000));
+    Clearing { method, reason, expected, bits_set_again, calls: Some(calls), reclaim: None }
+}
+
+/// A heat with a region of nearly every kind, in three mappings, of which one went away.
+pub fn mixed_heat() -> Heat {
+    let second = |region| Region { mapping: Some(1), ..region };
+    let mut heat = heat_of(vec![
+        region(0, 2e6, 0),
+        region(1, 1e6, 1),
+        region(2, 0.0, 511),
+        region(3, 0.0, 0),
+        huge(4, 10.0),
+        second(region(8, 5e3, 400)),
+        second(Region { growth: Growth { shared_by_fork: 9, ..Growth::default() }, ..region(9, 4e3, 0) }),
+        second(Region { obstacle: Some(Obstacle::Split), ..region(10, 1e3, 3) }),
+        Region { mapping: None, ..region(20, 1.0, 510) },
+    ]);
+    heat.mappings[0].range.end = at(5);
+    heat.mappings.push(Mapping {
+        range: AddressRange { start: at(8), end: at(11) },
+        name: String::new(),
+        obstacle: None,
+        shared: None,
+        asked_for: false,
+        spread_over_nodes: false,
+    });
+    heat
 }

@@ -36,7 +36,9 @@ pub const TLB_ENTRIES: u64 = 5120;
 pub struct Seen<'a> {
     /// Base pages whose bits tell something.
     pub observed: u32,
+    /// What the reads of the window saw.
     pub sightings: &'a Sightings,
+    /// What reads before those saw.
     pub early: &'a EarlyReads,
 }
 

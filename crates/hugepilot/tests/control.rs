@@ -5,10 +5,10 @@ use std::process::{Child, Command, Output};
 use std::thread;
 use std::time::Duration;
 
-use hugepilot::control::Server;
-use hugepilot::kernel::Root;
-use hugepilot::pilot::board::{Board, State, TargetState};
-use hugepilot::target::Process;
+use daemon::control::Server;
+use kernel::Root;
+use kernel::target::Process;
+use pilot::engine::board::{Board, State, TargetState};
 use serde_json::Value;
 
 /// A program that does nothing, on the board of a server in a directory of its own.

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use hugepilot::doctor::{self, Check, Status};
-use hugepilot::kernel::Root;
-use hugepilot::kernel::capability::{Capabilities, Capability};
-use hugepilot::kernel::pmu::MemorySampling;
-use hugepilot::kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes, Process};
-use hugepilot::kernel::thp::{Setting, Thp};
 use heat::units::{Bytes, Nanos};
+use hugepilot::doctor::{self, Check, Status};
+use kernel::Root;
+use kernel::capability::{Capabilities, Capability};
+use kernel::pmu::MemorySampling;
+use kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes, Process};
+use kernel::thp::{Setting, Thp};
 
 fn facts(tree: &str) -> Facts {
     let root = Root::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(tree));

@@ -2,17 +2,14 @@
 
 use std::path::Path;
 
-use hugepilot::doctor;
-use hugepilot::kernel::capability::Capability;
-use hugepilot::kernel::lockdown::Lockdown;
-use hugepilot::kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes};
-use hugepilot::kernel::process::{self, Status};
-use hugepilot::kernel::thp::Thp;
-use hugepilot::kernel::{
-    Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, lockdown, maps, memory, nodes, numa_maps, smaps,
-    vm_flags,
-};
 use heat::units::{Address, Bytes, Nanos, Pages};
+use hugepilot::doctor;
+use kernel::capability::Capability;
+use kernel::lockdown::{self, Lockdown};
+use kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes};
+use kernel::process::{self, Status};
+use kernel::thp::Thp;
+use kernel::{Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, maps, memory, nodes, numa_maps, smaps, vm_flags};
 
 const TREES: [&str; 3] = ["linux-6.18", "debian-6.1", "debian-6.12"];
 

@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use hugepilot::kernel::Root;
 use heat::TrackerKind;
-use hugepilot::observe::{self, Choice, Options};
-use hugepilot::privilege::{PrivilegeError, drop_sys_admin};
-use hugepilot::stop::Stop;
-use hugepilot::target::Target;
 use heat::units::Nanos;
+use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::privilege::{PrivilegeError, drop_sys_admin};
+use kernel::target::Target;
 use libtest_mimic::{Arguments, Failed, Trial};
+use observe::{self, Choice, Options};
 use rustix::process::{getppid, getuid};
 
 const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::{fs, io};
 
-use hugepilot::kernel::capability::Capability;
+use kernel::capability::Capability;
 
 const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");
 /// Where the Makefile puts its own PREFIX.

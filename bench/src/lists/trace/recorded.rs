@@ -12,15 +12,15 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use heat::{Heat, Mapping, Region};
-use hugepilot::recording::{Moment, Recording};
 use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::{Heat, Mapping, Region};
+use pilot::recording::{Moment, Recording};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
+use crate::lists::pages::Class;
 use super::writers::Files;
 use super::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
-use crate::lists::pages::Class;
 
 /// The whole trace.
 pub struct Recorded {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
-use hugepilot::recording::{Moment, Recorder};
 use heat::units::{Address, AddressRange, HUGE_PAGE, Nanos};
+use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
+use pilot::recording::{Moment, Recorder};
 
 use super::*;
 

@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use hugepilot::stop::Stop;
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 
 pub use search::MOST_SONGS;
 pub use work::SearchWork;

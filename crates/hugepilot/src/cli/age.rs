@@ -5,16 +5,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::{Root, process};
+use observe::Census;
+use reclaim::mechanism::MechanismKind;
+use reclaim::{AgeState, Aging, Moment, STEP, Store};
 
+use crate::report::{AgeStatusReport, age_plot, json, text};
 use super::args::AgeArgs;
 use super::terminal;
-use crate::act::age::MechanismKind;
-use crate::kernel::Root;
-use crate::kernel::process;
-use crate::observe::Census;
-use crate::pilot::age::{AgeState, Aging, Moment, STEP, Store};
-use crate::report::{AgeStatusReport, age_plot, json, text};
-use crate::stop::{SecondSignal, Stop};
 
 pub(super) fn age(args: &AgeArgs) -> anyhow::Result<ExitCode> {
     match (args.status, args.dry_run) {

@@ -23,11 +23,11 @@ pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArg
 use run::RUN_EXAMPLES;
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 
-use crate::decide::{Allowance, Limits};
+use pilot::decide::{Allowance, Limits};
 use heat::clearing::ClearPolicy;
-use crate::observe::{Choice, Options};
+use observe::{Choice, Options};
 use heat::Coverage;
-use crate::pilot::Whom;
+use pilot::engine::Whom;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 
 const EXAMPLES: &str = "\
@@ -488,9 +488,11 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use clap::CommandFactory;
     use std::ffi::OsString;
+
+    use clap::CommandFactory;
+
+    use super::*;
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| cli.command)

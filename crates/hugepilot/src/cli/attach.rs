@@ -5,17 +5,18 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use heat::units::Nanos;
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::target::{Process, Target};
+use observe::{self, Faults, Options, Waits};
+use pilot::act::{Pacer, Promoter};
+use pilot::engine::board::Board;
+use pilot::engine::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
+
+use crate::report::{json, text};
 use super::args::AttachArgs;
 use super::flight::{report_of, say_if_fast};
 use super::{require, terminal};
-use crate::act::{Pacer, Promoter};
-use crate::observe::{self, Faults, Options, Waits};
-use crate::pilot::board::Board;
-use crate::pilot::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
-use crate::report::{json, text};
-use crate::stop::{SecondSignal, Stop};
-use crate::target::{Process, Target};
-use heat::units::Nanos;
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

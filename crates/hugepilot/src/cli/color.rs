@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
+use kernel::capability::Capability;
+
+use crate::report::{json, text};
 use super::args::{ColorArgs, ColorCommand, ColorProbeArgs};
 use super::{require, terminal};
-use crate::color;
-use crate::kernel::Root;
-use crate::kernel::capability::Capability;
-use crate::report::{json, text};
-use crate::stop::{SecondSignal, Stop};
 
 pub(super) fn color(args: &ColorArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
@@ -20,7 +20,7 @@ fn probe(args: &ColorProbeArgs) -> anyhow::Result<ExitCode> {
     require::capabilities(&[Capability::SysAdmin])?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let progress = terminal::Progress::over(100, "% measured");
-    let probe = color::probe(&Root::host(), args.rounds, &stop, |share| progress.show((share * 100.0) as u64))?;
+    let probe = ::color::probe(&Root::host(), args.rounds, &stop, |share| progress.show((share * 100.0) as u64))?;
     drop(progress);
     terminal::print(&if args.json { json::color(&probe) } else { text::color(&probe) })?;
     Ok(ExitCode::SUCCESS)

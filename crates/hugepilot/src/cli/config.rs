@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use daemon::config::{Config, ConfigError};
+
 use super::args::ConfigArgs;
 use super::terminal;
-use crate::config::{Config, ConfigError};
 
 pub(super) fn config(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     match &args.check {

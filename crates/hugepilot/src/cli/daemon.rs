@@ -12,24 +12,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use daemon::config::Config;
+use daemon::control::Server;
+use daemon::metrics_server::MetricsServer;
+use daemon::service;
+use heat::TrackerKind;
+use hugepilot_os::run_directory;
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::{Root, privilege};
+use observe::{self, Faults, Tracker, Waits};
+use pilot::act::{Pacer, Promoter};
+use pilot::engine::board::Board;
+use pilot::engine::{Budget, Fleet, Pilot, Rules, on_this_machine};
+use reclaim::{Aging, STEP, Store};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::args::DaemonArgs;
 use super::require;
-use crate::act::{Pacer, Promoter};
-use crate::config::Config;
-use crate::control::Server;
-use crate::kernel::Root;
-use crate::metrics_server::MetricsServer;
-use heat::TrackerKind;
-use crate::observe::{self, Faults, Tracker, Waits};
-use crate::pilot::age::{Aging, STEP, Store};
-use crate::pilot::board::Board;
-use crate::pilot::{Budget, Fleet, Pilot, Rules, on_this_machine};
-use crate::stop::{SecondSignal, Stop};
-use crate::{privilege, run_directory, service};
 
 /// From one step of the loop to the next.
 const PAUSE: Duration = Duration::from_millis(250);

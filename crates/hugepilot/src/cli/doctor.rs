@@ -2,18 +2,19 @@
 
 use std::process::ExitCode;
 
+use heat::units::{Address, HUGE_PAGE};
+use hugepilot_os::advise::advise;
 use hugepilot_os::memory::Mapping;
-use hugepilot_os::{Advice, PidFd, advise::advise};
+use hugepilot_os::{Advice, PidFd};
+use kernel::probe::{Ability, Facts, LiveProbes};
+use kernel::{Root, pagemap};
+use observe::PageWalk;
+use pilot::act::collapse_times;
+use reclaim::mechanism::probe_drop_behind;
 
+use crate::doctor::{check, render_table, to_json};
 use super::args::DoctorArgs;
 use super::terminal;
-use crate::act::age::probe_drop_behind;
-use crate::act::collapse_times;
-use crate::doctor::{check, render_table, to_json};
-use crate::kernel::probe::{Ability, Facts, LiveProbes};
-use crate::kernel::{Root, pagemap};
-use crate::observe::PageWalk;
-use heat::units::{Address, HUGE_PAGE};
 
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let checks = check(&Facts::gather(&Root::host(), try_on_ourselves()));

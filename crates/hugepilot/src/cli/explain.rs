@@ -2,22 +2,22 @@
 
 use std::process::ExitCode;
 
+use heat::Heat;
+use heat::units::{Bytes, HUGE_PAGE};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
+use kernel::target::Target;
+use kernel::thp::Thp;
+use observe::walk_cycles::WalkCycles;
+use observe::{Faults, ObserveError, calibrate, populated};
+use observe;
+use pilot::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
+use pilot::engine::{FamilyWatch, add_family};
+use pilot::explain::{self, Surroundings};
+
+use crate::report::{AfterRestart, ExplainReport, json, text};
 use super::args::ExplainArgs;
 use super::{require, terminal};
-use crate::calibrate;
-use crate::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
-use crate::explain::{self, Surroundings};
-use crate::kernel::Root;
-use crate::kernel::thp::Thp;
-use crate::observe;
-use crate::observe::{Faults, ObserveError, populated};
-use heat::Heat;
-use crate::pilot::{FamilyWatch, add_family};
-use crate::report::{AfterRestart, ExplainReport, json, text};
-use crate::stop::{SecondSignal, Stop};
-use crate::target::Target;
-use heat::units::{Bytes, HUGE_PAGE};
-use crate::walk_cycles::WalkCycles;
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

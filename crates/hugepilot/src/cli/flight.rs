@@ -4,11 +4,12 @@
 
 use std::io::{self, Write};
 
-use crate::act;
-use crate::kernel::process::own_cpu_time;
-use crate::pilot::Flight;
-use crate::report::{FlightReport, text};
 use heat::units::{Nanos, Slowdown};
+use kernel::process::own_cpu_time;
+use pilot::act;
+use pilot::engine::Flight;
+
+use crate::report::{FlightReport, text};
 
 /// Says on standard error what being fast will do to a program, where that can be found out.
 pub(super) fn say_if_fast(max_slowdown: Slowdown) {

@@ -4,20 +4,19 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use daemon::control::{Client, ControlError};
+use heat::units::Address;
+use heat::{Heat, Obstacle, Snapshot};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::target::{Process, Target};
+use observe::Choice;
+use observe;
+use pilot::act::{self, Record};
+use pilot::engine::page_tables;
 
+use crate::report::{GiveBackReport, json, text};
 use super::args::GiveBackArgs;
 use super::{require, terminal};
-use crate::act::{self, Record};
-use crate::control::{Client, ControlError};
-use heat::Obstacle;
-use crate::observe;
-use crate::observe::Choice;
-use heat::Heat;
-use crate::pilot::page_tables;
-use crate::report::{GiveBackReport, Snapshot, json, text};
-use crate::stop::{SecondSignal, Stop};
-use crate::target::{Process, Target};
-use heat::units::Address;
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

@@ -3,18 +3,18 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
+use kernel::target::Target;
+use observe;
+use pilot::engine::{Rhythm, Series, Whom, observe_group};
+use pilot::recording::Moment;
 
-use super::args::HeatArgs;
-use super::{live, require, terminal};
-use crate::kernel::Root;
-use crate::observe;
-use crate::pilot::{Rhythm, Series, Whom, observe_group};
-use crate::recording::Moment;
 use crate::report::film::Camera;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
-use crate::stop::{SecondSignal, Stop};
-use crate::target::Target;
+use super::args::HeatArgs;
+use super::{live, require, terminal};
 
 pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let pid = match args.target() {

@@ -8,21 +8,21 @@ use std::process::{Command, ExitCode};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
+use heat::RefusalReason;
+use heat::units::{Bytes, HUGE_PAGE};
 use hugepilot_os::placement::CountsFile;
+use hugepilot_os::stop::Stop;
+use kernel::Root;
+use launch::counts::Placed;
+use launch::verify::{Account, Piloted};
+use launch::watch::{Seen, watch};
+use launch::wish::Wish;
+use launch::{COUNTS_VARIABLE, Prepared, prepare};
+use pilot::engine::Flight;
 
+use crate::report::text;
 use super::args::{PrintFormat, RunArgs};
 use super::terminal;
-use crate::act::RefusalReason;
-use crate::kernel::Root;
-use crate::launch::counts::Placed;
-use crate::launch::verify::{Account, Piloted};
-use crate::launch::watch::{Seen, watch};
-use crate::launch::wish::Wish;
-use crate::launch::{COUNTS_VARIABLE, Prepared, prepare};
-use crate::pilot::Flight;
-use crate::report::text;
-use crate::stop::Stop;
-use heat::units::{Bytes, HUGE_PAGE};
 
 /// The exit status if less than what was asked for was on huge pages.
 const NOT_MET: u8 = 3;

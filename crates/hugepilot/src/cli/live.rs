@@ -4,24 +4,23 @@
 //!
 //! Keys must work while an observation is under way, so one thread observes and another one shows.
 
-use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use anyhow::{Context, bail};
+use heat::Heat;
+use hugepilot_os::stop::Stop;
+use kernel::target::Target;
+use observe::{ObserveError, Tracker};
+use pilot::engine::{Rhythm, Series};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::args::HeatArgs;
-use heat::Heat;
-use crate::observe::{ObserveError, Tracker};
-use crate::pilot::{Rhythm, Series};
 use crate::report::live::{Asked, Live};
-use crate::stop::Stop;
-use crate::target::Target;
+use super::args::HeatArgs;
 
 /// How soon a key is noticed.
 const LOOK: Duration = Duration::from_millis(50);

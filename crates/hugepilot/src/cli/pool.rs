@@ -4,17 +4,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
+use kernel::cpu::Cpu;
+use kernel::hugetlb::{self, FileSystem, Pool};
+use pool::{self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, Surroundings, View, Wish};
 
+use crate::report::{PersistReport, json, text};
 use super::args::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 use super::terminal;
-use crate::kernel::Root;
-use crate::kernel::cpu::Cpu;
-use crate::kernel::hugetlb::{self, FileSystem, Pool};
-use crate::pool::{
-    self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, Surroundings, View, Wish,
-};
-use crate::report::{PersistReport, json, text};
-use crate::stop::{SecondSignal, Stop};
 
 pub(super) fn pool(args: &PoolArgs) -> anyhow::Result<ExitCode> {
     match &args.command {

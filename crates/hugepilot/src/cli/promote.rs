@@ -5,21 +5,21 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::bail;
+use heat::Snapshot;
+use heat::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
+use hugepilot_os::run_directory::RUN_DIRECTORY;
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::Root;
+use kernel::target::Target;
+use observe::{self, Faults, ObserveError, Options, Waits, calibrate};
+use pilot::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
+use pilot::decide::{Decision, Spent, expected_gain};
+use pilot::engine::{Budget, Pilot, Round, candidate, on_this_machine};
 
+use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 use super::args::PromoteArgs;
 use super::flight::say_if_fast;
 use super::{require, terminal};
-use crate::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
-use crate::calibrate;
-use crate::decide::{Decision, Spent, expected_gain};
-use crate::kernel::Root;
-use crate::observe::{self, Faults, ObserveError, Options, Waits};
-use crate::pilot::{Budget, Pilot, Round, candidate, on_this_machine};
-use crate::report::{Expectation, PlanReport, PromoteReport, Snapshot, json, text};
-use crate::run_directory::RUN_DIRECTORY;
-use crate::stop::{SecondSignal, Stop};
-use crate::target::Target;
-use heat::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use heat::units::{Bytes, Nanos};
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::target::Target;
+use observe::{self, ObserveError, Tracker};
+use pilot::engine::{Rhythm, Series};
+use pilot::recording::Recorder;
 
 use super::args::RecordArgs;
 use super::{require, terminal};
-use crate::observe::{self, ObserveError, Tracker};
-use crate::pilot::{Rhythm, Series};
-use crate::recording::Recorder;
-use crate::stop::{SecondSignal, Stop};
-use crate::target::Target;
-use heat::units::{Bytes, Nanos};
 
 /// From one observation to the next, where looking costs little.
 const USUAL: Duration = Duration::from_secs(1);

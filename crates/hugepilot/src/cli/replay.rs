@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-
-use super::args::ReplayArgs;
-use super::terminal;
-use crate::decide::{Past, Spent, decide, expected_gain};
 use heat::WalkCost;
-use crate::pilot::{Family, on_this_machine};
-use crate::recording::{Moment, Recording, RecordingError};
+use heat::units::Bytes;
+use pilot::decide::{Past, Spent, decide, expected_gain};
+use pilot::engine::{Family, on_this_machine};
+use pilot::recording::{Moment, Recording, RecordingError};
+
 use crate::report::film::Camera;
 use crate::report::{PlanReport, json, text};
-use heat::units::Bytes;
+use super::args::ReplayArgs;
+use super::terminal;
 
 /// What is wanted of a recording.
 struct Wanted {

@@ -1,12 +1,11 @@
 //! What a command needs before it starts, so that it fails early, whole, and with a name.
 
 use anyhow::bail;
-
-use crate::kernel::Root;
-use crate::kernel::capability::Capability;
-use crate::kernel::process::Status;
-use crate::observe::Choice;
 use heat::TrackerKind;
+use kernel::Root;
+use kernel::capability::Capability;
+use kernel::process::Status;
+use observe::Choice;
 
 /// What observing with any tracker takes.
 const OBSERVE: &[Capability] = &[Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];

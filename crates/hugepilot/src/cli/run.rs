@@ -12,28 +12,28 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use heat::units::Nanos;
 use hugepilot_os::PidFd;
 use hugepilot_os::signals::is_ignored;
+use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::target::Process;
+use ::launch::Prepared;
+use ::launch::verify::Account;
+use observe::{self, Faults, Options, Tracker, Waits};
+use pilot::act::{Pacer, Promoter};
+use pilot::engine::board::Board;
+use pilot::engine::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
+use crate::report::{LaunchReport, RunReport, json, text};
 use super::args::RunArgs;
 use super::flight::{report_of, say_if_fast};
 use super::launch::{self, Launch};
 use super::require;
-use crate::act::{Pacer, Promoter};
-use crate::kernel::Root;
-use crate::launch::Prepared;
-use crate::launch::verify::Account;
-use crate::observe::{self, Faults, Options, Tracker, Waits};
-use crate::pilot::board::Board;
-use crate::pilot::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
-use crate::report::{LaunchReport, RunReport, json, text};
-use crate::stop::Stop;
-use crate::target::Process;
-use heat::units::Nanos;
 
 /// Signals that are meant for the program.
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];

@@ -2,13 +2,14 @@
 //!
 //! Owns: their words. Never touches: settings, memory.
 
-use super::{Check, Mend};
-use crate::kernel::capability::{Capabilities, Capability};
-use crate::kernel::lockdown::Lockdown;
-use crate::kernel::probe::{Ability, Facts};
-use crate::observe::choice::TRACKERS;
 use heat::TrackerKind;
 use heat::units::{BASE_PAGE, Bytes};
+use kernel::capability::{Capabilities, Capability};
+use kernel::lockdown::Lockdown;
+use kernel::probe::{Ability, Facts};
+use observe::choice::TRACKERS;
+
+use super::{Check, Mend};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     vec![

@@ -2,12 +2,12 @@
 //!
 //! Owns: their words and thresholds. Never touches: the pools, compaction.
 
-use super::{Check, Mend};
-use crate::kernel::hugetlb::{Pool, size_name};
-use crate::kernel::memory::Memory;
-use crate::kernel::probe::{Ability, Facts};
-use heat::Reclaim;
 use heat::units::{Bytes, GIANT_PAGE};
+use kernel::hugetlb::{Pool, size_name};
+use kernel::memory::Memory;
+use kernel::probe::{Ability, Facts};
+
+use super::{Check, Mend};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = match &facts.pools {
@@ -128,7 +128,7 @@ fn host(facts: &Facts) -> Option<Check> {
 
 /// Only where there is something to say.
 fn reclaim(facts: &Facts) -> Option<Check> {
-    let reclaim = reclaim::judge(facts.memory.as_ref().ok()?, None)?;
+    let reclaim = observe::reclaim::judge(facts.memory.as_ref().ok()?, None)?;
     let meaning = "page-walk clears the bits that tell reclaim which pages are in use, so that it may take pages that programs \
                    need. `--tracker auto` prefers damon-vaddr and idle-page here, which leave it that information.";
     Some(Check::warning("accessed bits", reclaim.to_string(), meaning))
@@ -136,10 +136,11 @@ fn reclaim(facts: &Facts) -> Option<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
+    use kernel::Root;
+    use kernel::probe::LiveProbes;
+
     use super::*;
-    use crate::kernel::Root;
-    use crate::kernel::probe::LiveProbes;
+    use super::super::Status;
 
     const POOL: Pool =
         Pool { page_size: Bytes(2 << 20), total: 1000, free: 900, reserved: 100, surplus: 0, overcommit: 0 };

@@ -11,9 +11,8 @@ mod settings;
 pub use hugepilot_checks::{Status, to_json};
 pub use render::render_table;
 
+use kernel::probe::Facts;
 use serde::Serialize;
-
-use crate::kernel::probe::Facts;
 
 /// One thing looked at.
 pub type Check = hugepilot_checks::Check<Mend>;

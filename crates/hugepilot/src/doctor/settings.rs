@@ -2,9 +2,10 @@
 //!
 //! Owns: their words. Never touches: the settings themselves.
 
+use kernel::probe::{Facts, Process};
+use kernel::thp::{DIRECTORY, Khugepaged, Thp};
+
 use super::{Check, Mend};
-use crate::kernel::probe::{Facts, Process};
-use crate::kernel::thp::{DIRECTORY, Khugepaged, Thp};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = match &facts.thp {

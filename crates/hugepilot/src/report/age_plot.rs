@@ -2,11 +2,11 @@
 //!
 //! Owns: its form. Never touches: files.
 
+use heat::units::Bytes;
 use plotters::prelude::*;
+use reclaim::Moment;
 
 use super::picture::{DrawError, FONT, prepare_font};
-use crate::pilot::age::Moment;
-use heat::units::Bytes;
 
 const SIZE: (u32, u32) = (900, 480);
 const GIB: f64 = (1 << 30) as f64;
@@ -65,8 +65,8 @@ fn draw_on(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::samples::moment;
+    use super::*;
 
     #[test]
     fn every_moment_is_a_point_of_every_line() {

@@ -1,8 +1,8 @@
 //! The terminal heat map: which regions are hot, at a glance.
 
 use heat::Region;
-use crate::report::words::{count_of, rate};
 use heat::units::{Bytes, HUGE_PAGE};
+use pilot::words::{count_of, rate};
 
 /// The part of a terminal that a heat map may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +135,9 @@ fn legend(per_cell: usize, hottest: f64, color: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use heat::samples::{huge, region};
+
+    use super::*;
 
     const PLAIN: Canvas = Canvas { width: 80, color: false };
 

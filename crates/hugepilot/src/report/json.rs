@@ -24,10 +24,11 @@ pub use pool::{mount, persist, pools, resized};
 use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
 
-use super::words::{meaning_name, obstacle_name, reason_name, refusal_name};
-use super::{FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport, Snapshot};
-use crate::act::Outcome;
-use crate::decide::{Decision, GainPercent, Verdict};
+use pilot::words::{meaning_name, obstacle_name, reason_name, refusal_name};
+use super::{FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport};
+use heat::Snapshot;
+use pilot::act::Outcome;
+use pilot::decide::{Decision, GainPercent, Verdict};
 use heat::{Heat, Region, Summary, TrackerKind};
 use heat::units::{Address, Bytes, Nanos};
 
@@ -439,11 +440,13 @@ fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> BeforeAndAfter 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::decide::GainPercent;
-    use crate::pilot::Family;
+    use heat::samples::{clearing, mixed_heat};
+    use pilot::decide::GainPercent;
+    use pilot::engine::Family;
+
     use crate::report::Expectation;
-    use crate::report::samples::{AFTER, BEFORE, clearing, mixed_heat, mixed_plan, outcome};
+    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
+    use super::*;
 
     /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
     pub(super) fn pretty(document: &str) -> String {

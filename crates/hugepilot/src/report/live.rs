@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use heat::units::Address;
+use heat::{Amount, Heat, Region};
+use pilot::words::{percent, printable, rate};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,10 +15,6 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
 use super::heatmap::{Shade, cells_of};
-use super::words::{percent, printable, rate};
-use heat::Heat;
-use heat::{Amount, Region};
-use heat::units::Address;
 
 /// The smallest terminal in which anything can be read.
 const SMALLEST: (u16, u16) = (50, 10);
@@ -137,7 +136,7 @@ impl Live {
             self.title,
             rate(heat.walks_per_second()),
             heat.tracker,
-            super::words::meaning_name(heat.meaning)
+            pilot::words::meaning_name(heat.meaning)
         ))
     }
 
@@ -238,10 +237,11 @@ fn name_of(heat: &Heat, region: &Region) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::report::samples::mixed_heat;
+    use heat::samples::mixed_heat;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+
+    use super::*;
 
     fn drawn(live: &Live, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -8,49 +8,26 @@ pub mod film;
 pub mod heatmap;
 pub mod json;
 pub mod live;
-pub mod metrics;
 pub mod page_counts;
 pub mod picture;
 mod pool_words;
 mod table;
 pub mod text;
-pub(crate) mod words;
 
 use std::collections::BTreeSet;
 
-use crate::act::Outcome;
-use crate::decide::{GainPercent, Plan};
-use heat::{WalkCost, WalkShare};
-use crate::explain::Explanation;
-use crate::launch::Prepared;
-use crate::launch::verify::Account;
 use heat::clearing::Clearing;
-use crate::observe::Census;
-use heat::Heat;
-use crate::pilot::Family;
-use crate::pilot::age::{AgeState, Moment};
-use crate::pool::{Edit, NextStep};
 use heat::units::{Bytes, Nanos, Slowdown};
-
-/// One moment of a process, for before and after.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Snapshot {
-    /// Page walks a second; None where nobody looked.
-    pub walks_per_second: Option<f64>,
-    /// Resident memory (`VmRSS`).
-    pub rss: Bytes,
-    /// Memory on huge pages, hugetlb included.
-    pub huge: Bytes,
-    /// Memory that the process's page tables take (`VmPTE`).
-    pub page_tables: Bytes,
-}
-
-impl Snapshot {
-    /// What a heat saw; page tables are counted elsewhere.
-    pub fn of(heat: &Heat, page_tables: Bytes) -> Self {
-        Self { walks_per_second: Some(heat.walks_per_second()), rss: heat.rss, huge: heat.huge_bytes(), page_tables }
-    }
-}
+use heat::{Heat, Snapshot, WalkCost, WalkShare};
+use launch::Prepared;
+use launch::verify::Account;
+use observe::Census;
+use pilot::act::Outcome;
+use pilot::decide::{GainPercent, Plan};
+use pilot::engine::Family;
+use pilot::explain::Explanation;
+use pool::{Edit, NextStep};
+use reclaim::{AgeState, Moment};
 
 /// What could be promoted of a program that was started again.
 #[derive(Clone, Copy, Debug, PartialEq)]

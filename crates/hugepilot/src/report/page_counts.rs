@@ -5,12 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use serde_json::json;
-
-use heat::{Heat, Mapping};
 use heat::units::{Address, AddressRange, BASE_PAGE, PAGES_PER_REGION};
-
-use super::words::{count_of, printable};
+use heat::{Heat, Mapping};
+use pilot::words::{count_of, printable};
+use serde_json::json;
 
 /// Characters of a mapping's name that are shown.
 const NAME_LIMIT: usize = 48;
@@ -89,9 +87,10 @@ impl PageCounts {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use heat::samples::{at, heat_of, region};
     use heat::{PageSet, Region};
+
+    use super::*;
 
     #[test]
     fn pages_are_counted_and_neighbours_that_are_alike_told_together() {

@@ -1,10 +1,10 @@
 //! Pools for tests of reports.
 
-use crate::kernel::hugetlb::{FileSystem, NodePool, Pool};
-use crate::kernel::hugetlb_limits::Limit;
-use crate::kernel::memory::Memory;
-use crate::pool::{Change, Ended, Obstacles, Resized, User, View, ZoneObstacles};
 use heat::units::{Bytes, Nanos};
+use kernel::hugetlb::{FileSystem, NodePool, Pool};
+use kernel::hugetlb_limits::Limit;
+use kernel::memory::Memory;
+use pool::{Change, Ended, Obstacles, Resized, User, View, ZoneObstacles};
 
 const TWO: Bytes = Bytes(2 << 20);
 const ONE: Bytes = Bytes(1 << 30);

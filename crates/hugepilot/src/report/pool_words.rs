@@ -1,9 +1,8 @@
 //! Words for what is done with pools of huge pages, and the short names that JSON uses for the same things.
 
+use kernel::hugetlb::size_name;
+use pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
 use similar::TextDiff;
-
-use crate::kernel::hugetlb::size_name;
-use crate::pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
 
 /// The name that JSON uses for why resizing ended.
 pub(super) fn ended_name(ended: Ended) -> &'static str {

@@ -2,31 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Snapshot;
-use crate::act::{Outcome, Refusal, RefusalReason, Times};
-use crate::color::Probe;
-use crate::color::answer::{Answer, Finding, Indexing, Obstacle as ColorObstacle};
-use heat::samples::{MEMFD, at, heat_of, huge, region};
-use crate::decide::{Allowance, Limits, Past, Plan, Spent, decide};
-use crate::kernel::cache::Cache;
-use crate::launch::Prepared;
-use crate::launch::counts::InTheWay;
-use crate::launch::machine::Machine;
-use crate::launch::program::{Family, Linking, Program, TUNABLE};
-use crate::launch::recipe::{Insert, Mechanism, Memory, Place, Recipe, Remark, Variable};
-use crate::launch::verify::{Account, By, Why};
-use crate::launch::watch::{Sample, Seen};
-use crate::launch::wish::{PageKind, Wish};
+use color::Probe;
+use color::answer::{Answer, Finding, Indexing, Obstacle as ColorObstacle};
 use heat::memory_use::{ByUse, MemoryUse};
-use crate::observe::census::Fixed;
-use heat::clearing::{CallSample, ClearMethod, ClearReason, Clearing};
-use heat::{Growth, Heat, Mapping, Obstacle, Region, Shared};
-use crate::observe::{Census, Waited};
-use crate::pilot::GroupSeen;
-use crate::pilot::age::{AgeState, ClassState, MechanismState, Moment};
-use crate::pilot::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
+use heat::samples::{MEMFD, at, heat_of, huge, mixed_heat, region};
 use heat::statistics::Interval;
 use heat::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
+use heat::{Heat, Mapping, RefusalReason, Region, Shared, Snapshot};
+use kernel::cache::Cache;
+use launch::Prepared;
+use launch::counts::InTheWay;
+use launch::machine::Machine;
+use launch::program::{Family, Linking, Program, TUNABLE};
+use launch::recipe::{Insert, Mechanism, Memory, Place, Recipe, Remark, Variable};
+use launch::verify::{Account, By, Why};
+use launch::watch::{Sample, Seen};
+use launch::wish::{PageKind, Wish};
+use observe::census::Fixed;
+use observe::{Census, Waited};
+use pilot::act::{Outcome, Refusal, Times};
+use pilot::decide::{Allowance, Limits, Past, Plan, Spent, decide};
+use pilot::engine::GroupSeen;
+use pilot::engine::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
+use reclaim::{AgeState, ClassState, MechanismState, Moment};
 
 /// Before and after a promotion.
 pub(super) const BEFORE: Snapshot =
@@ -37,40 +35,6 @@ pub(super) const AFTER: Snapshot = Snapshot {
     huge: Bytes(3 << 30),
     page_tables: Bytes(60 << 10),
 };
-
-/// Three calls seen before a clearing of a quarter of a second.
-pub(crate) fn clearing() -> Clearing {
-    let calls = CallSample { length: Nanos(750_000_000), faults: 1, mmap_calls: Some(2), resized: true };
-    let (method, reason) = (ClearMethod::ClearRefs, ClearReason::FewCalls);
-    let (expected, bits_set_again) = (Nanos(250_000_000), Nanos(768_000_000));
-    Clearing { method, reason, expected, bits_set_again, calls: Some(calls), reclaim: None }
-}
-
-/// A heat with a region of nearly every kind, in three mappings, of which one went away.
-pub(crate) fn mixed_heat() -> Heat {
-    let second = |region| Region { mapping: Some(1), ..region };
-    let mut heat = heat_of(vec![
-        region(0, 2e6, 0),
-        region(1, 1e6, 1),
-        region(2, 0.0, 511),
-        region(3, 0.0, 0),
-        huge(4, 10.0),
-        second(region(8, 5e3, 400)),
-        second(Region { growth: Growth { shared_by_fork: 9, ..Growth::default() }, ..region(9, 4e3, 0) }),
-        second(Region { obstacle: Some(Obstacle::Split), ..region(10, 1e3, 3) }),
-        Region { mapping: None, ..region(20, 1.0, 510) },
-    ]);
-    heat.mappings[0].range.end = at(5);
-    heat.mappings.push(Mapping {
-        range: AddressRange { start: at(8), end: at(11) },
-        name: String::new(),
-        obstacle: None,
-        shared: None,
-        asked_for: false,
-        spread_over_nodes: false,
-    });
-    heat
-}
 
 /// What is decided on it when 1 MiB of growth is allowed.
 pub(super) fn mixed_plan() -> Plan {

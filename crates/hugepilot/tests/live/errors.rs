@@ -8,14 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::{Status, threads};
+use kernel::Root;
+use kernel::process::{Status, threads};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{
-    Cgroup, Ended, Program, Ran, Setting, binary, hugepilot, list, number, public_copy, send, shell, wait_until,
-};
+use crate::support::{Cgroup, Ended, Program, Ran, Setting, binary, hugepilot, list, number, public_copy, send, shell, wait_until};
 
 crate::trials!(
     no_such_process,

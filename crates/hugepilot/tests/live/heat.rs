@@ -1,12 +1,11 @@
 //! `heat`: what is seen must be what the program does.
 
 use heat::clearing::{ClearMethod, ClearPolicy, ClearReason};
-use heat::{Estimate, Heat, Meaning};
-use heat::Coverage;
-use hugepilot::observe::{Options, PageWalk, Tracker};
-use hugepilot::stop::Stop;
-use hugepilot::target::Target;
 use heat::units::{BASE_PAGE, Bytes, Nanos};
+use heat::{Coverage, Estimate, Heat, Meaning};
+use hugepilot_os::stop::Stop;
+use kernel::target::Target;
+use observe::{Options, PageWalk, Tracker};
 use serde_json::Value;
 
 use crate::program::Rule;

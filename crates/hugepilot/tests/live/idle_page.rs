@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use heat::{Heat, Meaning};
-use hugepilot::observe::{IdlePage, PageWalk};
+use observe::{IdlePage, PageWalk};
 use serde_json::Value;
 
 use crate::heat::{assert_found, assert_regions_found, collapse, observe_with};

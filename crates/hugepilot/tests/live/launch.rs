@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hugepilot::kernel::{Root, mounts};
+use kernel::{Root, mounts};
 use serde_json::Value;
 
 use crate::support::{Ran, Setting, as_user, binary, finish, list, number, program_command, public_copy, wait_until};

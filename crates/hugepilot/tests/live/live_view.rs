@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::descendants;
+use kernel::Root;
+use kernel::process::descendants;
 use rustix::process::Signal;
 
 use crate::support::{Ended, Program, binary, hugepilot, send, wait_until};

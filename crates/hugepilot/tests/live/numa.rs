@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use hugepilot::act::{Preparation, RegionNodes};
-use hugepilot::kernel::nodes::{self, Node};
-use hugepilot::kernel::{Root, numa_maps};
-use hugepilot::observe::Survey;
-use heat::{Meaning, TrackerKind};
-use hugepilot::target::Target;
 use heat::units::{Address, HUGE_PAGE, PAGES_PER_REGION, Slowdown};
+use heat::{Meaning, TrackerKind};
 use hugepilot_os::PidFd;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::nodes::{NodePolicy, current_cpu, nodes_of_pages};
+use kernel::nodes::{self, Node};
+use kernel::target::Target;
+use kernel::{Root, numa_maps};
+use observe::Survey;
+use pilot::act::{Preparation, RegionNodes};
 use serde_json::Value;
 
 use crate::support::{Program, Setting, hugepilot, list, number};

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use hugepilot::kernel::{Root, pmu};
-use hugepilot::observe::perf_mem::samples::{FIELDS, Record, records};
 use heat::units::BASE_PAGE;
 use hugepilot_os::perf::{Event, Rate, Sampler, Sampling, Scope};
+use kernel::{Root, pmu};
+use observe::perf_mem::samples::{FIELDS, Record, records};
 
 use crate::program::Rule;
 use crate::support::{Program, Setting, hugepilot, list, number, wait_until};

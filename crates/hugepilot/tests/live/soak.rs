@@ -7,8 +7,8 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::Status;
+use kernel::Root;
+use kernel::process::Status;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::daemon::{Daemon, named, settings};

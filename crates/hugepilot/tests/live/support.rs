@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::{Status, cpu_time};
 use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos};
+use kernel::Root;
+use kernel::process::{Status, cpu_time};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::Value;

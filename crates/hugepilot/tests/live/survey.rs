@@ -1,11 +1,12 @@
 //! The survey, with and without eBPF: it must see what the page tables say.
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::pagemap::Entry;
 use heat::{Growth, Heat, Meaning, Region, TrackerKind};
-use hugepilot::observe::{PageWalk, Survey, Tracker};
-use hugepilot::target::Target;
-use hugepilot_os::{Advice, PidFd, advise::advise};
+use hugepilot_os::advise::advise;
+use hugepilot_os::{Advice, PidFd};
+use kernel::Root;
+use kernel::pagemap::Entry;
+use kernel::target::Target;
+use observe::{PageWalk, Survey, Tracker};
 
 use crate::support::{Program, Setting};
 

@@ -13,9 +13,11 @@ pub mod page_scan;
 pub mod perf;
 pub mod placement;
 pub mod process;
+pub mod run_directory;
 pub mod signals;
 pub mod socket;
 pub mod stdout;
+pub mod stop;
 mod tlb;
 pub mod trial;
 

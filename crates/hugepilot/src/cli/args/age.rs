@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use heat::memory_use::MemoryUse;
+use heat::units::{Nanos, SizeOrShare};
+use reclaim::AgeWishes;
+use reclaim::mechanism::DropBehindOptions;
+use reclaim::policy::{ClassWish, MappedPageCost, Preset, Wishes};
 
 use super::parse_length;
-use crate::act::age::DropBehindOptions;
-use crate::decide::age::{ClassWish, MappedPageCost, Preset, Wishes};
-use heat::memory_use::MemoryUse;
-use crate::pilot::age::AgeWishes;
-use heat::units::{Nanos, SizeOrShare};
 
 pub(super) const AGE_EXAMPLES: &str = "\
 Examples:
@@ -101,12 +101,14 @@ fn parse_class(text: &str) -> Result<(MemoryUse, ClassWish), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::cli::args::{Cli, Command};
-    use heat::units::Bytes;
-    use clap::Parser;
-    use proptest::prelude::*;
     use std::time::Duration;
+
+    use clap::Parser;
+    use heat::units::Bytes;
+    use proptest::prelude::*;
+
+    use crate::cli::args::{Cli, Command};
+    use super::*;
 
     fn parse(line: &str) -> Result<AgeArgs, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use daemon::config::Config;
+use daemon::control::SOCKET;
 
 use super::parse_pid;
-use crate::config::Config;
-use crate::control::SOCKET;
 
 pub(super) const DAEMON_EXAMPLES: &str = "\
 Examples:

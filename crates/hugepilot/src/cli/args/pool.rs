@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use crate::pool::{Bound, Effort, Wish, parse_page_size};
 use heat::units::{Bytes, Nanos, TimeError};
+use pool::{Bound, Effort, Wish, parse_page_size};
 
 pub(super) const POOL_EXAMPLES: &str = "\
 Examples:
@@ -187,10 +186,12 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::cli::args::{Cli, Command};
-    use clap::Parser;
     use std::time::Duration;
+
+    use clap::Parser;
+
+    use crate::cli::args::{Cli, Command};
+    use super::*;
 
     fn parse(line: &str) -> Result<PoolArgs, clap::Error> {
         match Cli::try_parse_from(line.split(' '))?.command {

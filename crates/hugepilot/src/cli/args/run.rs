@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use launch::wish::{PageKind, Want, Wish};
 
 use super::{BudgetOptions, PaceOptions, SpendOptions, WatchOptions};
-use crate::launch::wish::{PageKind, Want, Wish};
 
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:
@@ -116,9 +116,10 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command};
-    use super::*;
     use clap::Parser;
+
+    use super::*;
+    use super::super::{Cli, Command};
 
     fn parse(line: &str) -> Result<LaunchOptions, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {

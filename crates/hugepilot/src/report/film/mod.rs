@@ -7,9 +7,9 @@ pub mod png;
 
 use std::collections::BTreeMap;
 
-use heat::{Heat, Region};
-use crate::recording::Moment;
 use heat::units::{Address, BASE_PAGE, Bytes, Nanos};
+use heat::{Heat, Region};
+use pilot::recording::Moment;
 
 /// More rows or columns than this nobody tells apart on a screen.
 const MOST_ROWS: usize = 384;

@@ -2,11 +2,11 @@
 //!
 //! Owns: pixels. Never touches: files.
 
+use pilot::words::rate;
 use plotters::prelude::*;
 
-use super::{Cell, Film, warmth};
 use crate::report::picture::{DrawError, FONT, prepare_font};
-use crate::report::words::rate;
+use super::{Cell, Film, warmth};
 
 const SIZE: (u32, u32) = (1200, 720);
 const LABELS: usize = 12;
@@ -74,8 +74,8 @@ fn color(cell: &Cell, hottest: f64) -> RGBColor {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::film::tests::{film, moments};
+    use super::*;
 
     #[test]
     fn a_picture_shows_hot_cold_and_huge() {

@@ -1,14 +1,14 @@
 //! Aging: what memory is used for, what was aged, and what that has changed.
 
+use heat::memory_use::MemoryUse;
+use heat::units::Bytes;
+use kernel::page_use::Age;
+use observe::Census;
+use reclaim::{AgeState, Moment};
 use serde::Serialize;
 
-use super::{VERSION, line};
-use crate::kernel::page_use::Age;
-use heat::memory_use::MemoryUse;
-use crate::observe::Census;
-use crate::pilot::age::{AgeState, Moment};
 use crate::report::AgeStatusReport;
-use heat::units::Bytes;
+use super::{VERSION, line};
 
 #[derive(Serialize)]
 struct StatusDocument<'a> {
@@ -89,9 +89,9 @@ fn census_fields(census: &Census) -> CensusFields {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::json::tests::pretty;
     use crate::report::samples;
+    use super::*;
 
     #[test]
     fn a_status_has_every_field() {

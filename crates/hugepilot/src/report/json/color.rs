@@ -1,11 +1,11 @@
 //! Page colors: how many there are by level, and whether they are real.
 
+use color::Probe;
+use color::answer::{Answer, Finding, Indexing, Obstacle};
+use heat::units::Bytes;
 use serde::Serialize;
 
 use super::{VERSION, line};
-use crate::color::Probe;
-use crate::color::answer::{Answer, Finding, Indexing, Obstacle};
-use heat::units::Bytes;
 
 #[derive(Serialize)]
 struct ColorDocument<'a> {
@@ -106,8 +106,8 @@ fn memory_fields(obstacle: Obstacle) -> Option<MemoryFields> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::samples;
+    use super::*;
 
     #[test]
     fn colors_have_their_fields() {

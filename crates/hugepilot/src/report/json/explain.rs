@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use heat::TrackerKind;
+use heat::units::{Address, Bytes, Nanos};
+use pilot::explain::Explained;
+use pilot::words::{meaning_name, reason_name, why_name};
 use serde::Serialize;
 
+use crate::report::ExplainReport;
 use super::clearing::{ClearingFields, clearing_fields};
 use super::{GainFields, RangeFields, VERSION, gain_fields, line};
-use crate::explain::Explained;
-use heat::TrackerKind;
-use crate::report::ExplainReport;
-use crate::report::words::{meaning_name, reason_name, why_name};
-use heat::units::{Address, Bytes, Nanos};
 
 #[derive(Serialize)]
 struct ExplainDocument<'a> {

@@ -1,12 +1,12 @@
 //! A group of processes as JSON.
 
+use heat::group::{Member, Piece, SharedMapping, SharedObject};
+use heat::units::{Address, Bytes, HUGE_PAGE};
+use heat::{Amount, Object};
+use pilot::engine::GroupSeen;
 use serde::Serialize;
 
 use super::{SummaryFields, VERSION, line, summary_fields};
-use heat::group::{Member, Piece, SharedMapping, SharedObject};
-use heat::{Amount, Object};
-use crate::pilot::GroupSeen;
-use heat::units::{Address, Bytes, HUGE_PAGE};
 
 #[derive(Serialize)]
 struct GroupDocument<'a> {
@@ -144,9 +144,9 @@ fn mapping_fields(pid: u32, mapping: &SharedMapping) -> MappingFields {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::pretty;
-    use super::*;
     use crate::report::samples::group_seen;
+    use super::*;
+    use super::super::tests::pretty;
 
     #[test]
     fn a_group_has_its_fields() {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use heat::units::Bytes;
+use launch::recipe::{Mechanism, Remark};
+use launch::verify::{By, Why};
+use launch::watch::Sample;
 use serde::Serialize;
 
-use crate::launch::recipe::{Mechanism, Remark};
-use crate::launch::verify::{By, Why};
-use crate::launch::watch::Sample;
 use crate::report::LaunchReport;
-use heat::units::Bytes;
 
 #[derive(Serialize)]
 pub(super) struct LaunchFields<'a> {
@@ -120,8 +120,8 @@ fn why_name(why: &Why) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::samples::{account_of_a_search, prepared_search};
+    use super::*;
 
     #[test]
     fn a_launch_has_its_fields() {

@@ -1,14 +1,14 @@
 //! The pools of reserved huge pages: how they stand, what resizing came to, what makes them last.
 
+use heat::units::{Bytes, Nanos};
+use kernel::hugetlb::{FileSystem, Pool};
+use kernel::hugetlb_limits::Limit;
+use pool::{Edit, Obstacles, Resized, User, View, ZoneObstacles, is_all_promised};
 use serde::Serialize;
 
-use super::{VERSION, line};
-use crate::kernel::hugetlb::{FileSystem, Pool};
-use crate::kernel::hugetlb_limits::Limit;
-use crate::pool::{Edit, Obstacles, Resized, User, View, ZoneObstacles, is_all_promised};
 use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended_name, hindrance, hindrance_name, next_step};
-use heat::units::{Bytes, Nanos};
+use super::{VERSION, line};
 
 #[derive(Serialize)]
 struct PoolsDocument<'a> {
@@ -301,10 +301,11 @@ fn file_fields(edit: &Edit) -> FileFields<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::pool::NextStep;
+    use pool::NextStep;
+
     use crate::report::json::tests::pretty;
     use crate::report::pool_samples;
+    use super::*;
 
     #[test]
     fn pools_have_their_fields() {

@@ -1,9 +1,9 @@
 //! A running pilot, and what it did on request.
 
+use pilot::engine::board::State;
 use serde::Serialize;
 
 use super::{VERSION, line};
-use crate::pilot::board::State;
 
 /// Fewer fields than when the command gives back by itself: the daemon tells no more.
 #[derive(Serialize)]
@@ -26,9 +26,9 @@ pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::json::tests::pretty;
     use crate::report::samples::pilot_state;
+    use super::*;
 
     #[test]
     fn a_status_has_the_fields_of_the_state_and_no_others() {

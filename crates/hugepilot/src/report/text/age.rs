@@ -1,14 +1,15 @@
 //! Aging: what memory is used for, what was aged, and what that has changed.
 
-use super::joined;
-use crate::kernel::page_use::Age;
 use heat::memory_use::MemoryUse;
-use crate::observe::Census;
-use crate::pilot::age::{AgeState, ClassState, MechanismState, Moment};
+use heat::units::{BASE_PAGE, Bytes};
+use kernel::page_use::Age;
+use observe::Census;
+use pilot::words::{age, count, percent, printable};
+use reclaim::{AgeState, ClassState, MechanismState, Moment};
+
 use crate::report::AgeStatusReport;
 use crate::report::table::{Side, table};
-use crate::report::words::{age, count, percent, printable};
-use heat::units::{BASE_PAGE, Bytes};
+use super::joined;
 
 const REFUSAL_LIMIT: usize = 400;
 
@@ -205,8 +206,8 @@ fn contiguous(now: &Moment) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::samples::{age_state, census, moment};
+    use super::*;
 
     #[test]
     fn a_status_reads_from_uses_to_what_was_freed() {

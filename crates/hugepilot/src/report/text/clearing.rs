@@ -1,8 +1,8 @@
 //! How accessed bits were cleared, why that way, and what else depends on them.
 
 use heat::clearing::{CallSample, ClearReason, Clearing};
-use crate::report::words::{count, count_of};
 use heat::units::Nanos;
+use pilot::words::{count, count_of};
 
 /// One line for the way, and a warning where reclaim loses by it.
 pub(super) fn clearing(clearing: &Clearing) -> Vec<String> {
@@ -66,9 +66,10 @@ fn rounded(time: Nanos) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use heat::Reclaim;
-    use crate::report::samples::clearing as sample;
+    use heat::samples::clearing as sample;
+
+    use super::*;
 
     #[test]
     fn every_reason_is_told_with_its_figures() {

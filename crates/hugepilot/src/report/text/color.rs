@@ -1,10 +1,11 @@
 //! Page colors: how many there are by level, and whether they are real.
 
-use super::joined;
-use crate::color::Probe;
-use crate::color::answer::{Answer, Finding, Indexing, Obstacle};
-use crate::report::words::count;
+use color::Probe;
+use color::answer::{Answer, Finding, Indexing, Obstacle};
 use heat::statistics::Interval;
+use pilot::words::count;
+
+use super::joined;
 
 /// What was found out of page colors.
 pub fn color(probe: &Probe) -> String {
@@ -116,8 +117,8 @@ fn conclusion(probe: &Probe) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::samples;
+    use super::*;
 
     #[test]
     fn each_level_has_its_answer_and_its_reason() {

@@ -1,14 +1,15 @@
 //! The explanation: which memory is on huge pages, why the rest is not, and whether that matters.
 
+use heat::Meaning;
+use heat::units::Bytes;
+use pilot::engine::Family;
+use pilot::explain::Explained;
+use pilot::words::{count, count_of, meaning, printable, rate, reason, why};
+
+use crate::report::table::{Side, table};
+use crate::report::{AfterRestart, ExplainReport};
 use super::clearing::clearing;
 use super::joined;
-use crate::explain::Explained;
-use heat::Meaning;
-use crate::pilot::Family;
-use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, meaning, printable, rate, reason, why};
-use crate::report::{AfterRestart, ExplainReport};
-use heat::units::Bytes;
 
 /// Mappings told about one by one; the others are added up in JSON only.
 const MOST: usize = 8;
@@ -158,11 +159,13 @@ fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::decide::GainPercent;
+    use heat::samples::mixed_heat;
     use heat::{WalkCost, WalkShare};
-    use crate::explain::{Surroundings, explain as explanation_of};
-    use crate::report::samples::{mixed_heat, mixed_plan};
+    use pilot::decide::GainPercent;
+    use pilot::explain::{Surroundings, explain as explanation_of};
+
+    use crate::report::samples::mixed_plan;
+    use super::*;
 
     #[test]
     fn an_explanation_answers_both_questions() {

@@ -1,14 +1,14 @@
 //! The heat of a group of processes: totals, who walks, which shared memory is walked by whom, its map.
 
-use super::joined;
-use heat::Group;
 use heat::group::{Member, Piece, SharedObject};
-use heat::{Amount, Meaning, Object, Region};
-use crate::pilot::GroupSeen;
+use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
+use heat::{Amount, Group, Meaning, Object, Region};
+use pilot::engine::GroupSeen;
+use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
+
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
-use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
+use super::joined;
 
 /// Lines of each list; a server may have a thousand processes, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -168,10 +168,11 @@ fn regions(object: &SharedObject) -> Vec<Region> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use heat::samples::{heat_of, region};
     use heat::Heat;
+    use heat::samples::{heat_of, region};
+
     use crate::report::samples::group_seen;
+    use super::*;
 
     const PLAIN: Canvas = Canvas { width: 60, color: false };
 

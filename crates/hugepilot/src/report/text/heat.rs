@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::clearing::clearing;
-use super::joined;
-use heat::by_mapping;
-use heat::{Amount, Estimate, Heat, Meaning};
+use heat::units::Pages;
+use heat::{Amount, Estimate, Heat, Meaning, by_mapping};
+use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved};
+
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, meaning, percent, printable, rate, unobserved};
-use heat::units::Pages;
+use super::clearing::clearing;
+use super::joined;
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -135,11 +135,11 @@ fn row(heat: &Heat, mapping: Option<usize>, total: &Amount, all: f64) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use heat::samples::heat_of;
-    use heat::{Sample, Walks};
-    use crate::report::samples::mixed_heat;
+    use heat::samples::{heat_of, mixed_heat};
     use heat::units::Bytes;
+    use heat::{Sample, Walks};
+
+    use super::*;
 
     const PLAIN: Canvas = Canvas { width: 60, color: false };
 

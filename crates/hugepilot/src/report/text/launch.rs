@@ -1,12 +1,13 @@
 //! A program started on huge pages: what it is started with, and what became of it.
 
-use crate::launch::Prepared;
-use crate::launch::counts::InTheWay;
-use crate::launch::recipe::{Insert, Mechanism, Place, Recipe, Remark, Variable};
-use crate::launch::verify::{By, Why};
-use crate::report::LaunchReport;
-use crate::report::words::{count, percent, printable, refusal};
 use heat::units::Bytes;
+use launch::Prepared;
+use launch::counts::InTheWay;
+use launch::recipe::{Insert, Mechanism, Place, Recipe, Remark, Variable};
+use launch::verify::{By, Why};
+use pilot::words::{count, percent, printable, refusal};
+
+use crate::report::LaunchReport;
 
 /// Characters of a value that is shown; the user's own part of it may be long.
 const SHOWN: usize = 300;
@@ -178,10 +179,12 @@ fn hindrances(in_the_way: &InTheWay) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::launch::verify::Account;
-    use crate::report::samples::{account_of_a_search, prepared_search};
     use std::process::Command;
+
+    use launch::verify::Account;
+
+    use crate::report::samples::{account_of_a_search, prepared_search};
+    use super::*;
 
     #[test]
     fn a_start_is_told_line_by_line() {

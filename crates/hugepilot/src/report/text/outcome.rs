@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use super::{joined, plan};
-use crate::act::{Outcome, RefusalReason};
+use pilot::act::Outcome;
+use heat::RefusalReason;
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, percent, rate, refusal};
-use crate::report::{Expectation, FlightReport, GiveBackReport, PromoteReport, Snapshot};
+use pilot::words::{count, count_of, percent, rate, refusal};
+use crate::report::{Expectation, FlightReport, GiveBackReport, PromoteReport};
+use heat::Snapshot;
 use heat::units::{Bytes, Nanos, Slowdown};
 
 /// What to expect, said before acting.
@@ -229,9 +231,10 @@ fn relative(before: f64, after: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
     use heat::units::Nanos;
+
+    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
+    use super::*;
 
     #[test]
     fn a_promotion_shows_before_and_after_and_every_refusal() {

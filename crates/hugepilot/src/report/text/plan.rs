@@ -1,13 +1,14 @@
 //! A plan before it is carried out: what would be done, and why.
 
-use super::clearing::clearing;
-use super::{joined, outcome};
-use crate::decide::{Decision, Plan, Verdict};
 use heat::Meaning;
+use heat::units::{Address, Bytes, HUGE_PAGE};
+use pilot::decide::{Decision, Plan, Verdict};
+use pilot::words::{count, count_of, meaning, rate, reason};
+
 use crate::report::PlanReport;
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, meaning, rate, reason};
-use heat::units::{Address, Bytes, HUGE_PAGE};
+use super::clearing::clearing;
+use super::{joined, outcome};
 
 /// Runs of regions listed; what is left out adds up to little, and JSON has it.
 const MAX_RUNS: usize = 40;
@@ -142,13 +143,14 @@ fn row(run: &[&Decision], meaning: Meaning) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use heat::samples::{at, heat_of, region};
-    use crate::decide::{Allowance, GainPercent, Past, Spent, decide};
-    use crate::pilot::Family;
+    use heat::units::{Nanos, Slowdown};
+    use pilot::decide::{Allowance, GainPercent, Past, Spent, decide};
+    use pilot::engine::Family;
+
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
-    use heat::units::{Nanos, Slowdown};
+    use super::*;
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {

@@ -1,14 +1,15 @@
 //! The pools of reserved huge pages: how they stand, what resizing came to, what makes them last.
 
-use super::joined;
-use crate::kernel::hugetlb::{FileSystem, NodePool, Pool, size_name};
-use crate::kernel::hugetlb_limits::Limit;
-use crate::pool::{Ended, Obstacles, Resized, User, View, is_all_promised};
+use heat::units::Bytes;
+use kernel::hugetlb::{FileSystem, NodePool, Pool, size_name};
+use kernel::hugetlb_limits::Limit;
+use pilot::words::{count, count_of, percent, printable};
+use pool::{Ended, Obstacles, Resized, User, View, is_all_promised};
+
 use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
 use crate::report::table::{Side, table};
-use crate::report::words::{count, count_of, percent, printable};
-use heat::units::Bytes;
+use super::joined;
 
 /// Processes told about; JSON has all.
 const MOST_USERS: usize = 20;
@@ -317,9 +318,10 @@ pub fn mount(file_system: &FileSystem, done: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::pool::{Change, Edit, NextStep};
+    use pool::{Change, Edit, NextStep};
+
     use crate::report::pool_samples::{limit, mount as mount_sample, obstacles as obstacles_sample, short, view};
+    use super::*;
 
     #[test]
     fn pools_read_from_memory_to_limits() {

@@ -1,10 +1,11 @@
 //! The state of a running pilot: what it does, what it may spend, its targets, and what it did last.
 
-use super::joined;
-use crate::pilot::board::{ClientState, Counts, State, TargetState};
-use crate::report::table::{Side, table};
-use crate::report::words::{age, count, count_of, percent, printable, rate};
 use heat::units::{Bytes, Slowdown};
+use pilot::engine::board::{ClientState, Counts, State, TargetState};
+use pilot::words::{age, count, count_of, percent, printable, rate};
+
+use crate::report::table::{Side, table};
+use super::joined;
 
 /// Decisions told about, of all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
@@ -209,9 +210,10 @@ fn last_decisions(targets: &[TargetState]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::pilot::board::BudgetState;
+    use pilot::engine::board::BudgetState;
+
     use crate::report::samples::pilot_state;
+    use super::*;
 
     #[test]
     fn a_status_reads_from_budget_to_decisions() {

@@ -4,14 +4,14 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::memory::Memory;
-use hugepilot::kernel::pressure::Pressure;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
+use kernel::Root;
+use kernel::memory::Memory;
+use kernel::pressure::Pressure;
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 
-use super::{Daemon, MIB, named, target, wait_until_huge};
 use crate::support::{Program, Setting, wait_until};
+use super::{Daemon, MIB, named, target, wait_until_huge};
 
 crate::trials!(a_clock_that_jumps, no_contiguous_memory,);
 

@@ -5,11 +5,11 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hugepilot::kernel::Root;
-use hugepilot::kernel::process::Status;
+use kernel::Root;
+use kernel::process::Status;
 
-use super::{Daemon, MIB, named, slowly, target, wait_until_huge};
 use crate::support::{Cgroup, Ended, Program, Setting, binary, in_some_try, list, number, wait_for, wait_until};
+use super::{Daemon, MIB, named, slowly, target, wait_until_huge};
 
 crate::trials!(
     killed_in_the_middle_it_leaves_everything_well,

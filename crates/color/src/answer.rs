@@ -1,0 +1,196 @@
+//! What a conflict test says.
+//!
+//! Owns: three answers, and what can be told of the reason. Never touches: how it was measured.
+
+use heat::statistics::{Interval, paired_ratio};
+use heat::units::Bytes;
+use kernel::cache::Cache;
+
+/// Reads of pages that share a color take so much longer where colors count. A set that overflows at every read makes them take several
+/// times as long; what stays below a tenth gains nothing that a program would notice.
+pub const MARGIN: f64 = 1.1;
+/// What is less sure than this is not decided.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Whether colors are real.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Pages of one color evict each other.
+    Real,
+    /// They do so no more than others.
+    NotObservable,
+    /// The measurements allow both, or there are none.
+    Undecided,
+}
+
+/// How the set of an address is told, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indexing {
+    /// By bits of the address as they are.
+    BareBits,
+    /// By a hash of the address: bits as they are do not make so many sets.
+    HashedBySets,
+    /// By a hash of the address: this is the machine itself, and its bits as they are do not tell it.
+    Hashed,
+    /// By a hash, or by bits of an address that a virtual machine does not see.
+    HashedOrHidden,
+}
+
+/// What stood in the way of an answer, or made it without measuring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Each page reaches every set.
+    OneColor,
+    /// The kernel does not tell the shape of the level below, without which its colors would show as those of this level.
+    UnknownBelow,
+    /// Pages of one color in the level below have so few colors here that they evict each other even when spread.
+    FewColors,
+    /// A first measurement saw colors, and a second one did not.
+    NotConfirmed,
+    /// Too few pages were left for as many rounds as were asked for.
+    FewPages,
+    /// The pages to choose from would take too much.
+    Memory {
+        /// What they take.
+        needed: Bytes,
+        /// What there is, of which a quarter is taken at most.
+        available: Bytes,
+    },
+}
+
+/// What came out for one level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Finding {
+    /// The cache.
+    pub cache: Cache,
+    /// Whether its colors are real.
+    pub answer: Answer,
+    /// How much longer reads take of pages that share a color; None where nothing was measured.
+    pub slowdown: Option<Interval>,
+    /// How its sets are told; None where that is not known.
+    pub indexing: Option<Indexing>,
+    /// What stood in the way.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// What measuring says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// Whether colors are real.
+    pub answer: Answer,
+    /// Of the measurement that decided; None where there was none.
+    pub slowdown: Option<Interval>,
+    /// What stood in the way.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// The verdict on measurements of so many pairs each, which may be fewer where pages run out.
+///
+/// A gain is claimed only if a second measurement confirms the first: of noise alone one interval in forty lies too high.
+pub fn verdict<E>(rounds: u32, mut measure: impl FnMut() -> Result<Vec<(f64, f64)>, E>) -> Result<Verdict, E> {
+    let first = paired_ratio(&measure()?);
+    if judge(first.as_ref()) == Answer::Real {
+        let second = paired_ratio(&measure()?);
+        return Ok(match judge(second.as_ref()) {
+            Answer::Real => Verdict { answer: Answer::Real, slowdown: second, obstacle: None },
+            _ => Verdict { answer: Answer::Undecided, slowdown: second, obstacle: Some(Obstacle::NotConfirmed) },
+        });
+    }
+    let answer = judge(first.as_ref());
+    let pairs = first.map_or(0, |interval| interval.pairs);
+    let few = answer == Answer::Undecided && pairs < rounds as usize;
+    Ok(Verdict { answer, slowdown: first, obstacle: few.then_some(Obstacle::FewPages) })
+}
+
+/// The answer that one measurement allows.
+fn judge(slowdown: Option<&Interval>) -> Answer {
+    match slowdown {
+        Some(interval) if interval.confidence < CONFIDENCE => Answer::Undecided,
+        Some(interval) if interval.low > MARGIN => Answer::Real,
+        Some(interval) if interval.high < MARGIN => Answer::NotObservable,
+        _ => Answer::Undecided,
+    }
+}
+
+/// How the set is told, where the answer shows it.
+pub fn indexing(answer: Answer, cache: &Cache, virtual_machine: bool) -> Option<Indexing> {
+    match answer {
+        Answer::Undecided => None,
+        Answer::Real => Some(Indexing::BareBits),
+        Answer::NotObservable if !cache.may_be_indexed_by_bits() => Some(Indexing::HashedBySets),
+        Answer::NotObservable if virtual_machine => Some(Indexing::HashedOrHidden),
+        Answer::NotObservable => Some(Indexing::Hashed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use crate::random::Random;
+    use super::*;
+
+    fn answer(pairs: &[(f64, f64)]) -> Answer {
+        judge(paired_ratio(pairs).as_ref())
+    }
+
+    #[test]
+    fn answers_follow_the_interval() {
+        let pairs = |ratios: &[f64]| ratios.iter().map(|&ratio| (10.0 * ratio, 10.0)).collect::<Vec<_>>();
+        assert_eq!(answer(&pairs(&[3.0, 2.5, 3.2, 2.8, 3.0, 2.9, 3.1])), Answer::Real);
+        assert_eq!(answer(&pairs(&[1.0, 0.98, 1.02, 1.01, 0.99, 1.0, 1.03])), Answer::NotObservable);
+        assert_eq!(answer(&pairs(&[1.0, 1.4, 0.9, 1.2, 1.3, 1.0, 1.1])), Answer::Undecided);
+        assert_eq!(answer(&pairs(&[3.0; 5])), Answer::Undecided, "too few to be sure");
+        assert_eq!(answer(&[]), Answer::Undecided);
+    }
+
+    /// What is said where the first measurement gives these ratios, and the second one those.
+    fn said(rounds: u32, measurements: [&[f64]; 2]) -> (Answer, Option<Obstacle>) {
+        let mut measurements = measurements.into_iter();
+        let measure = || {
+            let ratios = measurements.next().expect("it measures twice at most");
+            Ok::<_, Infallible>(ratios.iter().map(|&ratio| (10.0 * ratio, 10.0)).collect())
+        };
+        let Ok(Verdict { answer, obstacle, .. }) = verdict(rounds, measure);
+        (answer, obstacle)
+    }
+
+    #[test]
+    fn a_gain_is_claimed_only_if_it_is_confirmed() {
+        let (real, not, neither) = ([3.0; 8], [1.0; 8], [1.0, 1.3, 0.9, 1.2, 1.3, 1.0, 1.1, 1.2]);
+        assert_eq!(said(8, [&real, &real]), (Answer::Real, None));
+        assert_eq!(said(8, [&real, &not]), (Answer::Undecided, Some(Obstacle::NotConfirmed)));
+        assert_eq!(said(8, [&real, &neither]), (Answer::Undecided, Some(Obstacle::NotConfirmed)));
+        assert_eq!(said(8, [&not, &real]), (Answer::NotObservable, None));
+        assert_eq!(said(8, [&neither, &real]), (Answer::Undecided, None));
+        assert_eq!(said(30, [&neither, &real]), (Answer::Undecided, Some(Obstacle::FewPages)));
+        assert_eq!(said(30, [&[], &[]]), (Answer::Undecided, Some(Obstacle::FewPages)));
+    }
+
+    #[test]
+    fn noise_alone_makes_no_colors() {
+        let mut random = Random::of_seed(1);
+        // Each time is off by up to sixteenfold, in either direction.
+        let mut time = || 10.0 * 16_f64.powf(random.below(2001) as f64 / 1000.0 - 1.0);
+        let mut measure = || (0..30).map(|_| (time(), time())).collect::<Vec<_>>();
+        let once = (0..500).filter(|_| answer(&measure()) == Answer::Real).count();
+        let mut confirmed = || {
+            let Ok(said) = verdict(30, || Ok::<_, Infallible>(measure()));
+            said.answer == Answer::Real
+        };
+        let twice = (0..500).filter(|_| confirmed()).count();
+        assert!((1..=13).contains(&once) && twice == 0, "{once} and {twice} of 500");
+    }
+
+    #[test]
+    fn a_reason_is_given_where_it_can_be_told() {
+        let cache = Cache { level: 2, size: Bytes(2 << 20), ways: 16, line: Bytes(64), sets: 2048 };
+        let odd = Cache { sets: 212_992, ..cache };
+        let not = Answer::NotObservable;
+        assert_eq!(indexing(not, &odd, true), Some(Indexing::HashedBySets));
+        assert_eq!(indexing(not, &cache, true), Some(Indexing::HashedOrHidden));
+        assert_eq!(indexing(not, &cache, false), Some(Indexing::Hashed));
+        assert_eq!(indexing(Answer::Real, &cache, true), Some(Indexing::BareBits));
+        assert_eq!(indexing(Answer::Undecided, &odd, false), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! The section `[age]`: its keys are named like the options of `hugepilot age`, and a use of memory has one by its own name.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use heat::memory_use::MemoryUse;
+use heat::units::Nanos;
+use reclaim::AgeWishes;
+use reclaim::mechanism::DropBehindOptions;
+use reclaim::policy::{ClassWish, MappedPageCost, Preset, Wishes};
+
+use crate::config::section::Section;
+use crate::config::{Mistake, set};
+
+pub(super) fn wishes(mut section: Section<'_>) -> Result<AgeWishes, Mistake> {
+    let preset = section.value("preset", Preset::from_str)?.unwrap_or_default();
+    let mut wishes = preset.wishes();
+    set(&mut wishes.mapped_page_cost, section.value("mapped-page-cost", MappedPageCost::from_str)?);
+    let free = section.value("when-free-below", Wishes::parse_mark)?;
+    wishes.set_marks(free, section.value("when-huge-below", Wishes::parse_mark)?);
+    for class in MemoryUse::ALL {
+        set(&mut wishes.classes[class], section.value(class.name(), ClassWish::from_str)?);
+    }
+    let drop_behind = DropBehindOptions {
+        paths: section.list("drop-behind", parse_path)?.unwrap_or_default(),
+        except: section.list("except", parse_path)?.unwrap_or_default(),
+        idle: section.value("idle", DropBehindOptions::parse_wait)?.unwrap_or(preset.idle()).duration(),
+        spare_mapped: wishes.mapped_page_cost == MappedPageCost::FORBIDS,
+        write_behind: section.value("write-behind", DropBehindOptions::parse_wait)?.map(Nanos::duration),
+    };
+    section.finish()?;
+    Ok(AgeWishes { wishes, drop_behind })
+}
+
+/// A daemon's own directory means nothing to whoever writes its configuration.
+fn parse_path(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    let right = path.is_absolute() && !text.contains('\0');
+    right.then(|| path.to_owned()).ok_or_else(|| format!("'{text}' is no whole path: write one that begins with /"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use heat::units::{Bytes, SizeOrShare};
+
+    use crate::config::Config;
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Config::parse(&format!("[age]\n{text}\n")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_key_arrives() {
+        let text = "[age]\npreset = 'database'\nmapped-page-cost = 40\nwhen-huge-below = '8G'\nmapped-files = '5%:1G'\n\
+                    drop-behind = ['/a', '/b c']\nexcept = ['/a/d']\nidle = '1m'\nwrite-behind = '5s'\n";
+        let AgeWishes { wishes, drop_behind } = Config::parse(text).unwrap().age.unwrap();
+        assert_eq!(wishes.mapped_page_cost.get(), 40);
+        assert_eq!((wishes.free_below, wishes.huge_below), (None, Some(SizeOrShare::Size(Bytes(8 << 30)))));
+        let files = wishes.classes[MemoryUse::MappedFiles];
+        assert_eq!((files.rate, files.floor), (SizeOrShare::Share(0.05), SizeOrShare::Size(Bytes(1 << 30))));
+        let expected = DropBehindOptions {
+            paths: vec!["/a".into(), "/b c".into()],
+            except: vec!["/a/d".into()],
+            idle: Duration::from_secs(60),
+            spare_mapped: false,
+            write_behind: Some(Duration::from_secs(5)),
+        };
+        assert_eq!(drop_behind, expected);
+    }
+
+    #[test]
+    fn an_empty_section_is_the_balanced_preset() {
+        let age = Config::parse("[age]\n").unwrap().age.unwrap();
+        assert_eq!((age.wishes, age.drop_behind.paths.len()), (Preset::Balanced.wishes(), 0));
+        assert_eq!(Config::parse("").unwrap().age, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, expected) in [
+            ("unmaped-cache = '1%'", "unknown key 'unmaped-cache' in line 2; did you mean 'unmapped-cache'?"),
+            ("preset = 'fast'", "preset in line 2: 'fast' is no preset: write one of backup-server,"),
+            (
+                "drop-behind = '/a'",
+                "drop-behind in line 2: ''/a'' cannot stand here: write texts in quotes between brackets",
+            ),
+            ("drop-behind = ['a']", "drop-behind in line 2: 'a' is no whole path: write one that begins with /"),
+            ("drop-behind = [1]", "drop-behind in line 2: '1' cannot stand here"),
+            ("mapped-page-cost = 101", "mapped-page-cost in line 2: '101' is no cost"),
+            ("shared = 'lots'", "shared in line 2: 'lots' is not a size"),
+        ] {
+            assert!(error(text).starts_with(expected), "{text}\n{}\n{expected}", error(text));
+        }
+        let error = Config::parse("age = 1\n").unwrap_err().to_string();
+        assert!(error.starts_with("age in line 1: '1' cannot stand here: write keys below a line [age]"), "{error}");
+    }
+}

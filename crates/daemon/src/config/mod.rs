@@ -1,0 +1,400 @@
+//! The configuration of `hugepilot daemon`: a flat TOML file whose keys are named like the flags of `attach`.
+//!
+//! Owns: the keys, their defaults, and what is said about a wrong one. Never touches: processes; a rule's id or control group is looked
+//! up by the census.
+
+mod age;
+mod mistake;
+mod section;
+
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::str::FromStr;
+
+pub use mistake::{ConfigError, Mistake};
+
+use crate::config::section::Section;
+use pilot::decide::{Allowance, Fairness};
+use heat::clearing::ClearPolicy;
+use observe::{Choice, Options};
+use reclaim::AgeWishes;
+use pilot::engine::scope::{Matcher, Pid, Rule, Scope};
+use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
+
+/// The longest window of a daemon.
+const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
+/// The bound on a configuration: hundreds of rules.
+const LONGEST: Bytes = Bytes(256 << 10);
+
+/// What a daemon pilots, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Who watches.
+    pub tracker: Choice,
+    /// How to watch.
+    pub watch: Options,
+    /// What watching again and again may take.
+    pub max_cpu: CpuShare,
+    /// What may be spent; a share of the machine's memory is still one.
+    pub allowance: Allowance,
+    /// By how much promoting may slow a program down.
+    pub max_slowdown: Slowdown,
+    /// How a budget that is too small for all is divided.
+    pub fairness: Fairness,
+    /// Processes with less memory are left alone.
+    pub min_size: Bytes,
+    /// Whether memory that is not used any more is given back.
+    pub give_back: bool,
+    /// Where metrics are served, on this machine only; None for not at all.
+    pub metrics: Option<SocketAddr>,
+    /// How memory is aged; None for not at all.
+    pub age: Option<AgeWishes>,
+    /// Who is piloted.
+    pub scope: Scope,
+}
+
+impl Default for Config {
+    /// Safe on a production host. Nobody is piloted.
+    fn default() -> Self {
+        Self {
+            tracker: Choice::default(),
+            watch: Options { max_slowdown: Some(Slowdown::UNASKED), ..Options::default() },
+            max_cpu: CpuShare::default(),
+            allowance: Allowance { max_huge: Some(SizeOrShare::ShareOfRam(0.5)), ..Allowance::default() },
+            max_slowdown: Slowdown::UNASKED,
+            fairness: Fairness::default(),
+            min_size: Bytes(16 << 20),
+            give_back: true,
+            metrics: None,
+            age: None,
+            scope: Scope::new(Vec::new(), Vec::new()),
+        }
+    }
+}
+
+impl Config {
+    /// Where a daemon looks for its configuration.
+    pub const PATH: &str = "/etc/hugepilot/hugepilot.toml";
+
+    /// A configuration with every key explained, none of them set.
+    pub const COMMENTED: &str = include_str!("hugepilot.toml");
+
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let unreadable = |reason| ConfigError::Read { path: path.to_owned(), reason };
+        let mut text = String::new();
+        let file = File::open(path).map_err(unreadable)?;
+        file.take(LONGEST.0 + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > LONGEST.0 {
+            return Err(ConfigError::TooLong { path: path.to_owned(), limit: LONGEST });
+        }
+        Self::parse(&text).map_err(|mistake| ConfigError::Wrong { path: path.to_owned(), mistake })
+    }
+
+    /// Understands the text of a configuration.
+    pub fn parse(text: &str) -> Result<Self, Mistake> {
+        let mut file = Section::of_file(text)?;
+        let mut config = Self::default();
+        config.set_watching(&mut file)?;
+        config.set_spending(&mut file)?;
+        config.metrics = file.value("metrics", parse_loopback)?;
+        config.age = file.table("age")?.map(age::wishes).transpose()?;
+        let (targets, never) = (file.sections("target")?, file.sections("never")?);
+        file.finish()?;
+        let rules = targets.into_iter().map(rule).collect::<Result<_, _>>()?;
+        let never = never.into_iter().map(never_rule).collect::<Result<_, _>>()?;
+        Ok(Self { scope: Scope::new(rules, never), ..config })
+    }
+
+    /// Errors if nobody would be piloted, nor memory aged; says what to write into the file.
+    pub fn ensure_targets(&self, path: &Path) -> Result<(), ConfigError> {
+        match self.scope.rules() {
+            [] if self.age.is_none() => Err(ConfigError::NoTargets { path: path.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn set_watching(&mut self, file: &mut Section<'_>) -> Result<(), Mistake> {
+        set(&mut self.tracker, file.value("tracker", Choice::from_str)?);
+        set(&mut self.watch.window, file.value("window", parse_window)?);
+        set(&mut self.watch.clearing, file.flag("allow-stall")?.map(ClearPolicy::allowing_stalls));
+        set(&mut self.max_cpu, file.value("max-cpu", CpuShare::from_str)?);
+        set(&mut self.min_size, file.value("min-size", Bytes::from_str)?);
+        Ok(())
+    }
+
+    fn set_spending(&mut self, file: &mut Section<'_>) -> Result<(), Mistake> {
+        set(&mut self.allowance.max_growth, file.value("max-growth", SizeOrShare::from_str)?);
+        set(&mut self.allowance.max_huge, file.value("max-huge", SizeOrShare::from_str)?.map(Some));
+        set(&mut self.allowance.include_shared, file.flag("include-shared")?);
+        set(&mut self.allowance.include_interleaved, file.flag("include-interleaved")?);
+        set(&mut self.max_slowdown, file.value("max-slowdown", Slowdown::from_str)?);
+        self.watch.max_slowdown = Some(self.max_slowdown);
+        set(&mut self.fairness, file.value("fairness", parse_fairness)?);
+        set(&mut self.give_back, file.flag("give-back")?);
+        Ok(())
+    }
+}
+
+/// Takes a value over if one is given.
+fn set<T>(place: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *place = given;
+    }
+}
+
+fn rule(mut section: Section<'_>) -> Result<Rule, Mistake> {
+    let children = section.flag("children")?.unwrap_or(false);
+    let weight = section.value("weight", parse_weight)?.unwrap_or(1.0);
+    Ok(Rule { whom: matcher(section, "target")?, children, weight })
+}
+
+fn never_rule(section: Section<'_>) -> Result<Matcher, Mistake> {
+    matcher(section, "never")
+}
+
+/// What is left of a rule says who is meant.
+fn matcher(mut section: Section<'_>, name: &'static str) -> Result<Matcher, Mistake> {
+    let matcher = Matcher {
+        pid: section.value("pid", parse_pid)?,
+        name: section.value("name", str::parse)?,
+        exe: section.value("exe", str::parse)?,
+        cgroup: section.value("cgroup", parse_cgroup)?,
+        container: section.value("container", str::parse)?,
+    };
+    let nobody = matcher.is_empty().then(|| Mistake::Nobody { section: name, line: section.line() });
+    section.finish()?;
+    nobody.map_or(Ok(matcher), Err)
+}
+
+fn parse_fairness(text: &str) -> Result<Fairness, String> {
+    match text {
+        "benefit" => Ok(Fairness::Benefit),
+        "share" => Ok(Fairness::Share),
+        _ => Err(format!("'{text}' is no way of sharing: write benefit or share")),
+    }
+}
+
+/// A daemon looks again and again, looks at others meanwhile, and must say every few minutes that it lives.
+fn parse_window(text: &str) -> Result<Nanos, TimeError> {
+    Nanos::parse_within(text, Options::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
+}
+
+fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback());
+    address.ok_or_else(|| format!("'{text}' is no address of this machine alone: write 127.0.0.1:9472 or [::1]:9472"))
+}
+
+fn parse_weight(text: &str) -> Result<f64, String> {
+    let weight = text.parse().ok().filter(|weight| (0.001..=1000.0).contains(weight));
+    weight.ok_or_else(|| format!("'{text}' is no weight: write a number from 0.001 to 1000, such as 2"))
+}
+
+fn parse_pid(text: &str) -> Result<Pid, String> {
+    let pid = text.parse().ok().filter(|pid: &u32| *pid > 0);
+    pid.map(Pid::Number).ok_or_else(|| format!("'{text}' is not a process id: write a number, such as 4242"))
+}
+
+fn parse_cgroup(text: &str) -> Result<String, String> {
+    let right = text.starts_with('/') && !text.split('/').any(|part| part == "..");
+    right.then(|| text.to_owned()).ok_or_else(|| {
+        format!("'{text}' is no control group: write its path as in /proc/PID/cgroup, such as /system.slice/db.service")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::TrackerKind;
+    use heat::units::Nanos;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The commented configuration with every key set: a `#` that stands right before one is taken away.
+    fn uncommented() -> String {
+        let begins_key = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase() || first == '[');
+        let lines = Config::COMMENTED.lines().map(|line| match line.strip_prefix('#') {
+            Some(rest) if begins_key(rest) => rest,
+            _ => line,
+        });
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    fn error(text: &str) -> String {
+        Config::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_the_commented_configuration_shows_are_the_defaults() {
+        assert_eq!(Config::parse(Config::COMMENTED), Ok(Config::default()));
+        let set = Config::parse(&uncommented()).unwrap();
+        assert_eq!((set.scope.rules().len(), set.scope.never().len()), (4, 1));
+        let metrics = Some("127.0.0.1:9472".parse().unwrap());
+        let age = set.age.clone();
+        assert_eq!(set, Config { metrics, age: age.clone(), scope: set.scope.clone(), ..Config::default() });
+        let AgeWishes { wishes, drop_behind } = age.expect("it is shown");
+        assert_eq!(wishes, reclaim::policy::Preset::Balanced.wishes());
+        assert_eq!(drop_behind.paths, [Path::new("/var/backups")]);
+    }
+
+    #[test]
+    fn every_key_is_explained() {
+        let text = uncommented();
+        for section in ["", "[[target]]\n", "[[never]]\n", "[age]\n"] {
+            let message = error(&format!("{section}qqq = 1\n"));
+            let (_, known) = message.split_once("known here are ").unwrap_or_else(|| panic!("{message}"));
+            for key in known.split(", ") {
+                let shown = |line: &str| {
+                    line.starts_with(&format!("{key} = ")) || line == format!("[[{key}]]") || line == format!("[{key}]")
+                };
+                assert!(text.lines().any(shown), "{key} is missing");
+            }
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        let explained =
+            |pair: &&[&str]| ["# ", "[["].iter().any(|begin| pair[0].starts_with(begin)) || pair[0].contains(" = ");
+        let keys = lines.windows(2).filter(|pair| pair[1].contains(" = ") && !pair[1].starts_with('#'));
+        keys.for_each(|pair| assert!(explained(&pair), "{}", pair[1]));
+    }
+
+    #[test]
+    fn every_key_arrives() {
+        let text = "tracker = 'idle-page'\nwindow = '2s'\nallow-stall = true\nmax-cpu = '0.5%'\nmax-growth = 0\n\
+                    max-huge = '8G'\ninclude-shared = true\ninclude-interleaved = true\nmax-slowdown = '20%'\nfairness = 'share'\nmin-size = '1G'\n\
+                    give-back = false\nmetrics = '[::1]:80'\n[[target]]\npid = 7\nname = 'a*'\nexe = '/b'\ncgroup = '/c'\n\
+                    container = 'abcdef'\nchildren = true\nweight = 2\n[[never]]\nname = 'd'\n";
+        let whom = Matcher {
+            pid: Some(Pid::Number(7)),
+            name: Some("a*".parse().unwrap()),
+            exe: Some("/b".parse().unwrap()),
+            cgroup: Some("/c".to_owned()),
+            container: Some("abcdef".parse().unwrap()),
+        };
+        let never = Matcher { name: Some("d".parse().unwrap()), ..Matcher::default() };
+        let expected = Config {
+            tracker: Choice::Only(TrackerKind::IdlePage),
+            watch: Options {
+                window: Nanos(2_000_000_000),
+                clearing: ClearPolicy::AtOnce,
+                max_slowdown: Some(Slowdown(0.2)),
+                ..Options::default()
+            },
+            max_cpu: CpuShare(0.005),
+            allowance: Allowance {
+                max_growth: SizeOrShare::Size(Bytes(0)),
+                max_huge: Some(SizeOrShare::Size(Bytes(8 << 30))),
+                include_shared: true,
+                include_interleaved: true,
+            },
+            max_slowdown: Slowdown(0.2),
+            fairness: Fairness::Share,
+            min_size: Bytes(1 << 30),
+            give_back: false,
+            metrics: Some("[::1]:80".parse().unwrap()),
+            age: None,
+            scope: Scope::new(vec![Rule { whom, children: true, weight: 2.0 }], vec![never]),
+        };
+        assert_eq!(Config::parse(text), Ok(expected));
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_with_the_nearest_one() {
+        assert_eq!(
+            error("give-back = true\n\nmax-hugr = '1G'\n"),
+            "unknown key 'max-hugr' in line 3; did you mean 'max-huge'?"
+        );
+        assert_eq!(error("max_growth = 0\n"), "unknown key 'max_growth' in line 1; did you mean 'max-growth'?");
+        assert_eq!(error("[[targets]]\nname = 'a'\n"), "unknown key 'targets' in line 1; did you mean 'target'?");
+        assert_eq!(error("[[target]]\nnmae = 'a'\n"), "unknown key 'nmae' in line 2; did you mean 'name'?");
+        let far = "unknown key 'color' in line 2; known here are pid, name, exe, cgroup, container";
+        assert_eq!(error("[[never]]\ncolor = 1\n"), far);
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_key_line_and_the_form_expected() {
+        for (text, expected) in [
+            ("\nmax-huge = '50%rams'", "max-huge in line 2: '50%rams' is not a size: write bytes, or a number with K"),
+            ("max-huge = true", "max-huge in line 1: 'true' cannot stand here: write a text in quotes, or a number"),
+            (
+                "give-back = 'yes'",
+                "give-back in line 1: ''yes'' cannot stand here: write true or false, without quotes",
+            ),
+            ("window = '5m'", "window in line 1: '5m' is out of range: write a time from 100ms to 1m"),
+            ("max-cpu = 1", "max-cpu in line 1: '1' is no share of a CPU: write 0.01% to 100%"),
+            ("tracker = 'perf'", "tracker in line 1: 'perf' is no tracker: write auto, page-walk"),
+            ("fairness = 'fair'", "fairness in line 1: 'fair' is no way of sharing: write benefit or share"),
+            (
+                "metrics = '0.0.0.0:9472'",
+                "metrics in line 1: '0.0.0.0:9472' is no address of this machine alone: write",
+            ),
+            ("metrics = '9472'", "metrics in line 1: '9472' is no address"),
+            ("[[target]]\npid = 0", "pid in line 2: '0' is not a process id"),
+            ("[[target]]\npid = 0x10", "pid in line 2: '0x10' is not a process id"),
+            ("[[target]]\nname = 'a['", "name in line 2: 'a[' is no pattern"),
+            ("[[target]]\nname = ['a']", "name in line 2: '['a']' cannot stand here"),
+            ("[[target]]\ncgroup = '/a/../b'", "cgroup in line 2: '/a/../b' is no control group"),
+            ("[[target]]\ncontainer = 'web'", "container in line 2: 'web' is no id of a container"),
+            ("[[target]]\nname = 'a'\nweight = 0", "weight in line 3: '0' is no weight"),
+            ("[[target]]\nname = 'a'\nweight = inf", "weight in line 3: 'inf' is no weight"),
+            (
+                "[target]\nname = 'a'",
+                "target in line 1: '[target]' cannot stand here: write rules that begin with a line [[target]]",
+            ),
+            (
+                "\n[[never]]\n",
+                "the [[never]] in line 2 does not say which process: write at least one of pid, name, exe",
+            ),
+            ("[[target]]\nchildren = true", "the [[target]] in line 1 does not say which process"),
+            ("give-back = true\nmax-cpu = 1%", "line 2 is not TOML: "),
+            ("give-back = true\ngive-back = true", "line 2 is not TOML: duplicate key"),
+        ] {
+            assert!(error(text).starts_with(expected), "{text}\n{}\n{expected}", error(text));
+        }
+        let rules = |count| "[[never]]\nname = 'a'\n".repeat(count);
+        assert!(error(&rules(257)).contains("257 of them are more than 256; a name such as web-*"));
+        assert!(Config::parse(&rules(256)).is_ok());
+        let long = format!("[[target]]\nname = '{}'", "x".repeat(LONGEST.0 as usize));
+        assert!(error(&long).len() < 200, "{}", error(&long));
+    }
+
+    #[test]
+    fn a_file_is_bounded_and_errors_carry_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hugepilot.toml");
+        let error = |text: &[u8]| {
+            std::fs::write(&path, text).unwrap();
+            Config::read(&path).unwrap_err().to_string()
+        };
+        assert!(error(&vec![b'\n'; LONGEST.0 as usize + 1]).contains("is longer than 256 KiB"));
+        assert!(
+            error(b"give-bakc = true\n")
+                .ends_with("hugepilot.toml is wrong: unknown key 'give-bakc' in line 1; did you mean 'give-back'?")
+        );
+        assert!(error(b"# \xff\n").contains("UTF-8"));
+        std::fs::write(&path, vec![b'\n'; LONGEST.0 as usize]).unwrap();
+        let empty = Config::read(&path).unwrap();
+        assert!(empty.ensure_targets(&path).unwrap_err().to_string().contains("write one for each program"));
+        std::fs::remove_file(&path).unwrap();
+        let absent = Config::read(&path).unwrap_err().to_string();
+        assert!(absent.contains("hugepilot.toml") && absent.contains("`hugepilot config` prints one"), "{absent}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(
+            text in "((max-huge|name|pid|metrics|.{0,4}) ?= ?('.{0,8}'|[0-9.]{1,5}|true|\\[.{0,4})\n|\\[\\[target\\]\\]\n|.{0,9}\n){0,6}"
+        ) {
+            let _ = Config::parse(&text);
+        }
+
+        #[test]
+        fn a_mistake_is_found_in_its_line(before in 0..20usize, key in "[a-z]{1,3}_[a-z]{1,9}") {
+            let text = format!("{}{key} = 1\n", "# ü\n".repeat(before));
+            let mistake = Config::parse(&text).unwrap_err();
+            let found = matches!(&mistake, Mistake::UnknownKey { key: named, line, .. } if *named == key && *line == before + 1);
+            prop_assert!(found, "{mistake}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a request is answered, and whether whoever asks may ask for it. Anybody may be tracked, for it tells a process of itself only.
+//!
+//! Owns: the rights of users. Never touches: sockets; those who ask are known by their user id.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Receiver;
+
+use hugepilot_os::PidFd;
+use kernel::Root;
+use kernel::process::Status;
+use kernel::target::Process;
+use pilot::engine::board::{Board, State, TargetState};
+use pilot::engine::clients::Place;
+
+use crate::control::protocol::{Reply, Request};
+
+/// The user at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) uid: u32,
+    /// The process that connected.
+    pub(super) pid: u32,
+}
+
+/// What comes of a request.
+pub(super) enum Answer {
+    Now(Reply),
+    /// The loop has to do it first.
+    Later {
+        pid: u32,
+        given_back: Receiver<Result<u64, String>>,
+    },
+    /// The connection stays, and this descriptor goes with the reply.
+    Tracked {
+        place: Place,
+        list: OwnedFd,
+    },
+}
+
+impl Peer {
+    pub(super) fn is_root(self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether this process lives, and is this user's to command. One that has the rights of two users is root's alone.
+    fn commands(self, process: Process) -> bool {
+        // While it is held and lives, its id names nobody else.
+        let Ok(held) = PidFd::open(process.pid) else { return false };
+        let root = Root::host();
+        let same = Process::of(&root, process.pid) == Some(process);
+        let own = || Status::read(&root, process.pid).is_ok_and(|status| self.owns(&status));
+        same && (self.is_root() || own()) && !held.has_exited()
+    }
+
+    fn owns(self, status: &Status) -> bool {
+        [status.uid, status.effective_uid, status.saved_uid] == [self.uid; 3]
+    }
+}
+
+/// Answers, or asks the loop to do what must be done first. Errors say why not, to whoever asked.
+pub(super) fn answer(request: Request, peer: Peer, board: &Board) -> Result<Answer, String> {
+    match request {
+        Request::Status => Ok(Answer::Now(Reply::State(Box::new(visible(board.state(), peer))))),
+        Request::Pause(pid) => {
+            board.pause(one_or_all(pid, peer, board)?);
+            Ok(Answer::Now(Reply::Paused { pid }))
+        }
+        Request::Resume(pid) => {
+            let process = one_or_all(pid, peer, board)?;
+            board.resume(process);
+            let all_paused = process.is_some_and(|process| board.is_paused(process));
+            Ok(Answer::Now(Reply::Resumed { pid, all_paused }))
+        }
+        Request::GiveBack(pid) => match board.wish_to_give_back(target(pid, peer, board)?) {
+            Some(given_back) => Ok(Answer::Later { pid, given_back }),
+            None => Err("too many others wait for memory to be given back; try again in a few seconds".to_owned()),
+        },
+        Request::Track(track) => match board.clients().enter(peer.pid, peer.uid, track) {
+            Ok((place, list)) => Ok(Answer::Tracked { place, list }),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+fn one_or_all(pid: Option<u32>, peer: Peer, board: &Board) -> Result<Option<Process>, String> {
+    match pid {
+        Some(pid) => target(pid, peer, board).map(Some),
+        None if peer.is_root() => Ok(None),
+        None => {
+            Err("only root may pause and resume everything; name a process of yours, such as `hugepilot pause 4242`"
+                .to_owned())
+        }
+    }
+}
+
+/// The target with this id, if this user commands it.
+fn target(pid: u32, peer: Peer, board: &Board) -> Result<Process, String> {
+    let state = board.state();
+    let mut named = state.targets.iter().filter(|target| target.pid == pid).map(TargetState::process);
+    // The same refusal for all, so that nobody learns of other users' processes.
+    named.find(|process| peer.commands(*process)).ok_or_else(|| {
+        format!(
+            "process {pid} is no target of yours here; `hugepilot status` shows those that are. Nothing was changed"
+        )
+    })
+}
+
+/// What this user may see: everything that is counted for the whole machine, but of targets only their own.
+fn visible(mut state: State, peer: Peer) -> State {
+    if !peer.is_root() {
+        state.targets.retain(|target| peer.commands(target.process()));
+        state.clients.retain(|client| client.uid == peer.uid);
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_owned_by_whoever_has_all_its_ids() {
+        let status = |uid, effective_uid, saved_uid| Status { uid, effective_uid, saved_uid, ..Status::default() };
+        let peer = Peer { uid: 7, pid: 1 };
+        assert!(peer.owns(&status(7, 7, 7)));
+        for other in [status(0, 7, 7), status(7, 0, 7), status(7, 7, 0), status(8, 8, 8)] {
+            assert!(!peer.owns(&other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A client of the control socket.
+//!
+//! Owns: one connection a question. Never touches: what is made of the answer.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hugepilot_os::socket::connect;
+use pilot::engine::board::State;
+
+use crate::control::ControlError;
+use crate::control::protocol::{LONGEST_REPLY, Reply, Request};
+
+/// For a daemon to accept, and to take a request.
+pub(super) const CONNECTING: Duration = Duration::from_secs(2);
+/// For an answer that the daemon has at hand.
+const SOON: Duration = Duration::from_secs(10);
+/// For memory to be given back; the daemon itself answers within a minute, done or not.
+const LATER: Duration = Duration::from_secs(70);
+
+/// Asks the daemon that listens at a path.
+#[derive(Clone, Debug)]
+pub struct Client {
+    path: PathBuf,
+}
+
+impl Client {
+    /// For the daemon that listens there; nothing is asked yet.
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// How things are; to anybody but root, with their own targets only.
+    pub fn status(&self) -> Result<State, ControlError> {
+        match self.ask(Request::Status)? {
+            Reply::State(state) => Ok(*state),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Has a process left alone, or all.
+    pub fn pause(&self, pid: Option<u32>) -> Result<(), ControlError> {
+        match self.ask(Request::Pause(pid))? {
+            Reply::Paused { .. } => Ok(()),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Ends the pause of a process, or of all. Returns whether the process stays paused because everything is.
+    pub fn resume(&self, pid: Option<u32>) -> Result<bool, ControlError> {
+        match self.ask(Request::Resume(pid))? {
+            Reply::Resumed { all_paused, .. } => Ok(all_paused),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Has given back what the daemon promoted in a process, which is paused by that. Returns how many regions were.
+    pub fn give_back(&self, pid: u32) -> Result<u64, ControlError> {
+        match self.ask(Request::GiveBack(pid))? {
+            Reply::GivenBack { regions, .. } => Ok(regions),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    fn ask(&self, request: Request) -> Result<Reply, ControlError> {
+        let path = || self.path.clone();
+        let mut stream = connect(&self.path, CONNECTING).map_err(|cause| match cause.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ControlError::NoDaemon { path: path() },
+            _ => ControlError::Ask { path: path(), cause },
+        })?;
+        let patience = if matches!(request, Request::GiveBack(_)) { LATER } else { SOON };
+        let line =
+            exchange(&mut stream, request, patience).map_err(|cause| ControlError::Ask { path: path(), cause })?;
+        Reply::parse(&line).map_err(|why| ControlError::Reply { path: path(), why })
+    }
+
+    fn unexpected(&self, reply: Reply) -> ControlError {
+        match reply {
+            Reply::Error(why) => ControlError::Refused { why },
+            _ => ControlError::Reply { path: self.path.clone(), why: "it answers another question".to_owned() },
+        }
+    }
+}
+
+fn exchange(stream: &mut UnixStream, request: Request, patience: Duration) -> io::Result<Vec<u8>> {
+    // Whoever is refused on connecting cannot send any more, and still finds the reason.
+    let sent = stream.write_all(&request.line());
+    stream.set_read_timeout(Some(patience))?;
+    let mut reply = Vec::new();
+    let read = (&*stream).take(LONGEST_REPLY as u64).read_to_end(&mut reply);
+    match (sent, read) {
+        _ if reply.ends_with(b"\n") => Ok(reply),
+        (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::WouldBlock => {
+            Err(io::Error::new(ErrorKind::TimedOut, "it does not answer in time"))
+        }
+        (Err(error), _) | (_, Err(error)) => Err(error),
+        (Ok(()), Ok(_)) => {
+            Err(io::Error::new(ErrorKind::UnexpectedEof, "it ended the connection without a whole answer"))
+        }
+    }
+}

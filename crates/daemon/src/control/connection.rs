@@ -1,0 +1,278 @@
+//! One client: a request is read, answered when the answer is there, and the reply written, each within its time.
+//!
+//! Owns: a connection, and what it holds in memory. Never touches: other connections, or waiting; it goes on as far as it can.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use hps::wire::Notice;
+use hugepilot_os::socket::send_with;
+use pilot::engine::board::Board;
+use pilot::engine::clients::Place;
+use rustix::event::PollFlags;
+use rustix::net::sockopt::socket_peercred;
+
+use crate::control::answer::{Answer, Peer, answer};
+use crate::control::protocol::{LONGEST_REPLY, LONGEST_REQUEST, Reply, Request, RequestError};
+
+/// What a tracked client may say within a second; lists come ten times a second at most.
+const MOST_NOTICES: u32 = 64;
+/// How long a tracked client may stay: a hundred years.
+const A_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// How long a client may take, and the loop, and what is kept for clients meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// For its request.
+    pub(super) request: Duration,
+    /// For giving back, which the loop does between two looks.
+    pub(super) answer: Duration,
+    /// For reading the reply.
+    pub(super) reply: Duration,
+    /// Bytes of all replies that are not read yet, root's counted by themselves.
+    pub(super) unread: usize,
+}
+
+/// A client under way.
+pub(super) struct Connection {
+    stream: UnixStream,
+    pub(super) peer: Peer,
+    stage: Stage,
+    pub(super) deadline: Instant,
+}
+
+enum Stage {
+    Asked(Vec<u8>),
+    Waiting {
+        pid: u32,
+        given_back: Receiver<Result<u64, String>>,
+    },
+    Replying {
+        reply: Vec<u8>,
+        written: usize,
+    },
+    /// Until the client goes away.
+    Tracked(Tracked),
+}
+
+/// A tracked client, and what it says.
+struct Tracked {
+    place: Place,
+    /// The beginning of a line.
+    said: Vec<u8>,
+    /// Since when notices are counted, and how many came.
+    counted_since: Instant,
+    notices: u32,
+}
+
+/// Whether a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Going {
+    On,
+    Over,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            request: Duration::from_secs(2),
+            answer: Duration::from_secs(60),
+            reply: Duration::from_secs(5),
+            unread: LONGEST_REPLY,
+        }
+    }
+}
+
+impl Connection {
+    /// Someone who has just connected.
+    pub(super) fn new(stream: UnixStream, bounds: &Bounds) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let credentials = socket_peercred(&stream)?;
+        let peer = Peer { uid: credentials.uid.as_raw(), pid: credentials.pid.as_raw_nonzero().get() as u32 };
+        Ok(Self { stream, peer, stage: Stage::Asked(Vec::new()), deadline: Instant::now() + bounds.request })
+    }
+
+    /// Tells in one attempt why nobody will be served here.
+    pub(super) fn refuse(self, why: &str) {
+        // Whoever does not read it learns from the end of the connection.
+        let _ = (&self.stream).write(&Reply::Error(why.to_owned()).line());
+    }
+
+    /// What to wait for at the socket. None while the loop has to answer: a client that goes away meanwhile keeps its place, so
+    /// that nobody can ask for more than there are places.
+    pub(super) fn awaits(&self) -> Option<PollFlags> {
+        match self.stage {
+            Stage::Asked(_) | Stage::Tracked(_) => Some(PollFlags::IN),
+            Stage::Waiting { .. } => None,
+            Stage::Replying { .. } => Some(PollFlags::OUT),
+        }
+    }
+
+    /// Bytes that are kept for the client.
+    pub(super) fn unread(&self) -> usize {
+        match &self.stage {
+            Stage::Replying { reply, .. } => reply.len(),
+            Stage::Asked(_) | Stage::Waiting { .. } | Stage::Tracked(_) => 0,
+        }
+    }
+
+    /// Does what can be done without waiting; a reply longer than `room` becomes an error.
+    pub(super) fn go_on(&mut self, board: &Board, bounds: &Bounds, room: usize) -> Going {
+        let late = self.deadline <= Instant::now();
+        match &mut self.stage {
+            Stage::Waiting { pid, given_back } => match reply_of(*pid, given_back, late) {
+                Some(reply) => self.reply(reply, bounds, room),
+                None => Going::On,
+            },
+            Stage::Tracked(tracked) => tracked.heed(&mut self.stream),
+            _ if late => Going::Over,
+            Stage::Asked(text) => match read_line(&mut self.stream, text) {
+                Line::Unfinished => Going::On,
+                Line::Lost => Going::Over,
+                Line::Whole(request) => self.answer(request, board, bounds, room),
+            },
+            Stage::Replying { .. } => self.write(),
+        }
+    }
+
+    fn answer(&mut self, request: Result<Request, RequestError>, board: &Board, bounds: &Bounds, room: usize) -> Going {
+        let answered = request.map_err(|error| error.to_string()).and_then(|request| answer(request, self.peer, board));
+        match answered {
+            Ok(Answer::Now(reply)) => self.reply(reply, bounds, room),
+            Err(why) => self.reply(Reply::Error(why), bounds, room),
+            Ok(Answer::Tracked { place, list }) => self.track(place, &list),
+            Ok(Answer::Later { pid, given_back }) => {
+                self.stage = Stage::Waiting { pid, given_back };
+                self.deadline = Instant::now() + bounds.answer;
+                Going::On
+            }
+        }
+    }
+
+    /// Replies with the descriptor, in one attempt: nothing was written to this client before, so that there is room.
+    fn track(&mut self, place: Place, list: &OwnedFd) -> Going {
+        let reply = Reply::Tracked {}.line();
+        match send_with(&self.stream, &reply, list.as_fd()) {
+            Ok(count) if count == reply.len() => {
+                self.stage =
+                    Stage::Tracked(Tracked { place, said: Vec::new(), counted_since: Instant::now(), notices: 0 });
+                self.deadline = Instant::now() + A_LIFE;
+                Going::On
+            }
+            _ => Going::Over,
+        }
+    }
+
+    /// Whether a client is tracked on it.
+    pub(super) fn is_tracked(&self) -> bool {
+        matches!(self.stage, Stage::Tracked(_))
+    }
+
+    fn reply(&mut self, reply: Reply, bounds: &Bounds, room: usize) -> Going {
+        let mut reply = reply.line();
+        if reply.len() > room {
+            let why = "the reply is too long, alone or with others that were not read yet; try again in a few seconds";
+            reply = Reply::Error(why.to_owned()).line();
+        }
+        self.stage = Stage::Replying { reply, written: 0 };
+        self.deadline = Instant::now() + bounds.reply;
+        self.write()
+    }
+
+    /// One attempt, so that a client that reads fast does not hold up the others.
+    fn write(&mut self) -> Going {
+        let Stage::Replying { reply, written } = &mut self.stage else { return Going::On };
+        match self.stream.write(&reply[*written..]) {
+            Ok(count) => {
+                *written += count;
+                if count == 0 || *written == reply.len() { Going::Over } else { Going::On }
+            }
+            Err(error) if is_transient(&error) => Going::On,
+            Err(_) => Going::Over,
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+enum Line {
+    Unfinished,
+    Whole(Result<Request, RequestError>),
+    Lost,
+}
+
+/// Reads once. A line ends with its line break, or where the client ends its side; what follows is not looked at.
+fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> Line {
+    let mut piece = [0; LONGEST_REQUEST];
+    let ended = match stream.read(&mut piece) {
+        Ok(0) if text.is_empty() => return Line::Lost,
+        Ok(count) => {
+            text.extend_from_slice(&piece[..count]);
+            count == 0
+        }
+        Err(error) if is_transient(&error) => return Line::Unfinished,
+        Err(_) => return Line::Lost,
+    };
+    match text.iter().position(|&byte| byte == b'\n') {
+        Some(end) => Line::Whole(Request::parse(&text[..end])),
+        None if ended || text.len() > LONGEST_REQUEST => Line::Whole(Request::parse(text)),
+        None => Line::Unfinished,
+    }
+}
+
+impl Tracked {
+    /// Reads once what a client says. What is no notice ends its tracking, and so do too many.
+    fn heed(&mut self, stream: &mut UnixStream) -> Going {
+        let mut piece = [0; LONGEST_REQUEST];
+        match stream.read(&mut piece) {
+            Ok(0) => return Going::Over,
+            Ok(count) => self.said.extend_from_slice(&piece[..count]),
+            Err(error) if is_transient(&error) => return Going::On,
+            Err(_) => return Going::Over,
+        }
+        while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.said.drain(..=end).collect();
+            let Ok(notice) = Notice::parse(&line[..end]) else { return Going::Over };
+            if !self.may_say_more() {
+                return Going::Over;
+            }
+            self.place.heed(notice);
+        }
+        if self.said.len() > LONGEST_REQUEST { Going::Over } else { Going::On }
+    }
+
+    fn may_say_more(&mut self) -> bool {
+        if self.counted_since.elapsed() >= Duration::from_secs(1) {
+            (self.counted_since, self.notices) = (Instant::now(), 0);
+        }
+        self.notices += 1;
+        self.notices <= MOST_NOTICES
+    }
+}
+
+/// The reply to a wish, if the loop has answered it or has taken too long.
+fn reply_of(pid: u32, given_back: &Receiver<Result<u64, String>>, late: bool) -> Option<Reply> {
+    match given_back.try_recv() {
+        Ok(Ok(regions)) => Some(Reply::GivenBack { pid, regions }),
+        Ok(Err(why)) => Some(Reply::Error(why)),
+        Err(TryRecvError::Disconnected) => {
+            Some(Reply::Error(format!("the pilot ended before the memory of process {pid} was given back")))
+        }
+        Err(TryRecvError::Empty) if late => Some(Reply::Error(format!(
+            "the pilot is busy; it gives the memory of process {pid} back as soon as it can, and has paused the process: \
+             `hugepilot status` shows it"
+        ))),
+        Err(TryRecvError::Empty) => None,
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

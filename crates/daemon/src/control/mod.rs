@@ -1,0 +1,24 @@
+//! The control socket of a running pilot.
+//!
+//! Owns: what can be asked there ([`protocol`]), who may ask for what, the server beside the pilot's loop and its clients. Never
+//! touches: the loop; state, pauses and wishes pass over the [`Board`](pilot::engine::board::Board).
+//!
+//! Anybody may connect. What is answered depends on the user id that the kernel gives for the other end, and the pilot never waits
+//! for a client.
+
+mod answer;
+mod client;
+mod connection;
+mod error;
+pub mod protocol;
+mod server;
+
+pub use client::Client;
+pub use error::ControlError;
+pub use server::Server;
+
+/// Where the daemon listens.
+pub use hps::wire::SOCKET;
+
+#[cfg(test)]
+mod tests;

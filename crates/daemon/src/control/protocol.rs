@@ -1,0 +1,362 @@
+//! What is said over the control socket: a line of JSON each way, then the connection ends. After `track` alone it stays ([`hps::wire`]).
+//!
+//! Owns: the form of requests and replies, and how long they may be. Never touches: sockets, or whether a request is granted.
+//!
+//! ```json
+//! {"version":1,"command":"give-back","pid":4242}
+//! {"version":1,"given_back":{"pid":4242,"regions":512}}
+//! ```
+
+use hps::wire::{Track, WireError};
+use pilot::engine::board::State;
+use serde::{Deserialize, Serialize};
+
+/// The version that every line carries.
+pub const VERSION: u32 = 1;
+/// A request in bytes at most, its line break not counted.
+pub const LONGEST_REQUEST: usize = 4 << 10;
+/// A reply in bytes at most.
+pub const LONGEST_REPLY: usize = 64 << 20;
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The state of the pilot.
+    Status,
+    /// To leave this process alone, or all.
+    Pause(Option<u32>),
+    /// To end that.
+    Resume(Option<u32>),
+    /// To give back what was promoted in this process, and leave it alone from then on.
+    GiveBack(u32),
+    /// To be told which pages of its own memory are active, for as long as the connection lasts.
+    Track(Track),
+}
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The state of the pilot; to anybody but root, with their own targets only.
+    State(Box<State>),
+    /// It is left alone from now on.
+    Paused {
+        /// The process; None for all.
+        pid: Option<u32>,
+    },
+    /// It is no longer left alone on its own account.
+    Resumed {
+        /// The process; None for all.
+        pid: Option<u32>,
+        /// Whether it is left alone still, because everything is paused.
+        all_paused: bool,
+    },
+    /// It was given back, and is left alone from now on.
+    GivenBack {
+        /// The process.
+        pid: u32,
+        /// How many regions were split.
+        regions: u64,
+    },
+    /// The asking process is tracked from now on; the descriptor of its list comes with this line.
+    Tracked {},
+    /// Nothing was done, for this reason.
+    Error(String),
+}
+
+/// Why a line is no request.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum RequestError {
+    #[error("the request is longer than {LONGEST_REQUEST} bytes")]
+    TooLong,
+    #[error("not a request: {0}. Expected is a line such as {{\"version\":1,\"command\":\"pause\",\"pid\":4242}}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("version {0} of the protocol is not known here; expected is version {VERSION}")]
+    Version(u64),
+    #[error("'give-back' needs the pid of a process: {{\"version\":1,\"command\":\"give-back\",\"pid\":4242}}")]
+    WithoutPid,
+    #[error("'status' takes no pid; it tells of all targets")]
+    WithPid,
+    #[error("'track' takes a field of that name and no pid; a process is tracked only for itself")]
+    WithoutTrack,
+    #[error("only 'track' takes a field of that name")]
+    WithTrack,
+    #[error(transparent)]
+    Track(#[from] WireError),
+}
+
+/// Read before all else, because another version may have other fields.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestLine {
+    version: u32,
+    command: Command,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    track: Option<Track>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Command {
+    Status,
+    Pause,
+    Resume,
+    GiveBack,
+    Track,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReplyLine {
+    version: u32,
+    #[serde(flatten)]
+    reply: Reply,
+}
+
+impl Request {
+    /// Understands a line, with or without its line break.
+    pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        if line.len() > LONGEST_REQUEST {
+            return Err(RequestError::TooLong);
+        }
+        let Versioned { version } = serde_json::from_slice(line)?;
+        if version != u64::from(VERSION) {
+            return Err(RequestError::Version(version));
+        }
+        let RequestLine { command, pid, track, .. } = serde_json::from_slice(line)?;
+        match (command, pid, track) {
+            (Command::Track, None, Some(track)) => {
+                track.check()?;
+                Ok(Request::Track(track))
+            }
+            (Command::Track, ..) => Err(RequestError::WithoutTrack),
+            (_, _, Some(_)) => Err(RequestError::WithTrack),
+            (command, pid, None) => Self::of(command, pid),
+        }
+    }
+
+    fn of(command: Command, pid: Option<u32>) -> Result<Self, RequestError> {
+        match (command, pid) {
+            (Command::Track, _) => Err(RequestError::WithoutTrack),
+            (Command::Status, None) => Ok(Request::Status),
+            (Command::Status, Some(_)) => Err(RequestError::WithPid),
+            (Command::Pause, pid) => Ok(Request::Pause(pid)),
+            (Command::Resume, pid) => Ok(Request::Resume(pid)),
+            (Command::GiveBack, Some(pid)) => Ok(Request::GiveBack(pid)),
+            (Command::GiveBack, None) => Err(RequestError::WithoutPid),
+        }
+    }
+
+    /// As a line, with its line break.
+    pub fn line(&self) -> Vec<u8> {
+        let (command, pid) = match *self {
+            Request::Status => (Command::Status, None),
+            Request::Pause(pid) => (Command::Pause, pid),
+            Request::Resume(pid) => (Command::Resume, pid),
+            Request::GiveBack(pid) => (Command::GiveBack, Some(pid)),
+            Request::Track(ref track) => return track.line(),
+        };
+        line(&RequestLine { version: VERSION, command, pid, track: None })
+    }
+}
+
+impl Reply {
+    /// Understands a line, with or without its line break. Errors say why it could not.
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
+        let read = serde_json::from_slice::<ReplyLine>(line);
+        let version = read.as_ref().map(|line| u64::from(line.version));
+        // The version of a reply that cannot be read is the likeliest reason for that.
+        let version = version.or_else(|_| serde_json::from_slice(line).map(|Versioned { version }| version));
+        match (version, read) {
+            (Ok(version), _) if version != u64::from(VERSION) => {
+                Err(format!("it has version {version}, not {VERSION}"))
+            }
+            (_, Ok(line)) => Ok(line.reply),
+            (_, Err(error)) => Err(error.to_string()),
+        }
+    }
+
+    /// As a line, with its line break.
+    pub fn line(self) -> Vec<u8> {
+        line(&ReplyLine { version: VERSION, reply: self })
+    }
+}
+
+fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).expect("every key is a string");
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::units::{Address, Bytes, Nanos};
+    use pilot::engine::board::{DecisionState, TargetState};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TRACK: &str =
+        r#"{"version":1,"command":"track","track":{"signal":38,"threshold_pages":512,"interval_ms":1000}}"#;
+
+    fn refusal(line: &str) -> String {
+        Request::parse(line.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn lines_have_the_form_that_is_documented() {
+        for (line, request) in [
+            (r#"{"version":1,"command":"status"}"#, Request::Status),
+            (r#"{"version":1,"command":"pause"}"#, Request::Pause(None)),
+            (r#"{"version":1,"command":"pause","pid":7}"#, Request::Pause(Some(7))),
+            (r#"{"version":1,"command":"resume","pid":7}"#, Request::Resume(Some(7))),
+            (r#"{"version":1,"command":"give-back","pid":7}"#, Request::GiveBack(7)),
+            (TRACK, Request::Track(track())),
+        ] {
+            assert_eq!(Request::parse(line.as_bytes()).unwrap(), request);
+            assert_eq!(String::from_utf8(request.line()).unwrap(), format!("{line}\n"));
+        }
+        let text = |reply: Reply| String::from_utf8(reply.line()).unwrap();
+        assert_eq!(text(Reply::Paused { pid: None }), "{\"version\":1,\"paused\":{\"pid\":null}}\n");
+        assert_eq!(text(Reply::Error("no".to_owned())), "{\"version\":1,\"error\":\"no\"}\n");
+        let given_back = Reply::GivenBack { pid: 4242, regions: 512 };
+        assert_eq!(text(given_back), "{\"version\":1,\"given_back\":{\"pid\":4242,\"regions\":512}}\n");
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_what_is_expected() {
+        for (line, expected) in [
+            ("", "Expected is a line such as"),
+            ("status", "Expected is a line such as"),
+            (r#"{"command":"status"}"#, "missing field `version`"),
+            (
+                r#"{"version":2,"command":"melt","weight":1}"#,
+                "version 2 of the protocol is not known here; expected is version 1",
+            ),
+            (r#"{"version":1,"command":"melt"}"#, "expected one of `status`, `pause`, `resume`, `give-back`, `track`"),
+            (
+                r#"{"version":1,"command":"pause","pib":1}"#,
+                "unknown field `pib`, expected one of `version`, `command`, `pid`, `track`",
+            ),
+            (r#"{"version":1,"command":"pause","pid":-1}"#, "expected u32"),
+            (r#"{"version":1,"command":"pause","pid":1,"pid":2}"#, "duplicate field `pid`"),
+            (r#"{"version":1,"command":"status","pid":1}"#, "'status' takes no pid"),
+            (r#"{"version":1,"command":"give-back"}"#, "'give-back' needs the pid"),
+            (r#"{"version":1,"command":"track"}"#, "'track' takes a field of that name and no pid"),
+            (&TRACK.replace("\"command\"", "\"pid\":1,\"command\""), "a process is tracked only for itself"),
+            (&TRACK.replace("\"track\",", "\"status\","), "only 'track' takes a field"),
+            (&TRACK.replace("512", "0"), "a threshold of 0 pages"),
+        ] {
+            assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
+        }
+        let deep = format!("{{\"version\":1,\"pid\":{}", "[".repeat(LONGEST_REQUEST - 19));
+        assert!(refusal(&deep).contains("Expected is a line such as"), "{}", refusal(&deep));
+        assert!(refusal(&" ".repeat(LONGEST_REQUEST + 1)).contains("longer than 4096 bytes"));
+    }
+
+    #[test]
+    fn a_reply_of_another_version_is_known_as_such() {
+        let why = Reply::parse(br#"{"version":2,"news":{}}"#).unwrap_err();
+        assert_eq!(why, "it has version 2, not 1");
+        assert!(Reply::parse(br#"{"version":1,"news":{}}"#).is_err());
+        assert!(Reply::parse(b"").unwrap_err().contains("EOF"));
+    }
+
+    fn track() -> Track {
+        Track { signal: 38, thread: None, threshold_pages: 512, interval_ms: 1000, ranges: Vec::new() }
+    }
+
+    prop_compose! {
+        fn any_track()(
+            signal in libc::SIGRTMIN()..libc::SIGRTMAX(),
+            thread: Option<u32>,
+            threshold_pages in 1..u64::MAX,
+            interval_ms in 100..3_600_000u32,
+            ranges in proptest::collection::vec(0..u64::MAX, 0..9),
+        ) -> Track {
+            let ranges = ranges.into_iter().map(|start| hps::wire::Range { start, end: u64::MAX }).collect();
+            Track { signal, thread, threshold_pages, interval_ms, ranges }
+        }
+    }
+
+    fn any_request() -> impl Strategy<Value = Request> {
+        prop_oneof![
+            Just(Request::Status),
+            any::<Option<u32>>().prop_map(Request::Pause),
+            any::<Option<u32>>().prop_map(Request::Resume),
+            any::<u32>().prop_map(Request::GiveBack),
+            any_track().prop_map(Request::Track),
+        ]
+    }
+
+    prop_compose! {
+        fn any_target()(
+            pid: u32,
+            start_ticks: u64,
+            name in ".{0,15}",
+            rss: u64,
+            may_have: Option<u64>,
+            walks in proptest::option::of(0..u32::MAX),
+            left_alone in proptest::option::of(".{0,40}"),
+            reasons in proptest::collection::btree_map(".{0,9}", any::<u64>(), 0..3),
+            start: u64,
+        ) -> TargetState {
+            let decision = DecisionState { start: Address(start), reason: name.clone(), ..DecisionState::default() };
+            TargetState {
+                pid,
+                start_ticks,
+                name,
+                rss_bytes: Bytes(rss),
+                may_have_bytes: may_have.map(Bytes),
+                looked_ns_ago: may_have.map(Nanos),
+                walks_per_second: walks.map(|walks| f64::from(walks) / 4.0),
+                left_alone,
+                reasons,
+                last_decisions: vec![decision],
+                ..TargetState::default()
+            }
+        }
+    }
+
+    fn any_reply() -> impl Strategy<Value = Reply> {
+        let state = (any::<bool>(), proptest::collection::vec(any_target(), 0..4)).prop_map(|(paused, targets)| {
+            Reply::State(Box::new(State { version: VERSION, paused, targets, ..State::default() }))
+        });
+        prop_oneof![
+            state,
+            any::<Option<u32>>().prop_map(|pid| Reply::Paused { pid }),
+            any::<(Option<u32>, bool)>().prop_map(|(pid, all_paused)| Reply::Resumed { pid, all_paused }),
+            Just(Reply::Tracked {}),
+            any::<(u32, u64)>().prop_map(|(pid, regions)| Reply::GivenBack { pid, regions }),
+            ".{0,60}".prop_map(Reply::Error),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn requests_come_back_as_they_were(request in any_request()) {
+            prop_assert_eq!(Request::parse(&request.line()).unwrap(), request);
+        }
+
+        #[test]
+        fn replies_come_back_as_they_were_on_one_line(reply in any_reply()) {
+            let line = reply.clone().line();
+            prop_assert_eq!(line.iter().position(|&byte| byte == b'\n'), Some(line.len() - 1));
+            prop_assert_eq!(Reply::parse(&line).unwrap(), reply);
+        }
+
+        #[test]
+        fn any_bytes_are_understood_or_refused(bytes: Vec<u8>) {
+            let _ = Request::parse(&bytes);
+            let _ = Reply::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The server: one thread and one poll loop, beside the pilot's own loop.
+//!
+//! Owns: the listening socket, and whose turn it is. Never touches: what is said (see [`crate::control::protocol`]), or who may say it.
+//!
+//! Anybody may connect, so everything is bounded: connections, connections of a user, the memory of replies, and the time that each
+//! step may take. Root always has places left.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hugepilot_os::run_directory;
+use hugepilot_os::socket::connect;
+use pilot::engine::board::Board;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::control::ControlError;
+use crate::control::client::CONNECTING;
+use crate::control::connection::{Bounds, Connection, Going};
+
+/// Connections at once.
+pub(super) const MOST_CONNECTIONS: usize = 64;
+/// Of these, connections of all users but root.
+pub(super) const MOST_OF_OTHERS: usize = 48;
+/// Of these, connections of one user.
+pub(super) const MOST_OF_ONE: usize = 8;
+/// How often the loop's answers are looked for while someone waits for one.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Serves the control socket until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    /// The socket's, so that dropping does not remove what another daemon put in its place.
+    inode: u64,
+    /// The thread ends when this closes.
+    alive: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The thread's side.
+struct Desk {
+    listener: UnixListener,
+    /// Readable when the server is dropped.
+    end: UnixStream,
+    board: Board,
+    bounds: Bounds,
+    connections: Vec<Connection>,
+}
+
+impl Server {
+    /// Listens at `path`, whose directory is made if it is missing. The socket that a dead daemon left there is replaced, one that
+    /// answers is not.
+    pub fn start(board: Board, path: &Path) -> Result<Self, ControlError> {
+        Self::start_with(board, path, Bounds::default())
+    }
+
+    pub(super) fn start_with(board: Board, path: &Path, bounds: Bounds) -> Result<Self, ControlError> {
+        ensure_free(path)?;
+        let unusable = |cause| ControlError::Listen { path: path.to_owned(), cause };
+        let (listener, inode) = listen(path).map_err(unusable)?;
+        let (alive, end) = UnixStream::pair().map_err(unusable)?;
+        let mut server = Self { path: path.to_owned(), inode, alive: Some(alive), thread: None };
+        let mut desk = Desk { listener, end, board, bounds, connections: Vec::new() };
+        let thread = std::thread::Builder::new().name("control".to_owned());
+        let started = thread.spawn(move || desk.serve());
+        server.thread = Some(started.map_err(|cause| ControlError::Thread { cause })?);
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        if let Some(thread) = self.thread.take() {
+            // It has nothing left to tell.
+            let _ = thread.join();
+        }
+        if fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
+            // Whoever starts next replaces it all the same.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Errors if something other than a dead daemon's socket is there.
+fn ensure_free(path: &Path) -> Result<(), ControlError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(cause) => return Err(ControlError::Listen { path: path.to_owned(), cause }),
+        Ok(file) if !file.file_type().is_socket() => return Err(ControlError::NotASocket { path: path.to_owned() }),
+        Ok(_) => {}
+    }
+    match connect(path, CONNECTING) {
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
+        // One that does not accept in time lives as well.
+        Ok(_) => Err(ControlError::Taken { path: path.to_owned() }),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => {
+            Err(ControlError::Taken { path: path.to_owned() })
+        }
+        Err(cause) => Err(ControlError::Listen { path: path.to_owned(), cause }),
+    }
+}
+
+/// Binds beside the path and moves there, so that at no time is the socket there with other rights, or none for a stale one.
+fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
+    path.parent().map_or(Ok(()), run_directory::ensure)?;
+    let unfinished = path.with_extension(format!("new-{}", std::process::id()));
+    let bound = bind(&unfinished).and_then(|bound| fs::rename(&unfinished, path).map(|()| bound));
+    if bound.is_err() {
+        // It may not even be there.
+        let _ = fs::remove_file(&unfinished);
+    }
+    bound
+}
+
+fn bind(path: &Path) -> io::Result<(UnixListener, u64)> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    // Who may do what is decided by the user id at the other end.
+    fs::set_permissions(path, Permissions::from_mode(0o666))?;
+    Ok((listener, fs::symlink_metadata(path)?.ino()))
+}
+
+impl Desk {
+    fn serve(&mut self) {
+        while let Some(ready) = self.wait() {
+            self.go_on(&ready);
+            self.admit();
+        }
+    }
+
+    /// Waits until something can be done: for each connection whether it can go on. None when the server is dropped.
+    fn wait(&self) -> Option<Vec<bool>> {
+        let mut polled = vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        for connection in &self.connections {
+            // Whoever only waits is asked for nothing, or its hanging up would wake the loop over and over.
+            let awaited = connection.awaits().map(|flags| PollFd::new(connection, flags));
+            polled.extend(awaited);
+        }
+        if poll(&mut polled, self.longest_wait().as_ref()).is_err() {
+            // Interrupted, or short of memory: then it is better not to spin.
+            std::thread::sleep(GLANCE);
+        }
+        if !polled[0].revents().is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let mut events = polled[2..].iter().map(|polled| !polled.revents().is_empty());
+        let ready = self.connections.iter().map(|connection| match connection.awaits() {
+            Some(_) => events.next() == Some(true) || connection.deadline <= now,
+            None => true,
+        });
+        Some(ready.collect())
+    }
+
+    /// Until the next deadline, or the next glance at what the loop has answered; None for as long as it takes.
+    fn longest_wait(&self) -> Option<Timespec> {
+        let now = Instant::now();
+        let waits = self.connections.iter().map(|connection| match connection.awaits() {
+            Some(_) => connection.deadline.saturating_duration_since(now),
+            None => GLANCE,
+        });
+        waits.min().and_then(|wait| Timespec::try_from(wait).ok())
+    }
+
+    fn go_on(&mut self, ready: &[bool]) {
+        for (index, _) in ready.iter().enumerate().filter(|(_, ready)| **ready).rev() {
+            let room = self.room_for_replies(self.connections[index].peer.is_root());
+            let going = self.connections[index].go_on(&self.board, &self.bounds, room);
+            if going == Going::Over {
+                self.connections.swap_remove(index);
+            }
+        }
+    }
+
+    /// Bytes that a reply may have, so that nobody makes the pilot keep more than is bounded.
+    fn room_for_replies(&self, root: bool) -> usize {
+        let unread = self.connections.iter().filter(|each| each.peer.is_root() == root).map(Connection::unread);
+        self.bounds.unread.saturating_sub(unread.sum())
+    }
+
+    /// Takes in those who have connected, as many as can have queued up.
+    fn admit(&mut self) {
+        for _ in 0..MOST_CONNECTIONS {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.receive(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(_) => {
+                    // No file descriptors are left, say. They will be when others are done; until then it is better not to spin.
+                    std::thread::sleep(GLANCE);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whoever finds no place is told so at once; nobody stays in the kernel's queue, where root could not pass them.
+    fn receive(&mut self, stream: UnixStream) {
+        let Ok(connection) = Connection::new(stream, &self.bounds) else { return };
+        if self.has_place(&connection) {
+            self.connections.push(connection);
+        } else {
+            connection.refuse("too many connections at once; try again in a few seconds");
+        }
+    }
+
+    fn has_place(&self, newcomer: &Connection) -> bool {
+        // Those who are tracked stay, and have places of their own.
+        let asking = || self.connections.iter().filter(|each| !each.is_tracked());
+        let others = asking().filter(|each| !each.peer.is_root()).count();
+        let own = asking().filter(|each| each.peer.uid == newcomer.peer.uid).count();
+        asking().count() < MOST_CONNECTIONS && (newcomer.peer.is_root() || others < MOST_OF_OTHERS && own < MOST_OF_ONE)
+    }
+}

@@ -1,0 +1,229 @@
+//! Metrics: a pilot's state as OpenMetrics text, which Prometheus and its kin read.
+//!
+//! Owns: the name of every metric, what it means, and how many targets are told one by one. Never touches: sockets, or the
+//! pilot.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use heat::units::{Bytes, Nanos, Slowdown};
+use pilot::engine::board::{COLLAPSE_CLASSES, Counts, State, TargetState};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+/// What HTTP calls this format.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Targets that are told one by one, those with most huge pages: whoever keeps metrics keeps a dozen series for each.
+const MOST_TARGETS: usize = 1_000;
+
+/// A number that may rise and fall, and how to read it off; None where there is none, which leaves it out.
+struct Gauge<T: 'static> {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&T) -> Option<f64>,
+}
+
+/// A number that only rises.
+struct Counter {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&State) -> f64,
+}
+
+const GAUGES: &[Gauge<State>] = &[
+    gauge("hugepilot_uptime_seconds", "Time since the pilot began", |state| Some(state.up_ns.seconds())),
+    gauge("hugepilot_paused", "1 while everything is paused on request", |state| Some(flag(state.paused))),
+    gauge("hugepilot_held_back", "1 while nothing is promoted, for memory is short or the like", |state| {
+        Some(flag(state.held_back.is_some()))
+    }),
+    gauge("hugepilot_huge_bytes", "Memory on huge pages in all targets", |state| bytes(state.budget.huge_bytes)),
+    gauge("hugepilot_max_huge_bytes", "Most memory on huge pages in all targets; absent without a limit", |state| {
+        state.budget.max_huge_bytes.and_then(bytes)
+    }),
+    gauge("hugepilot_growth_bytes", "Memory growth that promoting took and that was not given back", |state| {
+        bytes(state.budget.growth_bytes)
+    }),
+    gauge("hugepilot_max_cpu_ratio", "Share of one CPU that observing and deciding may take", |state| {
+        Some(state.budget.max_cpu)
+    }),
+];
+
+const COUNTERS: &[Counter] = &[
+    counter("hugepilot_cpu_seconds", "CPU time of the pilot, collapsing included", |state| {
+        state.budget.cpu_ns.seconds()
+    }),
+    counter("hugepilot_looks", "Looks at a target", |state| state.counts.looks as f64),
+    counter("hugepilot_promoted_regions", "Regions put on huge pages", |state| state.counts.promoted as f64),
+    counter("hugepilot_given_back_regions", "Regions given back", |state| state.counts.given_back as f64),
+];
+
+const TARGET_GAUGES: &[Gauge<TargetState>] = &[
+    gauge("hugepilot_target_resident_bytes", "A target's resident memory", |target| bytes(target.rss_bytes)),
+    gauge("hugepilot_target_huge_bytes", "A target's memory on huge pages, whoever put it there", |target| {
+        bytes(target.huge_bytes)
+    }),
+    gauge(
+        "hugepilot_target_promoted_bytes",
+        "A target's memory that the pilot put on huge pages and did not give back",
+        |target| bytes(target.promoted_bytes),
+    ),
+    gauge("hugepilot_target_growth_bytes", "A target's memory growth that promoting took", |target| {
+        bytes(target.growth_bytes)
+    }),
+    gauge(
+        "hugepilot_target_may_have_bytes",
+        "Memory that a target may have on huge pages; absent without a limit",
+        |target| target.may_have_bytes.and_then(bytes),
+    ),
+    gauge(
+        "hugepilot_target_walks_per_second_before",
+        "A target's page walks a second before anything was promoted in it; absent where an earlier daemon did that",
+        |target| target.walks_per_second_before,
+    ),
+    gauge("hugepilot_target_walks_per_second", "A target's page walks a second at the last look", |target| {
+        target.walks_per_second
+    }),
+    gauge(
+        "hugepilot_target_walks_saved_per_second",
+        "Page walks a second that promoting saved in a target, with page faults and page tables counted as such",
+        |target| Some(target.walks_saved_per_second),
+    ),
+    gauge(
+        "hugepilot_target_faults_per_second",
+        "Page faults a second on a target's shared memory, at the last look, that huge pages would save",
+        |target| Some(target.faults_per_second),
+    ),
+    gauge("hugepilot_target_page_tables_bytes", "Memory that a target's page tables take", |target| {
+        bytes(target.page_tables_bytes)
+    }),
+    gauge("hugepilot_target_paused", "1 while a target is left alone on request", |target| Some(flag(target.paused))),
+    gauge("hugepilot_target_left_alone", "1 if a target could not be observed when that was last tried", |target| {
+        Some(flag(target.left_alone.is_some()))
+    }),
+];
+
+const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> Option<f64>) -> Gauge<T> {
+    Gauge { name, help, value }
+}
+
+const fn counter(name: &'static str, help: &'static str, value: fn(&State) -> f64) -> Counter {
+    Counter { name, help, value }
+}
+
+fn bytes(bytes: Bytes) -> Option<f64> {
+    Some(bytes.0 as f64)
+}
+
+fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
+}
+
+/// A state as OpenMetrics text, to be sent as [`CONTENT_TYPE`].
+pub fn open_metrics(state: State) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Moment::of(state)));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes any text");
+    text
+}
+
+/// What is told of a state.
+#[derive(Debug)]
+struct Moment {
+    state: State,
+    targets_not_shown: usize,
+}
+
+impl Moment {
+    fn of(mut state: State) -> Self {
+        let targets = &mut state.targets;
+        // A series is named by its labels, and of two processes with one id only the later can still live.
+        targets.sort_by_key(|target| (target.pid, Reverse(target.start_ticks)));
+        targets.dedup_by_key(|target| target.pid);
+        targets.sort_by_key(|target| Reverse(target.huge_bytes));
+        let targets_not_shown = targets.len().saturating_sub(MOST_TARGETS);
+        targets.truncate(MOST_TARGETS);
+        Self { state, targets_not_shown }
+    }
+}
+
+impl Collector for Moment {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        encode_build(&self.state, &mut encoder)?;
+        for gauge in GAUGES {
+            encode_gauge(gauge.name, gauge.help, (gauge.value)(&self.state), &mut encoder)?;
+        }
+        for counter in COUNTERS {
+            let mut metric = encoder.encode_descriptor(counter.name, counter.help, None, MetricType::Counter)?;
+            metric.encode_counter::<NoLabelSet, _, f64>(&(counter.value)(&self.state), None)?;
+        }
+        encode_refused(&self.state.counts, &mut encoder)?;
+        encode_collapses(&self.state.counts, self.state.budget.busy_ns, &mut encoder)?;
+        let shown = self.state.targets.len();
+        encode_gauge(
+            "hugepilot_targets",
+            "Targets that live",
+            Some((shown + self.targets_not_shown) as f64),
+            &mut encoder,
+        )?;
+        let help = "Targets with so little on huge pages that they are not told one by one";
+        encode_gauge("hugepilot_targets_not_shown", help, Some(self.targets_not_shown as f64), &mut encoder)?;
+        TARGET_GAUGES.iter().try_for_each(|gauge| encode_targets(gauge, &self.state.targets, &mut encoder))
+    }
+}
+
+fn encode_build(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Which hugepilot this is, and how it was told to work";
+    let mut metric = encoder.encode_descriptor("hugepilot_build", help, None, MetricType::Info)?;
+    metric.encode_info(&[
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("tracker", &state.tracker),
+        ("max_slowdown", &Slowdown(state.max_slowdown).to_string()),
+        ("fairness", &state.fairness),
+    ])
+}
+
+fn encode_gauge(name: &str, help: &str, value: Option<f64>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    value.map_or(Ok(()), |value| metric.encode_gauge(&value))
+}
+
+fn encode_refused(counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Regions that the kernel refused to put on huge pages";
+    let mut metric = encoder.encode_descriptor("hugepilot_refused_regions", help, None, MetricType::Counter)?;
+    counts.refused.iter().try_for_each(|(reason, count)| {
+        let labels = [("reason", reason.as_str())];
+        metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(count, None)
+    })
+}
+
+fn encode_collapses(counts: &Counts, busy: Nanos, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "How long the collapse of a region took";
+    let name = "hugepilot_collapse_duration_seconds";
+    let ends = COLLAPSE_CLASSES.iter().map(|end| end.seconds()).chain([f64::INFINITY]);
+    // Before the first collapse there may be no classes yet.
+    let classes = counts.collapse_classes.iter().copied().chain(std::iter::repeat(0));
+    let buckets: Vec<(f64, u64)> = ends.zip(classes).collect();
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    metric.encode_histogram::<NoLabelSet>(busy.seconds(), count, &buckets, None)
+}
+
+fn encode_targets(
+    gauge: &Gauge<TargetState>,
+    targets: &[TargetState],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(gauge.name, gauge.help, None, MetricType::Gauge)?;
+    targets.iter().filter_map(|target| Some((target, (gauge.value)(target)?))).try_for_each(|(target, value)| {
+        let labels = [("pid", target.pid.to_string()), ("name", target.name.clone())];
+        metric.encode_family(&labels)?.encode_gauge(&value)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! The text as a whole, the text read back, and the dashboard beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pilot::engine::board::BudgetState;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+const DASHBOARD: &str = include_str!("../../../../integrations/grafana/hugepilot.json");
+
+fn state() -> State {
+    let cache = TargetState {
+        pid: 4242,
+        start_ticks: 7,
+        name: "memcached".to_owned(),
+        rss_bytes: Bytes(3 << 30),
+        huge_bytes: Bytes(2 << 30),
+        promoted_bytes: Bytes(1 << 30),
+        growth_bytes: Bytes(64 << 10),
+        may_have_bytes: Some(Bytes(5 << 29)),
+        walks_per_second_before: Some(2.5e6),
+        walks_per_second: Some(4e5),
+        walks_saved_per_second: 2.1e6,
+        ..TargetState::default()
+    };
+    let new = TargetState {
+        pid: 99,
+        name: "odd \"name\"\\\n".to_owned(),
+        paused: true,
+        left_alone: Some("it runs a virtual machine".to_owned()),
+        ..TargetState::default()
+    };
+    State {
+        tracker: "page-walk".to_owned(),
+        max_slowdown: 0.01,
+        fairness: "benefit".to_owned(),
+        up_ns: Nanos(90_000_000_000),
+        held_back: Some("memory is short".to_owned()),
+        budget: BudgetState {
+            max_huge_bytes: Some(Bytes(8 << 30)),
+            huge_bytes: Bytes(2 << 30),
+            growth_bytes: Bytes(64 << 10),
+            max_cpu: 0.01,
+            cpu_ns: Nanos(1_250_000_000),
+            busy_ns: Nanos(750_000_000),
+        },
+        counts: Counts {
+            looks: 12,
+            promoted: 512,
+            refused: BTreeMap::from([("no-memory".to_owned(), 3), ("changed".to_owned(), 1)]),
+            given_back: 7,
+            collapse_classes: vec![0, 400, 100, 10, 1, 0, 0, 0, 1],
+        },
+        targets: vec![new, cache],
+        ..State::default()
+    }
+}
+
+#[test]
+fn every_metric_has_its_help_its_type_and_its_unit() {
+    let text = open_metrics(state()).replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_pilot_that_has_done_nothing_yet_shows_every_metric_too() {
+    let families = |state| parse(&open_metrics(state)).into_keys().collect::<Vec<_>>();
+    assert_eq!(families(State::default()), families(state()));
+}
+
+#[test]
+fn without_limits_and_looks_there_are_no_numbers_for_them() {
+    let families = parse(&open_metrics(State { targets: vec![TargetState::default()], ..State::default() }));
+    for name in ["hugepilot_max_huge_bytes", "hugepilot_target_may_have_bytes", "hugepilot_target_walks_per_second"] {
+        assert!(families[name].samples.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn the_largest_targets_are_shown_and_the_others_counted() {
+    let target = |pid: u32| TargetState { pid, huge_bytes: Bytes(u64::from(pid) << 21), ..TargetState::default() };
+    let families = parse(&open_metrics(State { targets: (1..=1_003).map(target).collect(), ..State::default() }));
+    let shown = &families["hugepilot_target_huge_bytes"].samples;
+    assert_eq!((shown.len(), shown[0].labels["pid"].as_str(), shown[999].labels["pid"].as_str()), (1_000, "1003", "4"));
+    let whole = |name| families[name].samples[0].value;
+    assert_eq!((whole("hugepilot_targets"), whole("hugepilot_targets_not_shown")), (1_003.0, 3.0));
+}
+
+#[test]
+fn of_two_processes_with_one_id_the_later_is_shown() {
+    let target =
+        |start_ticks, huge| TargetState { pid: 5, start_ticks, huge_bytes: Bytes(huge), ..TargetState::default() };
+    let families = parse(&open_metrics(State { targets: vec![target(1, 100), target(2, 50)], ..State::default() }));
+    let shown: Vec<f64> = families["hugepilot_target_huge_bytes"].samples.iter().map(|sample| sample.value).collect();
+    assert_eq!(shown, [50.0]);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_process_or_a_reason_is_called_is_read_back(name in any::<String>(), reason in "[\\PC\\n\"\\\\]{0,9}") {
+        let counts = Counts { refused: BTreeMap::from([(reason.clone(), 1)]), ..Counts::default() };
+        let target = TargetState { name: name.clone(), ..TargetState::default() };
+        let families = parse(&open_metrics(State { counts, targets: vec![target], ..State::default() }));
+        prop_assert_eq!(&families["hugepilot_target_paused"].samples[0].labels["name"], &name);
+        prop_assert_eq!(&families["hugepilot_refused_regions"].samples[0].labels["reason"], &reason);
+    }
+}
+
+#[test]
+fn the_dashboard_shows_every_metric_and_no_other() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("valid JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let shown: BTreeSet<String> = panels.iter().flat_map(expressions).flat_map(metrics_in).collect();
+    let families = parse(&open_metrics(state()));
+    let written: BTreeSet<String> = families.values().flat_map(|family| family.queried.clone()).collect();
+    let unknown: Vec<_> = shown.difference(&written).collect();
+    assert!(unknown.is_empty(), "shown, but never written: {unknown:?}");
+    let hidden = families.iter().filter(|(_, family)| family.queried.is_disjoint(&shown)).map(|(name, _)| name);
+    assert_eq!(hidden.collect::<Vec<_>>(), [""; 0], "written, but on no panel");
+    for variable in dashboard["templating"]["list"].as_array().expect("variables") {
+        let asked = metrics_in(variable["definition"].as_str().unwrap_or_default());
+        assert!(asked.iter().all(|name| written.contains(name)), "{asked:?}");
+    }
+}
+
+#[test]
+fn panels_of_the_dashboard_have_ids_of_their_own_and_do_not_overlap() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("valid JSON");
+    let mut ids = BTreeSet::new();
+    let mut taken = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().expect("a place"));
+        assert!(x + w <= 24, "wider than Grafana's grid: {}", panel["title"]);
+        for place in (x..x + w).flat_map(|column| (y..y + h).map(move |row| (column, row))) {
+            assert!(taken.insert(place), "{} overlaps", panel["title"]);
+        }
+    }
+}
+
+fn expressions(panel: &Value) -> Vec<&str> {
+    let queries = panel["targets"].as_array().into_iter().flatten();
+    queries.map(|query| query["expr"].as_str().expect("an expression")).collect()
+}
+
+fn metrics_in(expression: &str) -> Vec<String> {
+    let words = expression.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    words.filter(|word| word.starts_with("hugepilot_")).map(str::to_owned).collect()
+}
+
+/// What one HELP and TYPE announce.
+#[derive(Debug)]
+struct Written {
+    kind: String,
+    /// Names under which its samples are queried.
+    queried: BTreeSet<String>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+/// Reads OpenMetrics text as its specification has it, and panics at whatever is not so.
+fn parse(text: &str) -> BTreeMap<String, Written> {
+    let mut families = BTreeMap::new();
+    let mut series = BTreeSet::new();
+    let mut lines = text.strip_suffix("# EOF\n").expect("it ends with EOF").lines().peekable();
+    while let Some(help) = lines.next() {
+        let (name, told) = help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).expect(help);
+        assert!(!told.is_empty(), "{help}");
+        let kind =
+            lines.next().and_then(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect("a type").to_owned();
+        let suffixes: &[&str] = match kind.as_str() {
+            "gauge" => &[""],
+            "counter" => &["_total"],
+            "info" => &["_info"],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            other => panic!("{other} is no type used here"),
+        };
+        let queried: BTreeSet<String> = suffixes.iter().map(|suffix| format!("{name}{suffix}")).collect();
+        let mut samples = Vec::new();
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let (sampled, sample) = parse_sample(line);
+            assert!(queried.contains(sampled), "{line} is no sample of {name}");
+            assert!(series.insert((sampled.to_owned(), sample.labels.clone())), "{line} is there twice");
+            samples.push(sample);
+        }
+        let earlier = families.insert(name.to_owned(), Written { kind, queried, samples });
+        assert!(earlier.is_none(), "{name} is there twice");
+    }
+    assert!(families.values().any(|family| family.kind == "histogram"));
+    families
+}
+
+fn parse_sample(line: &str) -> (&str, Sample) {
+    let name_end = line.find(['{', ' ']).expect(line);
+    let (name, mut rest) = line.split_at(name_end);
+    let mut labels = BTreeMap::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, quoted) = rest.split_once("=\"").expect(line);
+            let (value, after) = unquoted(quoted);
+            labels.insert(label.to_owned(), value);
+            rest = after.strip_prefix(',').unwrap_or(after);
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.strip_prefix(' ').and_then(|number| number.parse().ok()).expect(line);
+    (name, Sample { labels, value })
+}
+
+/// The text up to the closing quote without its escapes, and what follows the quote.
+fn unquoted(quoted: &str) -> (String, &str) {
+    let mut text = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return (text, &quoted[at + 1..]),
+            '\\' => match characters.next().expect("something is escaped").1 {
+                'n' => text.push('\n'),
+                escaped => text.push(escaped),
+            },
+            other => text.push(other),
+        }
+    }
+    panic!("no closing quote: {quoted}")
+}

@@ -1,0 +1,109 @@
+//! One connection: a request comes, an answer goes.
+//!
+//! Owns: its socket, its bytes and its time. Never touches: other connections; it never waits.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use pilot::engine::board::Board;
+use rustix::event::{PollFd, PollFlags};
+
+use crate::metrics;
+use crate::metrics_server::request::{Answer, MOST_REQUEST, answer_to};
+
+/// A connection that takes longer is closed: a collector on this machine takes milliseconds.
+const MOST_TIME: Duration = Duration::from_secs(2);
+
+pub(super) struct Connection {
+    stream: TcpStream,
+    deadline: Instant,
+    phase: Phase,
+}
+
+enum Phase {
+    Reading { request: Vec<u8> },
+    Writing { answer: Vec<u8>, written: usize },
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let phase = Phase::Reading { request: Vec::new() };
+        Ok(Self { stream, deadline: Instant::now() + MOST_TIME, phase })
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// What must happen before it can go on.
+    pub(super) fn awaited(&self) -> PollFd<'_> {
+        let flags = match self.phase {
+            Phase::Reading { .. } => PollFlags::IN,
+            Phase::Writing { .. } => PollFlags::OUT,
+        };
+        PollFd::from_borrowed_fd(self.stream.as_fd(), flags)
+    }
+
+    /// Does what can be done without waiting; false when nothing is left to do, or it took too long.
+    pub(super) fn goes_on(&mut self, board: &Board) -> bool {
+        if self.deadline <= Instant::now() {
+            return false;
+        }
+        let done = match &mut self.phase {
+            Phase::Reading { request } => read(&mut self.stream, request).map(|answer| {
+                if let Some(answer) = answer {
+                    self.phase = Phase::Writing { answer: written_out(answer, board), written: 0 };
+                }
+                false
+            }),
+            Phase::Writing { answer, written } => write(&mut self.stream, answer, written),
+        };
+        // A peer that has left, or broke off, is owed nothing.
+        done.is_ok_and(|done| !done)
+    }
+}
+
+/// Reads once. None: more is to come.
+fn read(stream: &mut TcpStream, request: &mut Vec<u8>) -> io::Result<Option<Answer>> {
+    let mut bytes = [0; MOST_REQUEST];
+    let room = MOST_REQUEST - request.len();
+    match stream.read(&mut bytes[..room]) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(count) => {
+            let new_from = request.len();
+            request.extend_from_slice(&bytes[..count]);
+            Ok(answer_to(request, new_from))
+        }
+        Err(error) if is_for_later(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes once. True: all is written.
+fn write(stream: &mut TcpStream, answer: &[u8], written: &mut usize) -> io::Result<bool> {
+    match stream.write(&answer[*written..]) {
+        Ok(count) => {
+            *written += count;
+            Ok(*written == answer.len())
+        }
+        Err(error) if is_for_later(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn written_out(answer: Answer, board: &Board) -> Vec<u8> {
+    let (content_type, body) = match answer {
+        Answer::Metrics => (metrics::CONTENT_TYPE, metrics::open_metrics(board.state())),
+        other => ("text/plain; charset=utf-8", other.apology().to_owned()),
+    };
+    let mut bytes = answer.head(content_type, body.len()).into_bytes();
+    bytes.extend_from_slice(body.as_bytes());
+    bytes
+}

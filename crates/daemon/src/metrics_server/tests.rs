@@ -1,0 +1,137 @@
+//! Over real sockets of the loopback interface.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use pilot::engine::board::{Counts, State};
+
+use super::*;
+
+fn server() -> (Board, MetricsServer) {
+    let board = Board::default();
+    let server = MetricsServer::start(board.clone(), "127.0.0.1:0".parse().unwrap()).expect("a free port");
+    (board, server)
+}
+
+fn connected(server: &MetricsServer) -> TcpStream {
+    let stream = TcpStream::connect(server.local_address()).expect("somebody listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// All that comes until the server closes; what came before it broke off, if it did.
+fn answer(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+fn asked(server: &MetricsServer, request: &str) -> String {
+    let mut stream = connected(server);
+    stream.write_all(request.as_bytes()).unwrap();
+    answer(&mut stream)
+}
+
+const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+#[test]
+fn metrics_are_those_of_the_moment_with_their_length_and_kind() {
+    let (board, server) = server();
+    for looks in [1, 2] {
+        board.show(State { counts: Counts { looks, ..Counts::default() }, ..State::default() });
+        let answer = asked(&server, GET);
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+        assert!(body.contains(&format!("\nhugepilot_looks_total {looks}.0\n")) && body.ends_with("# EOF\n"), "{body}");
+    }
+}
+
+#[test]
+fn other_requests_are_told_what_is_wrong() {
+    let (_, server) = server();
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "404"),
+        ("DELETE /metrics HTTP/1.1\r\n\r\n", "405"),
+        ("POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\n", "405"),
+        ("nonsense\r\n\r\n", "400"),
+        (&"a".repeat(MOST_REQUEST), "431"),
+    ] {
+        let answer = asked(&server, request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}
+
+#[test]
+fn a_request_may_come_in_pieces() {
+    let (_, server) = server();
+    let mut stream = connected(&server);
+    stream.set_nodelay(true).unwrap();
+    for piece in GET.as_bytes().chunks(11) {
+        stream.write_all(piece).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(answer(&mut stream).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_large_answer_arrives_whole_at_a_reader_who_starts_late() {
+    let (board, server) = server();
+    let target = |pid| pilot::engine::board::TargetState { pid, name: "n".repeat(1_000), ..Default::default() };
+    board.show(State { targets: (0..1_000).map(target).collect(), ..State::default() });
+    let mut stream = connected(&server);
+    stream.write_all(GET.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let answer = answer(&mut stream);
+    assert!(answer.len() > 5 << 20 && answer.ends_with("# EOF\n"), "{} bytes", answer.len());
+}
+
+#[test]
+fn silent_and_stuck_clients_are_closed_and_others_served_afterwards() {
+    let (_, server) = server();
+    let mut silent: Vec<TcpStream> = (0..MOST_CONNECTIONS + 3).map(|_| connected(&server)).collect();
+    silent[1].write_all(b"GET /metrics").unwrap();
+    assert!(asked(&server, GET).starts_with("HTTP/1.1 200 "), "its turn comes");
+    assert_eq!(answer(&mut silent[0]), "");
+    assert_eq!(answer(&mut silent[1]), "");
+    drop(silent);
+    assert!(asked(&server, GET).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn clients_that_leave_early_hurt_nobody() {
+    let (_, server) = server();
+    for _ in 0..100 {
+        drop(connected(&server));
+        let mut leaving = connected(&server);
+        let _ = leaving.write_all(GET.as_bytes());
+    }
+    assert!(asked(&server, GET).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn dropping_it_ends_it_at_once_and_frees_its_port() {
+    let (_, server) = server();
+    let address = server.local_address();
+    let mut waiting = connected(&server);
+    waiting.write_all(b"GET /met").unwrap();
+    drop(server);
+    assert_eq!(answer(&mut waiting), "");
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn only_this_machine_is_served() {
+    for address in ["0.0.0.0:9100", "192.0.2.1:9100", "[::]:9100", "[::ffff:192.0.2.1]:9100"] {
+        let error = MetricsServer::start(Board::default(), address.parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains(address) && error.contains("127.0.0.1:9100"), "{error}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let (_, server) = server();
+    let address = server.local_address();
+    let error = MetricsServer::start(Board::default(), address).unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()) && error.contains("port that nobody else"), "{error}");
+}

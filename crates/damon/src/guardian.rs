@@ -1,0 +1,139 @@
+//! DAMON switched off where hugepilot itself cannot do it: by another process once this one has been killed, and by another thread while
+//! this one is late.
+//!
+//! Owns: that process and that thread. Never touches: a thread of DAMON's that is not the one it was told of.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kernel::Root;
+use kernel::damon::DIRECTORY;
+
+use crate::{DamonError, write};
+
+/// It ends with its input, which is when nobody holds the other end any more, however that came about. What is left to be taken away is
+/// left to the next hugepilot. DAMON's files answer EBUSY now and then, and systemd has SIGTERM sent to all that a service left behind.
+const SCRIPT: &str = "trap '' HUP INT TERM
+while read -r line; do thread=$line; done
+for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    read -r running < pid && case $running in $thread) echo off > state && exit ;; *) exit ;; esac
+    sleep 1
+done";
+/// From one look of the thread to the next.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A process that switches DAMON off when this one has ended without dismissing it, which dropping does.
+#[derive(Debug)]
+pub struct Guardian {
+    process: Child,
+    orders: Option<ChildStdin>,
+}
+
+impl Guardian {
+    /// Begins to wait. A shell, because it needs no more memory than that, and whoever is killed for want of memory is large.
+    pub fn post(root: &Root) -> Result<Self, DamonError> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", SCRIPT, "hugepilot-guardian"]).current_dir(root.path(&format!("{DIRECTORY}/0")));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let mut process = command.spawn().map_err(|cause| DamonError::Guardian { cause })?;
+        Ok(Self { orders: process.stdin.take(), process })
+    }
+
+    /// Which thread of DAMON's it is about from now on: any that runs, until that is known.
+    pub fn expect(&mut self, thread: Option<u32>) -> Result<(), DamonError> {
+        let thread = thread.map_or_else(|| "*".to_owned(), |thread| thread.to_string());
+        let told = self.orders.as_mut().map_or(Ok(()), |orders| writeln!(orders, "{thread}"));
+        told.map_err(|cause| DamonError::Guardian { cause })
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // It has ended already if somebody killed it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// When DAMON is switched off unless somebody has come back; None while it is off.
+#[derive(Clone, Debug, Default)]
+pub struct Deadline(Arc<Mutex<Option<Instant>>>);
+
+impl Deadline {
+    /// Has a thread heed it from now on. Not sooner than DAMON is switched on, because a process gives rights up before it has threads.
+    pub fn watch(&self, root: &Root) {
+        if Arc::weak_count(&self.0) == 0 {
+            let (deadline, root) = (Arc::downgrade(&self.0), root.clone());
+            thread::spawn(move || heed(&deadline, &root));
+        }
+    }
+
+    /// It does not pass while this is held.
+    pub fn hold(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn heed(deadline: &Weak<Mutex<Option<Instant>>>, root: &Root) {
+    while let Some(deadline) = deadline.upgrade().map(Deadline) {
+        let mut until = deadline.hold();
+        if until.is_some_and(|until| until <= Instant::now()) {
+            match write(root, "0/state", "off") {
+                Ok(()) => *until = None,
+                Err(error) => tracing::debug!("aging is late, and goes on: {error}"),
+            }
+        }
+        drop(until);
+        drop(deadline);
+        thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crate::samples::{text, tree};
+    use super::*;
+
+    /// What becomes of DAMON, at work with this thread, once someone who had it at work with that one has ended.
+    fn left_behind(running: &str, told: &[Option<u32>]) -> String {
+        let (folder, root) = tree(1);
+        let file = |name: &str| folder.path().join(DIRECTORY).join("0").join(name);
+        fs::write(file("pid"), running).unwrap();
+        fs::write(file("state"), "on\n").unwrap();
+        let mut guardian = Guardian::post(&root).unwrap();
+        told.iter().for_each(|&thread| guardian.expect(thread).unwrap());
+        drop(guardian.orders.take());
+        guardian.process.wait().unwrap();
+        text(&root, "0/state").trim().to_owned()
+    }
+
+    #[test]
+    fn damon_is_switched_off_when_who_had_it_at_work_has_ended() {
+        assert_eq!(left_behind("71\n", &[None, Some(70), None, Some(71)]), "off");
+        assert_eq!(left_behind("71\n", &[Some(70), None]), "off", "killed while it was switched on");
+        assert_eq!(left_behind("71\n", &[Some(70)]), "on", "it is somebody else's");
+        assert_eq!(left_behind("71\n", &[]), "on", "it never was ours");
+    }
+
+    #[test]
+    fn damon_is_switched_off_when_nobody_comes_back_in_time() {
+        let (_folder, root) = tree(1);
+        fs::write(root.path(&format!("{DIRECTORY}/0/state")), "on").unwrap();
+        let deadline = Deadline::default();
+        deadline.watch(&root);
+        *deadline.hold() = Some(Instant::now() + Duration::from_secs(600));
+        thread::sleep(2 * LOOK);
+        assert_eq!(text(&root, "0/state"), "on");
+        *deadline.hold() = Some(Instant::now());
+        while deadline.hold().is_some() {
+            thread::sleep(LOOK / 10);
+        }
+        assert_eq!(text(&root, "0/state"), "off");
+    }
+}

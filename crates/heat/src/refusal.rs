@@ -1,0 +1,24 @@
+//! Why the kernel refuses what was asked of it for a region.
+//!
+//! Owns: the reasons. Never touches: what the kernel answered.
+
+/// Why the kernel refused one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefusalReason {
+    /// EINVAL: the mapping changed, or huge pages are switched off for it or for the process.
+    NotEligible,
+    /// ENOMEM: no contiguous 2 MiB could be had, or the mapping went away.
+    NoContiguousMemory,
+    /// EBUSY: the memory cgroup is full, or pages are held by someone else.
+    CgroupFullOrPinned,
+    /// EAGAIN, after repeated tries.
+    Busy,
+    /// Not tried: the memory is not any more what the plan was made for.
+    Changed,
+    /// ESRCH: the process ended.
+    Exited,
+    /// EPERM: a capability is missing.
+    NotPermitted,
+    /// Any other answer.
+    Other,
+}

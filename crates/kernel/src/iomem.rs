@@ -1,0 +1,89 @@
+//! The physical address map, from `/proc/iomem`.
+//!
+//! Owns: finding where memory is. Never touches: devices.
+
+use std::ops::Range;
+
+use heat::units::BASE_PAGE;
+
+use crate::{KernelError, Malformed, Root};
+
+/// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
+pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
+    Ok(memory(root)?.iter().map(|range| range.end).max())
+}
+
+/// Physical addresses at which there is memory, ascending; none where the kernel shows zeros (no CAP_SYS_ADMIN).
+pub fn memory(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
+    root.parsed("proc/iomem", Root::LIMIT, parse)
+}
+
+/// The same without the parts of pages at their ends.
+pub fn whole_pages(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
+    Ok(in_whole_pages(memory(root)?))
+}
+
+fn in_whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let whole = |range: Range<u64>| range.start.next_multiple_of(BASE_PAGE)..range.end / BASE_PAGE * BASE_PAGE;
+    ranges.into_iter().map(whole).filter(|range| !range.is_empty()).collect()
+}
+
+/// Understands the text of `iomem`.
+pub fn parse(text: &str) -> Result<Vec<Range<u64>>, Malformed> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        // Memory plugged in later stands further in, below its device, as "System RAM (kmem)".
+        let Some((range, name)) = line.split_once(" : ") else { continue };
+        if !name.starts_with("System RAM") {
+            continue;
+        }
+        let range =
+            parse_range(range).ok_or_else(|| Malformed::new(index + 1, "a range such as '1000-9fbff'", line))?;
+        found.extend(Some(range).filter(|range| range.end > 1 && !range.is_empty()));
+    }
+    found.sort_by_key(|range| range.start);
+    Ok(found)
+}
+
+fn parse_range(range: &str) -> Option<Range<u64>> {
+    let (first, last) = range.trim_start().split_once('-')?;
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    Some(number(first)?..number(last)?.checked_add(1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &str = "\
+00000000-00000fff : Reserved
+00001000-0009fbff : System RAM
+100000000-62fffffff : System RAM
+  121000000-7ffffffff : Kernel code
+680000000-6bfffffff : Persistent Memory
+  680000000-6bfffffff : System RAM (kmem)
+4000000000-40001fffff : PCI Bus 0000:00
+";
+
+    #[test]
+    fn memory_is_found_wherever_it_stands() {
+        assert_eq!(parse(TEXT), Ok(vec![0x1000..0x9fc00, 0x100000000..0x630000000, 0x680000000..0x6c0000000]));
+        assert_eq!(parse("00000000-00000000 : System RAM\n00000000-00000000 : PCI Bus\n"), Ok(vec![]), "hidden");
+        assert_eq!(parse("00000000-00000fff : Reserved\n1000 : System RAM\n").unwrap_err().line, 2);
+    }
+
+    #[test]
+    fn parts_of_pages_are_left_out() {
+        let ranges = vec![0x1000..0x9fc00, 0x9fc00..0xa0000, 0x100001..0x102000];
+        assert_eq!(in_whole_pages(ranges), [0x1000..0x9f000, 0x101000..0x102000]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "([0-9a-f]{0,17}-[0-9a-f]{0,17} : (System RAM)?.{0,5}\n|.{0,20}\n){0,8}") {
+            let _ = parse(&text);
+        }
+    }
+}

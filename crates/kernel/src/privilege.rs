@@ -1,0 +1,73 @@
+//! Giving up CAP_SYS_ADMIN, which is nearly root, once it has served.
+//!
+//! Owns: the process's own capabilities. Never touches: which capabilities a task takes; those who do it know.
+//!
+//! Opening the page-walk tracker takes it, to prove where page tables lie; looking and acting afterwards do not.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::getpid;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
+
+use crate::{KernelError, Root, process};
+
+/// A thread that was waited for may be listed a moment longer; it is looked for so often, and so long after each other.
+const LOOKS: u32 = 50;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// Why CAP_SYS_ADMIN was not given up.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum PrivilegeError {
+    #[error(
+        "process {pid} has {threads} threads, and capabilities belong to each: CAP_SYS_ADMIN can be given up only before others \
+         are started"
+    )]
+    MoreThreads { pid: u32, threads: usize },
+    #[error("process {pid} cannot give up CAP_SYS_ADMIN ({step}): {cause}")]
+    Kernel { pid: u32, step: &'static str, cause: io::Error },
+    #[error(transparent)]
+    Threads(#[from] KernelError),
+}
+
+/// Gives up CAP_SYS_ADMIN for good: of this process, of threads and of programs that it starts later.
+///
+/// To be called while there is one thread: capabilities belong to threads, and new threads inherit. It leaves the effective, permitted,
+/// inheritable and ambient set, and the bounding set where CAP_SETPCAP allows that. As a program that root starts would otherwise get back what is
+/// in the bounding set, the process can gain no privileges by exec any more (`no_new_privs`).
+pub fn drop_sys_admin() -> Result<(), PrivilegeError> {
+    ensure_one_thread()?;
+    let failed =
+        |step| move |error: Errno| PrivilegeError::Kernel { pid: std::process::id(), step, cause: error.into() };
+    set_no_new_privs(true).map_err(failed("no_new_privs"))?;
+    match remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN) {
+        // Without CAP_SETPCAP; what no_new_privs forbids already.
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(error) => return Err(failed("bounding set")(error)),
+    }
+    configure_capability_in_ambient_set(CapabilitySet::SYS_ADMIN, false).map_err(failed("ambient set"))?;
+    let held = capabilities(None).map_err(failed("reading its sets"))?;
+    set_capabilities(None, without_sys_admin(held)).map_err(failed("effective, permitted, inheritable set"))
+}
+
+fn without_sys_admin(held: CapabilitySets) -> CapabilitySets {
+    CapabilitySets {
+        effective: held.effective - CapabilitySet::SYS_ADMIN,
+        permitted: held.permitted - CapabilitySet::SYS_ADMIN,
+        inheritable: held.inheritable - CapabilitySet::SYS_ADMIN,
+    }
+}
+
+fn ensure_one_thread() -> Result<(), PrivilegeError> {
+    let pid = getpid().as_raw_pid() as u32;
+    for _ in 0..LOOKS {
+        if process::threads(&Root::host(), pid)?.len() == 1 {
+            return Ok(());
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    let threads = process::threads(&Root::host(), pid)?.len();
+    Err(PrivilegeError::MoreThreads { pid, threads })
+}

@@ -1,0 +1,233 @@
+//! The threads, children, files, program and namespaces of a process.
+//!
+//! Owns: `task`, `stat`, `fd`, `exe`, `ns` below `/proc/PID`. Never touches: the process.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+use heat::units::Nanos;
+
+use crate::process::Stat;
+use crate::process::stat::TICK;
+use crate::root::optional;
+use crate::{KernelError, Root};
+
+/// The ids of a process's threads, ascending.
+pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
+    root.numbered_entries(&format!("proc/{pid}/task"))
+}
+
+/// The ids of a process's children, their children and so on, ascending; one that starts or ends meanwhile may be
+/// missed. Reads every process once, because `task/*/children` is an option of the kernel that distributions differ in.
+pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
+    let mut parents = Vec::new();
+    for id in root.numbered_entries("proc")? {
+        match Stat::read(root, id) {
+            Ok(stat) => parents.push((id, stat.parent)),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(below(pid, &parents).into_iter().collect())
+}
+
+/// What a process and all its descendants have used so far, those that have ended included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FamilyUsage {
+    /// CPU time, in steps of 10 ms for each process.
+    pub cpu_time: Nanos,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
+    /// Those of them that processes had which have ended.
+    pub minor_faults_of_ended: u64,
+}
+
+impl FamilyUsage {
+    /// Reads it of a process and its descendants. Errors: the processes cannot be listed.
+    pub fn read(root: &Root, pid: u32) -> Result<Self, KernelError> {
+        let family = descendants(root, pid)?.into_iter().chain([pid]);
+        Ok(family.filter_map(|pid| Stat::read(root, pid).ok()).fold(Self::default(), Self::with))
+    }
+
+    /// What has been used since another reading.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            cpu_time: Nanos(self.cpu_time.0.saturating_sub(before.cpu_time.0)),
+            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
+            minor_faults_of_ended: self.minor_faults_of_ended.saturating_sub(before.minor_faults_of_ended),
+        }
+    }
+
+    fn with(self, stat: Stat) -> Self {
+        let ticks = stat.user_ticks.saturating_add(stat.system_ticks).saturating_add(stat.ended_children_ticks);
+        let of_ended = stat.ended_children_minor_faults;
+        Self {
+            cpu_time: self.cpu_time + Nanos(ticks.saturating_mul(TICK.0)),
+            minor_faults: self.minor_faults.saturating_add(stat.minor_faults).saturating_add(of_ended),
+            minor_faults_of_ended: self.minor_faults_of_ended.saturating_add(of_ended),
+        }
+    }
+}
+
+/// Everyone whose line of parents leads to `pid`. Ids wrap around, so a child may come before its parent: go round until
+/// nobody is added.
+fn below(pid: u32, parents: &[(u32, u32)]) -> BTreeSet<u32> {
+    let mut family = BTreeSet::new();
+    loop {
+        let before = family.len();
+        for &(id, parent) in parents {
+            if parent == pid || family.contains(&parent) {
+                family.insert(id);
+            }
+        }
+        if family.len() == before {
+            return family;
+        }
+    }
+}
+
+/// The file of the program that a process runs, also after another one took its place (a package was renewed).
+///
+/// Errors: the process has ended or is a kernel thread (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
+pub fn program(root: &Root, pid: u32) -> Result<PathBuf, KernelError> {
+    let link = root.link(&format!("proc/{pid}/exe"))?;
+    Ok(link.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from).unwrap_or(link))
+}
+
+/// Whether a process runs a program for 32 bits; `None` where its program cannot be read.
+pub fn is_32_bit(root: &Root, pid: u32) -> Option<bool> {
+    let mut start = [0; 5];
+    File::open(root.path(&format!("proc/{pid}/exe"))).ok()?.read_exact(&mut start).ok()?;
+    elf_is_32_bit(&start)
+}
+
+/// The byte after the magic is the class: 1 for 32 bits, 2 for 64 (man 5 elf).
+fn elf_is_32_bit(start: &[u8; 5]) -> Option<bool> {
+    match start {
+        b"\x7fELF\x01" => Some(true),
+        b"\x7fELF\x02" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether a process has a virtual machine open (KVM), whose page walks happen in tables that the host does not see.
+///
+/// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`).
+pub fn holds_kvm(root: &Root, pid: u32) -> Result<bool, KernelError> {
+    let directory = format!("proc/{pid}/fd");
+    for fd in root.numbered_entries(&directory)? {
+        let link = optional(root.link(&format!("{directory}/{fd}")))?;
+        if link.is_some_and(|link| link.as_os_str() == "anon_inode:kvm-vm") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The IPC namespace that a process is in, as a number that no other one has meanwhile; `None` where it cannot be read.
+pub fn ipc_namespace(root: &Root, pid: u32) -> Option<u64> {
+    let link = root.link(&format!("proc/{pid}/ns/ipc")).ok()?;
+    link.to_str()?.strip_prefix("ipc:[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write(root: &Path, name: &str, text: &str) {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn descendants_are_found_through_their_parents() {
+        let tree = tempfile::tempdir().unwrap();
+        for (pid, parent) in [(5, 1), (4, 8), (8, 5), (9, 8), (11, 5), (12, 1)] {
+            let line = format!("{pid} (sh) S {parent} 1 1 0 -1 0 0 0 0 0 7 3 0 0 20 0 1 0 99 0 0 0 0 0 0");
+            write(tree.path(), &format!("proc/{pid}/stat"), &line);
+        }
+        fs::create_dir_all(tree.path().join("proc/77")).unwrap();
+        assert_eq!(descendants(&Root::at(tree.path()), 5).unwrap(), [4, 8, 9, 11]);
+    }
+
+    #[test]
+    fn a_family_has_used_what_those_have_that_ended_too() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |pid: u32, parent: u32, faults: &str, times: &str| {
+            let directory = tree.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            let line = format!("{pid} (p) S {parent} 1 1 0 -1 0 {faults} 0 0 {times} 20 0 1 0 99 0 0 0 0 0 0");
+            std::fs::write(directory.join("stat"), line).unwrap();
+        };
+        write(7, 1, "5 600", "1 2 30 40");
+        write(8, 7, "20 0", "100 0 0 0");
+        write(9, 1, "1000 1000", "5000 0 0 0");
+        let usage = FamilyUsage::read(&Root::at(tree.path()), 7).unwrap();
+        let expected = FamilyUsage { cpu_time: Nanos(1_730_000_000), minor_faults: 625, minor_faults_of_ended: 600 };
+        assert_eq!(usage, expected);
+        assert_eq!(usage.since(usage), FamilyUsage::default());
+    }
+
+    #[test]
+    fn a_virtual_machine_is_recognized() {
+        let tree = tempfile::tempdir().unwrap();
+        let fds = tree.path().join("proc/5/fd");
+        fs::create_dir_all(&fds).unwrap();
+        symlink("/dev/kvm", fds.join("3")).unwrap();
+        let root = Root::at(tree.path());
+        assert!(!holds_kvm(&root, 5).unwrap());
+        symlink("anon_inode:kvm-vm", fds.join("4")).unwrap();
+        assert!(holds_kvm(&root, 5).unwrap());
+        assert!(holds_kvm(&root, 6).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn an_ipc_namespace_has_a_number() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path().join("proc/5/ns")).unwrap();
+        symlink("ipc:[4026531839]", tree.path().join("proc/5/ns/ipc")).unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!([5, 6].map(|pid| ipc_namespace(&root, pid)), [Some(4_026_531_839), None]);
+        assert!(ipc_namespace(&Root::host(), std::process::id()).is_some());
+    }
+
+    #[test]
+    fn a_program_keeps_its_name_when_its_file_is_replaced() {
+        let tree = tempfile::tempdir().unwrap();
+        for (pid, link) in [(5, "/usr/bin/db"), (6, "/usr/bin/db (deleted)")] {
+            fs::create_dir_all(tree.path().join(format!("proc/{pid}"))).unwrap();
+            symlink(link, tree.path().join(format!("proc/{pid}/exe"))).unwrap();
+        }
+        let root = Root::at(tree.path());
+        assert_eq!([5, 6].map(|pid| program(&root, pid).unwrap()), ["/usr/bin/db", "/usr/bin/db"].map(PathBuf::from));
+        assert!(program(&root, 7).unwrap_err().is_gone());
+        assert_eq!(program(&Root::host(), std::process::id()).unwrap(), std::env::current_exe().unwrap());
+    }
+
+    #[test]
+    fn a_program_for_32_bits_is_recognized() {
+        let tree = tempfile::tempdir().unwrap();
+        write(tree.path(), "proc/5/exe", "\x7fELF\x01\x01");
+        write(tree.path(), "proc/6/exe", "#!/b");
+        let root = Root::at(tree.path());
+        assert_eq!([5, 6, 7].map(|pid| is_32_bit(&root, pid)), [Some(true), None, None]);
+        assert_eq!(is_32_bit(&Root::host(), std::process::id()), Some(false));
+    }
+
+    #[test]
+    fn our_own_threads_and_child_are_seen() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let seen = descendants(&Root::host(), std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(seen.unwrap().contains(&child.id()));
+        assert!(threads(&Root::host(), std::process::id()).unwrap().contains(&std::process::id()));
+    }
+}

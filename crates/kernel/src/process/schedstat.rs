@@ -1,0 +1,67 @@
+//! `/proc/PID/task/TID/schedstat`: how long a thread ran, and how long it waited for a processor.
+//!
+//! Owns: the file's format (Documentation/scheduler/sched-stats.rst). Never touches: the thread.
+
+use std::collections::BTreeMap;
+
+use heat::units::Nanos;
+
+use crate::{KernelError, Malformed, Root};
+
+/// Threads that are read; those of larger processes are like them.
+const MOST_THREADS: usize = 64;
+
+/// What one thread had of the processors so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// CPU time.
+    pub ran: Nanos,
+    /// Time on a run queue, ready to run.
+    pub waited: Nanos,
+}
+
+impl ThreadTime {
+    /// Understands the text of a `schedstat` file.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().map(Nanos));
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(ran)), Some(Ok(waited))) => Ok(Self { ran, waited }),
+            _ => Err(Malformed::new(1, "three numbers", text.trim_end())),
+        }
+    }
+}
+
+/// The first 64 threads of a process, by id; those that end meanwhile are left out.
+///
+/// Errors: the process has ended (`is_gone`), or the kernel does not tell (`is_absent`).
+pub fn thread_times(root: &Root, pid: u32) -> Result<BTreeMap<u32, ThreadTime>, KernelError> {
+    let mut times = BTreeMap::new();
+    for thread in crate::process::threads(root, pid)?.into_iter().take(MOST_THREADS) {
+        match root.parsed(&format!("proc/{pid}/task/{thread}/schedstat"), Root::LIMIT, ThreadTime::parse) {
+            Ok(time) => _ = times.insert(thread, time),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_of_the_numbers_count() {
+        let time = ThreadTime { ran: Nanos(7_000_000), waited: Nanos(2_307_596) };
+        assert_eq!(ThreadTime::parse("7000000 2307596 41\n").unwrap(), time);
+        for text in ["", "1", "1 x 2", "-1 2 3"] {
+            assert!(ThreadTime::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn our_own_threads_are_told() {
+        let times = thread_times(&Root::host(), std::process::id()).unwrap();
+        assert!(times.values().any(|time| time.ran > Nanos(0)), "{times:?}");
+    }
+}

@@ -1,0 +1,197 @@
+//! `/proc/PID/status`: who a process is, what it holds, what it may do.
+//!
+//! Owns: the keys wanted from that file. Never touches: the process.
+
+use heat::units::Bytes;
+
+use crate::capability::Capabilities;
+use crate::{KernelError, Malformed, Root};
+
+/// The wanted lines of one process's `status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The name, cut off at 15 bytes by the kernel; a newline stands as `\n`.
+    pub name: String,
+    /// `R`, `S`, `D`, `T`, `t`, `Z`, `X`, `I`.
+    pub state: char,
+    /// The process's id, also when a thread's id was asked for.
+    pub tgid: u32,
+    /// The parent's id.
+    pub parent: u32,
+    /// Ids from the reader's pid namespace inward; more than one means that the process runs in a container.
+    pub namespace_pids: Vec<u32>,
+    /// Real user id.
+    pub uid: u32,
+    /// Effective user id.
+    pub effective_uid: u32,
+    /// Saved user id, which it may take back.
+    pub saved_uid: u32,
+    /// How many threads it has.
+    pub threads: u32,
+    /// A thread of the kernel's own, without memory of its own.
+    pub kernel_thread: bool,
+    /// Memory present; 0 where the process has none of its own, as everywhere below.
+    pub vm_rss: Bytes,
+    /// Of that, anonymous.
+    pub rss_anon: Bytes,
+    /// Of that, from files.
+    pub rss_file: Bytes,
+    /// Of that, shared memory.
+    pub rss_shmem: Bytes,
+    /// Memory in hugetlb pages, which no other line counts.
+    pub hugetlb: Bytes,
+    /// Memory in page tables.
+    pub vm_pte: Bytes,
+    /// Swapped out.
+    pub vm_swap: Bytes,
+    /// Whether huge pages are possible: `false` after `prctl(PR_SET_THP_DISABLE)`; `None` where the kernel does not say.
+    pub thp_enabled: Option<bool>,
+    /// Effective capabilities.
+    pub cap_eff: Capabilities,
+    /// Signals that it handles, signal 1 in the lowest bit.
+    pub handled_signals: u64,
+    /// 0 off, 1 strict, 2 filters; `None` where the kernel does not say.
+    pub seccomp: Option<u8>,
+}
+
+impl Status {
+    /// Reads one process's file. Errors: the process has ended (`is_gone`), a malformed line.
+    pub fn read(root: &Root, pid: u32) -> Result<Self, KernelError> {
+        root.parsed(&format!("proc/{pid}/status"), Root::LIMIT, Self::parse)
+    }
+
+    /// Whether it has ended and only waits for its parent.
+    pub fn is_zombie(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Whether a function of its own is called on that signal.
+    pub fn handles(&self, signal: i32) -> bool {
+        (1..=64).contains(&signal) && self.handled_signals >> (signal - 1) & 1 == 1
+    }
+
+    /// Understands the text of a `status` file.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let mut status = Self::default();
+        let (mut tgid, mut kthread, mut has_memory) = (None, None, false);
+        for (index, line) in text.lines().enumerate() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let value = value.trim();
+            let known = match key {
+                "Tgid" => value.parse().ok().map(|pid| tgid = Some(pid)),
+                "Kthread" => flag(value).map(|set| kthread = Some(set)),
+                _ => {
+                    has_memory |= key == "VmRSS";
+                    status.set(key, value)
+                }
+            };
+            known.ok_or_else(|| Malformed::new(index + 1, "a key with a value such as 'VmRSS: 12 kB'", line))?;
+        }
+        status.tgid = tgid.ok_or_else(|| Malformed::missing(text, "a line 'Tgid:'"))?;
+        // `Kthread:` came with 6.8; before it, kernel threads are kthreadd (2) and its children, without memory.
+        let below_kthreadd = status.tgid == 2 && status.parent == 0 || status.parent == 2;
+        status.kernel_thread = kthread.unwrap_or(below_kthreadd && !has_memory && !status.is_zombie());
+        Ok(status)
+    }
+
+    /// Takes one line over; `None` where a known key's value cannot be understood, unknown keys are passed by.
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "Name" => self.name = value.to_owned(),
+            "State" => self.state = value.chars().next()?,
+            "PPid" => self.parent = value.parse().ok()?,
+            "NSpid" => {
+                self.namespace_pids = value.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+            }
+            "Uid" => {
+                let mut ids = value.split_ascii_whitespace().map(|id| id.parse().ok());
+                (self.uid, self.effective_uid, self.saved_uid) = (ids.next()??, ids.next()??, ids.next()??);
+            }
+            "Threads" => self.threads = value.parse().ok()?,
+            "VmRSS" => self.vm_rss = kilobytes(value)?,
+            "RssAnon" => self.rss_anon = kilobytes(value)?,
+            "RssFile" => self.rss_file = kilobytes(value)?,
+            "RssShmem" => self.rss_shmem = kilobytes(value)?,
+            "HugetlbPages" => self.hugetlb = kilobytes(value)?,
+            "VmPTE" => self.vm_pte = kilobytes(value)?,
+            "VmSwap" => self.vm_swap = kilobytes(value)?,
+            "THP_enabled" => self.thp_enabled = Some(flag(value)?),
+            "CapEff" => self.cap_eff = Capabilities(u64::from_str_radix(value, 16).ok()?),
+            "SigCgt" => self.handled_signals = u64::from_str_radix(value, 16).ok()?,
+            "Seccomp" => self.seccomp = Some(value.parse().ok()?),
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// `12 kB`, the kernel's way to write 12 KiB.
+pub(in crate) fn kilobytes(value: &str) -> Option<Bytes> {
+    let number: u64 = value.strip_suffix("kB")?.trim().parse().ok()?;
+    number.checked_mul(1 << 10).map(Bytes)
+}
+
+fn flag(value: &str) -> Option<bool> {
+    match value {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_wanted_lines_are_taken() {
+        let text = "Name:\tredis: (x)\nState:\tS (sleeping)\nTgid:\t812\nPPid:\t1\nUid:\t104\t0\t7\t0\nNSpid:\t812\t7\n\
+                    VmRSS:\t    1636 kB\nVmPTE:\t      48 kB\nTHP_enabled:\t0\nThreads:\t5\n\
+                    CapEff:\t000001fffeffffff\nSeccomp:\t2\nMems_allowed:\t1\nodd line\n";
+        let status = Status::parse(text).unwrap();
+        assert_eq!((status.name.as_str(), status.state, status.tgid, status.parent), ("redis: (x)", 'S', 812, 1));
+        assert_eq!((status.vm_rss, status.vm_pte), (Bytes(1636 << 10), Bytes(48 << 10)));
+        assert_eq!((status.thp_enabled, status.threads, status.uid), (Some(false), 5, 104));
+        assert_eq!((status.effective_uid, status.saved_uid), (0, 7));
+        assert_eq!((status.namespace_pids.as_slice(), status.seccomp), ([812, 7].as_slice(), Some(2)));
+        assert_eq!(status.cap_eff, Capabilities(0x1fffeffffff));
+        assert!(!status.kernel_thread && !status.is_zombie());
+    }
+
+    #[test]
+    fn kernel_threads_are_known_on_old_and_new_kernels() {
+        let kernel = |text: &str| Status::parse(text).unwrap().kernel_thread;
+        assert!(kernel("Tgid:\t2\nPPid:\t0\nKthread:\t1\n"));
+        assert!(kernel("Tgid:\t2\nPPid:\t0\n"), "kthreadd before 6.8");
+        assert!(kernel("State:\tI (idle)\nTgid:\t9\nPPid:\t2\n"), "a child of it before 6.8");
+        assert!(!kernel("Tgid:\t9\nPPid:\t2\nKthread:\t0\n"), "in a container, 2 is anyone");
+        assert!(!kernel("State:\tZ (zombie)\nTgid:\t9\nPPid:\t2\n"));
+        assert!(!kernel("Tgid:\t9\nPPid:\t2\nVmRSS:\t 4 kB\n"));
+    }
+
+    #[test]
+    fn a_malformed_value_is_named_and_a_missing_id_told() {
+        let error = Status::parse("Tgid:\t1\nVmRSS:\t12 MB\n").unwrap_err();
+        assert_eq!((error.line, error.found.as_str()), (2, "VmRSS:\t12 MB"));
+        assert_eq!(Status::parse("Tgid:\t1\nVmRSS:\t18446744073709551615 kB\n").unwrap_err().line, 2);
+        assert!(Status::parse("Name:\ta\n").unwrap_err().to_string().contains("Tgid"));
+    }
+
+    #[test]
+    fn our_own_status_is_read() {
+        let status = Status::read(&Root::host(), std::process::id()).unwrap();
+        assert_eq!(status.tgid, std::process::id());
+        assert!(status.vm_rss > Bytes(0) && status.threads > 0 && !status.kernel_thread);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(
+            text in "(Tgid:\t1\n)?((VmRSS|NSpid|Uid|CapEff|Seccomp|State|Kthread|PPid|.{0,6}):.{0,20}\n|.{0,20}\n){0,8}"
+        ) {
+            let _ = Status::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A root directory that kernel text is read below: `/`, or a captured tree.
+//!
+//! Owns: bounded reads, directory listings, links. Never touches: anything for writing.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use heat::units::Bytes;
+
+use crate::{KernelError, Malformed};
+
+/// A tree that has the kernel's `/proc` and `/sys` below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    directory: PathBuf,
+}
+
+impl Root {
+    /// The bound on a file for which no other is given.
+    pub const LIMIT: Bytes = Bytes(1 << 20);
+    /// The bound on entries of one directory: Linux has at most 4 Mi process ids (`PID_MAX_LIMIT`).
+    pub const ENTRIES: usize = 4 << 20;
+
+    /// The running system.
+    pub fn host() -> Self {
+        Self::at("/")
+    }
+
+    /// A captured tree.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// Whether this is the running system.
+    pub fn is_host(&self) -> bool {
+        self.directory == Path::new("/")
+    }
+
+    /// Where a file, named from the top of the tree with or without a leading slash, really is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name.trim_start_matches('/'))
+    }
+
+    /// A whole file of at most [`Root::LIMIT`]; bytes that are not UTF-8 are replaced.
+    pub fn text(&self, name: &str) -> Result<String, KernelError> {
+        self.text_within(name, Self::LIMIT)
+    }
+
+    /// A whole file of at most `limit`; bytes that are not UTF-8 are replaced.
+    pub fn text_within(&self, name: &str, limit: Bytes) -> Result<String, KernelError> {
+        let path = self.path(name);
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(limit.0.saturating_add(1)).read_to_end(&mut bytes));
+        match read {
+            Ok(count) if count as u64 > limit.0 => Err(KernelError::TooLong { path, limit }),
+            Ok(_) => {
+                Ok(String::from_utf8(bytes)
+                    .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+            }
+            Err(cause) => Err(KernelError::Read { path, cause }),
+        }
+    }
+
+    /// A whole file, understood by `parse`.
+    pub fn parsed<T>(
+        &self,
+        name: &str,
+        limit: Bytes,
+        parse: impl FnOnce(&str) -> Result<T, Malformed>,
+    ) -> Result<T, KernelError> {
+        let text = self.text_within(name, limit)?;
+        parse(&text).map_err(|cause| KernelError::Malformed { path: self.path(name), cause })
+    }
+
+    /// A file that holds one number.
+    pub fn number<T: FromStr>(&self, name: &str) -> Result<T, KernelError> {
+        self.parsed(name, Self::LIMIT, |text| {
+            text.trim().parse().map_err(|_| Malformed::new(1, "a number", text.trim()))
+        })
+    }
+
+    /// A file to be read piece by piece, cut off at `limit`.
+    pub fn stream(&self, name: &str, limit: Bytes) -> Result<impl io::BufRead + use<>, KernelError> {
+        let path = self.path(name);
+        match File::open(&path) {
+            Ok(file) => Ok(BufReader::with_capacity(64 << 10, file.take(limit.0))),
+            Err(cause) => Err(KernelError::Read { path, cause }),
+        }
+    }
+
+    /// The names in a directory, sorted, at most [`Root::ENTRIES`].
+    pub fn entries(&self, name: &str) -> Result<Vec<String>, KernelError> {
+        self.sorted_entries(name, |entry| Some(entry.to_string_lossy().into_owned()))
+    }
+
+    /// The names in a directory that are numbers, ascending: process and thread ids, file descriptors.
+    pub fn numbered_entries(&self, name: &str) -> Result<Vec<u32>, KernelError> {
+        self.sorted_entries(name, |entry| entry.to_str()?.parse().ok())
+    }
+
+    fn sorted_entries<T: Ord>(&self, name: &str, wanted: impl Fn(&OsStr) -> Option<T>) -> Result<Vec<T>, KernelError> {
+        let path = self.path(name);
+        let list = || -> io::Result<Vec<T>> {
+            let names = fs::read_dir(&path)?.take(Self::ENTRIES);
+            names.filter_map(|entry| entry.map(|entry| wanted(&entry.file_name())).transpose()).collect()
+        };
+        match list() {
+            Ok(mut names) => {
+                names.sort_unstable();
+                Ok(names)
+            }
+            Err(cause) => Err(KernelError::Read { path, cause }),
+        }
+    }
+
+    /// What a symbolic link says.
+    pub fn link(&self, name: &str) -> Result<PathBuf, KernelError> {
+        let path = self.path(name);
+        fs::read_link(&path).map_err(|cause| KernelError::Read { path, cause })
+    }
+
+    /// Whether a file is there; an error other than its absence is passed on.
+    pub fn exists(&self, name: &str) -> Result<bool, KernelError> {
+        let path = self.path(name);
+        path.try_exists().map_err(|cause| KernelError::Read { path, cause })
+    }
+}
+
+/// Turns "the file is not there" into `None`, for features that a kernel may lack.
+pub fn optional<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_bounded_and_errors_carry_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("five"), "12345").unwrap();
+        let root = Root::at(directory.path());
+        assert_eq!(root.text_within("/five", Bytes(5)).unwrap(), "12345");
+        assert!(matches!(root.text_within("five", Bytes(4)), Err(KernelError::TooLong { .. })));
+        assert_eq!(root.number::<u64>("five").unwrap(), 12345);
+        assert!(root.number::<u8>("five").unwrap_err().to_string().contains("five"));
+        let absent = root.text("proc/none").unwrap_err();
+        assert!(absent.is_absent() && absent.to_string().contains("proc/none"), "{absent}");
+        assert!(optional(root.text("none")).unwrap().is_none());
+        assert!(!root.exists("none").unwrap());
+    }
+
+    #[test]
+    fn an_absolute_name_stays_below_the_root() {
+        assert_eq!(Root::at("/tree").path("/proc/self"), Path::new("/tree/proc/self"));
+    }
+
+    #[test]
+    fn only_numbers_are_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["10", "9", "self", "99999999999"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        assert_eq!(Root::at(directory.path()).numbered_entries("/").unwrap(), [9, 10]);
+    }
+}

@@ -1,0 +1,163 @@
+//! The mappings of a process with what is in them, from `/proc/PID/smaps`.
+//!
+//! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: what is mapped there. Reading it makes the
+//! kernel count every page: some 10 ms/GiB of base pages, mapping by mapping under the target's mmap lock.
+
+use heat::units::Bytes;
+
+use crate::process::kilobytes;
+use crate::{KernelError, Malformed, Root, maps, vm_flags};
+
+/// The bound on the file: some 800 bytes for each of 300,000 mappings; Linux allows a process 65,530 unless told otherwise.
+pub const LIMIT: Bytes = Bytes(256 << 20);
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// What `maps` says of it.
+    pub line: maps::Line,
+    /// Memory present. The shared zero page and hugetlb pages are not counted.
+    pub resident: Bytes,
+    /// Memory present, each page divided by how many processes have it.
+    pub proportional: Bytes,
+    /// Of what is present, given back by `MADV_FREE`, not written since, and not taken yet.
+    pub lazily_freed: Bytes,
+    /// Memory mapped by entries of 2 MiB or more, hugetlb pages included.
+    pub huge: Bytes,
+    /// Bytes in each page that the kernel maps it with.
+    pub page_size: Bytes,
+    /// Pages of a hugetlb pool in it that no other mapping has.
+    pub hugetlb_private: Bytes,
+    /// Pages of a hugetlb pool in it that others have, too.
+    pub hugetlb_shared: Bytes,
+    /// Bits of [`vm_flags`].
+    pub flags: u64,
+}
+
+/// The mappings of one process in ascending order; none for a kernel thread or a zombie.
+///
+/// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), a malformed line.
+pub fn read(root: &Root, pid: u32) -> Result<Vec<Mapping>, KernelError> {
+    root.parsed(&format!("proc/{pid}/smaps"), LIMIT, parse)
+}
+
+/// Understands the text of an `smaps` file.
+pub fn parse(text: &str) -> Result<Vec<Mapping>, Malformed> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let malformed = || Malformed::new(index + 1, "a mapping or a field of one, such as 'Rss: 8 kB'", line);
+        if let Some(line) = maps::parse_line(line) {
+            mappings.push(Mapping::empty(line));
+            continue;
+        }
+        let (name, value) = line.split_once(':').ok_or_else(malformed)?;
+        mappings.last_mut().and_then(|mapping| mapping.take(name, value.trim())).ok_or_else(malformed)?;
+    }
+    Ok(mappings)
+}
+
+impl Mapping {
+    fn empty(line: maps::Line) -> Self {
+        let nothing = Bytes(0);
+        Self {
+            line,
+            resident: nothing,
+            proportional: nothing,
+            lazily_freed: nothing,
+            huge: nothing,
+            page_size: nothing,
+            hugetlb_private: nothing,
+            hugetlb_shared: nothing,
+            flags: 0,
+        }
+    }
+
+    /// Memory in it that is a hugetlb pool's.
+    pub fn hugetlb(&self) -> Bytes {
+        self.hugetlb_private + self.hugetlb_shared
+    }
+
+    /// Takes one field; fields that are not wanted are passed over.
+    fn take(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "Rss" => self.resident = kilobytes(value)?,
+            "Pss" => self.proportional = kilobytes(value)?,
+            "LazyFree" => self.lazily_freed = kilobytes(value)?,
+            "KernelPageSize" => self.page_size = kilobytes(value)?,
+            "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => self.huge += kilobytes(value)?,
+            "Private_Hugetlb" => {
+                self.hugetlb_private = kilobytes(value)?;
+                self.huge += self.hugetlb_private;
+            }
+            "Shared_Hugetlb" => {
+                self.hugetlb_shared = kilobytes(value)?;
+                self.huge += self.hugetlb_shared;
+            }
+            "VmFlags" => self.flags = vm_flags::from_letters(value),
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::units::{Address, AddressRange};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &str = "\
+555d5b10b000-555d5b12c000 rw-p 00000000 00:00 0                          [heap]
+Size:                132 kB
+KernelPageSize:        4 kB
+Rss:                  20 kB
+Pss:                  12 kB
+LazyFree:              8 kB
+AnonHugePages:      2048 kB
+Private_Hugetlb:    4096 kB
+THPeligible:           0
+VmFlags: rd wr mr mw me ac nh
+7f0000000000-7f0000001000 rw-s 00000000 00:01 7 /memfd:Size: (deleted)
+Rss:                   0 kB
+VmFlags: rd wr sh mr mw me ms sd
+";
+
+    #[test]
+    fn mappings_are_understood() {
+        let mappings = parse(TEXT).unwrap();
+        assert_eq!(mappings.len(), 2);
+        let heap = &mappings[0];
+        assert_eq!(heap.line.range, AddressRange { start: Address(0x555d5b10b000), end: Address(0x555d5b12c000) });
+        assert_eq!((heap.resident, heap.lazily_freed, heap.huge), (Bytes(20 << 10), Bytes(8 << 10), Bytes(6 << 20)));
+        assert_eq!((heap.proportional, mappings[1].proportional), (Bytes(12 << 10), Bytes(0)));
+        assert_eq!((heap.page_size, heap.hugetlb()), (Bytes(4 << 10), Bytes(4 << 20)));
+        assert_eq!((heap.flags, mappings[1].flags), (vm_flags::NOHUGEPAGE, vm_flags::SHARED));
+        assert_eq!(mappings[1].line.name, "/memfd:Size: (deleted)");
+    }
+
+    #[test]
+    fn a_malformed_line_is_named() {
+        for (line, text) in [(1, "Rss: 8 kB\n"), (14, &format!("{TEXT}Rss: 8 MB\n")), (14, &format!("{TEXT}nothing\n"))]
+        {
+            assert_eq!(parse(text).unwrap_err().line, line, "{text}");
+        }
+    }
+
+    #[test]
+    fn our_own_mappings_are_those_of_maps() {
+        let mappings = read(&Root::host(), std::process::id()).unwrap();
+        let stack = mappings.iter().find(|mapping| mapping.line.name == "[stack]").unwrap();
+        assert!(stack.flags & vm_flags::GROWSDOWN != 0 && stack.resident > Bytes(0));
+        assert!(mappings.windows(2).all(|pair| pair[0].line.range.end <= pair[1].line.range.start));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(
+            text in "(1000-2000 rw-p 0 0:0 0\n)?((Rss|LazyFree|VmFlags|.{0,6}):.{0,12}\n|.{0,20}\n){0,8}"
+        ) {
+            let _ = parse(&text);
+        }
+    }
+}

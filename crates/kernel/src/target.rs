@@ -1,0 +1,162 @@
+//! A process under the pilot: held by file descriptor, and checked for what hugepilot can do for it.
+//!
+//! Owns: opening a process and refusing those that cannot be helped, with the reason. Never touches: its memory.
+
+use std::io;
+
+use hugepilot_os::PidFd;
+use serde::{Deserialize, Serialize};
+
+use crate::process::{self, Status};
+use crate::{KernelError, Root};
+
+/// A process, told by its start from a later one that has the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Clock ticks after boot at which it started.
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// The process that has this id now, if there is one.
+    pub fn of(root: &Root, pid: u32) -> Option<Self> {
+        process::start_time(root, pid).ok().map(|start_ticks| Self { pid, start_ticks })
+    }
+
+    /// Whether it has not ended; one that only waits for its parent has.
+    pub fn lives(&self) -> bool {
+        let root = Root::host();
+        Self::of(&root, self.pid) == Some(*self)
+            && Status::read(&root, self.pid).is_ok_and(|status| !status.is_zombie())
+    }
+}
+
+/// A process that can be observed.
+#[derive(Debug)]
+pub struct Target {
+    handle: PidFd,
+    root: Root,
+    /// The process's name, at most 15 characters.
+    pub name: String,
+    /// Clock ticks after boot at which it started; with the pid it names the process for good.
+    pub start_time: u64,
+    /// Whether it may have huge pages: false after `prctl(PR_SET_THP_DISABLE)`; None where the kernel does not say.
+    pub huge_pages_enabled: Option<bool>,
+}
+
+/// Why a process cannot be a target.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum TargetError {
+    #[error(
+        "no process {pid} here: it has ended, or it runs in another pid namespace (inside a container, use the id that the \
+         host gives it: `ps -e` on the host)"
+    )]
+    NoSuchProcess { pid: u32 },
+    #[error("{tid} is a thread of process {pid}, not a process; use {pid}")]
+    Thread { tid: u32, pid: u32 },
+    #[error("process {pid} ({name}) is a kernel thread: it has no memory of its own to put on huge pages")]
+    KernelThread { pid: u32, name: String },
+    #[error("process {pid} is hugepilot itself; give the id of the program to be observed")]
+    Itself { pid: u32 },
+    #[error("process {pid} ({name}) has ended and only waits for its parent to take note (a zombie)")]
+    Zombie { pid: u32, name: String },
+    #[error(
+        "process {pid} ({name}) is a 32-bit program; hugepilot works on 64-bit programs only, because a 32-bit address space \
+         is too small to gain"
+    )]
+    ThirtyTwoBit { pid: u32, name: String },
+    #[error(
+        "process {pid} ({name}) runs a virtual machine (KVM): its page walks happen in the guest's own tables, which the \
+         host's page tables do not show. Run hugepilot inside the guest instead"
+    )]
+    VirtualMachine { pid: u32, name: String },
+    #[error(
+        "process {pid} ({name}) has huge pages switched off: it, or a parent of it, called prctl(PR_SET_THP_DISABLE). Redis does \
+         this to itself where transparent_hugepage/enabled is `always`: set `disable-thp no` in redis.conf (or the setting to \
+         `madvise`) and restart it. MariaDB always does: start it with `--large-pages` and a pool (hugepilot run --pages 2M)"
+    )]
+    HugePagesOff { pid: u32, name: String },
+    #[error("cannot open process {pid}: {cause}")]
+    Open { pid: u32, cause: io::Error },
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl Target {
+    /// Opens a process and checks that it can be observed.
+    pub fn open(pid: u32) -> Result<Self, TargetError> {
+        let root = Root::host();
+        if pid == std::process::id() {
+            return Err(TargetError::Itself { pid });
+        }
+        let handle = PidFd::open(pid).map_err(|cause| not_opened(&root, pid, cause))?;
+        let status = Status::read(&root, pid).map_err(|error| gone(pid, error))?;
+        let name = status.name.clone();
+        if status.is_zombie() {
+            return Err(TargetError::Zombie { pid, name });
+        }
+        if status.kernel_thread {
+            return Err(TargetError::KernelThread { pid, name });
+        }
+        if process::is_32_bit(&root, pid) == Some(true) {
+            return Err(TargetError::ThirtyTwoBit { pid, name });
+        }
+        if process::holds_kvm(&root, pid).map_err(|error| gone(pid, error))? {
+            return Err(TargetError::VirtualMachine { pid, name });
+        }
+        let start_time = process::start_time(&root, pid).map_err(|error| gone(pid, error))?;
+        Ok(Self { handle, root, name, start_time, huge_pages_enabled: status.thp_enabled })
+    }
+
+    /// The process id, in this pid namespace.
+    pub fn pid(&self) -> u32 {
+        self.handle.pid()
+    }
+
+    /// The process, held by file descriptor.
+    pub fn handle(&self) -> &PidFd {
+        &self.handle
+    }
+
+    /// Errors if the process, or a parent of it, has switched huge pages off for it.
+    pub fn ensure_huge_pages_enabled(&self) -> Result<(), TargetError> {
+        match self.huge_pages_enabled {
+            Some(false) => Err(TargetError::HugePagesOff { pid: self.pid(), name: self.name.clone() }),
+            Some(true) | None => Ok(()),
+        }
+    }
+
+    /// A thread that still runs, None where none does: the main thread may have ended before the others.
+    pub fn living_thread(&self) -> Result<Option<u32>, KernelError> {
+        let threads = process::threads(&self.root, self.pid())?;
+        let lives = |thread: &&u32| Status::read(&self.root, **thread).is_ok_and(|status| !status.is_zombie());
+        Ok(threads.iter().find(lives).copied())
+    }
+}
+
+fn not_opened(root: &Root, pid: u32, cause: io::Error) -> TargetError {
+    match Status::read(root, pid) {
+        Ok(status) if status.tgid != pid => TargetError::Thread { tid: pid, pid: status.tgid },
+        Ok(_) => TargetError::Open { pid, cause },
+        Err(_) => TargetError::NoSuchProcess { pid },
+    }
+}
+
+fn gone(pid: u32, error: KernelError) -> TargetError {
+    if error.is_gone() { TargetError::NoSuchProcess { pid } } else { TargetError::Kernel(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_is_not_the_next_one_with_its_id() {
+        let own = Process::of(&Root::host(), std::process::id()).expect("it runs");
+        assert!(own.lives());
+        assert!(!Process { start_ticks: own.start_ticks + 1, ..own }.lives());
+    }
+}

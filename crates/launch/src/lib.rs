@@ -1,0 +1,211 @@
+//! Starting a program on huge pages: what it is, what works for it, and afterwards what became of it.
+//!
+//! Owns: the way from a command and a wish to a recipe ([`recipe`]), and to an account ([`verify`]). Never touches: the machine's
+//! settings and pools, nor the program once it runs, which is the pilot's.
+//!
+//! Facts first ([`program`], [`machine`]), then pure functions of them: what is done for whom can be tested without any program.
+#![forbid(unsafe_code)]
+
+pub mod counts;
+pub mod machine;
+pub mod program;
+pub mod recipe;
+pub mod verify;
+pub mod watch;
+pub mod wish;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use kernel::{KernelError, Root, hugetlb};
+use machine::Machine;
+use program::{Family, Program, ProgramError};
+use recipe::{Given, Recipe, recipe};
+use wish::{PageKind, Wish};
+
+/// The preload library's file.
+pub const LIBRARY: &str = "libhugepilot_preload.so";
+/// Names the file that the preload library counts in.
+pub const COUNTS_VARIABLE: &str = "HUGEPILOT_COUNTS";
+/// Where the library is, seen from the directory of hugepilot's own binary.
+const LIBRARY_DIRECTORIES: [&str; 3] = ["", "../lib", "../lib/hugepilot"];
+
+/// A program that is ready to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// What was wished for.
+    pub wish: Wish,
+    /// What the program is.
+    pub program: Program,
+    /// What the machine offers.
+    pub machine: Machine,
+    /// What to start it with.
+    pub recipe: Recipe,
+    /// Whether the preload library counts.
+    pub counts: bool,
+}
+
+impl Prepared {
+    /// Whether the program is one that cannot be promoted unless its shared memory is placed with care, which the kernel does not do here.
+    pub fn needs_aligning(&self) -> bool {
+        self.program.family == Family::Postgres && !self.machine.aligns_shared_memory
+    }
+}
+
+/// Why a program cannot be started as wished.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum LaunchError {
+    #[error("no program was given")]
+    NoProgram,
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error(
+        "this machine has no huge pages of {pages} (its processor or kernel does not know them){others}; transparent ones are \
+         --pages thp"
+    )]
+    NoSuchPages { pages: PageKind, others: String },
+    #[error(
+        "--mmap, --shm and --text need hugepilot's preload library, and {} is neither in {} nor in ../lib beside it: `make install` \
+         puts it there; or leave these options out",
+        LIBRARY,
+        directory.display()
+    )]
+    NoLibrary { directory: PathBuf },
+}
+
+/// Finds out what a command is, and what to start it with; nothing is started. `environment` is what the program would have.
+pub fn prepare(
+    root: &Root,
+    command: &[OsString],
+    wish: Wish,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Prepared, LaunchError> {
+    let own = std::env::current_exe().unwrap_or_default();
+    prepare_beside(own.parent().unwrap_or(Path::new("")), root, command, wish, environment)
+}
+
+/// The same for a hugepilot in this directory.
+fn prepare_beside(
+    directory: &Path,
+    root: &Root,
+    command: &[OsString],
+    wish: Wish,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Prepared, LaunchError> {
+    let (name, arguments) = command.split_first().ok_or(LaunchError::NoProgram)?;
+    let machine = Machine::read(root, wish.pages)?;
+    ensure_pages(root, wish.pages, &machine)?;
+    let library = library(directory);
+    if library.is_none() && wish.insists_on_preload() {
+        return Err(LaunchError::NoLibrary { directory: directory.to_owned() });
+    }
+    let lossy = |text: &OsStr| text.to_string_lossy().into_owned();
+    let environment: BTreeMap<String, String> =
+        environment.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let arguments = arguments.iter().map(|word| lossy(word)).collect();
+    let value = |name: &str| environment.get(name).map_or("", String::as_str);
+    let path = environment.get("PATH").map(OsStr::new);
+    let program = Program::find(name, path, value("LD_PRELOAD"), value("LD_LIBRARY_PATH"))?;
+    let recipe = recipe(&program, &wish, &machine, &Given { environment, arguments, library });
+    let counts = recipe.mechanisms().iter().any(|mechanism| mechanism.name == recipe::Mechanism::PRELOAD);
+    Ok(Prepared { wish, program, machine, recipe, counts })
+}
+
+fn ensure_pages(root: &Root, pages: PageKind, machine: &Machine) -> Result<(), LaunchError> {
+    if !pages.is_reserved() || machine.pool.is_some() {
+        return Ok(());
+    }
+    let sizes: Vec<String> = hugetlb::pools(root)?.iter().map(|pool| pool.page_size.to_string()).collect();
+    let others = match sizes.as_slice() {
+        [] => String::new(),
+        sizes => format!(", only such of {}", sizes.join(" and ")),
+    };
+    Err(LaunchError::NoSuchPages { pages, others })
+}
+
+/// The preload library that belongs to a binary in this directory.
+fn library(directory: &Path) -> Option<PathBuf> {
+    let mut files = LIBRARY_DIRECTORIES.iter().map(|place| directory.join(place).join(LIBRARY));
+    // The loader takes the path as it is, from wherever the program starts another one.
+    files.find(|file| file.is_file()).map(|file| file.canonicalize().unwrap_or(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A machine with pools of 2 MiB, of which so many pages are free.
+    fn machine_with(free: u64) -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        let pool = tree.path().join("sys/kernel/mm/hugepages/hugepages-2048kB");
+        fs::create_dir_all(&pool).unwrap();
+        let counts = [("nr_", free), ("free_", free), ("resv_", 0), ("surplus_", 0), ("nr_overcommit_", 0)];
+        for (name, count) in counts {
+            fs::write(pool.join(format!("{name}hugepages")), count.to_string()).unwrap();
+        }
+        tree
+    }
+
+    fn prepared(tree: &Path, wish: Wish) -> Result<Prepared, LaunchError> {
+        let own = std::env::current_exe().unwrap();
+        prepare_beside(tree, &Root::at(tree), &[own.into(), "argument".into()], wish, std::iter::empty())
+    }
+
+    #[test]
+    fn a_size_that_the_machine_does_not_have_is_an_error() {
+        let tree = machine_with(9);
+        let error = prepared(tree.path(), Wish::of(PageKind::Giant)).unwrap_err().to_string();
+        assert!(error.contains("no huge pages of 1G") && error.contains("only such of 2 MiB"), "{error}");
+        let prepared = prepared(tree.path(), Wish::of(PageKind::Huge)).unwrap();
+        assert_eq!((prepared.machine.available(), prepared.counts), (9, false));
+    }
+
+    #[test]
+    fn the_library_is_needed_only_by_those_who_insist() {
+        let tree = machine_with(0);
+        let wish = Wish { text: true, ..Wish::of(PageKind::Transparent) };
+        assert!(matches!(prepared(tree.path(), wish), Err(LaunchError::NoLibrary { .. })));
+        assert!(prepared(tree.path(), Wish::of(PageKind::Transparent)).is_ok());
+    }
+
+    #[test]
+    fn the_library_is_found_beside_the_binary_and_in_lib() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let binaries = top.join("bin");
+        for place in ["bin", "lib/hugepilot"] {
+            fs::create_dir_all(top.join(place)).unwrap();
+        }
+        assert_eq!(library(&binaries), None);
+        for place in ["lib/hugepilot", "lib", "bin"] {
+            let file = top.join(place).join(LIBRARY);
+            fs::write(&file, "").unwrap();
+            assert_eq!(library(&binaries), Some(file));
+        }
+    }
+
+    #[test]
+    fn only_postgres_needs_its_shared_memory_aligned_and_only_where_the_kernel_does_not() {
+        let needs = |family, aligns_shared_memory| {
+            let program = recipe::samples::program(family);
+            let machine = Machine { aligns_shared_memory, ..Machine::default() };
+            Prepared { wish: Wish::shared(), program, machine, recipe: Recipe::default(), counts: false }
+                .needs_aligning()
+        };
+        assert!(needs(Family::Postgres, false));
+        assert!(!needs(Family::Postgres, true) && !needs(Family::Redis, false));
+    }
+
+    #[test]
+    fn no_command_is_an_error() {
+        let tree = machine_with(0);
+        let none = prepare(&Root::at(tree.path()), &[], Wish::of(PageKind::Transparent), std::iter::empty());
+        assert!(matches!(none, Err(LaunchError::NoProgram)));
+    }
+}

@@ -1,0 +1,141 @@
+//! What the machine offers a program that is about to start.
+//!
+//! Owns: the few facts that recipes depend on. Never touches: settings and pools.
+
+use std::path::PathBuf;
+
+use kernel::hugetlb::{self, FileSystem, Pool};
+use kernel::hugetlb_limits::{self, Limit};
+use kernel::thp::Thp;
+use kernel::{KernelError, Root, mounts, optional};
+
+use crate::wish::PageKind;
+
+/// The facts, as they are now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Who gets transparent huge pages of 2 MiB: `always`, `madvise`, `never`; None on a kernel without them.
+    pub transparent: Option<String>,
+    /// Whether shared memory is mapped where huge pages fit.
+    pub aligns_shared_memory: bool,
+    /// The pool of the pages wished for; None for transparent ones, and for a size that this machine does not have.
+    pub pool: Option<Pool>,
+    /// Where the pool's pages are mounted as files, if anywhere.
+    pub mount: Option<PathBuf>,
+    /// What control groups leave us of that pool, and so a program that we start.
+    pub limits: Vec<Limit>,
+}
+
+impl Machine {
+    /// Looks at what pages of this kind depend on.
+    pub fn read(root: &Root, pages: PageKind) -> Result<Self, KernelError> {
+        let thp = Thp::read(root)?;
+        let transparent = thp.as_ref().map(|thp| thp.of_huge_pages().0.to_owned());
+        let aligns_shared_memory = thp.is_some_and(|thp| thp.aligns_shared_memory());
+        if !pages.is_reserved() {
+            return Ok(Self { transparent, aligns_shared_memory, ..Self::default() });
+        }
+        let pools = hugetlb::pools(root)?;
+        let pool = pools.into_iter().find(|pool| pool.page_size == pages.size());
+        let mounts = optional(mounts::read(root))?.unwrap_or_default();
+        let mount = mounts.iter().filter_map(FileSystem::of).find(|mounted| mounted.page_size == pages.size());
+        let mut limits = hugetlb_limits::own(root)?;
+        limits.retain(|limit| limit.page_size == pages.size());
+        Ok(Self { transparent, aligns_shared_memory, pool, mount: mount.map(|mounted| mounted.point.into()), limits })
+    }
+
+    /// Whether the kernel heeds programs that ask for transparent huge pages.
+    pub fn heeds_requests(&self) -> bool {
+        matches!(self.transparent.as_deref(), Some("madvise" | "always"))
+    }
+
+    /// Pages of the pool that a program can still be given.
+    pub fn available(&self) -> u64 {
+        let pool = self.pool.map_or(0, |pool| pool.available());
+        self.limits.iter().map(Limit::pages_left).fold(pool, u64::min)
+    }
+
+    /// The tightest limit of those that leave a program less than the pool could give out.
+    pub fn binding_limit(&self) -> Option<&Limit> {
+        let pool = self.pool?.available();
+        tightest(self.limits.iter().filter(|limit| limit.pages_left() < pool))
+    }
+
+    /// The limit that ends a program (SIGBUS) where it touches what the kernel has promised it.
+    pub fn ending_limit(&self) -> Option<&Limit> {
+        let pool = self.pool?;
+        let (promises, uses): (Vec<&Limit>, Vec<&Limit>) = self.limits.iter().partition(|limit| limit.of_reservations);
+        let most = pool.available().saturating_add(pool.overcommit.saturating_sub(pool.surplus));
+        let promised = promises.into_iter().map(Limit::pages_left).fold(most, u64::min);
+        tightest(uses.into_iter().filter(|limit| limit.pages_left() < promised))
+    }
+}
+
+fn tightest<'a>(limits: impl Iterator<Item = &'a Limit>) -> Option<&'a Limit> {
+    limits.min_by_key(|limit| limit.pages_left())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use heat::units::{Bytes, HUGE_PAGE};
+
+    use super::*;
+
+    #[test]
+    fn a_mount_is_found_by_its_page_size() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("proc/self")).unwrap();
+        let mounts = "21 1 0:20 / /proc rw - proc proc rw\n\
+                      30 23 0:27 / /dev/hugepages rw shared:9 - hugetlbfs hugetlbfs rw,pagesize=2M\n\
+                      61 23 0:54 / /mnt/1\\040G rw - hugetlbfs none rw,pagesize=1024M,size=4G\nodd line";
+        fs::write(folder.path().join("proc/self/mountinfo"), mounts).unwrap();
+        let root = Root::at(folder.path());
+        let mount = |pages| Machine::read(&root, pages).unwrap().mount;
+        assert_eq!(mount(PageKind::Huge), Some("/dev/hugepages".into()));
+        assert_eq!(mount(PageKind::Giant), Some("/mnt/1 G".into()));
+        assert_eq!(mount(PageKind::Transparent), None);
+    }
+
+    #[test]
+    fn a_group_may_leave_less_than_the_pool_has() {
+        let limit = |pages: u64, of_reservations| Limit {
+            cgroup: format!("/{pages}"),
+            page_size: PageKind::Huge.size(),
+            of_reservations,
+            limit: Bytes((pages + 1) * HUGE_PAGE),
+            usage: Bytes(HUGE_PAGE),
+            refused: None,
+        };
+        let pool = |free, overcommit| Pool {
+            page_size: PageKind::Huge.size(),
+            total: 1000,
+            free,
+            reserved: 0,
+            surplus: 0,
+            overcommit,
+        };
+        let told = |pool: Pool, limits: &[Limit]| {
+            let machine = Machine { pool: Some(pool), limits: limits.to_vec(), ..Machine::default() };
+            let name = |limit: Option<&Limit>| limit.map_or(String::new(), |limit| limit.cgroup.clone());
+            (machine.available(), name(machine.binding_limit()), name(machine.ending_limit()))
+        };
+        let named = |available, binding: &str, ending: &str| (available, binding.to_owned(), ending.to_owned());
+        let (used, promised) = (|pages| limit(pages, false), |pages| limit(pages, true));
+        assert_eq!(told(pool(500, 0), &[]), named(500, "", ""));
+        assert_eq!(told(pool(500, 0), &[used(128), used(200)]), named(128, "/128", "/128"));
+        assert_eq!(told(pool(500, 0), &[promised(0)]), named(0, "/0", ""), "mmap fails");
+        assert_eq!(told(pool(500, 0), &[used(128), promised(128)]), named(128, "/128", ""), "mmap fails first");
+        assert_eq!(told(pool(100, 0), &[used(128)]), named(100, "", ""), "the pool binds first");
+        assert_eq!(told(pool(100, 50), &[used(128)]), named(100, "", "/128"), "but it may grow on demand");
+    }
+
+    #[test]
+    fn a_machine_without_huge_pages_has_none() {
+        let empty = Root::at(tempfile::tempdir().unwrap().path());
+        assert_eq!(Machine::read(&empty, PageKind::Giant).unwrap(), Machine::default());
+        assert!(!Machine::default().heeds_requests());
+        assert_eq!(Machine::default().available(), 0);
+    }
+}

@@ -1,0 +1,237 @@
+//! What an ELF file says of the program in it (man 5 elf), read with bounds, because it may come from anywhere.
+//!
+//! Owns: the questions asked of such a file. Never touches: what follows from the answers.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use heat::units::Bytes;
+use memchr::memmem;
+use object::Endianness;
+use object::elf::{self, FileHeader64, ProgramHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
+use object::read::{ReadCache, ReadRef};
+
+use crate::program::OPTIONS;
+
+/// The most that is read in one piece: read-only data of the largest servers.
+const MOST_AT_ONCE: Bytes = Bytes(64 << 20);
+/// Segments of notes that are looked through; programs have two or three.
+const MOST_NOTES: usize = 16;
+/// Libraries that one file may name.
+const MOST_NEEDED: usize = 256;
+/// Where constants lie, names of options among them; the tunables of a static glibc are written once, when it starts.
+const CONSTANTS: [&[u8]; 2] = [b".rodata", b".data.rel.ro"];
+
+type Segments<'a> = &'a [ProgramHeader64<Endianness>];
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elf {
+    /// For processors with 32 bits, and nothing else is known of it.
+    pub is_32_bit: bool,
+    /// The loader of a dynamic program.
+    pub loader: Option<PathBuf>,
+    /// Built by Go, which maps memory by system calls of its own.
+    pub is_go: bool,
+    /// Names of the libraries that it needs itself.
+    pub needed: Vec<String>,
+    /// Directories to search for them first, with `$ORIGIN` as it stands.
+    pub search: Vec<String>,
+    /// Which of [`OPTIONS`] it mentions.
+    pub mentions: BTreeSet<&'static str>,
+}
+
+/// What a file says; None if it is no ELF file, or none that can be understood.
+pub fn read(path: &Path) -> io::Result<Option<Elf>> {
+    let cache = ReadCache::new(File::open(path)?);
+    Ok(parse(Bounded(&cache)))
+}
+
+/// Refuses long pieces, for which memory would be taken before they turn out to be made up.
+#[derive(Clone, Copy)]
+struct Bounded<'a>(&'a ReadCache<File>);
+
+impl<'a> ReadRef<'a> for Bounded<'a> {
+    fn len(self) -> Result<u64, ()> {
+        ReadRef::len(self.0)
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > MOST_AT_ONCE.0 { Err(()) } else { self.0.read_bytes_at(offset, size) }
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        self.0.read_bytes_at_until(range, delimiter)
+    }
+}
+
+/// What the bytes of a file say.
+pub fn parse<'a, R: ReadRef<'a>>(data: R) -> Option<Elf> {
+    match data.read_bytes_at(0, 5).ok()? {
+        b"\x7fELF\x01" => return Some(Elf { is_32_bit: true, ..Elf::default() }),
+        b"\x7fELF\x02" => {}
+        _ => return None,
+    }
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, data).ok()?;
+    let loader = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_INTERP);
+    let loader = loader.and_then(|segment| segment.interpreter(endian, data).ok().flatten());
+    let (needed, search) = libraries(segments, endian, data).unwrap_or_default();
+    Some(Elf {
+        is_32_bit: false,
+        loader: loader.map(|path| PathBuf::from(String::from_utf8_lossy(path).into_owned())),
+        is_go: is_go(segments, endian, data),
+        needed,
+        search,
+        mentions: mentions(header, endian, data),
+    })
+}
+
+/// The linker of Go notes the id of the build under its own name.
+fn is_go<'a, R: ReadRef<'a>>(segments: Segments<'a>, endian: Endianness, data: R) -> bool {
+    let of_go = |segment: &ProgramHeader64<Endianness>| {
+        let mut notes = segment.notes(endian, data).ok().flatten()?;
+        while let Some(note) = notes.next().ok()? {
+            if note.name() == b"Go" {
+                return Some(());
+            }
+        }
+        None
+    };
+    let notes = segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_NOTE);
+    notes.take(MOST_NOTES).any(|segment| of_go(segment).is_some())
+}
+
+/// Names of needed libraries, and where to search for them first.
+fn libraries<'a, R: ReadRef<'a>>(
+    segments: Segments<'a>,
+    endian: Endianness,
+    data: R,
+) -> Option<(Vec<String>, Vec<String>)> {
+    let segment = segments.iter().find(|segment| segment.p_type(endian) == elf::PT_DYNAMIC)?;
+    let entries = segment.dynamic(endian, data).ok().flatten()?;
+    let end = |entry: &&elf::Dyn64<Endianness>| entry.d_tag(endian) != u64::from(elf::DT_NULL);
+    let entries: Vec<(u64, u64)> =
+        entries.iter().take_while(end).map(|entry| (entry.d_tag(endian), entry.d_val(endian))).collect();
+    let values = |tags: &[u32]| {
+        let tags: Vec<u64> = tags.iter().copied().map(u64::from).collect();
+        entries.iter().filter(move |(tag, _)| tags.contains(tag)).map(|&(_, value)| value).take(MOST_NEEDED)
+    };
+    let names = in_file(values(&[elf::DT_STRTAB]).next()?, segments, endian)?;
+    let len = data.len().ok()?;
+    let name = |offset: u64| {
+        let start = names.checked_add(offset).filter(|&start| start < len)?;
+        data.read_bytes_at_until(start..len, 0).ok().map(|name| String::from_utf8_lossy(name).into_owned())
+    };
+    let needed = values(&[elf::DT_NEEDED]).filter_map(name).collect();
+    let search = values(&[elf::DT_RPATH, elf::DT_RUNPATH]).filter_map(name);
+    Some((needed, search.flat_map(|list| list.split(':').map(str::to_owned).collect::<Vec<_>>()).collect()))
+}
+
+/// Where in the file an address of the program lies.
+fn in_file(address: u64, segments: Segments<'_>, endian: Endianness) -> Option<u64> {
+    segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD).find_map(|segment| {
+        let within = address.checked_sub(segment.p_vaddr(endian))?;
+        (within < segment.p_filesz(endian)).then(|| segment.p_offset(endian).checked_add(within))?
+    })
+}
+
+/// Which names of options stand among the constants, each as a whole string of C: what a program does not mention it cannot heed.
+fn mentions<'a, R: ReadRef<'a>>(
+    header: &FileHeader64<Endianness>,
+    endian: Endianness,
+    data: R,
+) -> BTreeSet<&'static str> {
+    let Ok(sections) = header.sections(endian, data) else { return BTreeSet::new() };
+    let section = |name: &&[u8]| Some(sections.section_by_name(endian, name)?.1);
+    let constants = CONSTANTS.iter().filter_map(section).filter_map(|section| {
+        let size = section.sh_size(endian).min(MOST_AT_ONCE.0);
+        data.read_bytes_at(section.sh_offset(endian), size).ok()
+    });
+    let mut found = BTreeSet::new();
+    for constants in constants {
+        found.extend(OPTIONS.into_iter().filter(|option| is_mentioned(option, constants)));
+    }
+    found
+}
+
+fn is_mentioned(option: &str, constants: &[u8]) -> bool {
+    let whole = [b"\0", option.as_bytes(), b"\0"].concat();
+    memmem::find(constants, &whole).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn our_own_file_is_understood() {
+        let elf = read(&std::env::current_exe().unwrap()).unwrap().expect("it is an ELF file");
+        assert!(elf.loader.is_some_and(|loader| loader.to_string_lossy().contains("ld-")));
+        assert!(elf.needed.iter().any(|name| name.starts_with("libc.so")), "{:?}", elf.needed);
+        assert!(!elf.is_go && !elf.is_32_bit);
+    }
+
+    #[test]
+    fn what_is_no_program_is_not_taken_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        for bytes in [b"".as_slice(), b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02", b"\x7fELF\x03\x01\x01"] {
+            fs::write(&file, bytes).unwrap();
+            assert_eq!(read(&file).unwrap(), None, "{bytes:?}");
+        }
+        fs::write(&file, b"\x7fELF\x01\x01").unwrap();
+        assert!(read(&file).unwrap().unwrap().is_32_bit);
+        assert!(read(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn an_option_is_mentioned_by_its_whole_name_only() {
+        assert!(is_mentioned("MALLOC_CONF", b"a\0MALLOC_CONF\0b"));
+        assert!(!is_mentioned("MALLOC_CONF", b"a\0JE_MALLOC_CONF\0b"));
+        assert!(!is_mentioned("MALLOC_CONF", b"a\0MALLOC_CONF_2\0b"));
+    }
+
+    /// The head of our own file, with its segments, dynamic entries and names.
+    fn own_head() -> Vec<u8> {
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        file.take(256 << 10).read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_understood_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            let head = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0";
+            let _ = parse(bytes.as_slice());
+            let _ = parse([head.as_slice(), &bytes].concat().as_slice());
+        }
+
+        #[test]
+        fn a_damaged_file_is_understood_or_refused(
+            damage in proptest::collection::vec((0usize..4096, any::<u8>()), 1..40),
+            len in 0usize..(256 << 10),
+        ) {
+            let mut bytes = own_head();
+            for (place, byte) in damage {
+                if let Some(there) = bytes.get_mut(place) {
+                    *there = byte;
+                }
+            }
+            let _ = parse(bytes.as_slice());
+            bytes.truncate(len);
+            let _ = parse(bytes.as_slice());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The heap: what the allocator hands out that a program has, by the allocator's own settings.
+
+use crate::program::{Allocator, Family, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, TCMALLOC_OPTION, TUNABLE};
+use crate::recipe::{Context, List, Mechanism, Memory, Recipe, Remark, forks};
+use crate::wish::PageKind;
+
+pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
+    let program = context.program;
+    let is_linked = |allocator: Allocator| program.allocators.contains(&allocator);
+    for (name, default) in JEMALLOC_OPTIONS.into_iter().zip([is_linked(Allocator::Jemalloc), false, false]) {
+        if default || program.mentions(name) {
+            jemalloc(recipe, context, name);
+        }
+    }
+    if is_linked(Allocator::Mimalloc) || program.mentions(MIMALLOC_OPTION) {
+        mimalloc(recipe, context);
+    }
+    if is_linked(Allocator::Tcmalloc) || program.mentions(TCMALLOC_OPTION) {
+        tcmalloc(recipe, context);
+    }
+    // One that is built in under names of its own leaves the C library's to the rest of the program.
+    if program.allocators.is_empty() {
+        glibc(recipe, context);
+    }
+    if program.family == Family::Python {
+        recipe.name(
+            "Python takes small objects from arenas of its own, past malloc",
+            "PYTHONMALLOC=malloc brings them to malloc's huge pages, at some cost of its own",
+        );
+    }
+}
+
+/// Only transparent ones: it has no use for a pool's.
+fn jemalloc(recipe: &mut Recipe, context: Context<'_>, name: &'static str) {
+    let words = [("thp:", "thp:always".to_owned()), ("metadata_thp:", "metadata_thp:auto".to_owned())];
+    let why = match context.wish.pages.is_reserved() {
+        true => "jemalloc asks for transparent huge pages; it cannot take a pool's",
+        false => "jemalloc asks for huge pages for all that it maps",
+    };
+    let by = Mechanism::transparent(Memory::Heap, "jemalloc");
+    recipe.extend(context, &List { name, separator: ',' }, &words, why.to_owned(), by);
+}
+
+fn mimalloc(recipe: &mut Recipe, context: Context<'_>) {
+    let (available, by) = (context.machine.available(), Mechanism::of(context, Memory::Heap, "mimalloc"));
+    let name = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
+    match context.wish.pages {
+        // 2 means transparent ones only; before mimalloc 2.2 it meant the same as 1.
+        PageKind::Transparent => {
+            recipe.set(context, name, "2".to_owned(), "mimalloc asks for transparent huge pages", Some(by));
+        }
+        PageKind::Giant if available > 0 => {
+            let why = "mimalloc takes so many pages of 1 GiB when it starts: all that the pool can give out";
+            recipe.set(context, "MIMALLOC_RESERVE_HUGE_OS_PAGES", available.to_string(), why, Some(by));
+        }
+        PageKind::Huge | PageKind::Giant => {
+            let why = "mimalloc takes pages of 2 MiB from the pool, where it has some";
+            recipe.set(context, name, "1".to_owned(), why, Some(by));
+        }
+    }
+}
+
+fn tcmalloc(recipe: &mut Recipe, context: Context<'_>) {
+    let pages = context.wish.pages;
+    if !pages.is_reserved() {
+        let why = "tcmalloc (gperftools) has no switch for transparent huge pages, and maps memory past any library";
+        recipe.left_to_pilot.push(why.to_owned());
+        return;
+    }
+    let Some(mount) = &context.machine.mount else {
+        recipe.name(
+            format!("tcmalloc (gperftools) takes a pool's pages as files, and those of {pages} are not mounted"),
+            format!("hugepilot pool mount, or: mount -t hugetlbfs -o pagesize={pages} none /mnt/{pages}"),
+        );
+        return;
+    };
+    let by = Mechanism::of(context, Memory::Heap, "tcmalloc");
+    let path = mount.join("hugepilot").display().to_string();
+    recipe.set(context, TCMALLOC_OPTION, path, "tcmalloc (gperftools) maps its memory from the pool", Some(by));
+    let why = "without it a child made by fork would share the heap, and write into it";
+    recipe.set(context, "TCMALLOC_MEMFS_MAP_PRIVATE", "1".to_owned(), why, None);
+}
+
+fn glibc(recipe: &mut Recipe, context: Context<'_>) {
+    let program = context.program;
+    if program.has_tunable != Some(true) {
+        let why = match (&program.linking, program.has_tunable) {
+            (Linking::Glibc, Some(_)) => "its C library is older than glibc 2.35, whose malloc has no huge pages",
+            (Linking::Glibc, None) => "its loader does not say which settings it knows (glibc before 2.33)",
+            (Linking::Go, _) => "the heap of a Go program has no switch",
+            (Linking::Musl, _) => "musl's malloc has no huge pages",
+            (Linking::Static, _) => "it is linked statically, with no C library that knows glibc.malloc.hugetlb",
+            (Linking::ThirtyTwoBit | Linking::Other(_) | Linking::Unknown, _) => "its allocator is not known",
+        };
+        recipe.left_to_pilot.push(format!("heap: {why}"));
+        return;
+    }
+    let pages = if forks(program.family) { PageKind::Transparent } else { context.wish.pages };
+    if pages != context.wish.pages {
+        recipe.named.push(Remark::note(
+            "its heap gets transparent huge pages, not the pool's: it starts others by fork, and a child that writes to a pool's page that \
+             it shares is ended by the kernel (SIGBUS) where the pool has none left",
+        ));
+    } else if pages.is_reserved() {
+        recipe.name(
+            "a child made by fork copies each of the pool's pages that it writes to, and is ended by the kernel (SIGBUS) where the pool has \
+             none left",
+            "keep pages to spare for a program that forks, or take --pages thp",
+        );
+    }
+    let list = List { name: "GLIBC_TUNABLES", separator: ':' };
+    let by = Mechanism { memory: Memory::Heap, name: TUNABLE, is_reserved: pages.is_reserved() };
+    let settings = tunables(pages);
+    let words: Vec<(&str, String)> = settings.iter().map(|(name, value)| (*name, format!("{name}={value}"))).collect();
+    let why = match pages {
+        PageKind::Transparent => {
+            "malloc asks for huge pages; blocks below 2 MiB share them instead of being mapped one by one"
+        }
+        PageKind::Huge => "malloc takes pages of 2 MiB from the pool, and ordinary ones where it has none left",
+        PageKind::Giant => {
+            "malloc takes pages of 1 GiB from the pool, and ordinary ones where it has none left; one arena for all threads, because each \
+             would take four such pages"
+        }
+    };
+    recipe.extend(context, &list, &words, why.to_owned(), by);
+    let is_tuned = recipe.variables.last().is_some_and(|variable| variable.name == list.name);
+    if is_tuned && !by.is_reserved && program.linking == Linking::Glibc {
+        heed_madvise(recipe, context);
+    }
+}
+
+/// glibc 2.35 and 2.36 compare the setting of the machine's, which they have read, with one byte more that they have not: what a lazily
+/// bound call has left on the stack. In half of all starts a program was seen to find no `madvise` there, and to get nothing.
+fn heed_madvise(recipe: &mut Recipe, context: Context<'_>) {
+    if context.machine.transparent.as_deref() == Some("madvise") {
+        let why = "glibc 2.36 misreads the setting `madvise` in some starts, but not once all calls are bound";
+        recipe.set(context, "LD_BIND_NOW", "1".to_owned(), why, None);
+    }
+}
+
+/// Settings of glibc (GNU libc manual, "Memory Allocation Tunables"), the one that counts first.
+fn tunables(pages: PageKind) -> Vec<(&'static str, u64)> {
+    let size = pages.size().0;
+    let huge = if pages.is_reserved() { size } else { 1 };
+    // Left to itself malloc maps each block of 128 KiB or more alone, which is too small for a huge page. glibc 2.39 has the first of
+    // these by itself for a pool's pages. The second is what malloc has when it adapts: twice as much.
+    let mut settings =
+        vec![(TUNABLE, huge), ("glibc.malloc.mmap_threshold", size), ("glibc.malloc.trim_threshold", 2 * size)];
+    if pages == PageKind::Giant {
+        settings.push(("glibc.malloc.arena_max", 1));
+    }
+    settings
+}

@@ -1,0 +1,283 @@
+//! What to do for a program, with a reason for each line: a pure function of what the program is, what is wished for, and what the
+//! machine offers.
+//!
+//! Owns: which mechanism suits whom, and the words for it. Never touches: the system; nothing is set or started here.
+
+mod allocator;
+mod obstacle;
+mod preload;
+#[cfg(test)]
+pub(super) mod samples;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::machine::Machine;
+use crate::program::{Family, Program};
+use crate::wish::{PageKind, Wish};
+
+/// What a program is to be started with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recipe {
+    /// What cannot work as wished, to be said before anything else.
+    pub obstacles: Vec<Remark>,
+    /// Variables of the environment, each once.
+    pub variables: Vec<Variable>,
+    /// Arguments to add.
+    pub arguments: Vec<Insert>,
+    /// Switches that are left to the user, and settings of the user's that were kept.
+    pub named: Vec<Remark>,
+    /// What only the pilot can do for this program, and why.
+    pub left_to_pilot: Vec<String>,
+}
+
+/// Something to be said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// What is the matter.
+    pub what: String,
+    /// What to do; None where nothing has to be done.
+    pub next_step: Option<String>,
+}
+
+/// A variable of the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// Its whole value, what the user had set included.
+    pub value: String,
+    /// What that does.
+    pub why: String,
+    /// What puts memory on huge pages by it; None if it only helps another one.
+    pub by: Option<Mechanism>,
+}
+
+/// Arguments to add to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Insert {
+    /// The words.
+    pub words: Vec<String>,
+    /// Whether they come before the user's own, or after them.
+    pub place: Place,
+    /// What they do.
+    pub why: String,
+    /// What puts memory on huge pages by them; None if they only remove an obstacle.
+    pub by: Option<Mechanism>,
+}
+
+/// Where arguments are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Right after the program.
+    First,
+    /// After all others.
+    Last,
+}
+
+/// A part of a program's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Memory {
+    /// What an allocator hands out, or a runtime.
+    Heap,
+    /// Buffers of a server's own.
+    Buffers,
+    /// Large anonymous mappings.
+    Mmap,
+    /// Segments of System V shared memory.
+    Shm,
+    /// The program's code.
+    Text,
+}
+
+/// Who puts which memory on huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mechanism {
+    /// Which memory.
+    pub memory: Memory,
+    /// By what: a setting's name, or `preload`.
+    pub name: &'static str,
+    /// Whether the pages come from a pool.
+    pub is_reserved: bool,
+}
+
+/// What the user has given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The environment, as far as it is UTF-8.
+    pub environment: BTreeMap<String, String>,
+    /// The program's arguments, without its name.
+    pub arguments: Vec<String>,
+    /// The preload library, if it was found.
+    pub library: Option<PathBuf>,
+}
+
+/// Everything that a recipe depends on.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    program: &'a Program,
+    wish: &'a Wish,
+    machine: &'a Machine,
+    given: &'a Given,
+}
+
+/// Memory that has its mechanism already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Covered {
+    heap: bool,
+    mmap: bool,
+    text: bool,
+}
+
+/// What to do.
+pub fn recipe(program: &Program, wish: &Wish, machine: &Machine, given: &Given) -> Recipe {
+    let context = Context { program, wish, machine, given };
+    let mut recipe = Recipe { obstacles: obstacle::all(context), ..Recipe::default() };
+    if let Some(why) = obstacle::out_of_reach(program) {
+        recipe.left_to_pilot.push(why);
+        return recipe;
+    }
+    if program.family == Family::Wrapper {
+        recipe.named.push(obstacle::wrapper(program));
+    }
+    // Only the preload library has its pages before the program uses them.
+    let without_promises = Wish { pages: PageKind::Transparent, ..*wish };
+    let of_promises = match machine.ending_limit() {
+        Some(_) => Context { wish: &without_promises, ..context },
+        None => context,
+    };
+    let covered = server::apply(&mut recipe, of_promises);
+    if wish.heap && !covered.heap {
+        allocator::apply(&mut recipe, of_promises);
+    }
+    preload::apply(&mut recipe, context, covered);
+    recipe
+}
+
+impl Given {
+    /// Whether an argument names an option, in whatever form: `--large-pages=0`, `--skip_large_pages`, `-c huge_pages=off`.
+    fn names(&self, option: &str) -> bool {
+        let is_it = |word: &String| {
+            let name = word.split('=').next().unwrap_or_default().trim().to_ascii_lowercase().replace('_', "-");
+            let name = name.trim_start_matches('-');
+            // `-chuge_pages=off` and `--skip-large-pages`.
+            let is_before =
+                |before: &str| ["", "c"].contains(&before) || before.ends_with('-') && !before.contains('/');
+            name.strip_suffix(option).is_some_and(is_before)
+        };
+        self.arguments.iter().any(is_it)
+    }
+}
+
+impl Recipe {
+    /// All mechanisms at work, each once.
+    pub fn mechanisms(&self) -> Vec<Mechanism> {
+        let variables = self.variables.iter().filter_map(|variable| variable.by);
+        let mut all: Vec<Mechanism> = variables.chain(self.arguments.iter().filter_map(|insert| insert.by)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The user's arguments with those added.
+    pub fn arguments_around<T: From<String>>(&self, given: impl IntoIterator<Item = T>) -> Vec<T> {
+        let at = |place: Place| {
+            let inserts = self.arguments.iter().filter(move |insert| insert.place == place);
+            inserts.flat_map(|insert| insert.words.iter().cloned().map(T::from))
+        };
+        at(Place::First).chain(given).chain(at(Place::Last)).collect()
+    }
+
+    /// Puts words into a variable that is a list, after those that are there. Each comes with the beginning by which a setting of the
+    /// user's is known, which stays as it is.
+    fn extend(&mut self, context: Context<'_>, list: &List, words: &[(&str, String)], why: String, by: Mechanism) {
+        let there = context.given.environment.get(list.name).map_or("", |value| value.trim());
+        let alike = |word: &str| word.trim().replace('_', "-");
+        let is_there =
+            |beginning: &str| there.split(list.separator).any(|word| alike(word).starts_with(&alike(beginning)));
+        let (kept, new): (Vec<_>, Vec<_>) = words.iter().partition(|(beginning, _)| is_there(beginning));
+        for (beginning, _) in kept {
+            self.keep(format!("{} has {beginning} already", list.name));
+        }
+        // What follows a setting of the user's would contradict it.
+        if new.first().map(|(beginning, _)| beginning) != words.first().map(|(beginning, _)| beginning) {
+            return;
+        }
+        let all =
+            Some(there).filter(|there| !there.is_empty()).into_iter().chain(new.iter().map(|(_, word)| word.as_str()));
+        let value = all.collect::<Vec<_>>().join(&list.separator.to_string());
+        self.variables.push(Variable { name: list.name, value, why, by: Some(by) });
+    }
+
+    /// Sets a variable that holds one value, unless the user did.
+    fn set(&mut self, context: Context<'_>, name: &'static str, value: String, why: &str, by: Option<Mechanism>) {
+        if context.given.environment.contains_key(name) {
+            self.keep(format!("{name} is set already"));
+        } else {
+            self.variables.push(Variable { name, value, why: why.to_owned(), by });
+        }
+    }
+
+    fn insert(&mut self, place: Place, words: &[&str], why: &str, by: Option<Mechanism>) {
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        self.arguments.push(Insert { words, place, why: why.to_owned(), by });
+    }
+
+    fn keep(&mut self, what: String) {
+        self.named.push(Remark::note(format!("{what}; it stays as it is")));
+    }
+
+    fn name(&mut self, what: impl Into<String>, next_step: impl Into<String>) {
+        self.named.push(Remark::new(what, next_step));
+    }
+}
+
+impl Remark {
+    fn new(what: impl Into<String>, next_step: impl Into<String>) -> Self {
+        Self { what: what.into(), next_step: Some(next_step.into()) }
+    }
+
+    fn note(what: impl Into<String>) -> Self {
+        Self { what: what.into(), next_step: None }
+    }
+}
+
+/// Whether a program makes children that go on with its memory, as a matter of course.
+fn forks(family: Family) -> bool {
+    matches!(family, Family::Shell | Family::Postgres | Family::Redis)
+}
+
+/// A variable that holds several settings.
+struct List {
+    name: &'static str,
+    separator: char,
+}
+
+impl Memory {
+    /// For people and for JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Heap => "heap",
+            Self::Buffers => "buffers",
+            Self::Mmap => "mmap",
+            Self::Shm => "shm",
+            Self::Text => "text",
+        }
+    }
+}
+
+impl Mechanism {
+    /// What the preload library does.
+    pub const PRELOAD: &'static str = "preload";
+
+    fn transparent(memory: Memory, name: &'static str) -> Self {
+        Self { memory, name, is_reserved: false }
+    }
+
+    fn of(context: Context<'_>, memory: Memory, name: &'static str) -> Self {
+        Self { memory, name, is_reserved: context.wish.pages.is_reserved() }
+    }
+}

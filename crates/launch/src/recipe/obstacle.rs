@@ -1,0 +1,142 @@
+//! What cannot work, whatever is tried: on this machine, and for this program.
+
+use heat::units::{Bytes, GIANT_PAGE};
+use kernel::hugetlb::Pool;
+use kernel::hugetlb_limits::Limit;
+use kernel::thp::DIRECTORY;
+
+use crate::program::{Family, Linking, Program};
+use crate::recipe::{Context, Remark};
+use crate::wish::PageKind;
+
+/// Said before anything else.
+pub(super) fn all(context: Context<'_>) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    match context.wish.pages {
+        PageKind::Transparent => remarks.extend(switched_off(context)),
+        PageKind::Huge | PageKind::Giant => remarks.extend(pool(context)),
+    }
+    let hook_is_gone = context.program.has_tunable == Some(true);
+    if hook_is_gone && context.given.environment.contains_key("HUGETLB_MORECORE") {
+        remarks.push(Remark::new(
+            "HUGETLB_MORECORE does nothing with this program's C library: the hook that libhugetlbfs needs is gone since glibc 2.34",
+            "leave it out; GLIBC_TUNABLES does what it did",
+        ));
+    }
+    remarks
+}
+
+fn switched_off(context: Context<'_>) -> Option<Remark> {
+    match context.machine.transparent.as_deref() {
+        Some("always" | "madvise") => None,
+        Some(_) => Some(Remark::new(
+            "transparent huge pages are switched off on this machine (never): what the program asks for is refused, and only the pilot \
+             promotes, where page walks pay for it",
+            format!("echo madvise > /{DIRECTORY}/enabled"),
+        )),
+        None => Some(Remark::new(
+            "this kernel has no transparent huge pages",
+            "boot one that was built with CONFIG_TRANSPARENT_HUGEPAGE, or take pages from a pool: --pages 2M",
+        )),
+    }
+}
+
+fn pool(context: Context<'_>) -> Vec<Remark> {
+    let Some(pool) = &context.machine.pool else { return Vec::new() };
+    let what_there_is = match context.machine.binding_limit() {
+        Some(limit) => limited(context, pool, limit),
+        None => given_out(context, pool),
+    };
+    std::iter::once(what_there_is).chain(context.machine.ending_limit().map(ends_programs)).collect()
+}
+
+fn given_out(context: Context<'_>, pool: &Pool) -> Remark {
+    let (pages, available) = (context.wish.pages, pool.available());
+    if available > 0 {
+        let held = Bytes(available.saturating_mul(pool.page_size.0));
+        return Remark::note(format!(
+            "the pool of {pages} pages can give out {available} ({held}); what is beyond gets ordinary pages"
+        ));
+    }
+    let found = match pool.free {
+        0 => format!("it has {}, all in use", pool.total),
+        free => format!("it has {free} free, all of them promised to others"),
+    };
+    let found = if pool.total == 0 { "it is empty".to_owned() } else { found };
+    let more = (GIANT_PAGE / pool.page_size.0).max(1);
+    Remark::new(
+        format!("the pool of {pages} pages can give out none ({found}): the program gets ordinary pages"),
+        format!("hugepilot pool set {pages}={}", pool.total.saturating_add(more)),
+    )
+}
+
+fn limited(context: Context<'_>, pool: &Pool, limit: &Limit) -> Remark {
+    let of = if limit.of_reservations { "reservations" } else { "use" };
+    Remark::new(
+        format!(
+            "the pool of {} pages could give out {}, but control group {} may have only {} more: what is beyond gets ordinary pages",
+            context.wish.pages,
+            pool.available(),
+            limit.cgroup,
+            limit.pages_left()
+        ),
+        format!(
+            "raise the group's limit on {of}, or start the program in another group; `hugepilot pool` shows these limits"
+        ),
+    )
+}
+
+/// What is mapped from a pool is promised at once, and counted by a limit on use only when it is touched.
+fn ends_programs(limit: &Limit) -> Remark {
+    Remark::new(
+        format!(
+            "the kernel would end the program (SIGBUS) where it touches more of what it was promised than the {} of control group {}: heap \
+             and buffers get transparent pages instead, and only hugepilot's library, which takes its pages at once, the pool's",
+            limit.limit, limit.cgroup
+        ),
+        "raise that limit, or set the group's limit on reservations (rsvd) no higher, so that mmap fails instead",
+    )
+}
+
+/// Why neither the environment nor arguments reach a program.
+pub(super) fn out_of_reach(program: &Program) -> Option<String> {
+    if program.family == Family::Elsewhere {
+        return Some(
+            "it starts the program with an environment of its own, or elsewhere; put hugepilot behind it instead (sudo hugepilot run ..)"
+                .to_owned(),
+        );
+    }
+    if program.gains_rights {
+        return Some(
+            "it gains rights when it starts (set-uid, or capabilities of its file), so that its loader ignores LD_PRELOAD and \
+             GLIBC_TUNABLES"
+                .to_owned(),
+        );
+    }
+    (program.linking == Linking::ThirtyTwoBit).then(|| {
+        "it is a 32-bit program, whose address space is too small to gain; the pilot leaves it alone, too".to_owned()
+    })
+}
+
+/// A program that does nothing but start another one.
+pub(super) fn wrapper(program: &Program) -> Remark {
+    let name = program.path.file_name().unwrap_or_default().to_string_lossy();
+    Remark::new(
+        "it starts another program, which gets what the environment brings, but no arguments of its own",
+        format!("put hugepilot behind it: {name} .. hugepilot run .. -- CMD"),
+    )
+}
+
+/// Why no library can be preloaded into a program; None if one can.
+pub(super) fn to_preloading(program: &Program) -> Option<String> {
+    let why = match &program.linking {
+        Linking::Glibc => return None,
+        Linking::Musl => "it is linked with musl, whose loader the preload library was not made for",
+        Linking::Static => "it is linked statically, so that there is no loader to heed LD_PRELOAD",
+        Linking::Go => "it is a Go program, which maps memory by system calls of its own, past any library",
+        Linking::ThirtyTwoBit => "it is a 32-bit program",
+        Linking::Other(loader) => return Some(format!("its loader is {}, not glibc's", loader.display())),
+        Linking::Unknown => "its file cannot be read as a program",
+    };
+    Some(why.to_owned())
+}

@@ -1,0 +1,91 @@
+//! What the preload library does: large mappings, segments of shared memory, code.
+
+use std::path::Path;
+
+use crate::program::Family;
+use crate::recipe::obstacle::to_preloading;
+use crate::recipe::{Context, Covered, Mechanism, Memory, Recipe, Remark, Variable, forks};
+use crate::wish::Want;
+
+/// The loader's list of libraries to load first.
+const PRELOAD: &str = "LD_PRELOAD";
+
+pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered) {
+    let wish = context.wish;
+    let wanted = [
+        (maps(recipe, context, covered), Memory::Mmap),
+        (wish.shm, Memory::Shm),
+        (wish.text && !covered.text, Memory::Text),
+    ];
+    let wanted: Vec<Memory> = wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, memory)| memory).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let words = wanted.iter().map(|memory| memory.word()).collect::<Vec<_>>().join(", ");
+    if let Some(why) = to_preloading(context.program) {
+        recipe.left_to_pilot.push(format!("{words}: nothing can be preloaded, because {why}"));
+        return;
+    }
+    let Some(library) = context.given.library.as_deref() else {
+        recipe.left_to_pilot.push(format!("{words}: the preload library is not installed beside hugepilot"));
+        return;
+    };
+    let Some(value) = in_front(library, context.given.environment.get(PRELOAD)) else {
+        let place = library.display();
+        recipe.left_to_pilot.push(format!("{words}: LD_PRELOAD cannot name {place}, because of its space or colon"));
+        return;
+    };
+    let mut set = |name, value: String, why: &str, by| {
+        recipe.variables.push(Variable { name, value, why: why.to_owned(), by });
+    };
+    set(PRELOAD, value, "hugepilot's library places what the program maps itself", None);
+    set("HUGEPILOT_PAGES", wish.pages.word().to_owned(), "on which pages", None);
+    for memory in wanted {
+        let (name, value, why) = match memory {
+            Memory::Shm => ("HUGEPILOT_SHM", "1", "shared memory"),
+            Memory::Text => ("HUGEPILOT_TEXT", "1", "the program's code"),
+            Memory::Mmap | Memory::Heap | Memory::Buffers if wish.mmap == Want::AfterFilled => {
+                ("HUGEPILOT_MMAP", "after-filled", "large anonymous mappings, once the ones before were filled")
+            }
+            Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "1", "large anonymous mappings"),
+        };
+        set(name, value.to_owned(), why, Some(Mechanism::of(context, memory, Mechanism::PRELOAD)));
+    }
+}
+
+/// Whether large mappings are placed. From a pool they are copied to ordinary memory for each child that is forked, which is no good for
+/// whoever forks to write its data to a file. A shell has no data, and what it starts is served.
+fn maps(recipe: &mut Recipe, context: Context<'_>, covered: Covered) -> bool {
+    let family = context.program.family;
+    let is_copied = context.wish.pages.is_reserved() && forks(family) && family != Family::Shell;
+    match context.wish.mmap {
+        Want::No => false,
+        Want::ByDefault if covered.mmap => false,
+        Want::ByDefault if is_copied => {
+            recipe.named.push(Remark::note(
+                "its large mappings stay off the pool: at each fork, as for a snapshot, all of them would be copied to ordinary memory",
+            ));
+            false
+        }
+        Want::Asked if is_copied => {
+            recipe.name(
+                "at each fork, as for a snapshot, what is mapped from the pool is copied to ordinary memory, which takes time and as much \
+                 memory again",
+                "leave --mmap out, or take --pages thp",
+            );
+            true
+        }
+        Want::ByDefault | Want::Asked | Want::AfterFilled => true,
+    }
+}
+
+/// LD_PRELOAD with this library before those that are there; None if its path has what separates paths (ld.so(8)).
+fn in_front(library: &Path, there: Option<&String>) -> Option<String> {
+    let library = library.to_str().filter(|path| !path.contains([' ', ':']))?;
+    match there.map(|there| there.trim()).filter(|there| !there.is_empty()) {
+        None => Some(library.to_owned()),
+        // A program under hugepilot may start hugepilot.
+        Some(there) if there.split([' ', ':']).any(|each| each == library) => Some(there.to_owned()),
+        Some(there) => Some(format!("{library}:{there}")),
+    }
+}

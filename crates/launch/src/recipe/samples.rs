@@ -1,0 +1,59 @@
+//! Programs and machines for tests.
+
+use std::collections::BTreeSet;
+
+use heat::units::{Bytes, HUGE_PAGE};
+use kernel::hugetlb::Pool;
+
+use crate::machine::Machine;
+use crate::program::{Family, Linking, Program, TUNABLE};
+use crate::recipe::Given;
+
+/// A program linked with a glibc that has the tunable.
+pub(in crate) fn program(family: Family) -> Program {
+    Program {
+        path: "/usr/bin/program".into(),
+        is_script: false,
+        family,
+        linking: Linking::Glibc,
+        allocators: BTreeSet::new(),
+        mentions: BTreeSet::new(),
+        gains_rights: false,
+        has_tunable: Some(true),
+    }
+}
+
+/// The same without a loader, and with the tunable in its own file if it has one.
+pub(super) fn static_program(mentions: bool) -> Program {
+    let mentions = if mentions { BTreeSet::from([TUNABLE]) } else { BTreeSet::new() };
+    let has_tunable = Some(!mentions.is_empty());
+    Program { linking: Linking::Static, mentions, has_tunable, ..program(Family::Other) }
+}
+
+/// A machine with transparent huge pages at this setting, and so many pages to give out in a pool of 2 MiB.
+pub(super) fn machine(transparent: &str, available: u64) -> Machine {
+    let pool = Pool {
+        page_size: Bytes(HUGE_PAGE),
+        total: available + 5,
+        free: available + 3,
+        reserved: 3,
+        surplus: 0,
+        overcommit: 0,
+    };
+    Machine {
+        aligns_shared_memory: false,
+        transparent: Some(transparent.to_owned()),
+        pool: Some(pool),
+        mount: Some("/dev/hugepages".into()),
+        limits: Vec::new(),
+    }
+}
+
+/// A user with these variables and arguments, and the library in its place.
+pub(super) fn given(environment: &[(&str, &str)], arguments: &[&str]) -> Given {
+    Given {
+        environment: environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+        library: Some("/usr/lib/hugepilot/libhugepilot_preload.so".into()),
+    }
+}

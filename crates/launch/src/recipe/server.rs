@@ -1,0 +1,178 @@
+//! Programs that have a switch of their own: their documented ones, set in the environment, added to the arguments where that is safe,
+//! named otherwise.
+
+use crate::program::{Family, MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, REDIS_OPTION};
+use crate::recipe::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe, Remark};
+use crate::wish::{PageKind, Want, Wish};
+
+pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    match context.program.family {
+        Family::Java => java(recipe, context),
+        Family::Postgres => postgres(recipe, context),
+        Family::Redis => redis(recipe, context),
+        Family::Memcached => memcached(recipe, context),
+        Family::Node => node(recipe, context),
+        Family::Mysql => mysql(recipe, context),
+        Family::Python | Family::Shell | Family::Wrapper | Family::Elsewhere | Family::Other => Covered::default(),
+    }
+}
+
+/// man java. It falls back to ordinary pages with a warning.
+fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let covered = Covered { heap: true, mmap: true, text: false };
+    if !context.wish.heap {
+        return Covered { heap: false, ..covered };
+    }
+    if let Some(switch) = java_switch(context) {
+        recipe.keep(format!("{switch} is given already"));
+        return covered;
+    }
+    let large = |size: &str| {
+        let size = ("-XX:LargePageSizeInBytes", format!("-XX:LargePageSizeInBytes={size}"));
+        vec![("-XX:+UseLargePages", "-XX:+UseLargePages".to_owned()), size]
+    };
+    let name = "-XX:+UseTransparentHugePages";
+    let (words, name) = match context.wish.pages {
+        PageKind::Transparent => (vec![(name, name.to_owned())], name),
+        PageKind::Huge => (large("2m"), "-XX:+UseLargePages"),
+        PageKind::Giant => (large("1g"), "-XX:+UseLargePages"),
+    };
+    let list = List { name: "JAVA_TOOL_OPTIONS", separator: ' ' };
+    let by = Mechanism::of(context, Memory::Heap, name);
+    recipe.extend(context, &list, &words, "the JVM places its heap and its compiled code itself".to_owned(), by);
+    covered
+}
+
+/// The user's own word on huge pages, for or against, wherever a JVM takes it from.
+fn java_switch<'a>(context: Context<'a>) -> Option<&'a str> {
+    let Given { environment, arguments, .. } = context.given;
+    let variables = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"].into_iter();
+    let words = variables.filter_map(|name| environment.get(name)).flat_map(|value| value.split_ascii_whitespace());
+    let mut words = words.chain(arguments.iter().map(String::as_str));
+    words.find(|word| {
+        let name = word.strip_prefix("-XX:").map(|name| name.trim_start_matches(['+', '-']));
+        name.is_some_and(|name| ["UseLargePages", "UseTransparentHugePages"].contains(&name))
+    })
+}
+
+/// Its buffers are shared memory, for which it knows a pool's pages only. Where they lie so that huge pages fit, the pilot promotes them.
+fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let pages = context.wish.pages;
+    if !wants_buffers(context.wish) {
+        return Covered::default();
+    }
+    if !pages.is_reserved() {
+        recipe.named.push(Remark::note(
+            "PostgreSQL's shared buffers are placed where huge pages fit; the pilot promotes them once, for all server processes, when they \
+             have been filled",
+        ));
+        return Covered::default();
+    }
+    let covered = Covered { mmap: true, ..Covered::default() };
+    if context.given.names("huge-pages") {
+        recipe.keep("huge_pages is given already".to_owned());
+        return covered;
+    }
+    let size = if pages == PageKind::Giant { "huge_page_size=1GB" } else { "huge_page_size=2MB" };
+    let knows_sizes = context.program.mentions(POSTGRES_OPTION);
+    // Modes such as --single take what comes last for something else.
+    let takes_more = !context.given.arguments.first().is_some_and(|word| word.starts_with("--"))
+        && !context.given.arguments.iter().any(|word| word == "--");
+    if !takes_more || pages == PageKind::Giant && !knows_sizes {
+        let next_step = format!("set huge_pages = try and {} in postgresql.conf", size.replace('=', " = "));
+        recipe.name("PostgreSQL's own switch cannot be added here (huge_page_size came with 14)", next_step);
+        return covered;
+    }
+    let by = Mechanism::of(context, Memory::Buffers, "huge_pages");
+    let mut words = vec!["-c", "huge_pages=try"];
+    if knows_sizes && !context.given.names("huge-page-size") {
+        words.extend(["-c", size]);
+    }
+    let why =
+        "PostgreSQL takes its shared buffers from the pool; with `on` it would not start where the pool has too few";
+    recipe.insert(Place::Last, &words, why, Some(by));
+    covered
+}
+
+/// It switches huge pages off for itself where it finds them at `always`.
+fn redis(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let does_not_serve = |word: &String| ["-v", "--version", "-h", "--help", "--test-memory"].contains(&word.as_str());
+    let given = context.given;
+    if !context.program.mentions(REDIS_OPTION) || given.arguments.iter().any(does_not_serve) {
+        return Covered::default();
+    }
+    if given.names(REDIS_OPTION) {
+        recipe.keep(format!("{REDIS_OPTION} is given already"));
+        return Covered::default();
+    }
+    let why = "Redis switches huge pages off for itself where transparent huge pages are at `always`";
+    recipe.insert(Place::Last, &["--disable-thp", "no"], why, None);
+    Covered::default()
+}
+
+/// man memcached. It ends where transparent huge pages are switched off, and knows no pool.
+fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    if context.wish.pages.is_reserved() || !context.wish.heap {
+        return Covered::default();
+    }
+    let has_it = context.given.arguments.iter().any(|word| word == "-L" || word == "--enable-largepages");
+    if has_it {
+        recipe.keep("-L is given already".to_owned());
+    } else if context.machine.heeds_requests() {
+        let by = Mechanism::transparent(Memory::Buffers, "-L");
+        let why = "memcached maps its slabs in one piece that huge pages fit into, instead of 1 MiB at a time";
+        recipe.insert(Place::First, &["-L"], why, Some(by));
+    }
+    Covered::default()
+}
+
+/// `--use-largepages` moves node's own code; it is allowed in NODE_OPTIONS.
+fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    if !context.wish.text {
+        return Covered::default();
+    }
+    let covered = Covered { text: true, ..Covered::default() };
+    if context.given.names("use-largepages") {
+        recipe.keep("--use-largepages is given already".to_owned());
+        return covered;
+    }
+    let list = List { name: "NODE_OPTIONS", separator: ' ' };
+    let words = [("--use-largepages", "--use-largepages=silent".to_owned())];
+    let by = Mechanism::transparent(Memory::Text, "--use-largepages");
+    recipe.extend(context, &list, &words, "node moves its own code to transparent huge pages".to_owned(), by);
+    covered
+}
+
+/// It falls back to ordinary pages with a warning.
+fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
+    let pages = context.wish.pages;
+    if !wants_buffers(context.wish) || !context.program.mentions(MYSQL_VARIABLE) {
+        return Covered::default();
+    }
+    if !pages.is_reserved() {
+        recipe.name(
+            "MariaDB switches transparent huge pages off for itself (10.11 does)",
+            "--pages 2M puts its buffers on a pool's pages",
+        );
+        return Covered::default();
+    }
+    if context.given.names(MYSQL_OPTION) {
+        recipe.keep(format!("{MYSQL_OPTION} is given already"));
+        return Covered { mmap: true, ..Covered::default() };
+    }
+    if pages == PageKind::Giant {
+        recipe.name(
+            "its switch --large-pages takes pages of the machine's default size",
+            "boot with default_hugepagesz=1G, or take --pages 2M",
+        );
+        return Covered::default();
+    }
+    let by = Mechanism::of(context, Memory::Buffers, "--large-pages");
+    recipe.insert(Place::Last, &["--large-pages"], "it takes its buffers from the pool", Some(by));
+    Covered { mmap: true, ..Covered::default() }
+}
+
+/// A server maps its buffers itself, or has them as a segment.
+fn wants_buffers(wish: &Wish) -> bool {
+    matches!(wish.mmap, Want::ByDefault | Want::Asked) || wish.shm
+}

@@ -1,0 +1,366 @@
+//! What became of a wish: how much of the memory that could be huge was, by which mechanism, and why the rest was not.
+//!
+//! Owns: the account, a pure function of what was seen, done and counted. Never touches: the system, and the words of the report.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heat::RefusalReason;
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+
+use crate::counts::{InTheWay, Placed, Placing};
+use crate::machine::Machine;
+use crate::recipe::{Mechanism, Memory, Recipe};
+use crate::watch::{Sample, Seen};
+use crate::wish::Wish;
+
+/// Who put memory on huge pages.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// One of the recipe's mechanisms, or several that cannot be told apart.
+    Recipe(Vec<Mechanism>),
+    /// The pilot, from outside.
+    Pilot,
+    /// The program, or the kernel by itself.
+    Itself,
+}
+
+/// Why memory was not on huge pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Transparent huge pages were switched off.
+    SwitchedOff,
+    /// So many of its processes may have no transparent huge pages (`PR_SET_THP_DISABLE`).
+    SwitchedOffForItself(usize),
+    /// The pool had nothing to give out when the program started.
+    PoolEmpty,
+    /// The pool had next to nothing left at some time.
+    PoolUsedUp,
+    /// This control group may have less than the pool could give out.
+    Limited(String),
+    /// The preload library was hindered.
+    Hindered(InTheWay),
+    /// No mechanism reaches that memory.
+    NotReached(Vec<String>),
+    /// The kernel refused the pilot.
+    Refused(BTreeSet<RefusalReason>),
+    /// No mechanism of the recipe put it there, and the pilot, which might have, did not run.
+    NotPiloted,
+    /// Nobody knows: it may come in pieces too small, or be mapped past all mechanisms, and be walked too little for the pilot.
+    Unknown,
+}
+
+/// What the pilot has done meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piloted {
+    /// Memory that it put on huge pages and did not give back.
+    pub promoted: Bytes,
+    /// Why the kernel refused more.
+    pub refused: BTreeSet<RefusalReason>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    /// What the account is about.
+    pub seen: Seen,
+    /// Who did it, the most first; sums up to [`Sample::huge`] of the largest.
+    pub by: Vec<(By, Bytes)>,
+    /// Why the rest was not, in the order in which it can be helped; empty where there is no rest to speak of.
+    pub rest: Vec<Why>,
+    /// The share that was asked for, in percent.
+    pub required: Option<f64>,
+}
+
+/// Less than this part of the memory needs no explanation.
+const NEXT_TO_NOTHING: f64 = 0.02;
+/// What glibc takes at once for a thread's heap; a pool with fewer pages has none for it.
+const AT_ONCE: u64 = 4;
+
+impl Account {
+    /// Draws the account up; `piloted` is None where no pilot ran.
+    pub fn of(
+        seen: Seen,
+        (wish, recipe, machine): (&Wish, &Recipe, &Machine),
+        placed: Option<&Placed>,
+        piloted: Option<&Piloted>,
+        required: Option<f64>,
+    ) -> Self {
+        let sample = &seen.largest;
+        let lacking = sample.could - sample.huge();
+        let rest = match lacking > sample.could.share(NEXT_TO_NOTHING) {
+            true => reasons((wish, recipe, machine), &seen, placed, piloted),
+            false => Vec::new(),
+        };
+        let promoted = piloted.map_or(Bytes(0), |piloted| piloted.promoted);
+        Self { by: shares(sample, recipe, placed, promoted), seen, rest, required }
+    }
+
+    /// The share of the memory that was on huge pages, in percent; None if there was none that could be.
+    pub fn percent(&self) -> Option<f64> {
+        let Sample { could, .. } = self.seen.largest;
+        (could > Bytes(0)).then(|| 100.0 * self.seen.largest.huge().0 as f64 / could.0 as f64)
+    }
+
+    /// Page faults that huge pages saved which came with the first touch: one for each of them, instead of one for each base page. What the
+    /// pilot promoted was populated before.
+    pub fn faults_saved(&self) -> u64 {
+        let is_early =
+            |by: &By| matches!(by, By::Recipe(mechanisms) if mechanisms.iter().all(|each| each.memory != Memory::Text));
+        let early: Bytes = self.by.iter().filter(|(by, _)| is_early(by)).map(|(_, bytes)| *bytes).sum();
+        early.0 / BASE_PAGE - early.0.div_ceil(HUGE_PAGE)
+    }
+
+    /// Whether what was asked for was reached. A share of nothing was not.
+    pub fn is_met(&self) -> bool {
+        self.required.is_none_or(|required| self.percent().is_some_and(|percent| percent >= required))
+    }
+}
+
+/// Divides what was huge among those who may have done it: the pilot and the library say how much they did, and the rest is the
+/// allocator's, or the program's own.
+fn shares(sample: &Sample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
+    let by_pilot = promoted.min(sample.transparent);
+    let mut shares = BTreeMap::from([(By::Pilot, by_pilot)]);
+    for (is_reserved, bytes) in [(true, sample.reserved), (false, sample.transparent - by_pilot)] {
+        for (by, bytes) in divided(bytes, is_reserved, recipe, placed) {
+            *shares.entry(by).or_insert(Bytes(0)) += bytes;
+        }
+    }
+    let mut shares: Vec<(By, Bytes)> = shares.into_iter().filter(|(_, bytes)| *bytes > Bytes(0)).collect();
+    shares.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    shares
+}
+
+/// Memory on one kind of huge pages, by mechanism. What the library says only rises: where that is more than there is, some has been
+/// unmapped since or was never touched, and nobody can tell its part from others'.
+fn divided(bytes: Bytes, is_reserved: bool, recipe: &Recipe, placed: Option<&Placed>) -> Vec<(By, Bytes)> {
+    let (libraries, others): (Vec<Mechanism>, Vec<Mechanism>) =
+        recipe.mechanisms().into_iter().partition(|mechanism| mechanism.name == Mechanism::PRELOAD);
+    let others: Vec<Mechanism> = others.into_iter().filter(|mechanism| mechanism.is_reserved == is_reserved).collect();
+    let said = libraries.into_iter().filter_map(|mechanism| {
+        let placing = of_memory(placed?, mechanism.memory);
+        let said = if is_reserved { placing.reserved } else { placing.transparent };
+        (said > Bytes(0)).then_some((Mechanism { is_reserved, ..mechanism }, said))
+    });
+    let said: Vec<(Mechanism, Bytes)> = said.collect();
+    let all_said: Bytes = said.iter().map(|(_, bytes)| *bytes).sum();
+    if all_said > bytes {
+        let together = others.into_iter().chain(said.into_iter().map(|(mechanism, _)| mechanism));
+        return vec![(By::Recipe(together.collect()), bytes)];
+    }
+    let left = if others.is_empty() { By::Itself } else { By::Recipe(others) };
+    let each = said.into_iter().map(|(mechanism, bytes)| (By::Recipe(vec![mechanism]), bytes));
+    each.chain([(left, bytes - all_said)]).collect()
+}
+
+fn of_memory(placed: &Placed, memory: Memory) -> Placing {
+    match memory {
+        Memory::Mmap => placed.mmap,
+        Memory::Shm => placed.shm,
+        Memory::Text => placed.text,
+        Memory::Heap | Memory::Buffers => Placing::default(),
+    }
+}
+
+fn reasons(
+    (wish, recipe, machine): (&Wish, &Recipe, &Machine),
+    seen: &Seen,
+    placed: Option<&Placed>,
+    piloted: Option<&Piloted>,
+) -> Vec<Why> {
+    let mut reasons = Vec::new();
+    if wish.pages.is_reserved() {
+        reasons.extend(of_the_pool(machine, seen));
+    } else if !machine.heeds_requests() {
+        reasons.push(Why::SwitchedOff);
+    } else if seen.largest.switched_off > 0 {
+        reasons.push(Why::SwitchedOffForItself(seen.largest.switched_off));
+    }
+    let hindered = placed.map(|placed| placed.in_the_way).filter(|in_the_way| *in_the_way != InTheWay::default());
+    reasons.extend(hindered.map(Why::Hindered));
+    if !recipe.left_to_pilot.is_empty() {
+        reasons.push(Why::NotReached(recipe.left_to_pilot.clone()));
+    }
+    let refused = piloted.map(|piloted| &piloted.refused).filter(|refused| !refused.is_empty());
+    reasons.extend(refused.cloned().map(Why::Refused));
+    if reasons.is_empty() {
+        reasons.push(if piloted.is_some() { Why::Unknown } else { Why::NotPiloted });
+    }
+    reasons
+}
+
+fn of_the_pool(machine: &Machine, seen: &Seen) -> Option<Why> {
+    let is_used_up = |sample: &Sample| sample.pool_left.is_some_and(|left| left < AT_ONCE);
+    if let Some(limit) = machine.binding_limit() {
+        Some(Why::Limited(limit.cgroup.clone()))
+    } else if machine.available() == 0 {
+        Some(Why::PoolEmpty)
+    } else {
+        (is_used_up(&seen.largest) || is_used_up(&seen.last)).then_some(Why::PoolUsedUp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::hugetlb_limits::Limit;
+    use proptest::prelude::*;
+
+    use crate::recipe::Variable;
+    use crate::wish::PageKind;
+    use super::*;
+
+    const HEAP: Mechanism = Mechanism { memory: Memory::Heap, name: "glibc.malloc.hugetlb", is_reserved: false };
+    const MMAP: Mechanism = Mechanism { memory: Memory::Mmap, name: Mechanism::PRELOAD, is_reserved: false };
+
+    fn recipe_with(mechanisms: &[Mechanism]) -> Recipe {
+        let variable = |&by: &Mechanism| Variable { name: "X", value: String::new(), why: String::new(), by: Some(by) };
+        Recipe { variables: mechanisms.iter().map(variable).collect(), ..Recipe::default() }
+    }
+
+    fn seen(could: u64, transparent: u64, reserved: u64) -> Seen {
+        let sample = Sample {
+            processes: 1,
+            switched_off: 0,
+            could: Bytes(could),
+            transparent: Bytes(transparent),
+            reserved: Bytes(reserved),
+            pool_left: None,
+        };
+        Seen { looks: 1, largest: sample, last: sample, ..Seen::default() }
+    }
+
+    fn madvise() -> Machine {
+        Machine { transparent: Some("madvise".to_owned()), ..Machine::default() }
+    }
+
+    fn account(seen: Seen, recipe: &Recipe, placed: Option<&Placed>, promoted: u64) -> Account {
+        let piloted = Piloted { promoted: Bytes(promoted), ..Piloted::default() };
+        Account::of(seen, (&Wish::of(PageKind::Transparent), recipe, &madvise()), placed, Some(&piloted), Some(90.0))
+    }
+
+    #[test]
+    fn each_gets_what_it_says_and_the_allocator_the_rest() {
+        let placing = Placing { transparent: Bytes(200), ..Placing::default() };
+        let placed = Placed { mmap: placing, ..Placed::default() };
+        let account = account(seen(1000, 980, 0), &recipe_with(&[HEAP, MMAP]), Some(&placed), 100);
+        let expected = [(By::Recipe(vec![HEAP]), 680), (By::Recipe(vec![MMAP]), 200), (By::Pilot, 100)];
+        assert_eq!(account.by, expected.map(|(by, bytes)| (by, Bytes(bytes))));
+        assert_eq!((account.percent(), account.is_met(), account.rest), (Some(98.0), true, Vec::new()));
+    }
+
+    #[test]
+    fn what_was_counted_and_is_gone_is_credited_to_nobody_in_particular() {
+        // 300 in the heap, and 100 mappings of 64, one after the other.
+        let placing = Placing { transparent: Bytes(6400), ..Placing::default() };
+        let placed = Placed { mmap: placing, ..Placed::default() };
+        let account = account(seen(400, 400, 0), &recipe_with(&[HEAP, MMAP]), Some(&placed), 50);
+        let expected = [(By::Recipe(vec![HEAP, MMAP]), 350), (By::Pilot, 50)];
+        assert_eq!(account.by, expected.map(|(by, bytes)| (by, Bytes(bytes))));
+    }
+
+    #[test]
+    fn huge_pages_from_the_first_touch_save_page_faults() {
+        let saved = |promoted| account(seen(4 << 30, 1 << 30, 0), &recipe_with(&[HEAP]), None, promoted).faults_saved();
+        assert_eq!(saved(0), 512 * 511);
+        assert_eq!(saved(1 << 29), 256 * 511, "what the pilot promoted had had its page faults");
+        assert_eq!(account(seen(4 << 30, 1 << 30, 0), &Recipe::default(), None, 0).faults_saved(), 0);
+    }
+
+    #[test]
+    fn without_a_mechanism_it_was_the_program_itself() {
+        let account = account(seen(1000, 300, 200), &Recipe::default(), None, 0);
+        assert_eq!(account.by, [(By::Itself, Bytes(500))]);
+        assert_eq!((account.is_met(), account.rest), (false, vec![Why::Unknown]));
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_not_reached() {
+        let account = account(Seen::default(), &Recipe::default(), None, 0);
+        assert_eq!((account.percent(), account.is_met()), (None, false));
+        assert!(Account { required: None, ..account }.is_met());
+    }
+
+    #[test]
+    fn why_the_rest_was_not_is_told() {
+        let why = |wish: PageKind, machine: Machine, recipe: Recipe, placed: Option<Placed>, left: Option<u64>| {
+            let mut seen = seen(1000, 0, 0);
+            seen.last.pool_left = left;
+            let piloted = Piloted::default();
+            Account::of(seen, (&Wish::of(wish), &recipe, &machine), placed.as_ref(), Some(&piloted), None).rest
+        };
+        let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
+        assert_eq!(why(PageKind::Transparent, never, Recipe::default(), None, None), [Why::SwitchedOff]);
+        assert_eq!(why(PageKind::Huge, madvise(), Recipe::default(), None, None), [Why::PoolEmpty]);
+        let pool = kernel::hugetlb::Pool {
+            page_size: Bytes(HUGE_PAGE),
+            total: 9,
+            free: 9,
+            reserved: 0,
+            surplus: 0,
+            overcommit: 0,
+        };
+        let machine = || Machine { pool: Some(pool), ..madvise() };
+        let with_left = |left| why(PageKind::Huge, machine(), Recipe::default(), None, Some(left));
+        assert_eq!([with_left(0), with_left(3)], [[Why::PoolUsedUp], [Why::PoolUsedUp]], "too few for a thread's heap");
+        assert_eq!(with_left(4), [Why::Unknown]);
+        let limit = Limit {
+            cgroup: "/db".to_owned(),
+            page_size: Bytes(HUGE_PAGE),
+            of_reservations: true,
+            limit: Bytes(0),
+            usage: Bytes(0),
+            refused: None,
+        };
+        let limited = Machine { limits: vec![limit], ..machine() };
+        assert_eq!(why(PageKind::Huge, limited, Recipe::default(), None, Some(9)), [Why::Limited("/db".to_owned())]);
+        let in_the_way = InTheWay { refused: Bytes(3), ..InTheWay::default() };
+        let placed = Placed { in_the_way, ..Placed::default() };
+        let recipe = Recipe { left_to_pilot: vec!["heap: static".to_owned()], ..Recipe::default() };
+        let expected = [Why::Hindered(in_the_way), Why::NotReached(vec!["heap: static".to_owned()])];
+        assert_eq!(why(PageKind::Huge, machine(), recipe, Some(placed), Some(5)), expected);
+    }
+
+    #[test]
+    fn a_program_that_switches_huge_pages_off_for_itself_is_why() {
+        let mut seen = seen(1000, 0, 0);
+        seen.largest.switched_off = 1;
+        let rest = |wish, machine: Machine| {
+            let of = (&Wish::of(wish), &Recipe::default(), &machine);
+            Account::of(seen, of, None, Some(&Piloted::default()), None).rest
+        };
+        assert_eq!(rest(PageKind::Transparent, madvise()), [Why::SwitchedOffForItself(1)]);
+        let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
+        assert_eq!(rest(PageKind::Transparent, never), [Why::SwitchedOff], "the kernel says so of every process then");
+        assert_eq!(rest(PageKind::Huge, madvise()), [Why::PoolEmpty], "a pool does not mind");
+    }
+
+    #[test]
+    fn the_pilots_refusals_are_reasons() {
+        let refused = BTreeSet::from([RefusalReason::NoContiguousMemory]);
+        let piloted = Piloted { refused: refused.clone(), ..Piloted::default() };
+        let of = (&Wish::of(PageKind::Transparent), &Recipe::default(), &madvise());
+        assert_eq!(Account::of(seen(1000, 0, 0), of, None, Some(&piloted), None).rest, [Why::Refused(refused)]);
+        assert_eq!(Account::of(seen(1000, 1000, 0), of, None, Some(&piloted), None).rest, [], "none was needed");
+        assert_eq!(Account::of(seen(1000, 0, 0), of, None, None, None).rest, [Why::NotPiloted]);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_sum_up_to_what_was_huge(
+            transparent in 0u64..1000,
+            reserved in 0u64..1000,
+            rest in 0u64..1000,
+            said in (0u64..1000, 0u64..1000),
+            promoted in 0u64..1000,
+            which in 0usize..4,
+        ) {
+            let all = [HEAP, MMAP, Mechanism { is_reserved: true, ..HEAP }];
+            let placing = Placing { reserved: Bytes(said.0), transparent: Bytes(said.1) };
+            let placed = Placed { mmap: placing, ..Placed::default() };
+            let seen = seen(transparent + reserved + rest, transparent, reserved);
+            let account = account(seen, &recipe_with(&all[..which]), Some(&placed), promoted);
+            prop_assert_eq!(account.by.iter().map(|(_, bytes)| *bytes).sum::<Bytes>(), seen.largest.huge());
+            prop_assert!(account.by.iter().all(|(_, bytes)| *bytes > Bytes(0)));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Looks now and then at how much of a program's memory is on huge pages, while it runs: afterwards nobody can tell.
+//!
+//! Owns: when to look, and what is kept of it. Never touches: the program.
+
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use heat::units::{Bytes, HUGE_PAGE};
+use hugepilot_os::stop::Stop;
+use kernel::process::{Status, descendants, thread_cpu_time};
+use kernel::rollup::Rollup;
+use kernel::{Root, hugetlb};
+
+use crate::wish::PageKind;
+
+/// The first look, and the shortest time between two: short programs want to be seen, too.
+const SOONEST: Duration = Duration::from_millis(20);
+/// The longest, unless looking takes long.
+const LATEST: Duration = Duration::from_secs(1);
+/// A tenth of the time that has gone by passes before the next look.
+const SHARE_OF_AGE: u32 = 10;
+/// So many times the CPU time that a look took passes before the next: half a per cent of a CPU.
+const REST_AFTER: u32 = 200;
+/// However long looks take, the next comes within this time, and before the program is twice as old: a short one is seen more than once.
+const LONGEST_REST: Duration = Duration::from_secs(60);
+/// A later look stands for an earlier one that saw at most so much more memory.
+const ALIKE: f64 = 0.9;
+
+/// A program and its descendants at one moment; sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Processes that had any memory which could be on huge pages.
+    pub processes: usize,
+    /// Of these, processes that may have no transparent huge pages, because they or what started them said so.
+    pub switched_off: usize,
+    /// Private and shared memory that was there, of each process rounded down to whole huge pages, and files that were on huge pages.
+    pub could: Bytes,
+    /// Memory on transparent huge pages.
+    pub transparent: Bytes,
+    /// Memory on a pool's pages.
+    pub reserved: Bytes,
+    /// Pages that the pool could still give out; None without a pool.
+    pub pool_left: Option<u64>,
+}
+
+/// What was seen of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// How often it was looked at.
+    pub looks: u64,
+    /// The last look at it when it had at least nine tenths of the most memory that it was ever seen with.
+    pub largest: Sample,
+    /// The last look.
+    pub last: Sample,
+    /// The most memory that could be on huge pages.
+    pub most: Bytes,
+}
+
+impl Sample {
+    /// Memory on huge pages of any kind.
+    pub fn huge(&self) -> Bytes {
+        self.transparent + self.reserved
+    }
+
+    fn add(&mut self, status: &Status, rollup: &Rollup) {
+        let resident = status.rss_anon + status.rss_shmem;
+        let whole = Bytes(resident.0 - resident.0 % HUGE_PAGE);
+        // The two files are read one after the other.
+        let could = whole.max(rollup.anonymous + rollup.shared) + rollup.file + rollup.reserved;
+        let counts = could > Bytes(0);
+        self.processes += usize::from(counts);
+        self.switched_off += usize::from(counts && status.thp_enabled == Some(false));
+        self.could += could;
+        self.transparent += rollup.transparent();
+        self.reserved += rollup.reserved;
+    }
+}
+
+impl Seen {
+    fn note(&mut self, sample: Sample) {
+        self.looks += 1;
+        self.most = self.most.max(sample.could);
+        if sample.could >= self.most.share(ALIKE) {
+            self.largest = sample;
+        }
+        self.last = sample;
+    }
+}
+
+/// Looks at a process and its descendants until stopping is requested, which whoever waits for it does when it has ended.
+pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
+    thread::spawn(move || {
+        let (root, began) = (Root::host(), Instant::now());
+        let mut seen = Seen::default();
+        let mut next = began + SOONEST;
+        while stop.sleep_until(next).is_ok() {
+            let before = thread_cpu_time();
+            if let Some(sample) = sample(&root, pid, pages) {
+                seen.note(sample);
+            }
+            // Not by the clock on the wall: on a busy machine looks would be few.
+            let cost = (thread_cpu_time() - before).duration();
+            next = Instant::now() + rest(began.elapsed(), cost);
+        }
+        seen
+    })
+}
+
+/// How long to wait after a look at a program of that age which cost so much.
+fn rest(age: Duration, cost: Duration) -> Duration {
+    let for_its_cost = cost.saturating_mul(REST_AFTER).min(LONGEST_REST).min(age);
+    (age / SHARE_OF_AGE).clamp(SOONEST, LATEST).max(for_its_cost)
+}
+
+/// How it is now; None if the program has ended. Descendants that end meanwhile are left out.
+fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<Sample> {
+    let mut sample = Sample::default();
+    let family = descendants(root, pid).unwrap_or_default();
+    let mut any = false;
+    for process in family.into_iter().chain([pid]) {
+        let (status, rollup) = (Status::read(root, process), Rollup::read(root, process));
+        if let (Ok(status), Ok(rollup)) = (status, rollup) {
+            any = true;
+            sample.add(&status, &rollup);
+        }
+    }
+    if pages.is_reserved() {
+        let pools = hugetlb::pools(root).unwrap_or_default();
+        sample.pool_left = pools.iter().find(|pool| pool.page_size == pages.size()).map(|pool| pool.available());
+    }
+    any.then_some(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(could: u64, transparent: u64) -> Sample {
+        Sample { could: Bytes(could), transparent: Bytes(transparent), ..Sample::default() }
+    }
+
+    #[test]
+    fn the_latest_of_the_largest_looks_is_kept() {
+        let mut seen = Seen::default();
+        for sample in [with(100, 0), with(1000, 0), with(990, 900), with(950, 950), with(10, 0)] {
+            seen.note(sample);
+        }
+        assert_eq!((seen.looks, seen.largest, seen.last), (5, with(950, 950), with(10, 0)));
+    }
+
+    #[test]
+    fn looks_are_many_at_first_and_few_where_they_cost_much() {
+        let ms = Duration::from_millis;
+        for (age, cost, expected) in
+            [(0, 0, 20), (20, 0, 20), (1000, 0, 100), (100_000, 0, 1000), (10_000, 15, 3000), (100_000, 1000, 60_000)]
+        {
+            assert_eq!(rest(ms(age), ms(cost)), ms(expected), "{age} {cost}");
+        }
+        let mut age = SOONEST;
+        let looks = std::iter::repeat_with(|| {
+            age += rest(age, ms(50));
+            age
+        });
+        let looks: Vec<Duration> = looks.take(6).collect();
+        assert_eq!(looks, [40, 80, 160, 320, 640, 1280].map(ms), "however much each of them costs");
+    }
+
+    #[test]
+    fn what_could_be_huge_is_counted_in_whole_huge_pages() {
+        let status = Status { rss_anon: Bytes(5 << 20), rss_shmem: Bytes(2 << 20), ..Status::default() };
+        let huge = |number: u64| Bytes(number * HUGE_PAGE);
+        let mut sample = Sample::default();
+        sample.add(&status, &Rollup { anonymous: huge(2), reserved: huge(4), ..Rollup::default() });
+        assert_eq!((sample.processes, sample.could, sample.huge()), (1, huge(7), huge(6)));
+        let small = Status { rss_anon: Bytes(1 << 20), ..Status::default() };
+        sample.add(&small, &Rollup::default());
+        assert_eq!((sample.processes, sample.could), (1, huge(7)));
+        sample.add(&Status { thp_enabled: Some(false), ..status }, &Rollup::default());
+        sample.add(&Status { thp_enabled: Some(false), ..small.clone() }, &Rollup::default());
+        assert_eq!((sample.processes, sample.switched_off), (2, 1));
+        // More was mapped between the two reads.
+        let mut late = Sample::default();
+        late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() });
+        assert_eq!((late.could, late.huge()), (huge(2), huge(2)));
+    }
+
+    #[test]
+    fn our_own_memory_is_seen_and_an_ended_program_is_not() {
+        let own = sample(&Root::host(), std::process::id(), PageKind::Huge).expect("we live");
+        assert!(own.could >= own.huge());
+        let stop = Stop::default();
+        stop.request();
+        assert_eq!(watch(std::process::id(), PageKind::Transparent, stop).join().unwrap(), Seen::default());
+    }
+}

@@ -1,0 +1,312 @@
+//! What the machine's memory is used for, and how lately it was.
+//!
+//! Owns: the sample of page frames, and the part that programs' own files have in what is mapped. Never touches: any memory.
+//!
+//! Frames are looked at in blocks of 2 MiB, evenly spread over memory, because what matters besides is what shares such a block: where
+//! nothing but unmapped cache is in the way, a huge page can be had for the price of reading files again.
+
+use std::ops::Range;
+
+use heat::memory_use::{ByUse, MemoryUse};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
+use kernel::memory::Memory;
+use kernel::page_use::{Age, FrameUse, classify, is_clean, spread_heads};
+use kernel::smaps::{self, Mapping};
+use kernel::{KernelError, Root, iomem};
+
+use crate::ObserveError;
+use crate::frames::FrameTables;
+
+/// Blocks of 2 MiB that are looked at, or all where there are fewer: 4 GiB of memory, in a fifth of a second.
+const MOST_BLOCKS: u64 = 2048;
+/// Processes whose mappings are read, or all where there are fewer.
+const MOST_PROCESSES: usize = 256;
+
+/// What memory is used for. Sizes are projected from a sample.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Census {
+    /// The machine's memory, as the kernel counts it.
+    pub total: Bytes,
+    /// Share of memory that was looked at, 0 to 1.
+    pub sampled: f64,
+    /// What each use holds, by how lately it was used: one size for each of [`Age::ALL`].
+    pub held: ByUse<[Bytes; 4]>,
+    /// What cannot be taken back at all.
+    pub fixed: Fixed,
+    /// Free memory.
+    pub free: Bytes,
+    /// Memory in blocks of 2 MiB that clean unmapped cache alone keeps from being free.
+    pub behind_cache: Bytes,
+}
+
+/// Memory that aging does not reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fixed {
+    /// Locked by programs, or of ramfs.
+    pub unevictable: Bytes,
+    /// In pools of huge pages.
+    pub hugetlb: Bytes,
+    /// The kernel's small objects; some of these it gives up under pressure.
+    pub slab: Bytes,
+    /// Page tables.
+    pub page_tables: Bytes,
+    /// Else: the kernel's own and what drivers keep.
+    pub kernel: Bytes,
+}
+
+impl Census {
+    /// Looks at a sample. Errors: the kernel lacks the tables of page frames, or hides them (CAP_SYS_ADMIN, CAP_DAC_OVERRIDE).
+    pub fn take(root: &Root) -> Result<Self, ObserveError> {
+        let (memory, tables) = (Memory::read(root)?, FrameTables::open(root)?);
+        let blocks = blocks(&iomem::whole_pages(root)?);
+        if blocks.is_empty() {
+            return Err(ObserveError::HiddenFrames);
+        }
+        let mut tally = Tally::default();
+        for number in spread(blocks.len() as u64) {
+            let (mut flags, counts) = tables.bits_and_counts(blocks[number as usize], PAGES_PER_REGION as u64)?;
+            spread_heads(&mut flags);
+            tally.add(&flags, &counts);
+        }
+        let sampled = spread(blocks.len() as u64).count() as f64 / blocks.len() as f64;
+        Ok(tally.census(memory.total, sampled, ProgramFiles::read(root)?))
+    }
+
+    /// What a use holds, of any age.
+    pub fn held(&self, class: MemoryUse) -> Bytes {
+        self.held[class].iter().copied().sum()
+    }
+}
+
+/// The first frame of every whole block of 2 MiB.
+fn blocks(memory: &[Range<u64>]) -> Vec<u64> {
+    let of_range = |range: &Range<u64>| {
+        (range.start.next_multiple_of(HUGE_PAGE)..range.end / HUGE_PAGE * HUGE_PAGE).step_by(HUGE_PAGE as usize)
+    };
+    memory.iter().flat_map(of_range).map(|start| start / BASE_PAGE).collect()
+}
+
+/// Numbers from 0 to `count`, at most [`MOST_BLOCKS`] and evenly apart.
+fn spread(count: u64) -> impl Iterator<Item = u64> {
+    let taken = count.min(MOST_BLOCKS);
+    (0..taken).map(move |number| number * count / taken)
+}
+
+/// Frames counted so far.
+#[derive(Default)]
+struct Tally {
+    held: ByUse<[u64; 4]>,
+    free: u64,
+    unevictable: u64,
+    hugetlb: u64,
+    slab: u64,
+    page_tables: u64,
+    kernel: u64,
+    behind_cache: u64,
+}
+
+impl Tally {
+    /// Adds a block of 2 MiB.
+    fn add(&mut self, flags: &[u64], counts: &[u64]) {
+        let (mut cache, mut others) = (0, 0);
+        for (&flags, &mapped) in flags.iter().zip(counts) {
+            let used = classify(flags, mapped);
+            match used {
+                FrameUse::Free => self.free += 1,
+                FrameUse::Of(class, age) => self.held[class][age as usize] += 1,
+                FrameUse::Unevictable => self.unevictable += 1,
+                FrameUse::Hugetlb => self.hugetlb += 1,
+                FrameUse::Slab => self.slab += 1,
+                FrameUse::PageTables => self.page_tables += 1,
+                FrameUse::Kernel | FrameUse::Absent => self.kernel += 1,
+            }
+            match used {
+                FrameUse::Free => {}
+                FrameUse::Of(MemoryUse::UnmappedCache, _) if is_clean(flags) => cache += 1,
+                _ => others += 1,
+            }
+        }
+        if cache > 0 && others == 0 {
+            self.behind_cache += flags.len() as u64;
+        }
+    }
+
+    fn census(&self, total: Bytes, sampled: f64, files: ProgramFiles) -> Census {
+        let all = |frames: u64| Bytes((frames as f64 * BASE_PAGE as f64 / sampled) as u64);
+        let mut held = ByUse::of(|class| self.held[class].map(all));
+        let mapped = held[MemoryUse::MappedFiles];
+        held[MemoryUse::Code] = mapped.map(|bytes| bytes.share(files.code));
+        held[MemoryUse::ReadOnlyData] = mapped.map(|bytes| bytes.share(files.read_only));
+        for age in Age::ALL.map(|age| age as usize) {
+            let of_programs = held[MemoryUse::Code][age] + held[MemoryUse::ReadOnlyData][age];
+            held[MemoryUse::MappedFiles][age] = mapped[age] - of_programs;
+        }
+        let fixed = Fixed {
+            unevictable: all(self.unevictable),
+            hugetlb: all(self.hugetlb),
+            slab: all(self.slab),
+            page_tables: all(self.page_tables),
+            kernel: all(self.kernel),
+        };
+        Census { total, sampled, held, fixed, free: all(self.free), behind_cache: all(self.behind_cache) }
+    }
+}
+
+/// What part code and read-only data have in the files that processes map, and shared memory in all that they map and is no anonymous
+/// memory, 0 to 1 each.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProgramFiles {
+    /// Mapped to be executed.
+    pub code: f64,
+    /// Mapped privately, only to be read.
+    pub read_only: f64,
+    /// System V and POSIX shared memory, memfd.
+    pub shared: f64,
+}
+
+impl ProgramFiles {
+    /// From the mappings of all processes, or of some evenly apart. Those that this process may not look into are passed over.
+    pub fn read(root: &Root) -> Result<Self, KernelError> {
+        let pids = root.numbered_entries("proc")?;
+        let step = pids.len().div_ceil(MOST_PROCESSES).max(1);
+        let mut sizes = [Bytes(0); 4];
+        for pid in pids.into_iter().step_by(step) {
+            // It may have ended meanwhile, or be another user's.
+            for mapping in smaps::read(root, pid).unwrap_or_default() {
+                if let Some(kind) = kind(&mapping) {
+                    sizes[kind] += mapping.proportional;
+                }
+            }
+        }
+        let [code, read_only, others, shared] = sizes;
+        let files = code + read_only + others;
+        let part = |size: Bytes, of: Bytes| if of == Bytes(0) { 0.0 } else { size.0 as f64 / of.0 as f64 };
+        Ok(Self { code: part(code, files), read_only: part(read_only, files), shared: part(shared, files + shared) })
+    }
+}
+
+/// Code, read-only data, another file or shared memory; None for what is none of them, and where a process may have copies of its own.
+fn kind(mapping: &Mapping) -> Option<usize> {
+    let line = &mapping.line;
+    let is_memory = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"].iter().any(|start| line.name.starts_with(start));
+    match () {
+        () if line.inode == 0 || line.writable && !line.shared => None,
+        () if is_memory => Some(3),
+        () if line.executable => Some(0),
+        () if !line.writable && !line.shared => Some(1),
+        () => Some(2),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use kernel::page_use::flag;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BLOCK: usize = PAGES_PER_REGION;
+
+    /// A machine of these blocks, each with one kind of page, in frames from 1024 on.
+    fn machine(blocks: &[(u64, u64)]) -> (tempfile::TempDir, Root) {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            let path = tree.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        };
+        let table = |value: &dyn Fn(&(u64, u64)) -> u64| -> Vec<u8> {
+            let frames = blocks.iter().flat_map(|block| std::iter::repeat_n(value(block), BLOCK));
+            let unused = std::iter::repeat_n(0, 1024);
+            unused.chain(frames).flat_map(u64::to_ne_bytes).collect()
+        };
+        let end = 0x40_0000 + blocks.len() as u64 * HUGE_PAGE - 1;
+        write("proc/iomem", format!("00400000-{end:08x} : System RAM\n").as_bytes());
+        write("proc/meminfo", b"MemTotal: 10240 kB\n");
+        write("proc/kpageflags", &table(&|block| block.0));
+        write("proc/kpagecount", &table(&|block| block.1));
+        let smaps = "1000-2000 r-xp 0 8:1 7 /bin/a\nPss: 30 kB\n2000-3000 r--p 0 8:1 7 /bin/a\nPss: 10 kB\n\
+                     3000-4000 rw-p 0 8:1 7 /bin/a\nPss: 99 kB\n4000-5000 r--s 0 8:1 8 /data\nPss: 60 kB\n\
+                     5000-6000 rw-s 0 0:1 9 /SYSV00000000 (deleted)\nPss: 300 kB\n";
+        write("proc/7/smaps", smaps.as_bytes());
+        let root = Root::at(tree.path());
+        (tree, root)
+    }
+
+    #[test]
+    fn what_blocks_hold_is_counted() {
+        let lru = flag::LRU;
+        let (_tree, root) = machine(&[
+            (lru | flag::ACTIVE, 0),
+            (lru | flag::DIRTY, 0),
+            (lru, 2),
+            (flag::BUDDY, 0),
+            (lru | flag::ANON | flag::REFERENCED | flag::SWAPBACKED, 1),
+        ]);
+        let census = Census::take(&root).unwrap();
+        assert_eq!((census.total, census.sampled), (Bytes(10 << 20), 1.0));
+        assert_eq!(census.held[MemoryUse::UnmappedCache], [HUGE_PAGE, 0, HUGE_PAGE, 0].map(Bytes));
+        assert_eq!(census.held[MemoryUse::Anonymous], [0, HUGE_PAGE, 0, 0].map(Bytes));
+        let files = [MemoryUse::Code, MemoryUse::ReadOnlyData, MemoryUse::MappedFiles].map(|class| census.held(class));
+        assert_eq!(files[..2], [0.3, 0.1].map(|part| Bytes(HUGE_PAGE).share(part)));
+        assert_eq!(files.into_iter().sum::<Bytes>(), Bytes(HUGE_PAGE));
+        assert_eq!((census.free, census.behind_cache), (Bytes(HUGE_PAGE), Bytes(HUGE_PAGE)), "dirty cache stays");
+        let parts = ProgramFiles { code: 0.3, read_only: 0.1, shared: 0.75 };
+        assert_eq!(ProgramFiles::read(&root).unwrap(), parts, "300 of 400 KiB");
+    }
+
+    #[test]
+    fn only_what_clean_cache_alone_keeps_is_behind_it() {
+        let behind = |first: u64, rest: u64| {
+            let mut flags = [rest; BLOCK];
+            flags[0] = first;
+            let mut tally = Tally::default();
+            tally.add(&flags, &[0; BLOCK]);
+            tally.behind_cache
+        };
+        let (cache, all) = (flag::LRU, BLOCK as u64);
+        assert_eq!([behind(cache, cache), behind(cache, flag::BUDDY)], [all; 2]);
+        assert_eq!(
+            [behind(flag::SLAB, cache), behind(cache | flag::DIRTY, cache), behind(flag::BUDDY, flag::BUDDY)],
+            [0; 3]
+        );
+    }
+
+    #[test]
+    fn who_may_not_look_is_told() {
+        let (tree, root) = machine(&[(flag::BUDDY, 0)]);
+        fs::write(tree.path().join("proc/iomem"), "00000000-00000000 : System RAM\n").unwrap();
+        assert!(matches!(Census::take(&root), Err(ObserveError::HiddenFrames)));
+        fs::remove_file(tree.path().join("proc/kpageflags")).unwrap();
+        assert!(matches!(Census::take(&root), Err(ObserveError::FrameTable { .. })));
+    }
+
+    #[test]
+    fn a_large_machine_is_sampled_evenly() {
+        let taken: Vec<u64> = spread(1_000_000).collect();
+        assert_eq!((taken.len() as u64, taken[0]), (MOST_BLOCKS, 0));
+        assert!(taken.windows(2).all(|pair| (488..=489).contains(&(pair[1] - pair[0]))));
+        assert_eq!(spread(3).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(spread(0).count(), 0);
+    }
+
+    #[test]
+    fn only_whole_blocks_are_looked_at() {
+        assert_eq!(blocks(&[0x1000..0x9f000, 0x100000..0x600000]), [0x200, 0x400]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_is_lost(flags in prop::collection::vec(0..1u64 << 34, 1..64)) {
+            let mut tally = Tally::default();
+            tally.add(&flags, &vec![0; flags.len()]);
+            let census = tally.census(Bytes(0), 1.0, ProgramFiles { code: 0.3, read_only: 0.3, shared: 0.3 });
+            let Fixed { unevictable, hugetlb, slab, page_tables, kernel } = census.fixed;
+            let fixed: Bytes = [unevictable, hugetlb, slab, page_tables, kernel].into_iter().sum();
+            let held: Bytes = MemoryUse::ALL.iter().map(|&class| census.held(class)).sum();
+            prop_assert_eq!(fixed + held + census.free, Bytes(flags.len() as u64 * BASE_PAGE));
+        }
+    }
+}

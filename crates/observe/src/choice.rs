@@ -1,0 +1,102 @@
+//! Which tracker looks: the one asked for, or the best that this machine allows.
+//!
+//! Owns: the order of preference. Never touches: a target.
+//!
+//! Where reclaim depends on accessed bits ([`reclaim`]), `auto` takes first what leaves it its information.
+
+use std::fmt;
+use std::str::FromStr;
+
+use heat::TrackerKind;
+use kernel::Root;
+
+use crate::{Damon, IdlePage, ObserveError, PageWalk, PerfMem, Tracker, reclaim};
+
+/// Every tracker that can watch another process, best first: those that count page walks before those that sample
+/// them, but DAMON sees one process's pages where marks of idle pages mix in what others do; and those that look at all of the
+/// memory before one that meets only what is accessed often.
+pub const TRACKERS: [TrackerKind; 5] = [
+    TrackerKind::PageWalk,
+    TrackerKind::DamonVaddr,
+    TrackerKind::IdlePage,
+    TrackerKind::DamonPaddr,
+    TrackerKind::PerfMem,
+];
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The first of [`TRACKERS`] that works here.
+    #[default]
+    Auto,
+    /// This one and no other.
+    Only(TrackerKind),
+}
+
+/// Opens a tracker. Errors: the one asked for does not work here; of `auto`, why the best one does not.
+pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
+    match choice {
+        Choice::Only(kind) => open_one(kind),
+        Choice::Auto => {
+            let reclaim = reclaim::of_machine(&Root::host());
+            let order = reclaim::order(reclaim, TRACKERS);
+            let opened = order.into_iter().find_map(|kind| open_one(kind).ok());
+            let tracker = opened.map_or_else(|| open_one(TRACKERS[0]), Ok)?;
+            if let Some(reclaim) = reclaim {
+                let kind = tracker.kind();
+                tracing::warn!("{reclaim}, so trackers that leave reclaim its information come first: {kind} watches");
+            }
+            Ok(tracker)
+        }
+    }
+}
+
+fn open_one(kind: TrackerKind) -> Result<Box<dyn Tracker>, ObserveError> {
+    Ok(match kind {
+        TrackerKind::PageWalk => Box::new(PageWalk::new()?),
+        TrackerKind::DamonVaddr => Box::new(Damon::of_virtual_addresses()?),
+        TrackerKind::IdlePage => Box::new(IdlePage::new()?),
+        TrackerKind::DamonPaddr => Box::new(Damon::of_physical_addresses()?),
+        TrackerKind::PerfMem => Box::new(PerfMem::new()?),
+        TrackerKind::WriteScan => return Err(ObserveError::OnlyItself { tracker: kind }),
+    })
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = TRACKERS.into_iter().chain([TrackerKind::WriteScan]).find(|kind| kind.to_string() == text);
+        match (text, named) {
+            ("auto", _) => Ok(Choice::Auto),
+            (_, Some(kind)) => Ok(Choice::Only(kind)),
+            _ => {
+                let names: Vec<String> = TRACKERS.iter().map(TrackerKind::to_string).collect();
+                Err(format!("'{text}' is no tracker: write auto, {}", names.join(", ")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Auto => f.pad("auto"),
+            Choice::Only(kind) => kind.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tracker_is_found_by_its_name() {
+        for choice in TRACKERS.into_iter().map(Choice::Only).chain([Choice::Auto]) {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        let error = "best".parse::<Choice>().unwrap_err();
+        assert!(error.contains("auto, page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem"), "{error}");
+    }
+}

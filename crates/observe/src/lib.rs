@@ -1,0 +1,154 @@
+//! Observe: which memory does a process walk page tables for?
+//!
+//! Owns: the [`Tracker`] trait, the trackers (one folder or file each), [`heat`], and heats joined ([`group`]). Never touches: memory placement; a
+//! tracker leaves the target's memory where it is.
+#![forbid(unsafe_code)]
+
+pub mod calibrate;
+pub mod census;
+pub mod choice;
+mod contents;
+pub mod damon;
+mod error;
+pub mod faults;
+mod first_walk;
+mod frames;
+mod idle_page;
+mod mapped;
+mod node_policy;
+pub mod page_walk;
+pub mod perf_mem;
+pub mod populated;
+mod processors;
+mod program_clock;
+pub mod reclaim;
+mod smaller;
+mod survey;
+mod waits;
+pub mod walk_cycles;
+pub mod write_scan;
+
+use std::time::{Duration, Instant};
+
+use heat::clearing::ClearPolicy;
+use heat::units::{Address, Nanos, Pages, Slowdown, TimeError};
+use heat::{Coverage, Heat, PageSet, TrackerKind};
+use hugepilot_os::stop::Stop;
+use kernel::target::Target;
+
+pub use census::Census;
+pub use choice::{Choice, open};
+pub use contents::Contents;
+pub use damon::Damon;
+pub use error::ObserveError;
+pub use faults::{FaultRates, Faults, Whose};
+pub use idle_page::IdlePage;
+pub use page_walk::PageWalk;
+pub use perf_mem::PerfMem;
+pub use processors::{Processors, keep_away_from};
+pub use smaller::on_smaller_huge_pages;
+pub use survey::Survey;
+pub use waits::{Waited, Waits};
+
+/// A thread that still runs. Errors: none does.
+fn living_thread(target: &Target) -> Result<u32, ObserveError> {
+    target.living_thread()?.ok_or(ObserveError::Exited { pid: target.pid() })
+}
+
+/// Waits, unless stopping is requested or the target ends (noticed within a second).
+fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), ObserveError> {
+    loop {
+        stop.sleep_until(deadline.min(Instant::now() + Duration::from_secs(1)))?;
+        if target.handle().has_exited() {
+            return Err(ObserveError::Exited { pid: target.pid() });
+        }
+        if Instant::now() >= deadline {
+            return Ok(());
+        }
+    }
+}
+
+/// How to look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How long to watch. The reads that count for rates are made in the first 100 ms.
+    pub window: Nanos,
+    /// Which way accessed bits are cleared.
+    pub clearing: ClearPolicy,
+    /// By how much watching may slow the program down at any moment; None where that was not promised.
+    pub max_slowdown: Option<Slowdown>,
+    /// Find out which huge pages are used, too. It flushes the TLB of the target once, without which a huge page that stays in it
+    /// looks idle.
+    pub tell_use_of_huge: bool,
+    /// Find out which base pages are walked; else only how many of each region, which takes less memory.
+    pub which_pages: bool,
+    /// How much of the memory is observed. A tracker that cannot take a sample observes everything.
+    pub coverage: Coverage,
+}
+
+impl Options {
+    /// The shortest window: page walks are counted 100 ms after clearing.
+    pub const SHORTEST_WINDOW: Nanos = Nanos(100_000_000);
+    /// The longest window: nothing new is seen after the first reads, so more is a slip of the pen.
+    pub const LONGEST_WINDOW: Nanos = Nanos(3_600_000_000_000);
+
+    /// Reads a window as a person writes it.
+    pub fn parse_window(text: &str) -> Result<Nanos, TimeError> {
+        Nanos::parse_within(text, Self::SHORTEST_WINDOW..=Self::LONGEST_WINDOW, "from 100ms to 1h")
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            window: Nanos(1_000_000_000),
+            clearing: ClearPolicy::default(),
+            max_slowdown: None,
+            tell_use_of_huge: false,
+            which_pages: true,
+            coverage: Coverage::Everything,
+        }
+    }
+}
+
+/// One way of finding out which pages a process uses. All answer with [`Heat`].
+pub trait Tracker {
+    /// Which one it is.
+    fn kind(&self) -> TrackerKind;
+
+    /// Watches the target for one window.
+    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
+
+    /// Looks once at what is present and what is huge, without watching: no page is walked in the answer.
+    fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError>;
+
+    /// Base pages that were walked since they were last cleared, at next to no cost; None where the tracker cannot tell.
+    fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
+        let _ = target;
+        Ok(None)
+    }
+
+    /// Hands over, region by region, which base pages were walked since they were last cleared, at next to no cost. Answers false, and
+    /// hands over none, where the tracker cannot tell.
+    fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
+        let _ = (target, each);
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_read_and_bounded() {
+        let parse = Options::parse_window;
+        for (text, nanos) in [("100ms", 100_000_000), ("1.5s", 1_500_000_000), ("1h", 3_600_000_000_000)] {
+            assert_eq!(parse(text), Ok(Nanos(nanos)), "{text}");
+        }
+        for text in ["99ms", "61m", "0s", "99999999999999999999h"] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' is out of range")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What is mapped where, however a tracker finds that out: the mappings with their obstacles, and the regions with a page
+//! present.
+//!
+//! Owns: turning mappings, flags and present pages into [`Mapping`]s and [`Region`]s. Never touches: the system.
+
+use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE};
+use heat::{Mapping, Object, Obstacle, PageSet, Region, Shared};
+use kernel::maps;
+use kernel::vm_flags::{GROWSDOWN, HUGEPAGE, HUGETLB, IO, MIXEDMAP, NOHUGEPAGE, PFNMAP};
+
+/// What a thread's stack takes at most by default. Before Linux 6.7 a stack may be one mapping with the memory above it, so in a
+/// mapping larger than two stacks only what is this close to a stack pointer is a stack.
+const STACK: Bytes = Bytes(8 << 20);
+
+/// How names of SysV memory begin; they show as deleted files of the same device as memfd.
+const SYSV: &str = "/SYSV";
+/// Names under which shared memory, which can be promoted, shows in `/proc/PID/maps`.
+const SHARED_MEMORY: [&str; 4] = ["/memfd:", SYSV, "/dev/zero", "/dev/shm/"];
+/// Mappings that the kernel made.
+const SPECIAL: [&str; 5] = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
+
+/// The flags of one mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MappingFlags {
+    pub(super) range: AddressRange,
+    /// Bits of [`kernel::vm_flags`].
+    pub(super) flags: u64,
+}
+
+/// Joins what `/proc/PID/maps` and the kernel's flags say. Both ascend; a mapping that only one of them has came or went
+/// between the two and counts as special until the next look. Memory policies are not in either ([`crate::node_policy`]).
+pub(super) fn mappings(
+    lines: Vec<maps::Line>,
+    flags: &[MappingFlags],
+    stack_pointers: &[Address],
+    ipc_namespace: Option<u64>,
+) -> Vec<Mapping> {
+    let join = |line: maps::Line| {
+        let found = flags.binary_search_by_key(&line.range.start, |mapping| mapping.range.start);
+        let flags = found.ok().map(|at| flags[at]).filter(|mapping| mapping.range == line.range).map(|each| each.flags);
+        let holds_stack = line.range.len() <= Bytes(2 * STACK.0)
+            && stack_pointers.iter().any(|&pointer| line.range.contains(pointer));
+        Mapping {
+            range: line.range,
+            obstacle: obstacle(&line, flags, holds_stack),
+            shared: line.shared.then(|| shared(&line, ipc_namespace)),
+            asked_for: flags.is_some_and(|flags| flags & HUGEPAGE != 0),
+            spread_over_nodes: false,
+            name: line.name,
+        }
+    };
+    lines.into_iter().map(join).collect()
+}
+
+fn shared(line: &maps::Line, ipc_namespace: Option<u64>) -> Shared {
+    let ipc_namespace = ipc_namespace.filter(|_| line.name.starts_with(SYSV));
+    Shared { object: Object { device: line.device, inode: line.inode, ipc_namespace }, offset: line.offset }
+}
+
+fn obstacle(line: &maps::Line, flags: Option<u64>, holds_stack: bool) -> Option<Obstacle> {
+    let flags = flags.unwrap_or(IO);
+    // The inode alone does not tell: the first SysV segment has 0.
+    let backed = line.inode != 0 || line.device != (0, 0);
+    // Shared memory is collapsed where its offset in the file, too, is a multiple of 2 MiB.
+    let misaligned = backed && !line.range.start.0.wrapping_sub(line.offset).is_multiple_of(HUGE_PAGE);
+    let file = backed && !SHARED_MEMORY.iter().any(|prefix| line.name.starts_with(prefix));
+    match line.name.as_str() {
+        name if name.starts_with("[stack") || flags & GROWSDOWN != 0 => Some(Obstacle::Stack),
+        name if SPECIAL.contains(&name) || flags & (IO | PFNMAP | MIXEDMAP) != 0 => Some(Obstacle::Special),
+        _ if flags & HUGETLB != 0 => Some(Obstacle::Hugetlb),
+        _ if holds_stack => Some(Obstacle::Stack),
+        _ if flags & NOHUGEPAGE != 0 => Some(Obstacle::NoHugePage),
+        _ if file => Some(Obstacle::File),
+        _ if misaligned => Some(Obstacle::Misaligned),
+        _ => None,
+    }
+}
+
+/// Collects regions that come in ascending order.
+pub(super) struct RegionCollector<'a> {
+    mappings: &'a [Mapping],
+    stack_pointers: &'a [Address],
+    pub(super) regions: Vec<Region>,
+}
+
+impl<'a> RegionCollector<'a> {
+    pub(super) fn new(mappings: &'a [Mapping], stack_pointers: &'a [Address]) -> Self {
+        Self { mappings, stack_pointers, regions: Vec::new() }
+    }
+
+    /// Adds a region, if a page is present.
+    pub(super) fn add(&mut self, start: Address, present: PageSet, huge: bool) {
+        if !present.is_empty() {
+            self.regions.push(self.region(start, present, huge));
+        }
+    }
+
+    fn region(&self, start: Address, present: PageSet, huge: bool) -> Region {
+        let range = AddressRange::new(start, Bytes(HUGE_PAGE));
+        let mapping = self.first_overlapping(range, &present);
+        let obstacle = match mapping.map(|index| &self.mappings[index]) {
+            None => Some(Obstacle::Special),
+            Some(Mapping { obstacle: Some(obstacle), .. }) => Some(*obstacle),
+            Some(mapping) if mapping.range.start > range.start || mapping.range.end < range.end => {
+                Some(Obstacle::Split)
+            }
+            Some(mapping) if self.near_stack(range, mapping) => Some(Obstacle::Stack),
+            Some(_) => None,
+        };
+        Region { obstacle, huge, present, ..Region::blank(start, mapping.map(|index| index as u32)) }
+    }
+
+    fn near_stack(&self, range: AddressRange, mapping: &Mapping) -> bool {
+        let near = |pointer: &&Address| {
+            mapping.range.contains(**pointer)
+                && pointer.0 < range.end.0.saturating_add(STACK.0)
+                && range.start.0 < pointer.0.saturating_add(STACK.0)
+        };
+        self.stack_pointers.iter().any(|pointer| near(&pointer))
+    }
+
+    /// The mapping that holds the region's first present page.
+    fn first_overlapping(&self, range: AddressRange, present: &PageSet) -> Option<usize> {
+        let page = present.iter().next()? as u64;
+        let address = Address(range.start.0 + page * heat::units::BASE_PAGE);
+        let index = self.mappings.partition_point(|mapping| mapping.range.end <= address);
+        self.mappings.get(index).is_some_and(|mapping| mapping.range.contains(address)).then_some(index)
+    }
+}
+
+/// Runs of neighbouring regions, each cut to one mapping, for clearing.
+pub(super) fn spans(regions: &[Region], mappings: &[Mapping]) -> Vec<AddressRange> {
+    let mut spans: Vec<AddressRange> = Vec::new();
+    let mut mapping = 0;
+    for region in regions {
+        let range = region.range();
+        while mappings.get(mapping).is_some_and(|mapping| mapping.range.end <= range.start) {
+            mapping += 1;
+        }
+        for mapping in mappings[mapping..].iter().take_while(|mapping| mapping.range.start < range.end) {
+            let part =
+                AddressRange { start: range.start.max(mapping.range.start), end: range.end.min(mapping.range.end) };
+            match spans.last_mut() {
+                // Grow the last span only within its mapping.
+                Some(last) if last.end == part.start && part.start != mapping.range.start => last.end = part.end,
+                _ => spans.push(part),
+            }
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, end: u64) -> AddressRange {
+        AddressRange { start: Address(start), end: Address(end) }
+    }
+
+    fn line(start: u64, end: u64, name: &str, inode: u64) -> maps::Line {
+        let text = format!("{start:x}-{end:x} rw-p 00000000 00:00 {inode} {name}\n");
+        maps::parse(&text).unwrap().remove(0)
+    }
+
+    fn obstacle_of(name: &str, inode: u64, flags: u64, stack: &[Address]) -> Option<Obstacle> {
+        let flags = [MappingFlags { range: range(0x1000, 0x2000), flags }];
+        mappings(vec![line(0x1000, 0x2000, name, inode)], &flags, stack, None)[0].obstacle
+    }
+
+    #[test]
+    fn obstacles_are_found() {
+        assert_eq!(obstacle_of("", 0, 0, &[]), None);
+        assert_eq!(obstacle_of("[heap]", 0, 0, &[]), None);
+        assert_eq!(obstacle_of("/memfd:cache (deleted)", 7, 0, &[]), Some(Obstacle::Misaligned));
+        assert_eq!(obstacle_of("/dev/zero (deleted)", 0, 0, &[]), None);
+        assert_eq!(obstacle_of("/usr/lib/libc.so.6", 7, 0, &[]), Some(Obstacle::File));
+        assert_eq!(obstacle_of("[stack]", 0, GROWSDOWN, &[]), Some(Obstacle::Stack));
+        assert_eq!(obstacle_of("", 0, 0, &[Address(0x1ff8)]), Some(Obstacle::Stack));
+        assert_eq!(obstacle_of("", 0, NOHUGEPAGE, &[]), Some(Obstacle::NoHugePage));
+        assert_eq!(obstacle_of("/anon_hugepage (deleted)", 7, HUGETLB, &[]), Some(Obstacle::Hugetlb));
+        assert_eq!(obstacle_of("/dev/mem", 7, PFNMAP, &[]), Some(Obstacle::Special));
+        assert_eq!(obstacle_of("[vdso]", 0, 0, &[]), Some(Obstacle::Special));
+    }
+
+    #[test]
+    fn shared_memory_is_told_by_its_object() {
+        let text = "200000-400000 rw-s 00200000 00:01 7 /memfd:cache (deleted)\n\
+                    400000-600000 rw-s 00000000 00:01 0 /SYSV0000002a (deleted)\n\
+                    600000-800000 rw-p 00000000 00:01 7 /memfd:cache (deleted)\n";
+        let mappings = mappings(maps::parse(text).unwrap(), &[], &[], Some(99));
+        let shared = |inode, ipc_namespace, offset| {
+            Some(Shared { object: Object { device: (0, 1), inode, ipc_namespace }, offset })
+        };
+        let found: Vec<_> = mappings.iter().map(|mapping| mapping.shared).collect();
+        assert_eq!(found, [shared(7, None, 2 << 20), shared(0, Some(99), 0), None]);
+    }
+
+    #[test]
+    fn the_first_segment_of_sysv_memory_is_one_although_its_inode_is_0() {
+        let text = "201000-401000 rw-s 00000000 00:01 0 /SYSV0000002a (deleted)\n";
+        let flags = [MappingFlags { range: range(0x201000, 0x401000), flags: 0 }];
+        let mappings = mappings(maps::parse(text).unwrap(), &flags, &[], None);
+        assert_eq!(mappings[0].obstacle, Some(Obstacle::Misaligned));
+    }
+
+    #[test]
+    fn a_mapping_without_flags_is_left_alone() {
+        assert_eq!(mappings(vec![line(0x1000, 0x2000, "", 0)], &[], &[], None)[0].obstacle, Some(Obstacle::Special));
+    }
+
+    #[test]
+    fn a_stack_spoils_only_its_surroundings_in_a_large_mapping() {
+        let flags = [MappingFlags { range: range(0, 100 * HUGE_PAGE), flags: 0 }];
+        let pointers = [Address(10 * HUGE_PAGE + 64)];
+        let mappings = mappings(vec![line(0, 100 * HUGE_PAGE, "", 0)], &flags, &pointers, None);
+        assert_eq!(mappings[0].obstacle, None);
+        let mut collector = RegionCollector::new(&mappings, &pointers);
+        (0..100).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
+        let stacks: Vec<u64> = collector
+            .regions
+            .iter()
+            .filter(|region| region.obstacle == Some(Obstacle::Stack))
+            .map(|region| region.start.0 / HUGE_PAGE)
+            .collect();
+        assert_eq!(stacks, (6..=14).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_region_in_several_mappings_is_split() {
+        let flags: Vec<_> = [range(0, HUGE_PAGE + 4096), range(HUGE_PAGE + 4096, 3 * HUGE_PAGE)]
+            .map(|range| MappingFlags { range, flags: 0 })
+            .into();
+        let lines = flags.iter().map(|mapping| line(mapping.range.start.0, mapping.range.end.0, "", 0)).collect();
+        let mappings = mappings(lines, &flags, &[], None);
+        let mut collector = RegionCollector::new(&mappings, &[]);
+        (0..3).for_each(|number| collector.add(Address(number * HUGE_PAGE), PageSet::first(1), false));
+        collector.add(Address(3 * HUGE_PAGE), PageSet::NONE, false);
+        let obstacles: Vec<_> = collector.regions.iter().map(|region| region.obstacle).collect();
+        assert_eq!(obstacles, [None, Some(Obstacle::Split), None]);
+        assert_eq!(collector.regions[1].mapping, Some(0));
+        let spans = spans(&collector.regions, &mappings);
+        assert_eq!(spans, [range(0, HUGE_PAGE + 4096), range(HUGE_PAGE + 4096, 3 * HUGE_PAGE)]);
+    }
+}

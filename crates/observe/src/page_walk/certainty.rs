@@ -1,0 +1,66 @@
+//! What one observation knows of all walks together, beside the rate of each region.
+//!
+//! Owns: the order in which rates are made good and bounded. Never touches: page tables.
+
+use std::ops::Range;
+
+use heat::clearing::ClearMethod;
+use heat::units::Nanos;
+use heat::walks::{self, Seen, TLB_ENTRIES};
+use heat::{Region, Walks, rate};
+
+use crate::page_walk::Watch;
+
+impl Watch<'_> {
+    /// Undoes for each of the batches, which were watched one after the other, what watching did to the program; and bounds the walks.
+    /// `price`: what a first walk costs the program on this machine.
+    pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64, price: Nanos) -> Walks {
+        let mut bounds = Walks { scattered: walks::scattered(self.seen(0..self.regions.len())), ..Walks::default() };
+        // All batches share one TLB, and a program that goes on as it does keeps the same pages in it.
+        let (tlb_entries, all_pages) =
+            (self.tlb_entries(busy_cpus), self.pages_observed(0..self.regions.len()).max(1.0));
+        for of_batch in batches {
+            let seen = base_walks(&self.regions[of_batch.clone()]);
+            let certain = match self.clearing.method {
+                ClearMethod::ClearRefs => 1.0,
+                ClearMethod::MadvCold => {
+                    let entries = tlb_entries * self.pages_observed(of_batch.clone()) / all_pages;
+                    walks::certain_share(self.seen(of_batch.clone()), seen, entries)
+                }
+            };
+            let regions = &mut self.regions[of_batch.clone()];
+            let at_most = seen * rate::slowdown(regions, busy_cpus, price);
+            rate::undo_slowdown(regions, busy_cpus);
+            let walks = base_walks(regions);
+            bounds.at_least_per_second += certain * walks;
+            bounds.at_most_per_second += at_most.max(walks);
+        }
+        bounds
+    }
+
+    /// What was seen of base pages whose bits tell something.
+    fn seen(&self, of: Range<usize>) -> impl Iterator<Item = Seen<'_>> + Clone {
+        let (regions, sightings, early) = (&self.regions[of.clone()], &self.sightings[of.clone()], &self.early[of]);
+        let all = regions.iter().zip(sightings).zip(early);
+        all.filter(|((region, _), _)| !region.huge && region.unobserved == 0).map(|((region, sightings), early)| Seen {
+            observed: region.present.len() as u32,
+            sightings,
+            early,
+        })
+    }
+
+    fn pages_observed(&self, of: Range<usize>) -> f64 {
+        self.seen(of).map(|seen| f64::from(seen.observed)).sum()
+    }
+
+    /// Pages of those observed that TLBs may hold: of a sample its share.
+    fn tlb_entries(&self, busy_cpus: f64) -> f64 {
+        let entries = hugepilot_os::tlb_entries().unwrap_or(TLB_ENTRIES) as f64;
+        let share = self.reach.sample(&self.regions).map_or(1.0, |sample| sample.factor().recip());
+        entries * busy_cpus.ceil().max(1.0) * share
+    }
+}
+
+fn base_walks(regions: &[Region]) -> f64 {
+    regions.iter().filter(|region| !region.huge).map(|region| region.walks_per_second).sum()
+}

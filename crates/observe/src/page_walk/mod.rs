@@ -1,0 +1,511 @@
+//! The `page-walk` tracker: clear accessed bits once, read them several times.
+//!
+//! Owns: the order of steps of one observation. Never touches: placement, nor contents, of the target's memory.
+//!
+//! After clearing without a TLB flush, the CPU sets a page's bit only when it walks the page table for it, and page walks
+//! are what huge pages save. *Bits*: walks (or accesses, where memory is cleared in slices: [`clear`]). *Bias*: a huge
+//! page that stays in the TLB looks idle; rates above one walk a page in the first millisecond are estimated. *Cost*:
+//! reading ~0.5 ms/GiB of base pages with no lock taken; clearing ~12 ms/GiB; and the program loses 35 to 125 ms for each GiB
+//! that it walks again, because the processor sets each bit anew ([`crate::first_walk`]).
+
+mod call_sampler;
+mod certainty;
+mod clear;
+mod direct_map;
+mod first_look;
+mod glimpse;
+mod huge_use;
+mod mmap_calls;
+mod reach;
+mod reader;
+mod settle;
+
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hugepilot_os::process::Punctual;
+
+use crate::page_walk::call_sampler::CallSampler;
+use crate::page_walk::clear::Cleared;
+use crate::page_walk::first_look::FirstLook;
+use crate::page_walk::glimpse::{Glimpses, Seen};
+use crate::page_walk::reach::Reach;
+use crate::page_walk::reader::{AttachedReader, PageTable, PageTableReader};
+use crate::page_walk::settle::{Asked, inquire};
+pub use crate::ObserveError;
+use heat::clearing::{ClearMethod, ClearPolicy, Clearing};
+use crate::first_walk;
+use crate::frames::{FrameTables, Inquiry};
+use heat::{Cost, Heat, PageSet, Region, TrackerKind};
+use crate::program_clock::{ProgramClock, now};
+use heat::rate;
+use heat::rate::{DELAYS, Sighting, Sightings};
+use crate::reclaim;
+use heat::walks::{EARLY, EarlyRead, EarlyReads};
+use heat::Coverage;
+use crate::{Options, Tracker, wait_until};
+use kernel::{Root, pagemap, process};
+use hugepilot_os::stop::Stop;
+use kernel::target::Target;
+use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
+
+/// From clearing one batch to the next: the last read comes after 100 ms.
+const BATCH_TIME: Nanos = Nanos(100_000_000);
+/// From one glimpse to the next.
+const BETWEEN_GLIMPSES: Duration = Duration::from_micros(200);
+/// The end of the lower half of the address space with 5-level page tables.
+const USER_SPACE: AddressRange = AddressRange { start: Address(0), end: Address(1 << 56) };
+/// The same with 4 levels.
+const USER_SPACE_FOUR_LEVELS: AddressRange = AddressRange { start: Address(0), end: Address(1 << 47) };
+
+/// How page-table entries lead to page tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    /// Kernel address at which physical address 0 is mapped.
+    direct_map: u64,
+    /// Bits of an entry that hold a physical address.
+    frame_mask: u64,
+    /// Levels of page tables: 4 or 5.
+    levels: u32,
+}
+
+impl Layout {
+    const UNKNOWN: Layout = Layout { direct_map: 0, frame_mask: 0, levels: 4 };
+
+    fn user_space(&self) -> AddressRange {
+        if self.levels == 5 { USER_SPACE } else { USER_SPACE_FOUR_LEVELS }
+    }
+}
+
+/// The tracker, ready to look at any process.
+pub struct PageWalk {
+    root: Root,
+    reader: PageTableReader,
+    frames: FrameTables,
+    /// What the program loses for each page that it walks again; None until it is needed.
+    price: Option<Nanos>,
+    calls: CallSampler,
+}
+
+impl PageWalk {
+    /// Loads the eBPF programs and finds the kernel's direct map, proven on memory of our own.
+    ///
+    /// Errors: a capability or ability of the kernel is missing; the message names it.
+    pub fn new() -> Result<Self, ObserveError> {
+        let root = Root::host();
+        let mut reader = PageTableReader::load()?;
+        reader.layout = direct_map::find(&mut reader, &root)?;
+        let frames = FrameTables::open(&root)?;
+        Ok(Self { root, reader, frames, price: None, calls: CallSampler::default() })
+    }
+
+    /// Finds out how this process is cleared: perhaps by watching for a moment what it does.
+    fn choose_clearing(
+        &mut self,
+        target: &Target,
+        look: &FirstLook,
+        options: &Options,
+        stop: &Stop,
+    ) -> Result<Clearing, ObserveError> {
+        let expected = Clearing::expected(look.base_pages());
+        let bits_set_again = Nanos(look.base_pages_accessed().0 * self.price().0);
+        let (policy, max_slowdown) = (options.clearing, options.max_slowdown);
+        let reclaim = reclaim::of_machine(&self.root);
+        let (reason, calls) = match Clearing::reason_without_sample(expected, policy, bits_set_again, max_slowdown) {
+            Some(reason) => (reason, None),
+            None => {
+                let calls = self.calls.sample(&self.root, target, look.address_space, expected, stop)?;
+                (calls.reason(expected), Some(calls))
+            }
+        };
+        Ok(Clearing { method: reason.method(), reason, expected, bits_set_again, calls, reclaim })
+    }
+
+    /// What the program loses for each page that it walks again; measured once.
+    fn price(&mut self) -> Nanos {
+        *self.price.get_or_insert_with(|| first_walk::price(&self.root))
+    }
+
+    /// As [`Tracker::survey`]. `each` gets every region, ascending, with its entries, and answers whether its growth is wanted.
+    pub(super) fn survey_pages(
+        &mut self,
+        target: &Target,
+        mut each: impl FnMut(&mut Region, &[pagemap::Entry]) -> bool,
+    ) -> Result<Heat, ObserveError> {
+        let (mut cost, mut inquiry, mut failed) = (Cost::default(), Inquiry::new(&self.frames), None);
+        let layout = self.reader.layout;
+        let mut next = 0;
+        let look =
+            FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |region, mappings, pages, number| {
+                let wanted = each(region, &pages.as_pagemap(number, layout));
+                if wanted && region.obstacle.is_none() && !region.huge && failed.is_none() {
+                    failed = inquire(&mut inquiry, next, region, mappings, pages, layout, Asked::Growth).err();
+                }
+                next += 1;
+            })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let asking = Instant::now();
+        let findings = inquiry.finish(look.regions.len())?;
+        cost.inspect = cost.inspect + Nanos::from_duration(asking.elapsed());
+        let mut heat = look.heat(&self.root, target, cost)?;
+        heat.regions.iter_mut().zip(findings).for_each(|(region, finding)| region.growth = finding.growth);
+        Ok(heat)
+    }
+}
+
+impl Tracker for PageWalk {
+    fn kind(&self) -> TrackerKind {
+        TrackerKind::PageWalk
+    }
+
+    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+        let started = Instant::now();
+        let pid = target.pid();
+        let mut cost = Cost::default();
+        let busy_before = process::cpu_time(&self.root, pid)?;
+        let look = FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let price = self.price();
+        let most = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
+        let takes = most.map_or(Nanos(0), |most| time_for(look.base_pages_accessed(), most));
+        let coverage = match options.clearing {
+            ClearPolicy::OneOfMany => Coverage::Everything,
+            _ => options.coverage.in_time(look.base_pages().bytes(), takes),
+        };
+        let reach = Reach::of(coverage, &look.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
+        let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
+        let clearing = self.choose_clearing(target, &look, &Options { clearing: policy, ..*options }, stop)?;
+        let FirstLook { address_space, mappings, regions, accessed } = look;
+        let method = clearing.method;
+        let thread = crate::living_thread(target)?;
+        let mut watch = Watch {
+            clearing,
+            layout: self.reader.layout,
+            reader: self.reader.attach(pid, thread)?.expecting(address_space),
+            sightings: vec![Sightings::default(); regions.len()],
+            early: vec![EarlyReads::default(); regions.len()],
+            cleared: Vec::new(),
+            settled: 0,
+            settled_at: Nanos(0),
+            options: *options,
+            reach,
+            pieces: Vec::new(),
+            regions,
+            clock: ProgramClock::start(&self.root, pid),
+            cost,
+        };
+        let bits = |index: usize| if watch.regions[index].huge { 1 } else { u64::from(accessed[index]) };
+        let set_in = |slice: AddressRange| Pages(watch.indices(&[slice]).map(bits).sum());
+        let batches = clear::batches(
+            method,
+            &watch.reach.spans(&watch.regions, &mappings),
+            most.as_ref().map(|most| (*most, &set_in as &dyn Fn(AddressRange) -> Pages)),
+        );
+        for (number, batch) in batches.iter().enumerate() {
+            watch.clear(&self.root, target, batch, &accessed)?;
+            watch.follow(batch, target, stop)?;
+            // A region may lie in two batches; it is settled with the second.
+            let next = batches.get(number + 1).map_or(watch.regions.len(), |next| watch.indices(next).start);
+            watch.settle(next, target, &self.frames, &mappings)?;
+        }
+        watch.reach.pass_over_huge(&mut watch.regions);
+        watch.clock.tick();
+        watch.settled_at = now();
+        // The window is what is left after the program's calls were counted.
+        let sampled = clearing.calls.map_or(Nanos(0), |calls| calls.length);
+        let mut end = started + sampled.duration() + options.window.duration();
+        if watch.options.tell_use_of_huge {
+            end = end.max(Instant::now() + huge_use::LEAST);
+            watch.tell_use_of_huge(target, end, stop)?;
+        }
+        wait_until(end, target, stop)?;
+        watch.read_end_of_window()?;
+        let elapsed = started.elapsed();
+        let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
+        let busy_cpus = watch.keep_pace().unwrap_or(Nanos(busy).seconds() / elapsed.as_secs_f64());
+        watch.account_for_bits(price);
+        rate::rate(&mut watch.regions, &watch.sightings);
+        let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| watch.indices(batch)).collect();
+        let walks = watch.bound_walks(&of_batches, busy_cpus, price);
+        let sample = watch.reach.sample(&watch.regions);
+        Ok(Heat {
+            pid,
+            address_space,
+            tracker: TrackerKind::PageWalk,
+            meaning: method.meaning(),
+            clearing: Some(clearing),
+            window: Nanos::from_duration(elapsed),
+            busy_cpus: Some(busy_cpus),
+            rss: resident(&self.root, pid)?,
+            regions: watch.regions,
+            cost: watch.cost,
+            mappings,
+            walks,
+            sample,
+        })
+    }
+
+    fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
+        let mut cost = Cost::default();
+        let look = FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        look.heat(&self.root, target, cost)
+    }
+
+    fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
+        let range = self.reader.layout.user_space();
+        let mut walked = 0;
+        self.reader.attach(target.pid(), crate::living_thread(target)?)?.read(range, |table| {
+            if !table.pages.is_huge() {
+                walked += table.pages.accessed() as u64;
+            }
+        })?;
+        Ok(Some(Pages(walked)))
+    }
+
+    fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
+        let range = self.reader.layout.user_space();
+        self.reader.attach(target.pid(), crate::living_thread(target)?)?.read(range, |table| {
+            if !table.pages.is_huge() {
+                each(table.start, &table.pages.present_and_accessed().1);
+            }
+        })?;
+        Ok(true)
+    }
+}
+
+/// Resident memory.
+fn resident(root: &Root, pid: u32) -> Result<Bytes, ObserveError> {
+    Ok(process::Status::read(root, pid)?.vm_rss)
+}
+
+/// The most bits that are cleared together, where a program may be slowed down by so much: setting them again takes it so long each.
+fn bits_of_a_batch(max_slowdown: Slowdown, price: Nanos) -> Pages {
+    Pages((BATCH_TIME.seconds() * max_slowdown.0 / price.seconds().max(1e-9)) as u64)
+}
+
+/// How long it takes to clear so many bits, batch by batch.
+fn time_for(bits: Pages, of_a_batch: Pages) -> Nanos {
+    Nanos(bits.0.div_ceil(of_a_batch.0.max(1)).saturating_mul(BATCH_TIME.0))
+}
+
+/// Reads ascending ranges once, and accounts for the time.
+fn timed_read(
+    reader: &mut AttachedReader<'_>,
+    cost: &mut Cost,
+    ranges: &[AddressRange],
+    mut visit: impl FnMut(PageTable<'_>),
+) -> Result<(), ObserveError> {
+    let started = Instant::now();
+    ranges.iter().try_for_each(|&range| reader.read(range, &mut visit))?;
+    cost.read = cost.read + Nanos::from_duration(started.elapsed());
+    cost.reads += 1;
+    Ok(())
+}
+
+/// One observation under way.
+struct Watch<'a> {
+    reader: AttachedReader<'a>,
+    /// How bits are cleared.
+    clearing: Clearing,
+    layout: Layout,
+    reach: Reach,
+    regions: Vec<Region>,
+    /// For each region, what was seen at each delay.
+    sightings: Vec<Sightings>,
+    /// And how the pages lay that were walked by the first of them.
+    early: Vec<EarlyReads>,
+    /// When what was cleared, a batch after the other, with the regions of the batch.
+    cleared: Vec<(Range<usize>, Cleared)>,
+    /// How many of the regions are settled.
+    settled: usize,
+    /// When all were.
+    settled_at: Nanos,
+    options: Options,
+    /// Pieces of base pages by which the TLB may be flushed.
+    pieces: Vec<AddressRange>,
+    clock: ProgramClock,
+    cost: Cost,
+}
+
+impl Watch<'_> {
+    /// The regions of a batch.
+    fn indices(&self, batch: &[AddressRange]) -> Range<usize> {
+        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return 0..0 };
+        let index_of = |address| self.regions.partition_point(|region| region.start < address);
+        index_of(first.start.region())..index_of(last.end)
+    }
+
+    /// Clears one batch, and reads meanwhile what was cleared a moment ago.
+    fn clear(
+        &mut self,
+        root: &Root,
+        target: &Target,
+        batch: &[AddressRange],
+        accessed: &[u32],
+    ) -> Result<(), ObserveError> {
+        let of_batch = self.indices(batch);
+        if of_batch.is_empty() {
+            return Ok(());
+        }
+        let mut glimpses = Glimpses::new(&accessed[of_batch.clone()]);
+        let how = self.clearing;
+        self.clock.tick();
+        let cleared = thread::scope(|scope| {
+            let clearing = scope.spawn(move || clear::clear(root, target.handle(), &how, batch));
+            // A glimpse that comes late is none.
+            let _punctual = Punctual::begin(clear::GLIMPSING);
+            // What is cleared of a sample lies apart, and is cleared soon.
+            while !self.reach.is_sample() && !clearing.is_finished() && !glimpses.window().is_empty() {
+                self.glimpse(of_batch.start, &mut glimpses)?;
+                thread::sleep(BETWEEN_GLIMPSES);
+            }
+            clearing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        let regions = &self.regions[of_batch.clone()];
+        let cleared = match how.method {
+            ClearMethod::ClearRefs => cleared.with_fronts(&glimpses.fronts(regions)),
+            ClearMethod::MadvCold => cleared,
+        };
+        for (index, region) in regions.iter().enumerate() {
+            if let Some(at) = cleared.at(first_byte(region)).filter(|_| !region.huge) {
+                self.sightings[of_batch.start + index][0] = glimpses.sighting(index, at);
+            }
+        }
+        self.cost.clear = self.cost.clear + cleared.took;
+        self.cost.longest_stall = self.cost.longest_stall.max(cleared.longest_stall);
+        self.cleared.push((of_batch, cleared));
+        self.clock.tick();
+        Ok(())
+    }
+
+    /// Reads the regions around the front; `offset` is the batch's first region.
+    fn glimpse(&mut self, offset: usize, glimpses: &mut Glimpses<'_>) -> Result<(), ObserveError> {
+        let started = Instant::now();
+        let window = glimpses.window();
+        let (first, last) = (offset + window.start, offset + window.end - 1);
+        let range = AddressRange { start: self.regions[first].start, end: self.regions[last].range().end };
+        let mut at = Cursor::new(&mut self.regions[..=last]);
+        let mut found = Vec::with_capacity(window.len());
+        self.reader.read(range, |table| {
+            let Some((index, region)) = at.find(table.start) else { return };
+            if !region.huge {
+                found.push(Seen { index: index - offset, at: table.read_at, walked: table.pages.accessed() as u32 });
+            }
+        })?;
+        glimpses.note(&found);
+        self.clock.tick();
+        self.cost.glimpse = self.cost.glimpse + Nanos::from_duration(started.elapsed());
+        Ok(())
+    }
+
+    /// Reads the batch that was cleared last at growing delays.
+    fn follow(&mut self, batch: &[AddressRange], target: &Target, stop: &Stop) -> Result<(), ObserveError> {
+        let Some((_, cleared)) = self.cleared.last() else { return Ok(()) };
+        let Some((first, last)) = batch.first().zip(batch.last()) else { return Ok(()) };
+        let range = AddressRange { start: first.start.region(), end: last.end.region_up() };
+        let (since, which_pages, ranges) = (Instant::now(), self.options.which_pages, self.reach.within(range));
+        for (number, delay) in DELAYS.into_iter().enumerate() {
+            wait_until(since + delay, target, stop)?;
+            let is_last = number + 1 == DELAYS.len();
+            let (sightings, early) = (&mut self.sightings, &mut self.early);
+            let mut at = Cursor::new(&mut self.regions);
+            timed_read(&mut self.reader, &mut self.cost, &ranges, |table| {
+                let Some((index, region)) = at.find(table.start) else { return };
+                let Some(cleared_at) = cleared.at(first_byte(region)) else { return };
+                let accessed = table.pages.accessed() as u32;
+                let delay = Nanos(table.read_at.0.saturating_sub(cleared_at.0));
+                let walked = if region.huge { accessed.min(1) } else { accessed };
+                sightings[index][1 + number] = Sighting::new(delay, walked);
+                if number < EARLY {
+                    early[index][number] =
+                        EarlyRead::new(delay, accessed as usize, table.pages.accessed_lines()).unwrap_or_default();
+                }
+                if is_last {
+                    let (present, walked) = table.pages.present_and_accessed();
+                    let walked = if which_pages { walked } else { PageSet::first(walked.len()) };
+                    (region.present, region.walked) = (present, walked.clone());
+                    // A giant page has one bit for 512 regions; the first one carries its walks.
+                    let end = Address(table.start.0 + table.pages.regions() as u64 * HUGE_PAGE);
+                    while let Some(region) = at.next_before(end) {
+                        region.walked = walked.clone();
+                    }
+                }
+            })?;
+            self.clock.tick();
+        }
+        Ok(())
+    }
+
+    /// Turns delays into what they would have been, had the program had the processors all along that it has when nobody is clearing:
+    /// how many, if that could be counted.
+    fn keep_pace(&mut self) -> Option<f64> {
+        let cleared = self.cleared.iter().rev().find_map(|(_, cleared)| cleared.end())?;
+        // Asking about frames takes processors from the program, too, but little may be left of the window after it.
+        let since = |from: Nanos| Some((from, self.clock.busy_cpus_since(from)?));
+        let (undisturbed, busy_cpus) = since(self.settled_at).or_else(|| since(cleared))?;
+        self.cost.program = self.clock.lost_before(undisturbed, busy_cpus);
+        for (of_batch, cleared) in &self.cleared {
+            let both = self.regions[of_batch.clone()].iter().zip(&mut self.sightings[of_batch.clone()]);
+            for (region, sightings) in both {
+                let Some(cleared_at) = cleared.at(first_byte(region)) else { continue };
+                rate::at_pace(sightings, |delay| self.clock.at_pace(cleared_at, cleared_at + delay, busy_cpus));
+            }
+        }
+        Some(busy_cpus)
+    }
+
+    /// What was walked by the end of the window.
+    fn read_end_of_window(&mut self) -> Result<(), ObserveError> {
+        let mut at = Cursor::new(&mut self.regions);
+        self.clock.tick();
+        let ranges = self.reach.within(self.layout.user_space());
+        timed_read(&mut self.reader, &mut self.cost, &ranges, |table| {
+            if let Some((_, region)) = at.find(table.start) {
+                region.walked_in_window = (table.pages.accessed() as u16).saturating_sub(region.unobserved);
+            }
+        })
+    }
+
+    /// Estimates what the program loses by setting again, in walking, the bits that were cleared.
+    fn account_for_bits(&mut self, price: Nanos) {
+        let bits = |region: &Region| match region.walked_in_window {
+            _ if region.huge => u64::from(region.unobserved == 0),
+            walked => walked.into(),
+        };
+        let set_again: u64 = self.regions.iter().map(bits).sum();
+        self.cost.program = self.cost.program + Nanos(set_again * price.0);
+    }
+}
+
+/// The first address of a region at which something is present: clearing may have covered only a part of the region.
+fn first_byte(region: &Region) -> Address {
+    region.present.iter().next().map_or(region.start, |page| region.page(page))
+}
+
+/// Walks along the regions as page tables come by in ascending order.
+struct Cursor<'a> {
+    regions: &'a mut [Region],
+    next: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(regions: &'a mut [Region]) -> Self {
+        Self { regions, next: 0 }
+    }
+
+    /// The region that starts here, if it was there at the first look.
+    fn find(&mut self, start: Address) -> Option<(usize, &mut Region)> {
+        self.next += self.regions[self.next..].iter().take_while(|region| region.start < start).count();
+        let index = self.next;
+        self.regions.get_mut(index).filter(|region| region.start == start).map(|region| (index, region))
+    }
+
+    /// The region after the one found last, if it starts before `end`.
+    fn next_before(&mut self, end: Address) -> Option<&mut Region> {
+        let next = self.regions.get(self.next + 1)?;
+        self.next += usize::from(next.start < end);
+        (next.start < end).then(|| &mut self.regions[self.next])
+    }
+}

@@ -1,0 +1,204 @@
+//! The survey without eBPF: `/proc/PID/smaps`, `pagemap`, and the kernel's tables of page frames.
+//!
+//! Owns: one pass over a process's pages, with growth. Never touches: accessed bits.
+//!
+//! *Bias*: a huge page is known by its frames, 512 in a row of one huge page, in a mapping of which the kernel says that some is
+//! mapped huge; one mapped by base pages beside it looks huge too. Before Linux 6.7 the stack of a thread that never leaves
+//! its processor looks like any memory. *Cost*: 12 ms/GiB of base pages for the kernel's counting in `smaps`, about as much
+//! for `pagemap`, and 0.4 us for each page of private memory that another process maps too.
+
+use std::time::{Duration, Instant};
+
+use heat::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind, Walks};
+use kernel::pagemap::{Entry, Pagemap};
+use kernel::target::Target;
+use kernel::{Root, process, smaps};
+
+use crate::frames::{Frame, FrameTables, Inquiry};
+use crate::mapped::{self, MappingFlags, RegionCollector};
+use crate::{ObserveError, node_policy};
+
+/// Where nothing counts as resident there can be zero pages still; they are looked for in mappings up to this size only, since
+/// programs reserve far larger ones that they never touch.
+const LARGE_AND_EMPTY: Bytes = Bytes(1 << 30);
+/// Addresses looked at in one pass: each region of them takes a system call, present or not. This many take some 10 s.
+const MOST_ADDRESSES: Bytes = Bytes(32 << 40);
+/// A thread that runs has no stack pointer to be read, but most enter the kernel soon.
+const STACK_TRIES: u32 = 5;
+const STACK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Ready to look at any process.
+pub(super) struct FileSurvey {
+    root: Root,
+    frames: FrameTables,
+}
+
+impl FileSurvey {
+    /// Errors: the tables of page frames are missing, or CAP_DAC_OVERRIDE.
+    pub(super) fn open(root: &Root) -> Result<Self, ObserveError> {
+        Ok(Self { root: root.clone(), frames: FrameTables::open(root)? })
+    }
+
+    /// Looks once, for a tracker whose bits mean that. `each` gets every region with a page present, ascending, with its entries;
+    /// what it writes into the region stays, other than its growth, and it answers whether that is wanted.
+    pub(super) fn look(
+        &self,
+        target: &Target,
+        tracker: TrackerKind,
+        meaning: Meaning,
+        mut each: impl FnMut(&mut Region, &[Entry]) -> bool,
+    ) -> Result<Heat, ObserveError> {
+        let (started, pid) = (Instant::now(), target.pid());
+        let pagemap = Pagemap::open(&self.root, pid)?;
+        let address_space = process::address_space(&self.root, pid)?;
+        let contents = smaps::read(&self.root, pid)?;
+        let pointers = self.stack_pointers(pid)?;
+        let flags: Vec<_> =
+            contents.iter().map(|each| MappingFlags { range: each.line.range, flags: each.flags }).collect();
+        let mut mappings = mapped::mappings(
+            contents.iter().map(|each| each.line.clone()).collect(),
+            &flags,
+            &pointers,
+            process::ipc_namespace(&self.root, pid),
+        );
+        node_policy::mark_spread(&self.root, pid, &mut mappings)?;
+        let mut collector = RegionCollector::new(&mappings, &pointers);
+        let mut inquiry = Inquiry::new(&self.frames);
+        let mut entries = [Entry::default(); PAGES_PER_REGION];
+        for start in regions_to_read(pid, &contents)? {
+            pagemap.read(start, &mut entries)?;
+            let Some(index) = self.add(start, &entries, &contents, &mut collector)? else { continue };
+            let region = &mut collector.regions[index];
+            if each(region, &entries) && region.obstacle.is_none() && !region.huge {
+                let lazily_freed =
+                    region.mapping_index().is_some_and(|mapping| contents[mapping].lazily_freed > Bytes(0));
+                inquiry.finding(index).growth.unpopulated = (PAGES_PER_REGION - region.present.len()) as u16;
+                inquiry.add(unclear(index, &entries, lazily_freed))?;
+            }
+        }
+        let mut regions = collector.regions;
+        let cost = Cost { read: Nanos::from_duration(started.elapsed()), reads: 1, ..Cost::default() };
+        let asking = Instant::now();
+        let findings = inquiry.finish(regions.len())?;
+        for (region, finding) in regions.iter_mut().zip(findings) {
+            region.growth = finding.growth;
+        }
+        if target.handle().has_exited() {
+            return Err(ObserveError::Exited { pid });
+        }
+        Ok(Heat {
+            pid,
+            address_space,
+            tracker,
+            meaning,
+            clearing: None,
+            window: Nanos(0),
+            busy_cpus: None,
+            rss: process::Status::read(&self.root, pid)?.vm_rss,
+            mappings,
+            regions,
+            cost: Cost { inspect: Nanos::from_duration(asking.elapsed()), ..cost },
+            walks: Walks::default(),
+            sample: None,
+        })
+    }
+
+    /// Adds a region, if a page of it is present; answers with its index.
+    fn add(
+        &self,
+        start: Address,
+        entries: &[Entry],
+        contents: &[smaps::Mapping],
+        collector: &mut RegionCollector<'_>,
+    ) -> Result<Option<usize>, ObserveError> {
+        let mut present = PageSet::NONE;
+        entries.iter().enumerate().filter(|(_, entry)| entry.is_present()).for_each(|(page, _)| present.insert(page));
+        if entries.iter().any(|entry| entry.is_present() && entry.frame().is_none()) {
+            return Err(ObserveError::HiddenFrames);
+        }
+        let holder = contents.partition_point(|each| each.line.range.end <= start);
+        let huge = match huge_frame(entries) {
+            Some(first) if contents.get(holder).is_some_and(|each| each.huge > Bytes(0)) => {
+                self.frames.flags(first, 1)?[0].is_of_huge_page()
+            }
+            _ => false,
+        };
+        let is_there = !present.is_empty();
+        collector.add(start, present, huge);
+        Ok(is_there.then(|| collector.regions.len() - 1))
+    }
+
+    /// Where the stacks of all threads are, as far as the kernel says.
+    fn stack_pointers(&self, pid: u32) -> Result<Vec<Address>, ObserveError> {
+        let mut pointers = Vec::new();
+        let mut running = process::threads(&self.root, pid)?;
+        for round in 0..STACK_TRIES {
+            running.retain(|&thread| match process::stack_pointer(&self.root, pid, thread) {
+                Ok(Some(pointer)) => {
+                    pointers.push(pointer);
+                    false
+                }
+                Ok(None) => true,
+                // It has ended, or this kernel does not tell.
+                Err(_) => false,
+            });
+            if running.is_empty() || round + 1 == STACK_TRIES {
+                break;
+            }
+            std::thread::sleep(STACK_PAUSE);
+        }
+        Ok(pointers)
+    }
+}
+
+/// Where regions start that may hold a page, each once, ascending.
+fn regions_to_read(pid: u32, contents: &[smaps::Mapping]) -> Result<impl Iterator<Item = Address>, ObserveError> {
+    let is_worthwhile = |each: &&smaps::Mapping| {
+        each.resident > Bytes(0) || each.huge > Bytes(0) || each.line.range.len() <= LARGE_AND_EMPTY
+    };
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    for range in contents.iter().filter(is_worthwhile).map(|each| each.line.range) {
+        let from = range.start.region().0.max(spans.last().map_or(0, |&(_, end)| end));
+        spans.push((from, range.end.region_up().0.max(from)));
+    }
+    let addresses = spans.iter().map(|(from, to)| Bytes(to - from)).sum::<Bytes>();
+    if addresses > MOST_ADDRESSES {
+        return Err(ObserveError::TooSparse { pid, addresses, most: MOST_ADDRESSES });
+    }
+    Ok(spans.into_iter().flat_map(|(from, to)| (from..to).step_by(HUGE_PAGE as usize)).map(Address))
+}
+
+/// The first of 512 frames that lie in a row, aligned as those of a huge page.
+fn huge_frame(entries: &[Entry]) -> Option<u64> {
+    let first = entries.first()?.frame()?;
+    let in_a_row = entries.iter().zip(first..).all(|(entry, frame)| entry.frame() == Some(frame));
+    (first.is_multiple_of(HUGE_PAGE / BASE_PAGE) && in_a_row).then_some(first)
+}
+
+/// The frames of a region about which the kernel must be asked: of those that are nobody's file nor shared memory, which
+/// promoting copies for nobody, those that something else may map, and in a mapping with lazily freed memory all. Whether one was
+/// written to is not to be seen, but where nothing is lazily freed it plays no part.
+fn unclear(region: usize, entries: &[Entry], lazily_freed: bool) -> impl Iterator<Item = Frame> {
+    let frame = move |(page, entry): (usize, &Entry)| {
+        let number = entry.frame().filter(|_| !entry.is_of_file() && (lazily_freed || !entry.is_exclusive()))?;
+        Some(Frame { number, region: region as u32, page: page as u16, dirty: !lazily_freed })
+    };
+    entries.iter().enumerate().filter_map(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_that_may_grow_are_asked_about() {
+        // Documentation/admin-guide/mm/pagemap.rst
+        let (exclusive, of_file) = (1 << 56, 1 << 61);
+        let page = |bits: u64| Entry(Entry::present(Some(7)).0 | bits);
+        let entries = [page(exclusive), page(0), page(of_file), page(of_file | exclusive), Entry::default()];
+        let asked = |lazily_freed| unclear(0, &entries, lazily_freed).map(|frame| frame.page).collect::<Vec<_>>();
+        assert_eq!(asked(false), [1], "what others map, too, and what is nobody's file");
+        assert_eq!(asked(true), [0, 1]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What page walks take of a process's time, counted by the processor.
+//!
+//! Owns: counting the cycles of walks while it lives. Never touches: the target.
+//!
+//! Only some of Intel's processors count them ([`kernel::pmu`]); AMD's have no such event. Where nothing can be counted, which
+//! is usual in virtual machines, one look at sysfs is all that is done.
+
+use heat::WalkShare;
+use hugepilot_os::perf::Counters;
+use kernel::pmu::walk_events;
+use kernel::{Root, process};
+
+/// Counters of all threads of one process, and of those that they start.
+#[derive(Debug)]
+pub struct WalkCycles(Vec<Counters>);
+
+impl WalkCycles {
+    /// Counts from now on. None where that cannot be had.
+    pub fn start(root: &Root, pid: u32) -> Option<Self> {
+        let events = walk_events(root).ok().flatten()?;
+        let open = |thread| Counters::open(&[events.cycles, events.loads, events.stores], thread);
+        let mut counters = Vec::new();
+        for thread in process::threads(root, pid).ok()? {
+            match open(thread) {
+                Ok(opened) => counters.push(opened),
+                // A thread that has ended meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                // Part of the threads would tell nothing of the whole.
+                Err(error) => {
+                    tracing::debug!("cycles of page walks cannot be counted: {error}");
+                    return None;
+                }
+            }
+        }
+        Some(Self(counters))
+    }
+
+    /// What was counted so far. None if nothing was.
+    pub fn share(&mut self) -> Option<WalkShare> {
+        let mut sums = [0.0; 3];
+        for counters in &mut self.0 {
+            let counts = counters.read().ok()?;
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        let [cycles, loads, stores] = sums;
+        share(cycles, loads, stores)
+    }
+}
+
+/// Walks of loads and of stores may be under way in the same cycle: at least the longer of the two, at most both one after the other.
+fn share(cycles: f64, loads: f64, stores: f64) -> Option<WalkShare> {
+    // No program runs without a walk; a virtual machine's processor may know of the events and count none.
+    let counted = cycles > 0.0 && loads + stores > 0.0;
+    counted
+        .then(|| WalkShare { low: (loads.max(stores) / cycles).min(1.0), high: ((loads + stores) / cycles).min(1.0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_of_loads_and_stores_may_overlap() {
+        assert_eq!(share(1000.0, 300.0, 100.0), Some(WalkShare { low: 0.3, high: 0.4 }));
+        assert_eq!(share(1000.0, 0.0, 100.0), Some(WalkShare { low: 0.1, high: 0.1 }));
+        assert_eq!(share(1000.0, 900.0, 1200.0), Some(WalkShare { low: 1.0, high: 1.0 }), "counts are scaled up");
+    }
+
+    #[test]
+    fn what_was_not_counted_is_not_known() {
+        assert_eq!(share(0.0, 0.0, 0.0), None);
+        assert_eq!(share(1000.0, 0.0, 0.0), None, "a virtual machine's counters");
+    }
+
+    #[test]
+    fn without_a_pmu_nothing_is_opened() {
+        let tree = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/proc", tree.path().join("proc")).unwrap();
+        assert!(WalkCycles::start(&Root::at(tree.path()), std::process::id()).is_none());
+    }
+}

@@ -1,0 +1,149 @@
+//! The record of what was promoted in a process, so that `give-back` can undo just that, and that a pilot that was started anew
+//! goes on from there.
+//!
+//! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime, and which only its writer can read,
+//! for it holds addresses. Never touches: memory.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use heat::units::{Address, Bytes};
+use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
+use kernel::target::Target;
+use kernel::{Root, process};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+const VERSION: u32 = 1;
+/// A record of half a million regions, 1 TiB, has about 40 MiB; anything larger was not written by hugepilot.
+const LARGEST_FILE: u64 = 64 << 20;
+
+/// The regions of one process that hugepilot promoted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    version: u32,
+    /// Where it is: after exec these addresses mean nothing. None where that cannot be told.
+    address_space: Option<u64>,
+    /// By where each region starts.
+    pub regions: BTreeMap<Address, Promoted>,
+}
+
+/// What a region was promoted for, and what that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promoted {
+    /// Page walks a second that it had; 0 if it was only mapped huge like the same memory in another process.
+    pub walks_per_second: f64,
+    /// Memory growth that it took.
+    pub growth_bytes: Bytes,
+}
+
+/// Why the record could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} the record of promotions {path}: {cause}{step}", path = path.display())]
+pub struct RecordError {
+    doing: &'static str,
+    path: PathBuf,
+    cause: io::Error,
+    step: &'static str,
+}
+
+impl Record {
+    /// The record of a process; empty if nothing was promoted in it, if that was in another program, before exec, or if another version of
+    /// hugepilot wrote it.
+    pub fn of(target: &Target) -> Result<Self, RecordError> {
+        let path = path(target);
+        let record = read(&path).map_err(|cause| unreadable(path, cause))?;
+        // Where the process has gone, so has its memory.
+        let address_space = process::address_space(&Root::host(), target.pid()).unwrap_or_default();
+        let is_known = record.version == VERSION;
+        let is_same = is_known && record.address_space.zip(address_space).is_none_or(|(then, now)| then == now);
+        Ok(if is_same { Self { address_space, ..record } } else { Self { address_space, ..Self::default() } })
+    }
+
+    /// Changes the record of a process, whole or not at all, while no other hugepilot does; removes it when nothing is left in
+    /// it. Records of ended processes go as well.
+    pub fn update<T>(
+        target: &Target,
+        change: impl FnOnce(&mut BTreeMap<Address, Promoted>) -> T,
+    ) -> Result<T, RecordError> {
+        let path = path(target);
+        let unwritable = |cause| RecordError {
+            doing: "cannot write",
+            path: path.clone(),
+            cause,
+            step: "; `give-back --all` still works",
+        };
+        let _lock = lock().map_err(unwritable)?;
+        let mut record = Self::of(target)?;
+        let changed = change(&mut record.regions);
+        remove_ended().and_then(|()| record.write(&path)).map_err(unwritable)?;
+        Ok(changed)
+    }
+
+    fn write(mut self, path: &Path) -> io::Result<()> {
+        if self.regions.is_empty() {
+            return absent_is_well(fs::remove_file(path));
+        }
+        self.version = VERSION;
+        let unfinished = path.with_extension("new");
+        own_file().truncate(true).open(&unfinished)?.write_all(&serde_json::to_vec(&self)?)?;
+        fs::rename(unfinished, path)
+    }
+}
+
+fn read(path: &Path) -> io::Result<Record> {
+    match fs::metadata(path) {
+        Err(error) if is_absent(&error) => Ok(Record::default()),
+        Err(error) => Err(error),
+        Ok(file) if file.len() > LARGEST_FILE => Err(io::Error::other("larger than hugepilot writes")),
+        Ok(_) => Ok(serde_json::from_slice(&fs::read(path)?)?),
+    }
+}
+
+fn unreadable(path: PathBuf, cause: io::Error) -> RecordError {
+    RecordError { doing: "cannot read", path, cause, step: "; delete it, and use `give-back --all`" }
+}
+
+/// Held by whoever changes a record, and only as long as that takes. Nobody else can open it, and so hold it.
+fn lock() -> io::Result<File> {
+    run_directory::ensure(Path::new(RUN_DIRECTORY))?;
+    let lock = own_file().open(Path::new(RUN_DIRECTORY).join("records.lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
+}
+
+/// How files are opened that are nobody else's business.
+fn own_file() -> OpenOptions {
+    let mut options = File::options();
+    options.write(true).create(true).mode(0o600);
+    options
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if is_absent(&error) { Ok(()) } else { Err(error) })
+}
+
+/// Pid and start time together name a process for good.
+fn path(target: &Target) -> PathBuf {
+    format!("{RUN_DIRECTORY}/promoted-{}-{}.json", target.pid(), target.start_time).into()
+}
+
+fn remove_ended() -> io::Result<()> {
+    for entry in fs::read_dir(RUN_DIRECTORY)? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("promoted-")?.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
+            absent_is_well(fs::remove_file(Path::new(RUN_DIRECTORY).join(name)))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,556 @@
+//! The choice itself: regions by benefit per cost, until a limit binds.
+
+use std::collections::HashSet;
+
+use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
+use heat::{Heat, Region};
+
+use crate::decide::keep::reason_to_keep;
+use crate::decide::share::WORTH_A_MOVE;
+use crate::decide::{Claim, Decision, Held, Limits, Past, Plan, Reason, Verdict};
+
+/// Decides for each region of the heat whether it should be on a huge page, and why.
+///
+/// Regions that could pay are taken greedily by page walks saved per share of the budgets spent. The order agrees with
+/// dominance: a region that is at least as hot and takes at most as much memory as another never stays behind while
+/// that other is taken (both free of obstacles, sharing, rests and lazily freed pages). Where only the limit on memory on huge pages
+/// is in the way, a region takes the place of one that we promoted and that saves far fewer walks.
+pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
+    let walk_share = walk_share(heat, limits.walk_cost);
+    let lives_in_tlb =
+        walk_share.is_some_and(|share| share < limits.min_walk_share) || entries_in_use(heat) < limits.tlb_entries;
+    let mut held = HeldRegions::of(heat, past);
+    let mut budget = Budget::new(heat, limits, held.worth());
+    let mut given_back = held.give_back(limits, &mut budget);
+    let decision = |region, verdict, reason| Decision::about(region, limits, verdict, reason);
+    let (mut kept, mut candidates) = (Vec::new(), Vec::new());
+    for region in &heat.regions {
+        match reason_to_keep(heat, region, limits, lives_in_tlb) {
+            Some(Reason::NotObserved) if heat.sample.is_some() => {
+                kept.push(decision(region, Verdict::Keep, Reason::NotInSample));
+            }
+            None if past.rests(region.start) => kept.push(decision(region, Verdict::Keep, Reason::Rests)),
+            None => candidates.push(region),
+            Some(reason) => kept.push(decision(region, Verdict::Keep, reason)),
+        }
+    }
+    let mut promoted = Vec::new();
+    for region in best_first(candidates, limits, &budget) {
+        let mut taken = budget.take(region, limits.worth(region));
+        if taken == Err(Reason::HugeLimit)
+            && !budget.is_exceeded()
+            && let Some(outdone) = held.outdone_by(limits.worth(region))
+        {
+            given_back.push((outdone, Reason::Outdone));
+            budget.huge_page_is_free();
+            taken = budget.take(region, limits.worth(region));
+        }
+        match taken {
+            Ok(()) => promoted.push(decision(region, Verdict::Promote, Reason::Pays)),
+            Err(reason) => kept.push(decision(region, Verdict::Keep, reason)),
+        }
+    }
+    let decisions = in_order(given_back, promoted, kept);
+    Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share, walks: heat.walks }
+}
+
+/// What the program could do with huge pages, were there no limit on them; its weight is 1.
+pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Claim {
+    let unlimited = Limits { max_huge: None, part: None, ..limits.clone() };
+    let plan = decide(heat, &unlimited, past);
+    let held = HeldRegions::of(heat, past).0.into_iter().map(|held| held.claim).filter(|&claim| claim > 0.0);
+    let wanted = plan.promotions().map(|decision| decision.worth);
+    Claim { weight: 1.0, held: held.collect(), wanted: wanted.collect() }
+}
+
+/// What is given back, then promotions, then what is kept; each region once.
+fn in_order(given_back: Vec<(Held, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
+    let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
+    kept.retain(|decision| !gone.contains(&decision.start));
+    kept.sort_by_key(|decision| decision.start);
+    let give_back = |(held, reason): (Held, Reason)| Decision::give_back(held.start, reason, held.worth);
+    kept.splice(0..0, given_back.into_iter().map(give_back).chain(promoted));
+    kept
+}
+
+/// The regions that are on huge pages by us, those worth the least last.
+struct HeldRegions(Vec<Held>);
+
+impl HeldRegions {
+    fn of(heat: &Heat, past: &Past) -> Self {
+        let is_huge = |held: &Held| {
+            let found = heat.regions.binary_search_by_key(&held.start, |region| region.start);
+            found.is_ok_and(|index| heat.regions[index].huge && heat.regions[index].obstacle.is_none())
+        };
+        let mut held: Vec<Held> = past.held().filter(is_huge).collect();
+        held.sort_by(|one, other| other.worth.total_cmp(&one.worth).then(one.start.cmp(&other.start)));
+        Self(held)
+    }
+
+    /// Page walks a second that they save.
+    fn worth(&self) -> f64 {
+        self.0.iter().fold(0.0, |sum, held| sum + held.worth)
+    }
+
+    /// What goes whatever is hot: waste, and what is more than the program's part, those worth the least first.
+    fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(Held, Reason)> {
+        let mut given_back = Vec::new();
+        if limits.give_back {
+            let waste = self.0.extract_if(.., |held| held.is_waste);
+            given_back.extend(waste.map(|held| (held, Reason::Waste)));
+        }
+        let part = limits.part.map_or(u64::MAX, |part| part.0 / HUGE_PAGE);
+        let beyond = budget.huge_pages.saturating_sub(given_back.len() as u64).saturating_sub(part);
+        let beyond = self.0.len().min(usize::try_from(beyond).unwrap_or(usize::MAX));
+        given_back.extend(self.0.drain(self.0.len() - beyond..).rev().map(|held| (held, Reason::BeyondPart)));
+        given_back.iter().for_each(|_| budget.huge_page_is_free());
+        given_back
+    }
+
+    /// Takes out the region worth the least, if one worth so much saves far more.
+    fn outdone_by(&mut self, worth: f64) -> Option<Held> {
+        self.0.pop_if(|held| worth > held.worth * WORTH_A_MOVE)
+    }
+}
+
+/// Share of the process's CPU time that page walks take; never above 1, because the cost of a walk is a guess.
+fn walk_share(heat: &Heat, walk_cost: Nanos) -> Option<f64> {
+    let busy = heat.busy_cpus.filter(|&cpus| cpus > 0.0)?;
+    Some((heat.walks_per_second() * walk_cost.seconds() / busy).min(1.0))
+}
+
+/// TLB entries that the pages walked in the window take; of a sample, as many times that as the program is larger.
+fn entries_in_use(heat: &Heat) -> u64 {
+    let entries = |region: &Region| match region.walked_in_window {
+        walked if region.huge => u64::from(walked > 0),
+        walked => walked.into(),
+    };
+    let seen: u64 = heat.regions.iter().map(entries).sum();
+    (seen as f64 * heat.times_observed()) as u64
+}
+
+/// The candidates by page walks saved per share of the budgets, best first.
+///
+/// A region costs its share of the huge-page budget (where there is no limit: one of the candidates) plus its share of
+/// the growth budget, so that whichever budget is scarcer weighs more. Both grow with growth and neither with walks,
+/// and ties go to the hotter, then the cheaper, then the lower address: that is what makes the order agree with
+/// dominance.
+fn best_first<'a>(candidates: Vec<&'a Region>, limits: &Limits, budget: &Budget) -> Vec<&'a Region> {
+    let slots = budget.huge_pages_left().unwrap_or(u64::MAX).clamp(1, candidates.len().max(1) as u64) as f64;
+    let growth_limit = budget.growth_left.0.max(1) as f64;
+    let score = |region: &Region| limits.worth(region) / (1.0 / slots + region.growth.bytes().0 as f64 / growth_limit);
+    let mut scored: Vec<_> = candidates.into_iter().map(|region| (score(region), region)).collect();
+    scored.sort_by(|(left_score, left), (right_score, right)| {
+        let hotter = limits.worth(right).total_cmp(&limits.worth(left));
+        let cheaper = left.growth.pages().cmp(&right.growth.pages());
+        right_score.total_cmp(left_score).then(hotter).then(cheaper).then(left.start.cmp(&right.start))
+    });
+    scored.into_iter().map(|(_, region)| region).collect()
+}
+
+/// What is left to spend.
+struct Budget {
+    growth_left: Bytes,
+    /// Huge pages that there are.
+    huge_pages: u64,
+    /// Most that there may be; None for no limit.
+    most_huge_pages: Option<u64>,
+    worth_accounted: f64,
+    worth_enough: f64,
+}
+
+impl Budget {
+    /// `saved`: what huge pages are worth already, in page walks a second.
+    fn new(heat: &Heat, limits: &Limits, saved: f64) -> Self {
+        let huge = heat.huge_bytes();
+        let sum_of = |of: fn(&Region) -> f64| heat.regions.iter().map(of).fold(0.0, |sum, each| sum + each);
+        let beside_walks =
+            heat.regions.iter().fold(0.0, |sum, region| sum + limits.worth(region) - region.walks_per_second.max(0.0));
+        Self {
+            growth_left: limits.max_growth,
+            huge_pages: huge.0.div_ceil(HUGE_PAGE),
+            most_huge_pages: limits.max_huge.into_iter().chain(limits.part).min().map(|max| max.0 / HUGE_PAGE),
+            worth_accounted: sum_of(|region| if region.huge { region.walks_per_second } else { 0.0 }) + saved,
+            worth_enough: (heat.walks_per_second() + beside_walks + saved) * limits.coverage,
+        }
+    }
+
+    /// None for no limit.
+    fn huge_pages_left(&self) -> Option<u64> {
+        self.most_huge_pages.map(|most| most.saturating_sub(self.huge_pages))
+    }
+
+    /// Whether there are more huge pages than may be: one that is given back makes no room for another then.
+    fn is_exceeded(&self) -> bool {
+        self.most_huge_pages.is_some_and(|most| self.huge_pages > most)
+    }
+
+    /// One was given back.
+    fn huge_page_is_free(&mut self) {
+        self.huge_pages -= 1;
+    }
+
+    /// Pays for one region, or says which limit forbids it and leaves the budget as it was.
+    fn take(&mut self, region: &Region, worth: f64) -> Result<(), Reason> {
+        let growth = region.growth.bytes();
+        if self.worth_accounted >= self.worth_enough {
+            return Err(Reason::Covered);
+        }
+        if growth > self.growth_left {
+            return Err(Reason::GrowthLimit);
+        }
+        if self.huge_pages_left() == Some(0) {
+            return Err(Reason::HugeLimit);
+        }
+        self.growth_left = self.growth_left - growth;
+        self.huge_pages += 1;
+        self.worth_accounted += worth;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::samples::{at, heat_of, huge, region};
+    use heat::units::Address;
+    use heat::{Growth, Obstacle};
+    use proptest::prelude::*;
+
+    use crate::decide::{Allowance, Spent};
+    use super::*;
+
+    /// Limits under which every walked region is promoted, unless a test narrows one.
+    fn generous() -> Limits {
+        Limits {
+            max_growth: Bytes(1 << 40),
+            coverage: 1.0,
+            min_walk_share: 0.0,
+            tlb_entries: 0,
+            ..Allowance::default().limits(Bytes(0), &Spent::default())
+        }
+    }
+
+    /// The reason given for the region with this number.
+    fn reason(plan: &Plan, number: u64) -> Reason {
+        plan.decisions.iter().find(|decision| decision.start == at(number)).expect("a decision").reason
+    }
+
+    fn decide(heat: &Heat, limits: &Limits) -> Plan {
+        crate::decide::decide(heat, limits, &Past::default())
+    }
+
+    fn promoted(plan: &Plan) -> Vec<Address> {
+        plan.promotions().map(|decision| decision.start).collect()
+    }
+
+    #[test]
+    fn regions_that_cannot_move_are_kept() {
+        let stack = Region { obstacle: Some(Obstacle::Stack), ..region(0, 1e6, 0) };
+        let hugetlb = Region { obstacle: Some(Obstacle::Hugetlb), ..huge(2, 1e6) };
+        let locked = Region { unobserved: 512, ..region(4, 0.0, 0) };
+        let plan = decide(&heat_of(vec![stack, huge(1, 1e6), hugetlb, region(3, 0.0, 0), locked]), &generous());
+        assert_eq!(reason(&plan, 0), Reason::Obstacle(Obstacle::Stack));
+        assert_eq!(reason(&plan, 1), Reason::AlreadyHuge);
+        assert_eq!(reason(&plan, 2), Reason::Obstacle(Obstacle::Hugetlb));
+        assert_eq!((reason(&plan, 3), reason(&plan, 4)), (Reason::NotWalked, Reason::NotObserved));
+        assert_eq!(plan.promotions().count(), 0);
+    }
+
+    #[test]
+    fn a_region_must_earn_its_move() {
+        let plan = decide(&heat_of(vec![region(0, 55.0, 0), region(1, 56.0, 0)]), &generous());
+        assert_eq!(reason(&plan, 0), Reason::TooCold);
+        assert_eq!(reason(&plan, 1), Reason::Pays);
+    }
+
+    #[test]
+    fn a_process_that_lives_in_the_tlb_is_left_alone() {
+        // 60,000 walks a second at 30 ns: 0.18 % of one CPU, 0.36 % of half of one.
+        let limits = Limits { min_walk_share: Limits::MIN_WALK_SHARE, ..generous() };
+        let mut heat = heat_of(vec![region(0, 59_999.0, 0), region(1, 1.0, 0)]);
+        let plan = decide(&heat, &limits);
+        assert_eq!((reason(&plan, 0), reason(&plan, 1)), (Reason::LivesInTlb, Reason::TooCold));
+        assert!((plan.walk_share.unwrap() - 0.0018).abs() < 1e-9);
+        for busy_cpus in [Some(0.5), Some(0.0), None] {
+            heat.busy_cpus = busy_cpus;
+            let plan = decide(&heat, &limits);
+            assert_eq!(reason(&plan, 0), Reason::Pays, "{busy_cpus:?}");
+            assert_eq!(plan.walk_share.is_some(), busy_cpus == Some(0.5));
+        }
+    }
+
+    #[test]
+    fn a_working_set_that_the_tlb_holds_is_left_alone() {
+        // Two regions of base pages and a huge page in use: 1,025 entries.
+        let heat = heat_of(vec![region(0, 1e6, 0), region(1, 1e6, 0), huge(2, 10.0), huge(3, 0.0)]);
+        let holding = |tlb_entries| decide(&heat, &Limits { tlb_entries, ..generous() });
+        assert_eq!(reason(&holding(1026), 0), Reason::LivesInTlb);
+        assert_eq!(holding(1026).promotions().count(), 0);
+        assert_eq!(holding(1025).promotions().count(), 2);
+    }
+
+    #[test]
+    fn growth_that_does_not_fit_is_skipped_for_growth_that_does() {
+        let limits = Limits { max_growth: Bytes(100 * 4096), ..generous() };
+        let plan = decide(&heat_of(vec![region(0, 1e6, 101), region(1, 1e3, 60), region(2, 1e3, 41)]), &limits);
+        assert_eq!(reason(&plan, 0), Reason::GrowthLimit);
+        assert_eq!(reason(&plan, 1), Reason::GrowthLimit);
+        assert_eq!(promoted(&plan), [at(2)]);
+        assert_eq!(plan.growth(), Bytes(41 * 4096));
+    }
+
+    #[test]
+    fn a_growth_of_nothing_admits_full_regions() {
+        let limits = Limits { max_growth: Bytes(0), ..generous() };
+        let plan = decide(&heat_of(vec![region(0, 1e3, 0), region(1, 1e6, 1)]), &limits);
+        assert_eq!((reason(&plan, 0), reason(&plan, 1)), (Reason::Pays, Reason::GrowthLimit));
+    }
+
+    #[test]
+    fn what_is_huge_already_counts_towards_the_huge_limit() {
+        let limits = Limits { max_huge: Some(Bytes(3 * HUGE_PAGE - 1)), ..generous() };
+        let plan = decide(&heat_of(vec![huge(0, 0.0), region(1, 1e3, 0), region(2, 1e6, 0)]), &limits);
+        assert_eq!(promoted(&plan), [at(2)]);
+        assert_eq!(reason(&plan, 1), Reason::HugeLimit);
+        let full = Limits { max_huge: Some(Bytes(HUGE_PAGE / 2)), ..generous() };
+        assert_eq!(decide(&heat_of(vec![huge(0, 0.0), region(1, 1e6, 0)]), &full).promotions().count(), 0);
+    }
+
+    #[test]
+    fn the_last_few_walks_are_not_chased() {
+        let limits = Limits { coverage: 0.9, ..generous() };
+        let plan = decide(&heat_of(vec![huge(0, 500.0), region(1, 100.0e3, 0), region(2, 1e3, 0)]), &limits);
+        assert_eq!(promoted(&plan), [at(1)]);
+        assert_eq!(reason(&plan, 2), Reason::Covered);
+        let already = decide(&heat_of(vec![huge(0, 100e3), region(1, 1e3, 0)]), &limits);
+        assert_eq!(reason(&already, 1), Reason::Covered);
+    }
+
+    #[test]
+    fn shared_and_lazily_freed_memory_is_kept_unless_asked_for() {
+        let with = |number, growth| Region { growth, ..region(number, 1e6, 0) };
+        let heat = heat_of(vec![
+            with(0, Growth { shared_by_fork: 7, ..Growth::default() }),
+            with(1, Growth { merged: 1, ..Growth::default() }),
+            with(2, Growth { lazily_freed: 2, ..Growth::default() }),
+            Region { walks_per_second: 1.0, ..with(3, Growth { merged: 1, ..Growth::default() }) },
+        ]);
+        let plan = decide(&heat, &generous());
+        assert_eq!((reason(&plan, 0), reason(&plan, 1)), (Reason::Shared, Reason::Shared));
+        assert_eq!((reason(&plan, 2), reason(&plan, 3)), (Reason::LazilyFreed, Reason::TooCold));
+        let included = decide(&heat, &Limits { include_shared: true, ..generous() });
+        assert_eq!(promoted(&included), [at(1), at(2), at(0)]);
+        assert_eq!(included.growth(), Bytes(10 * 4096));
+    }
+
+    #[test]
+    fn promotions_come_best_first_and_the_rest_by_address() {
+        let heat =
+            heat_of(vec![region(0, 0.0, 0), region(1, 1e3, 0), region(2, 5e3, 0), region(3, 1e3, 0), huge(4, 1.0)]);
+        let plan = decide(&heat, &generous());
+        let order: Vec<_> = plan.decisions.iter().map(|decision| decision.start).collect();
+        assert_eq!(order, [at(2), at(1), at(3), at(0), at(4)]);
+        assert_eq!(plan.walks_saved_per_second(), 7e3);
+        assert_eq!(plan.counts()[&Reason::Pays], 3);
+        assert_eq!(plan.counts()[&Reason::NotWalked], 1);
+        let limited = decide(&heat, &Limits { max_huge: Some(Bytes(2 * HUGE_PAGE)), ..generous() });
+        let order: Vec<_> = limited.decisions.iter().map(|decision| decision.start).collect();
+        assert_eq!(order, [at(2), at(0), at(1), at(3), at(4)]);
+    }
+
+    /// What is remembered of huge pages that were promoted at so many walks a second, by their numbers.
+    fn promoted_at(walks: &[(u64, f64)]) -> Past {
+        let mut past = Past::default();
+        walks.iter().for_each(|&(number, walks)| past.promoted(at(number), walks));
+        past
+    }
+
+    fn given_back(plan: &Plan) -> Vec<(Address, Reason)> {
+        plan.give_backs().map(|decision| (decision.start, decision.reason)).collect()
+    }
+
+    #[test]
+    fn a_far_hotter_region_takes_the_place_of_one_of_ours() {
+        let limits = Limits { max_huge: Some(Bytes(3 * HUGE_PAGE)), ..generous() };
+        let heat = |walks| heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), region(3, walks, 0)]);
+        let past = promoted_at(&[(0, 5000.0), (1, 1000.0)]);
+        let plan = crate::decide::decide(&heat(2600.0), &limits, &past);
+        assert_eq!((given_back(&plan), promoted(&plan)), (vec![(at(1), Reason::Outdone)], vec![at(3)]));
+        let order: Vec<_> = plan.decisions.iter().map(|decision| decision.start).collect();
+        assert_eq!(order, [at(1), at(3), at(0), at(2)], "room is made first; the third was not promoted by us");
+        let plan = crate::decide::decide(&heat(2400.0), &limits, &past);
+        assert_eq!((plan.give_backs().count(), reason(&plan, 3)), (0, Reason::HugeLimit), "moving must be worth it");
+    }
+
+    #[test]
+    fn nothing_gives_way_where_that_makes_no_room() {
+        let limits = Limits { max_huge: Some(Bytes(2 * HUGE_PAGE)), ..generous() };
+        let heat = heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), region(3, 1e6, 0)]);
+        let plan = crate::decide::decide(&heat, &limits, &promoted_at(&[(0, 5000.0)]));
+        assert_eq!((plan.give_backs().count(), reason(&plan, 3)), (0, Reason::HugeLimit));
+    }
+
+    #[test]
+    fn what_is_beyond_the_programs_part_is_given_back_coldest_first() {
+        let limits = Limits { part: Some(Bytes(2 * HUGE_PAGE)), ..generous() };
+        let heat = heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), huge(3, 0.0), region(4, 1e6, 0)]);
+        let past = promoted_at(&[(0, 5000.0), (1, 1000.0), (2, 3000.0)]);
+        let plan = crate::decide::decide(&heat, &limits, &past);
+        let expected = [(at(1), Reason::BeyondPart), (at(2), Reason::BeyondPart), (at(0), Reason::Outdone)];
+        assert_eq!((given_back(&plan), promoted(&plan)), (expected.to_vec(), vec![at(4)]));
+    }
+
+    #[test]
+    fn waste_is_given_back_only_where_that_is_allowed() {
+        let mut past = promoted_at(&[(0, 1e6)]);
+        let unused = Region { at_most_accesses_per_second: Some(0.0), ..huge(0, 0.0) };
+        for _ in 0..3 {
+            past.notice(&heat_of(vec![unused.clone()]), Nanos(1));
+        }
+        past.looked_into(at(0), 400);
+        let plan =
+            |give_back| crate::decide::decide(&heat_of(vec![unused.clone()]), &Limits { give_back, ..generous() }, &past);
+        assert_eq!(given_back(&plan(true)), [(at(0), Reason::Waste)]);
+        assert_eq!(given_back(&plan(false)), []);
+    }
+
+    #[test]
+    fn what_was_given_back_rests() {
+        let mut past = promoted_at(&[(0, 1e6)]);
+        past.given_back(at(0));
+        let plan = crate::decide::decide(&heat_of(vec![region(0, 1e6, 0)]), &generous(), &past);
+        assert_eq!((reason(&plan, 0), plan.promotions().count()), (Reason::Rests, 0));
+    }
+
+    #[test]
+    fn walks_that_huge_pages_save_already_count_as_covered() {
+        let limits = Limits { coverage: 0.99, ..generous() };
+        let heat = heat_of(vec![huge(0, 0.0), region(1, 500.0, 0), region(2, 400.0, 0)]);
+        assert_eq!(promoted(&crate::decide::decide(&heat, &limits, &promoted_at(&[(0, 100_000.0)]))), []);
+        assert_eq!(promoted(&crate::decide::decide(&heat, &limits, &promoted_at(&[(0, 50_000.0)]))), [at(1)]);
+    }
+
+    #[test]
+    fn a_claim_is_what_is_used_and_what_would_pay() {
+        let mut past = promoted_at(&[(0, 900.0), (1, 800.0)]);
+        let heat = heat_of(vec![
+            Region { at_most_accesses_per_second: Some(0.0), ..huge(0, 0.0) },
+            Region { at_most_accesses_per_second: Some(f32::INFINITY), ..huge(1, 0.0) },
+            region(2, 700.0, 0),
+            region(3, 1.0, 0),
+        ]);
+        (0..3).for_each(|_| past.notice(&heat, Nanos(1)));
+        let limits = Limits { max_huge: Some(Bytes(0)), part: Some(Bytes(0)), ..generous() };
+        assert_eq!(claim(&heat, &limits, &past), Claim { weight: 1.0, held: vec![800.0], wanted: vec![700.0] });
+    }
+
+    fn any_region(number: u64) -> impl Strategy<Value = Region> {
+        // Few distinct values, so that ties are common.
+        let walks = prop_oneof![Just(0.0), Just(50.0), (0..6u32).prop_map(|n| f64::from(n) * 500.0), 0.0..1e6];
+        let parts = (prop_oneof![Just(0u16), 0..6u16, 0..300u16], 0..2u16, 0..2u16, 0..2u16);
+        let obstacle = prop_oneof![9 => Just(None), 1 => Just(Some(Obstacle::Stack))];
+        (walks, parts, obstacle, prop::bool::weighted(0.2), prop::bool::weighted(0.8)).prop_map(
+            move |(walks, (unpopulated, lazily_freed, shared_by_fork, merged), obstacle, huge, plain)| {
+                let mut region = Region { obstacle, huge, ..region(number, walks, 0) };
+                region.growth = Growth { unpopulated, ..Growth::default() };
+                if !plain {
+                    region.growth = Growth { unpopulated, zero: 1, lazily_freed, shared_by_fork, merged };
+                }
+                region
+            },
+        )
+    }
+
+    fn any_heat() -> impl Strategy<Value = Heat> {
+        let regions = prop::collection::vec(any::<bool>(), 0..40)
+            .prop_flat_map(|seeds| (0..seeds.len() as u64).map(any_region).collect::<Vec<_>>());
+        (regions, prop_oneof![Just(None), (0.0..4.0).prop_map(Some)])
+            .prop_map(|(regions, busy_cpus)| Heat { busy_cpus, ..heat_of(regions) })
+    }
+
+    fn any_limits() -> impl Strategy<Value = Limits> {
+        let max_huge = prop_oneof![Just(None), (0..40u64).prop_map(|n| Some(Bytes(n * HUGE_PAGE)))];
+        let min_walk_share = prop_oneof![Just(0.0), Just(Limits::MIN_WALK_SHARE)];
+        (0..2000u64, max_huge, 0.5..=1.0, min_walk_share, any::<bool>()).prop_map(
+            |(growth, max_huge, coverage, min_walk_share, include_shared)| Limits {
+                max_growth: Bytes(growth * 4096),
+                max_huge,
+                coverage,
+                min_walk_share,
+                include_shared,
+                ..generous()
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn no_budget_is_exceeded(heat in any_heat(), limits in any_limits()) {
+            let plan = decide(&heat, &limits);
+            let promoted = Bytes(plan.promotions().count() as u64 * HUGE_PAGE);
+            prop_assert!(plan.growth() <= limits.max_growth);
+            if let (Some(max), true) = (limits.max_huge, promoted > Bytes(0)) {
+                prop_assert!(promoted + heat.huge_bytes() <= max);
+            }
+        }
+
+        #[test]
+        fn what_is_ours_is_within_its_part_afterwards(
+            heat in any_heat(), limits in any_limits(), part in 0..40u64, worth in prop::collection::vec(0.0..1e6, 40),
+        ) {
+            let limits = Limits { part: Some(Bytes(part * HUGE_PAGE)), ..limits };
+            let ours = heat.regions.iter().filter(|region| region.huge && region.obstacle.is_none());
+            let past = promoted_at(&ours.clone().map(|region| {
+                let number = (region.start.0 - at(0).0) / HUGE_PAGE;
+                (number, worth[number as usize])
+            }).collect::<Vec<_>>());
+            let plan = crate::decide::decide(&heat, &limits, &past);
+            let (promoted, given_back) = (plan.promotions().count() as u64, plan.give_backs().count() as u64);
+            let others = heat.huge_bytes().0 / HUGE_PAGE - ours.count() as u64;
+            let huge = heat.huge_bytes().0 / HUGE_PAGE + promoted - given_back;
+            prop_assert!(huge <= part.max(others));
+            if let (Some(max), true) = (limits.max_huge, promoted > 0) {
+                prop_assert!(Bytes(huge * HUGE_PAGE) <= max);
+            }
+        }
+
+        #[test]
+        fn a_hotter_and_cheaper_region_is_never_left_for_a_worse_one(heat in any_heat(), limits in any_limits()) {
+            let plan = decide(&heat, &limits);
+            let eligible = |decision: &&Decision| {
+                let region = heat.regions.iter().find(|region| region.start == decision.start).unwrap();
+                reason_to_keep(&heat, region, &limits, false).is_none()
+            };
+            for left in plan.decisions.iter().filter(|decision| decision.verdict == Verdict::Keep).filter(eligible) {
+                for taken in plan.promotions() {
+                    let as_hot = left.walks_per_second >= taken.walks_per_second;
+                    prop_assert!(!(as_hot && left.growth <= taken.growth) || same_cost(left, taken), "{left:?} {taken:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn every_region_gets_one_decision(heat in any_heat(), limits in any_limits()) {
+            let plan = decide(&heat, &limits);
+            let mut decided: Vec<_> = plan.decisions.iter().map(|decision| decision.start).collect();
+            decided.sort();
+            prop_assert_eq!(decided, heat.regions.iter().map(|region| region.start).collect::<Vec<_>>());
+            for decision in &plan.decisions {
+                prop_assert_eq!(decision.verdict == Verdict::Promote, decision.reason == Reason::Pays);
+            }
+        }
+
+        #[test]
+        fn the_same_heat_gives_the_same_plan(heat in any_heat(), limits in any_limits()) {
+            prop_assert_eq!(decide(&heat, &limits), decide(&heat.clone(), &limits.clone()));
+        }
+    }
+
+    /// Equal regions may fall on both sides of a limit, the one at the lower address taken.
+    fn same_cost(left: &Decision, taken: &Decision) -> bool {
+        let same = left.walks_per_second == taken.walks_per_second && left.growth == taken.growth;
+        same && left.start > taken.start
+    }
+}

@@ -1,0 +1,25 @@
+//! Decide: which regions should be on huge pages, and why?
+//!
+//! Owns: limits, plans, the pure function from heat to plan, and the estimate of what a plan gains. Never touches: the
+//! system; it imports units, heat and the uses of memory, nothing else, and the same input gives the same plan.
+
+mod back_off;
+mod choose;
+mod estimate;
+mod keep;
+mod limits;
+mod past;
+mod plan;
+mod share;
+mod throttle;
+mod trend;
+
+pub use back_off::{BackOff, Collapse, OwnPressure};
+pub use choose::{claim, decide};
+pub use estimate::{GainPercent, expected_gain};
+pub use limits::{Allowance, Limits, Spent};
+pub use past::{Held, Past};
+pub use plan::{Decision, Plan, Reason, Verdict};
+pub use share::{Claim, Fairness, divide};
+pub use throttle::{Throttle, WhoWaits};
+pub use trend::Trend;

@@ -1,0 +1,207 @@
+//! The plan: one decision a region, each with its reason.
+
+use std::collections::BTreeMap;
+
+use heat::units::{Address, BASE_PAGE, Bytes};
+use heat::{Meaning, Obstacle, Region, Walks};
+
+use crate::decide::Limits;
+
+/// One decision for each region of the heat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The process.
+    pub pid: u32,
+    /// What the bits that it rests on mean.
+    pub meaning: Meaning,
+    /// Every region: what is given back first, then promotions, both in the order in which they should be carried out (most
+    /// benefit per cost first), then the others by address.
+    pub decisions: Vec<Decision>,
+    /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each and 1 at most; None if the
+    /// target used no CPU time or it could not be told.
+    pub walk_share: Option<f64>,
+    /// What is known of all page walks of the base pages observed together.
+    pub walks: Walks,
+}
+
+/// What happens to one region, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Where the region starts.
+    pub start: Address,
+    /// What to do.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: Reason,
+    /// Page walks a second that it has today.
+    pub walks_per_second: f64,
+    /// Page faults a second that a huge page saves, of all processes that map it.
+    pub faults_per_second: f64,
+    /// Page tables that a huge page frees, in all processes that map it: 4 KiB each.
+    pub page_tables: u16,
+    /// All that as so many page walks a second ([`Limits::worth`]).
+    pub worth: f64,
+    /// Memory that promoting it takes; nothing where it is given back.
+    pub growth: Bytes,
+}
+
+impl Decision {
+    /// About a region of the heat, for the limits of its plan.
+    pub(super) fn about(region: &Region, limits: &Limits, verdict: Verdict, reason: Reason) -> Self {
+        Self {
+            start: region.start,
+            verdict,
+            reason,
+            walks_per_second: region.walks_per_second,
+            faults_per_second: region.faults_per_second.into(),
+            page_tables: region.page_tables,
+            worth: limits.worth(region),
+            growth: region.growth.bytes(),
+        }
+    }
+
+    /// Splits the huge page of a region that is worth so many page walks a second.
+    pub(crate) fn give_back(start: Address, reason: Reason, worth: f64) -> Self {
+        Self {
+            start,
+            verdict: Verdict::GiveBack,
+            reason,
+            walks_per_second: worth,
+            faults_per_second: 0.0,
+            page_tables: 0,
+            worth,
+            growth: Bytes(0),
+        }
+    }
+}
+
+/// What to do with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Put it on a huge page.
+    Promote,
+    /// Split its huge page, and free what is empty of it.
+    GiveBack,
+    /// Leave it as it is.
+    Keep,
+}
+
+/// Why a region is promoted or kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// Promoted: its page walks pay for the move.
+    Pays,
+    /// Kept: a huge page maps it already.
+    AlreadyHuge,
+    /// Given back: nothing uses it, and most of it is empty.
+    Waste,
+    /// Given back: a region that saves far more page walks takes its place within the limit on memory on huge pages.
+    Outdone,
+    /// Given back: it is more than the program's part of the limit that it shares with others.
+    BeyondPart,
+    /// Kept: it was given back, split or refused not long ago.
+    Rests,
+    /// Kept: it can never be promoted.
+    Obstacle(Obstacle),
+    /// Kept: no page of it was walked.
+    NotWalked,
+    /// Kept: memory that the tracker cannot observe; in slices, what is locked or mapped by several processes.
+    NotObserved,
+    /// Kept: only a sample was observed, which this is not part of.
+    NotInSample,
+    /// Kept: too few page walks to pay for the move.
+    TooCold,
+    /// Kept: the TLB holds the memory that the process uses, so that it spends next to no time on page walks.
+    LivesInTlb,
+    /// Kept: hotter regions already account for nearly all page walks.
+    Covered,
+    /// Kept: it would grow memory beyond the limit.
+    GrowthLimit,
+    /// Kept: the limit on memory on huge pages is reached.
+    HugeLimit,
+    /// Kept: its memory policy spreads it over several memory nodes, of which promoting would choose one.
+    SpreadOverNodes,
+    /// Kept: shared memory, which is promoted through another process that maps it.
+    ThroughAnother,
+    /// Kept: holds pages shared by fork or merged by KSM, which promoting would copy.
+    Shared,
+    /// Kept: holds lazily freed pages, which promoting would bring back.
+    LazilyFreed,
+}
+
+impl Plan {
+    /// The regions to promote, in the order in which they should be carried out.
+    pub fn promotions(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().filter(|decision| decision.verdict == Verdict::Promote)
+    }
+
+    /// The regions to give back, in the order in which that should be done; before anything is promoted.
+    pub fn give_backs(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().filter(|decision| decision.verdict == Verdict::GiveBack)
+    }
+
+    /// How many regions there are of each reason.
+    pub fn counts(&self) -> BTreeMap<Reason, u64> {
+        let mut counts = BTreeMap::new();
+        for decision in &self.decisions {
+            *counts.entry(decision.reason).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Memory that carrying the plan out takes.
+    pub fn growth(&self) -> Bytes {
+        self.promotions().map(|decision| decision.growth).sum()
+    }
+
+    /// Page walks a second of the regions to promote; a huge page saves nearly all of them.
+    pub fn walks_saved_per_second(&self) -> f64 {
+        walks_per_second(self.promotions())
+    }
+
+    /// Page faults a second that promoting saves, in all processes that map the memory.
+    pub fn faults_saved_per_second(&self) -> f64 {
+        self.promotions().fold(0.0, |sum, decision| sum + decision.faults_per_second)
+    }
+
+    /// Memory in page tables that promoting frees, in all processes that map the memory.
+    pub fn page_tables_freed(&self) -> Bytes {
+        Bytes(self.promotions().map(|decision| u64::from(decision.page_tables) * BASE_PAGE).sum())
+    }
+
+    /// Of the page walks saved, the share that is certain, 0 to 1: even if all walks that are not are those of the regions to promote.
+    pub fn certain_share(&self) -> f64 {
+        let saved = self.walks_saved_per_second();
+        let doubtful = self.base_walks_per_second() - self.walks.at_least_per_second;
+        match self.meaning {
+            Meaning::Walked => 1.0,
+            _ if saved > 0.0 => ((saved - doubtful.max(0.0)) / saved).clamp(0.0, 1.0),
+            _ => 0.0,
+        }
+    }
+
+    /// How many times as often the program may walk as was estimated, 1 or more: watching slows it down, more on some machines than on
+    /// others.
+    pub fn most_times_as_often(&self) -> f64 {
+        let walks = self.base_walks_per_second();
+        if walks > 0.0 { (self.walks.at_most_per_second / walks).max(1.0) } else { 1.0 }
+    }
+
+    /// Page walks a second of what is on base pages.
+    fn base_walks_per_second(&self) -> f64 {
+        let is_base =
+            |decision: &&Decision| decision.verdict != Verdict::GiveBack && decision.reason != Reason::AlreadyHuge;
+        walks_per_second(self.decisions.iter().filter(is_base))
+    }
+
+    /// Those page walks as a share of all that the process has, 0 to 1.
+    pub fn share_of_walks_saved(&self) -> f64 {
+        let all = walks_per_second(self.decisions.iter());
+        if all > 0.0 { self.walks_saved_per_second() / all } else { 0.0 }
+    }
+}
+
+fn walks_per_second<'a>(decisions: impl Iterator<Item = &'a Decision>) -> f64 {
+    // Not `sum`, which is -0.0 for no decisions.
+    decisions.map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
+}

@@ -1,0 +1,152 @@
+//! Who may have how much of a huge-page budget that is too small for all.
+//!
+//! Owns: the two ways of dividing it. Never touches: which regions of a program take its part; that is [`crate::decide::decide`].
+//!
+//! *Benefit*: the regions with the most page walks get it, whoever they belong to. *Share*: each program gets its weight's part (max-min
+//! fair, as Ingens does: Kwon et al., OSDI 2016), and what one has no use for goes to the others. In both ways huge pages that their
+//! program does not use give it no claim, and who came first plays no part.
+
+use serde::{Deserialize, Serialize};
+
+/// How a budget is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fairness {
+    /// By benefit: the most page walks saved in all.
+    #[default]
+    Benefit,
+    /// By weight: each program its part.
+    Share,
+}
+
+/// What one program could do with huge pages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claim {
+    /// Its part against those of the others; above 0.
+    pub weight: f64,
+    /// Page walks a second saved by each huge page that it has and uses.
+    pub held: Vec<f64>,
+    /// Page walks a second that each further region would save if it got one.
+    pub wanted: Vec<f64>,
+}
+
+/// A region takes another's huge page only if it saves this many times the walks: moving costs two steps, rates scatter by a quarter, and a
+/// program of which part is huge runs up to 1.7 times as fast, so that what is left looks hotter than what was promoted before.
+pub(super) const WORTH_A_MOVE: f64 = 2.5;
+
+/// How many huge pages of the budget each may have, in the order of the claims. Never more in all than the budget, and for nobody
+/// more than it can use.
+pub fn divide(budget: u64, claims: &[Claim], fairness: Fairness) -> Vec<u64> {
+    match fairness {
+        Fairness::Benefit => by_benefit(budget, claims),
+        Fairness::Share => by_weight(budget, claims),
+    }
+}
+
+fn by_benefit(budget: u64, claims: &[Claim]) -> Vec<u64> {
+    let mut ranked: Vec<(f64, usize)> = Vec::new();
+    for (owner, claim) in claims.iter().enumerate() {
+        ranked.extend(claim.held.iter().map(|walks| (walks * WORTH_A_MOVE, owner)));
+        ranked.extend(claim.wanted.iter().map(|&walks| (walks, owner)));
+    }
+    ranked.sort_by(|(left, one), (right, other)| right.total_cmp(left).then(one.cmp(other)));
+    let mut parts = vec![0; claims.len()];
+    ranked.iter().take(usize::try_from(budget).unwrap_or(usize::MAX)).for_each(|&(_, owner)| parts[owner] += 1);
+    parts
+}
+
+/// Fills all evenly by weight, as water fills vessels, until each is full or the budget is spent.
+fn by_weight(budget: u64, claims: &[Claim]) -> Vec<u64> {
+    let room = |claim: &Claim| (claim.held.len() + claim.wanted.len()) as u64;
+    let mut parts = vec![0u64; claims.len()];
+    let mut left = budget;
+    loop {
+        let thirsty: Vec<usize> = (0..claims.len()).filter(|&owner| parts[owner] < room(&claims[owner])).collect();
+        let weights: f64 = thirsty.iter().map(|&owner| claims[owner].weight).sum();
+        if left == 0 || thirsty.is_empty() {
+            return parts;
+        }
+        let mut given = 0;
+        for &owner in &thirsty {
+            let claim = &claims[owner];
+            let part = (left as f64 * claim.weight / weights) as u64;
+            let part = part.min(room(claim) - parts[owner]).min(left - given);
+            parts[owner] += part;
+            given += part;
+        }
+        // What is left is less than one for each: whoever is furthest behind gets it.
+        if given == 0 {
+            let behind = |&owner: &usize| parts[owner] as f64 / claims[owner].weight;
+            let mut by_lag = thirsty;
+            by_lag.sort_by(|one, other| behind(one).total_cmp(&behind(other)).then(one.cmp(other)));
+            by_lag.into_iter().take(left as usize).for_each(|owner| parts[owner] += 1);
+            return parts;
+        }
+        left -= given;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn claim(weight: f64, held: &[f64], wanted: &[f64]) -> Claim {
+        Claim { weight, held: held.to_vec(), wanted: wanted.to_vec() }
+    }
+
+    #[test]
+    fn by_benefit_the_hottest_regions_get_it() {
+        let claims = [claim(1.0, &[], &[9.0, 5.0, 1.0]), claim(1.0, &[], &[8.0, 7.0, 6.0])];
+        assert_eq!(divide(4, &claims, Fairness::Benefit), [1, 3]);
+        assert_eq!(divide(10, &claims, Fairness::Benefit), [3, 3]);
+    }
+
+    #[test]
+    fn by_benefit_a_huge_page_moves_only_for_clearly_more() {
+        let claims = |wanted| [claim(1.0, &[10.0, 10.0], &[]), claim(1.0, &[], &[wanted])];
+        assert_eq!(divide(2, &claims(24.0), Fairness::Benefit), [2, 0]);
+        assert_eq!(divide(2, &claims(26.0), Fairness::Benefit), [1, 1]);
+    }
+
+    #[test]
+    fn by_weight_each_gets_its_part_whoever_came_first() {
+        let claims = [claim(1.0, &[9.0; 100], &[]), claim(1.0, &[], &[1.0; 100])];
+        assert_eq!(divide(100, &claims, Fairness::Share), [50, 50]);
+        let weighted = [claim(1.0, &[], &[1.0; 100]), claim(3.0, &[9.0; 100], &[])];
+        assert_eq!(divide(100, &weighted, Fairness::Share), [25, 75]);
+    }
+
+    #[test]
+    fn by_weight_what_one_has_no_use_for_goes_to_the_others() {
+        let claims = [claim(1.0, &[], &[1.0; 10]), claim(1.0, &[], &[1.0; 100]), claim(2.0, &[], &[1.0; 100])];
+        assert_eq!(divide(100, &claims, Fairness::Share), [10, 30, 60]);
+        assert_eq!(divide(2, &claims, Fairness::Share), [1, 0, 1], "whole pages");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_given_twice_nor_kept_back(
+            budget in 0..200u64,
+            claims in prop::collection::vec((0.1..10.0f64, prop::collection::vec(0.0..1e6f64, 0..40),
+                                             prop::collection::vec(0.0..1e6f64, 0..40)), 0..8),
+            share: bool,
+        ) {
+            let claims: Vec<Claim> =
+                claims.into_iter().map(|(weight, held, wanted)| Claim { weight, held, wanted }).collect();
+            let fairness = if share { Fairness::Share } else { Fairness::Benefit };
+            let parts = divide(budget, &claims, fairness);
+            let room: Vec<u64> = claims.iter().map(|claim| (claim.held.len() + claim.wanted.len()) as u64).collect();
+            prop_assert!(parts.iter().zip(&room).all(|(part, room)| part <= room));
+            prop_assert_eq!(parts.iter().sum::<u64>(), budget.min(room.iter().sum()));
+        }
+
+        #[test]
+        fn equals_get_equal_parts(budget in 0..200u64, room in 1..80usize, programs in 1..6usize) {
+            let claims = vec![Claim { weight: 1.0, held: Vec::new(), wanted: vec![1.0; room] }; programs];
+            let parts = divide(budget, &claims, Fairness::Share);
+            prop_assert!(parts.iter().max().unwrap() - parts.iter().min().unwrap() <= 1);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Programs that manage their own memory and want to be told which of it is active: who they are, and what they said last.
+//!
+//! Owns: the places of clients, of which there are few, and their lists' files. Never touches: sockets, or which pages are active
+//! ([`crate::engine::watching`]).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hps::wire::{Notice, Track};
+use hugepilot_os::PidFd;
+use hugepilot_os::signals::Addressee;
+use kernel::Root;
+use kernel::process::{self, Status};
+use kernel::target::Process;
+use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
+
+/// Clients at once.
+pub const MOST_CLIENTS: usize = 256;
+/// Of these, clients of one user who is not root.
+pub const MOST_CLIENTS_OF_ONE: usize = 32;
+
+/// Everybody who is registered.
+#[derive(Clone, Debug, Default)]
+pub struct Clients {
+    registered: Arc<Mutex<Registered>>,
+}
+
+#[derive(Debug, Default)]
+struct Registered {
+    next: u64,
+    clients: BTreeMap<u64, Client>,
+}
+
+/// One client, as it is at a moment.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The process.
+    pub process: Process,
+    /// What ran in it when it registered.
+    program: Program,
+    /// Whose it is.
+    pub uid: u32,
+    /// How it wants to be tracked.
+    pub track: Track,
+    /// Whether it wants to be left alone until its walks rise.
+    pub resting: bool,
+    /// The sequence number of the list that it took last.
+    pub(super) taken: u64,
+    pub(super) list: Arc<File>,
+    pub(super) addressee: Arc<Addressee>,
+}
+
+impl Client {
+    /// Whether the program that registered still runs in the process.
+    pub(super) fn is_there(&self) -> bool {
+        Program::of(self.process.pid) == Some(self.program)
+    }
+}
+
+/// What runs in a process. After exec the id is the same, but the program, and maybe its rights, are others; a child that was forked before
+/// may hold the connection still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Program {
+    user_ids: [u32; 3],
+    address_space: Option<u64>,
+}
+
+impl Program {
+    /// What runs there now; None if it has ended.
+    fn of(pid: u32) -> Option<Self> {
+        let root = Root::host();
+        let status = Status::read(&root, pid).ok()?;
+        let user_ids = [status.uid, status.effective_uid, status.saved_uid];
+        Some(Self { user_ids, address_space: process::address_space(&root, pid).ok().flatten() })
+    }
+
+    fn is_of(&self, uid: u32) -> bool {
+        self.user_ids == [uid; 3]
+    }
+}
+
+/// A client's place, which it loses when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    id: u64,
+    clients: Clients,
+}
+
+/// Why somebody gets no place.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum ClientError {
+    #[error("too many clients are tracked already; {most} may be")]
+    TooMany { most: usize },
+    #[error("process {pid} has ended")]
+    Ended { pid: u32 },
+    #[error("process {pid} is tracked already")]
+    Twice { pid: u32 },
+    #[error("process {pid} has rights that user {uid} has not, or has replaced its program")]
+    NotOwned { pid: u32, uid: u32 },
+    #[error("process {pid} has no thread {thread}")]
+    NoThread { pid: u32, thread: u32 },
+    #[error("process {pid} cannot be tracked: {cause}")]
+    System { pid: u32, cause: io::Error },
+}
+
+impl Clients {
+    /// Registers a process of this user; answers with its place and the file in which it finds its lists.
+    pub fn enter(&self, pid: u32, uid: u32, track: Track) -> Result<(Place, OwnedFd), ClientError> {
+        let refused = |cause| ClientError::System { pid, cause };
+        let held = PidFd::open(pid).map_err(|_| ClientError::Ended { pid })?;
+        // While it is held and lives, its id names nobody else.
+        let process = Process::of(&Root::host(), pid).filter(|_| !held.has_exited());
+        let process = process.ok_or(ClientError::Ended { pid })?;
+        let program = Program::of(pid).filter(|program| uid == 0 || program.is_of(uid));
+        let program = program.ok_or(ClientError::NotOwned { pid, uid })?;
+        let addressee = addressee(&held, &track)?;
+        let list = memfd_create("hugepilot-list", MemfdFlags::CLOEXEC).map_err(|error| refused(error.into()))?;
+        let handed_over = readable(&list).map_err(refused)?;
+        let client = Client {
+            process,
+            program,
+            uid,
+            track,
+            resting: false,
+            taken: 0,
+            list: Arc::new(File::from(list)),
+            addressee: Arc::new(addressee),
+        };
+        let mut registered = self.locked();
+        registered.clients.retain(|_, other| other.is_there());
+        let id = registered.enter(client)?;
+        Ok((Place { id, clients: self.clone() }, handed_over))
+    }
+
+    /// Everybody, by the number of their place.
+    pub fn all(&self) -> Vec<(u64, Client)> {
+        self.locked().clients.iter().map(|(&id, client)| (id, client.clone())).collect()
+    }
+
+    /// Whether a process is one of them; it sees to its huge pages itself.
+    pub fn hold(&self, process: Process) -> bool {
+        self.locked().clients.values().any(|client| client.process == process)
+    }
+
+    /// Who is gone has no place any more, even if a child that it forked holds the connection.
+    pub(super) fn forget(&self, id: u64) {
+        self.locked().clients.remove(&id);
+    }
+
+    /// A rest is over, because the client's walks have risen.
+    pub(super) fn wake(&self, id: u64) {
+        if let Some(client) = self.locked().clients.get_mut(&id) {
+            client.resting = false;
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Registered> {
+        // Whoever panicked while holding it left every field whole.
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registered {
+    fn enter(&mut self, client: Client) -> Result<u64, ClientError> {
+        let pid = client.process.pid;
+        if self.clients.values().any(|other| other.process == client.process) {
+            return Err(ClientError::Twice { pid });
+        }
+        if self.clients.len() >= MOST_CLIENTS {
+            return Err(ClientError::TooMany { most: MOST_CLIENTS });
+        }
+        let own = self.clients.values().filter(|other| other.uid == client.uid).count();
+        if client.uid != 0 && own >= MOST_CLIENTS_OF_ONE {
+            return Err(ClientError::TooMany { most: MOST_CLIENTS_OF_ONE });
+        }
+        self.next += 1;
+        self.clients.insert(self.next, client);
+        Ok(self.next)
+    }
+}
+
+impl Place {
+    /// The client says something.
+    pub fn heed(&self, notice: Notice) {
+        let mut registered = self.clients.locked();
+        let Some(client) = registered.clients.get_mut(&self.id) else { return };
+        match notice {
+            // Who says so of a list that was not written gets no other.
+            Notice::Taken(sequence) => client.taken = sequence,
+            Notice::Rest => client.resting = true,
+            Notice::Watch => client.resting = false,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.clients.locked().clients.remove(&self.id);
+    }
+}
+
+/// The same file for reading only: who could write could have what is written appended.
+fn readable(list: &OwnedFd) -> io::Result<OwnedFd> {
+    fchmod(list, Mode::RUSR)?;
+    let path = format!("/proc/self/fd/{}", list.as_raw_fd());
+    Ok(File::open(path)?.into())
+}
+
+/// The thread that asked for it where the kernel can send to one, else the process.
+fn addressee(held: &PidFd, track: &Track) -> Result<Addressee, ClientError> {
+    let pid = held.pid();
+    let of_process = || Addressee::process(held).map_err(|cause| ClientError::System { pid, cause });
+    let Some(thread) = track.thread else { return of_process() };
+    let opened = Addressee::thread(thread);
+    // Looked up afterwards: what is in the list now is what was opened, and no later thread with its id.
+    let threads = process::threads(&Root::host(), pid).map_err(|_| ClientError::Ended { pid })?;
+    if !threads.contains(&thread) {
+        return Err(ClientError::NoThread { pid, thread });
+    }
+    opened.or_else(|_| of_process())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn track() -> Track {
+        Track { signal: 40, thread: None, threshold_pages: 1, interval_ms: 1000, ranges: Vec::new() }
+    }
+
+    #[test]
+    fn a_place_lasts_as_long_as_it_is_held_and_keeps_what_was_said() {
+        let (clients, pid) = (Clients::default(), std::process::id());
+        let own = Process::of(&Root::host(), pid).expect("it runs");
+        let uid = Status::read(&Root::host(), pid).unwrap().uid;
+        let (place, list) = clients.enter(pid, uid, track()).unwrap();
+        assert!(File::from(list).write_all(b"x").is_err(), "it is for reading");
+        assert!(clients.hold(own));
+        assert!(matches!(clients.enter(pid, uid, track()), Err(ClientError::Twice { .. })));
+        assert!(matches!(clients.enter(pid, uid + 7, track()), Err(ClientError::NotOwned { .. })));
+        place.heed(Notice::Taken(3));
+        place.heed(Notice::Rest);
+        let [(id, client)] = &clients.all()[..] else { panic!("there is one") };
+        assert_eq!((client.taken, client.resting, client.uid), (3, true, uid));
+        clients.wake(*id);
+        assert!(!clients.all()[0].1.resting);
+        clients.locked().clients.get_mut(id).unwrap().program.address_space = Some(1);
+        assert!(!clients.all()[0].1.is_there(), "as after exec");
+        let (again, _list) = clients.enter(pid, uid, track()).expect("who is gone is no hindrance");
+        drop(place);
+        assert!(clients.hold(own), "the place of another is its own");
+        drop(again);
+        assert!(!clients.hold(own) && clients.all().is_empty());
+    }
+
+    #[test]
+    fn places_are_few_and_of_each_user_fewer() {
+        let mut registered = Registered::default();
+        let own = PidFd::open(std::process::id()).unwrap();
+        let mut enter = |pid: u32, uid: u32| {
+            registered.enter(Client {
+                process: Process { pid, start_ticks: 1 },
+                program: Program { user_ids: [uid; 3], address_space: None },
+                uid,
+                track: track(),
+                resting: false,
+                taken: 0,
+                list: Arc::new(File::open("/dev/null").unwrap()),
+                addressee: Arc::new(Addressee::process(&own).unwrap()),
+            })
+        };
+        for pid in 0..MOST_CLIENTS_OF_ONE as u32 {
+            enter(pid, 7).unwrap();
+        }
+        assert!(matches!(enter(1000, 7), Err(ClientError::TooMany { most: MOST_CLIENTS_OF_ONE })));
+        for pid in MOST_CLIENTS_OF_ONE as u32..MOST_CLIENTS as u32 {
+            enter(pid, 0).unwrap();
+        }
+        assert!(matches!(enter(1000, 0), Err(ClientError::TooMany { most: MOST_CLIENTS })));
+    }
+
+    #[test]
+    fn who_has_ended_or_names_a_thread_of_others_is_refused() {
+        let clients = Clients::default();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert!(matches!(clients.enter(pid, 0, track()), Err(ClientError::Ended { .. })));
+        let foreign = Track { thread: Some(1), ..track() };
+        assert!(matches!(clients.enter(std::process::id(), 0, foreign), Err(ClientError::NoThread { .. })));
+        assert!(clients.all().is_empty());
+    }
+}

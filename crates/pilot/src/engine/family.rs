@@ -1,0 +1,215 @@
+//! A process with its children: what all of them lose on the memory that they share.
+//!
+//! Owns: which of the children are observed for all, and joining what they lose. Never touches: memory, or what is promoted.
+//!
+//! One observation of the process, and one of each of a few children: with hundreds of them it takes no longer than with four.
+
+use std::time::Instant;
+
+use heat::Heat;
+use heat::clearing::ClearPolicy;
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use hugepilot_os::stop::Stop;
+use kernel::process::{FamilyUsage, Status, descendants};
+use kernel::target::{Process, Target};
+use kernel::{KernelError, Root};
+use observe::{FaultRates, Faults, ObserveError, Options, Tracker, Whose, faults};
+
+use crate::engine::SAMPLE_OF_FAMILY;
+use crate::engine::shared::{SharedView, add_others};
+use crate::engine::sharers::{hash, is_helper};
+
+/// Who shares memory with a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Family {
+    /// The process and its descendants.
+    pub processes: u64,
+    /// Those that were observed.
+    pub observed: u64,
+    /// Memory in the page tables of all of them.
+    pub page_tables: Bytes,
+    /// Memory whose part of the page tables they use, all together: what a walk costs is what it costs over so much.
+    pub footprint: Bytes,
+    /// The share of their page faults that processes had which have ended, so that what was mapped was unmapped again.
+    pub unmapped_share: f64,
+}
+
+impl Family {
+    /// One process, with so much memory in its page tables, of which it uses those of the footprint.
+    pub fn alone(page_tables: Bytes, footprint: Bytes) -> Self {
+        Self { processes: 1, observed: 1, page_tables, footprint, unmapped_share: 0.0 }
+    }
+}
+
+/// Memory whose page-table entries share a cache line.
+const OF_A_LINE: f64 = 8.0 * BASE_PAGE as f64;
+/// Seconds within which what is used is seen.
+const TENTH: f64 = 0.1;
+
+/// One descendant.
+struct Relative {
+    process: Process,
+    status: Status,
+}
+
+/// What a process and its descendants do from now on.
+pub struct FamilyWatch<'a> {
+    faults: &'a mut Faults,
+    pid: u32,
+    began: Instant,
+    before: FamilyUsage,
+}
+
+impl<'a> FamilyWatch<'a> {
+    /// Errors: the processes cannot be listed.
+    pub fn begin(faults: &'a mut Faults, pid: u32, with_children: bool) -> Result<Self, KernelError> {
+        let before = FamilyUsage::read(&Root::host(), pid)?;
+        if with_children {
+            faults.begin(descendants(&Root::host(), pid)?.into_iter().chain([pid]), Whose::AndTheirChildren);
+        } else {
+            faults.begin(std::iter::once(pid), Whose::Theirs);
+        }
+        Ok(Self { faults, pid, began: Instant::now(), before })
+    }
+
+    /// The page faults of each region, and the CPUs that they kept busy with the share of their page faults that is unmapped again: those are
+    /// exact, and count processes that lived too short to be observed.
+    fn end(self) -> Result<(FaultRates, f64, f64), KernelError> {
+        let rates = self.faults.end();
+        let usage = FamilyUsage::read(&Root::host(), self.pid)?.since(self.before);
+        let busy_cpus = usage.cpu_time.seconds() / self.began.elapsed().as_secs_f64();
+        Ok((rates, busy_cpus, usage.minor_faults_of_ended as f64 / usage.minor_faults.max(1) as f64))
+    }
+}
+
+/// Adds to the heat of a process what its page tables and, if they are wanted, those of its descendants take for shared memory, and their page
+/// walks there and page faults. They were watched since before the process was observed.
+///
+/// Errors: something keeps the tracker from looking at any process; that one has ended is none.
+pub fn add_family(
+    heat: &mut Heat,
+    with_children: bool,
+    tracker: &mut dyn Tracker,
+    options: &Options,
+    watch: FamilyWatch<'_>,
+    stop: &Stop,
+) -> Result<Family, ObserveError> {
+    let root = Root::host();
+    let own = SharedView::of(heat);
+    let relatives = if with_children { relatives(&root, heat.pid)? } else { Vec::new() };
+    let mut views = Vec::new();
+    let mut observed = Bytes(0);
+    for relative in relatives.iter().filter(|relative| relative.status.rss_shmem > Bytes(0)) {
+        if views.len() == SAMPLE_OF_FAMILY {
+            break;
+        }
+        let view = view_of(relative, tracker, options, stop)?;
+        if let Some(view) = view.filter(|view| view.meets(&own)) {
+            observed += relative.status.rss_shmem;
+            tracing::debug!(
+                pid = relative.process.pid,
+                shared = relative.status.rss_shmem.0,
+                "observed for all: {:.0} walks a second",
+                view.walks_per_second()
+            );
+            views.push(view);
+        }
+    }
+    let (rates, busy_cpus, unmapped_share) = watch.end()?;
+    faults::note(&rates, heat);
+    let mine = Status::read(&root, heat.pid).unwrap_or_default();
+    let all: Bytes = relatives.iter().map(|relative| relative.status.rss_shmem).sum();
+    let times = ratio(all + mine.rss_shmem, observed + mine.rss_shmem);
+    let times = if views.is_empty() { 1.0 } else { times };
+    add_others(heat, views.iter(), times);
+    if with_children {
+        heat.busy_cpus = Some(busy_cpus);
+    }
+    let page_tables = mine.vm_pte + relatives.iter().map(|relative| relative.status.vm_pte).sum();
+    let mapped = Bytes(page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE));
+    Ok(Family {
+        processes: 1 + relatives.len() as u64,
+        observed: 1 + views.len() as u64,
+        footprint: if views.is_empty() { heat.footprint() } else { footprint(&views, times, mapped) },
+        page_tables,
+        unmapped_share: if with_children { unmapped_share } else { 0.0 },
+    })
+}
+
+/// Between what all of them use of their page tables within a tenth of a second, which the caches may hold, and all that these map.
+///
+/// A process that has a processor for a moment now and then finds a line of its page tables in the caches if it was there a moment before. Of
+/// what it comes to after a while nothing is left, since all the others had the caches meanwhile. How many of its walks are of that second
+/// kind is seen from how many lines it used, and how often. Costs go by the logarithm of the size.
+fn footprint(views: &[SharedView], times: f64, mapped: Bytes) -> Bytes {
+    let seen: Bytes = views.iter().map(|view| view.footprint).sum();
+    let walks: f64 = views.iter().map(|view| view.all_walks_per_second).sum();
+    let new_lines_per_second = seen.0 as f64 / OF_A_LINE / TENTH;
+    let new = if walks > 0.0 { (new_lines_per_second / walks).min(1.0) } else { 1.0 };
+    let log = |bytes: f64| bytes.max(1.0).ln();
+    let (seen, mapped) = (log(seen.0 as f64 * times), log(mapped.0 as f64));
+    Bytes((seen + new * (mapped - seen).max(0.0)).exp() as u64)
+}
+
+/// How many times as much all is as a part of it.
+fn ratio(all: Bytes, part: Bytes) -> f64 {
+    if part > Bytes(0) { (all.0 as f64 / part.0 as f64).max(1.0) } else { 1.0 }
+}
+
+/// The descendants of a process that have memory of their own, helpers last, in an order that has nothing to do with their age.
+fn relatives(root: &Root, pid: u32) -> Result<Vec<Relative>, KernelError> {
+    let read = |pid: u32| {
+        let (process, status) = (Process::of(root, pid)?, Status::read(root, pid).ok()?);
+        (!status.is_zombie()).then_some(Relative { process, status })
+    };
+    let mut relatives: Vec<Relative> = descendants(root, pid)?.into_iter().filter_map(read).collect();
+    let largest = relatives.iter().map(|relative| relative.status.rss_shmem).max().unwrap_or_default();
+    let is_helper = |relative: &Relative| is_helper(relative.status.rss_shmem, largest);
+    relatives.sort_by_key(|relative| (is_helper(relative), hash(&relative.process)));
+    Ok(relatives)
+}
+
+/// What one process has of shared memory; None if it has ended, or may not be observed.
+fn view_of(
+    relative: &Relative,
+    tracker: &mut dyn Tracker,
+    options: &Options,
+    stop: &Stop,
+) -> Result<Option<SharedView>, ObserveError> {
+    let Ok(target) = Target::open(relative.process.pid) else { return Ok(None) };
+    let is_one_of_many = relative.status.rss_shmem > relative.status.rss_anon;
+    let clearing = if is_one_of_many { ClearPolicy::OneOfMany } else { options.clearing };
+    match tracker.observe(&target, &Options { clearing, ..*options }, stop) {
+        Ok(heat) => Ok(Some(SharedView::of(&heat))),
+        // What has given its memory back has not necessarily ended for its handle.
+        Err(ObserveError::Exec { .. } | ObserveError::Exited { .. }) => Ok(None),
+        Err(_) if target.handle().has_exited() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_tables_that_are_used_again_soon_are_cached_and_others_are_not() {
+        let (mib, mapped) = (1 << 20, Bytes(400 << 30));
+        // 512 lines in a tenth of a second.
+        let view = |walks: f64| {
+            let mut view = SharedView::default();
+            (view.footprint, view.all_walks_per_second) = (Bytes(16 * mib), walks);
+            view
+        };
+        let of = |walks| footprint(&[view(walks), view(walks)], 50.0, mapped);
+        let near = |found: Bytes, expected: u64| {
+            assert!((found.0 as f64 / expected as f64 - 1.0).abs() < 1e-4, "{found}, not {}", Bytes(expected));
+        };
+        near(of(5120.0), mapped.0);
+        near(of(100.0), mapped.0);
+        near(of(5.12e9), 1600 * mib);
+        // Half of the walks are to lines that were not used before: half-way, as logarithms go.
+        near(of(10_240.0), (1600.0 * mib as f64 * mapped.0 as f64).sqrt() as u64);
+        near(footprint(&[], 1.0, mapped), mapped.0);
+    }
+}

@@ -1,0 +1,507 @@
+//! The loop over all programs under the pilot.
+//!
+//! Owns: who is there, whose turn it is, and what each may have. Never touches: how a program is observed or changed; that is
+//! [`Pilot`], and [`Member`] remembers it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use heat::clearing::ClearPolicy;
+use heat::units::{Address, Bytes, Nanos};
+use heat::{HeldBack, TrackerKind};
+use kernel::Root;
+use kernel::process::{Status, own_cpu_time};
+use kernel::target::{Process, Target};
+use observe::{ObserveError, Options, faults, keep_away_from};
+
+use crate::act::{self, Record, Turn};
+use crate::decide::{Claim, Fairness, Limits, OwnPressure, Spent, claim, decide};
+use crate::engine::board::{Board, Wish};
+use crate::engine::flight::Flight;
+use crate::engine::member::Member;
+use crate::engine::shared::{add_others, huge_in_any};
+use crate::engine::watching::Watching;
+use crate::engine::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
+
+/// How often resident memory, and the machine's, is looked at; a small file a process is read.
+const GLANCE: Duration = Duration::from_millis(250);
+/// How often new processes are searched for; a small file of every process of the machine is read.
+const CENSUS: Duration = Duration::from_secs(1);
+/// A newcomer is noticed within this time, however many processes there are.
+const LATEST_CENSUS: Duration = Duration::from_secs(10);
+/// After the census, and the glance at all, so many times what it took passes before the next: each takes a five-hundredth of a CPU at
+/// most, but for a census that comes because it is the latest time for one.
+const REST_AFTER: u32 = 500;
+/// How often the board is renewed while nothing is done.
+const SHOWING: Duration = Duration::from_secs(1);
+/// The shortest window where many wait for their turn: rates rest on the first 100 ms.
+const SHORTEST_WINDOW: Nanos = Nanos(150_000_000);
+
+/// Clients that are looked at in a step.
+const LOOKS_OF_A_STEP: u32 = 4;
+/// The longest that a step goes on from one process to the next; newcomers and wishes wait meanwhile.
+const STEP: Duration = Duration::from_secs(2);
+/// How often memory is given back while it is short.
+const RELIEF: Duration = Duration::from_secs(5);
+
+/// What holds for all programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Smaller processes are left alone: their page tables fit in the TLB or nearly so, and looking costs more than it gains.
+    pub min_size: Bytes,
+    /// How the limit on huge pages is divided.
+    pub fairness: Fairness,
+    /// Give back what is cold and mostly empty, and when memory is short what holds empty pages.
+    pub give_back: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { min_size: Bytes(16 << 20), fairness: Fairness::Benefit, give_back: true }
+    }
+}
+
+/// All programs under the pilot.
+pub struct Fleet {
+    scope: Scope,
+    pub(super) rules: Rules,
+    pub(super) board: Board,
+    /// Who lived at the last census, large or small.
+    pub(super) alive: Vec<Enrolled>,
+    next_census: Instant,
+    next_glance: Instant,
+    next_relief: Instant,
+    next_showing: Instant,
+    /// Those that live and were ever large enough.
+    pub(super) members: BTreeMap<Process, Member>,
+    /// Programs that manage their own memory, by their places.
+    pub(super) watching: BTreeMap<u64, Watching>,
+    /// What was done, and the members that have ended.
+    pub(super) flight: Flight,
+    /// The most memory that any process was seen with.
+    largest: Bytes,
+    /// Why the machine has no memory to spare.
+    pub(super) shortage: Option<HeldBack>,
+    own_pressure: OwnPressure,
+    /// Whether a split frees empty pages here; None if that could not be tried. Where it frees nothing, limits bind only when regions
+    /// are promoted.
+    pub(super) frees_empty_pages: Option<bool>,
+    /// Who watches, once somebody was looked at.
+    pub(super) tracker: Option<TrackerKind>,
+    pub(super) began: Instant,
+    /// When piloting ends, whatever goes on; None if that is not known.
+    ends: Option<Instant>,
+}
+
+impl Fleet {
+    /// Those in the scope, by these rules; what goes on is shown on the board.
+    pub fn new(scope: Scope, rules: Rules, board: Board) -> Self {
+        let now = Instant::now();
+        Self {
+            scope,
+            rules,
+            board,
+            alive: Vec::new(),
+            next_census: now,
+            next_glance: now,
+            next_relief: now,
+            next_showing: now,
+            members: BTreeMap::new(),
+            watching: BTreeMap::new(),
+            flight: Flight::default(),
+            largest: Bytes(0),
+            shortage: None,
+            own_pressure: OwnPressure::default(),
+            frees_empty_pages: act::frees_empty_pages().ok(),
+            tracker: None,
+            began: now,
+            ends: None,
+        }
+    }
+
+    /// Goes on with another scope and other rules; what is remembered of programs stays.
+    pub fn change(&mut self, scope: Scope, rules: Rules) {
+        let (now, scope) = (Instant::now(), scope.with_ids_of(&self.scope));
+        (self.scope, self.rules, self.next_census, self.next_glance) = (scope, rules, now, now);
+        // Who has too much by the new rules, or too little, shows in a look only.
+        self.members.values_mut().for_each(Member::plan_anew);
+    }
+
+    /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
+    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Self)) -> Flight {
+        self.ends = until;
+        loop {
+            self.step(pilot, &mut progress);
+            let now = Instant::now();
+            let next = until.map_or(now + GLANCE, |until| until.min(now + GLANCE));
+            let over = self.alive.is_empty() || until.is_some_and(|until| until <= now);
+            if over || pilot.stop.sleep_until(next).is_err() {
+                return self.land();
+            }
+        }
+    }
+
+    /// Looks after everyone once, as far as that is due and can be afforded.
+    pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Self)) {
+        self.take_census();
+        self.heed_wishes(pilot);
+        self.glance(pilot);
+        self.relieve(pilot);
+        self.serve_clients(pilot);
+        let begin = Instant::now();
+        let due = self.due(pilot);
+        let waiting = due.len() as u64;
+        if waiting > 0 || self.next_showing <= begin {
+            // Rounds take long, and whoever is to be paused or given back must be known before.
+            self.show(pilot);
+        }
+        for process in due {
+            self.heed_wishes(pilot);
+            if begin.elapsed() > STEP || pilot.stop.requested() {
+                break;
+            }
+            let member = &self.members[&process];
+            let may_look = member.is_unfinished() || member.next_look > begin || pilot.can_afford_a_look();
+            if self.board.is_paused(process) || !may_look {
+                continue;
+            }
+            let window = pilot.watch.window;
+            pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
+            self.board.work_on(Some(process));
+            let looked = self.round(process, pilot);
+            self.board.work_on(None);
+            pilot.watch.window = window;
+            self.note(process, looked, pilot.stop.requested());
+            progress(self);
+            self.show(pilot);
+        }
+    }
+
+    /// Puts on the board how things are.
+    pub fn show(&mut self, pilot: &Pilot<'_>) {
+        self.board.show(self.state(pilot));
+        self.next_showing = Instant::now() + SHOWING;
+    }
+
+    /// What came of it so far.
+    pub fn summary(&self) -> Flight {
+        let mut flight = self.flight.clone();
+        self.members.values().for_each(|member| flight.add(member));
+        flight
+    }
+
+    fn land(self) -> Flight {
+        let flight = self.summary();
+        let known_small = flight.processes == 0 && self.largest > Bytes(0) && self.began.elapsed() >= CENSUS;
+        Flight { too_small: known_small.then_some(self.largest), ..flight }
+    }
+
+    /// Whether giving back frees anything.
+    fn gives_back(&self) -> bool {
+        self.rules.give_back && self.frees_empty_pages != Some(false)
+    }
+
+    /// Who is there. Members that have ended are summed up and forgotten.
+    fn take_census(&mut self) {
+        if self.next_census > Instant::now() {
+            return;
+        }
+        let cpu_before = own_cpu_time();
+        self.alive = self.scope.census(&Root::host());
+        let lives = |process: &Process| self.alive.iter().any(|enrolled| enrolled.process == *process);
+        let ended: Vec<Process> = self.members.keys().filter(|process| !lives(process)).copied().collect();
+        self.board.forget_ended(lives);
+        for member in ended.iter().filter_map(|process| self.members.remove(process)) {
+            self.flight.add(&member);
+        }
+        // Not by the clock on the wall: on a busy machine, where a census waits for its turn, newcomers would wait for minutes.
+        let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
+        self.next_census = Instant::now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
+    }
+
+    /// Notices who has grown, who walks other memory than before, and whether memory is short.
+    fn glance(&mut self, pilot: &mut Pilot<'_>) {
+        let (root, now) = (Root::host(), Instant::now());
+        if self.next_glance > now {
+            return;
+        }
+        let cpu_before = own_cpu_time();
+        let somebody_waits = !self.due(pilot).is_empty();
+        self.own_pressure.note(pilot.promoter.busy(), pilot.clock());
+        self.shortage = memory_state(&root, self.own_pressure).and_then(|state| state.shortage());
+        for &Enrolled { process, weight } in &self.alive {
+            let Ok(status) = Status::read(&root, process.pid) else { continue };
+            self.largest = self.largest.max(status.vm_rss);
+            if status.vm_rss < self.rules.min_size {
+                continue;
+            }
+            let member = self.members.entry(process).or_insert_with(|| {
+                let splits_free = self.frees_empty_pages != Some(false);
+                let mut member = Member::new(now, weight, splits_free);
+                // What others may have depends on what this one has, also before its first look.
+                open(process).into_iter().for_each(|target| member.take_up(&target, pilot));
+                member
+            });
+            member.weight = weight;
+            member.notice(&status);
+            if self.board.is_paused(process) {
+                member.want_nothing();
+            } else if !somebody_waits && pilot.budget.free_at() <= Instant::now() {
+                member.glance(|| open(process).ok(), pilot);
+            }
+        }
+        let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
+        self.next_glance = Instant::now() + GLANCE.max(cost * REST_AFTER);
+    }
+
+    /// Gives back what holds empty pages while memory is short.
+    fn relieve(&mut self, pilot: &mut Pilot<'_>) {
+        if self.shortage.is_none() || !self.gives_back() || self.next_relief > Instant::now() {
+            return;
+        }
+        for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.board.is_paused(**process)) {
+            if let Ok(target) = open(*process) {
+                member.relieve(&target, pilot, &mut self.flight);
+            }
+        }
+        self.next_relief = Instant::now() + RELIEF;
+    }
+
+    /// Tells programs that manage their own memory which of it is active.
+    fn serve_clients(&mut self, pilot: &mut Pilot<'_>) {
+        let mut clients = self.board.clients().all();
+        // Who has waited longest comes first, and newcomers before all.
+        clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
+        self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
+        let mut looks = 0;
+        for (id, client) in clients.iter().filter(|(_, client)| !self.board.is_paused(client.process)) {
+            let watching = self.watching.entry(*id).or_insert_with(Watching::new);
+            // Each look waits for a while, and there may be many who want one.
+            looks += u32::from(watching.wants_a_look());
+            if pilot.stop.requested() || watching.wants_a_look() && looks > LOOKS_OF_A_STEP {
+                continue;
+            }
+            match watching.go_on(client, pilot) {
+                Ok(false) => {}
+                Ok(true) => self.board.clients().wake(*id),
+                Err(_) if !client.is_there() => self.board.clients().forget(*id),
+                Err(error) => tracing::debug!(pid = client.process.pid, "client left alone for a while: {error:#}"),
+            }
+        }
+    }
+
+    /// Whose turn it is. Nobody's while nothing is promoted, because memory is short or collapses go badly.
+    fn due(&self, pilot: &Pilot<'_>) -> Vec<Process> {
+        let may_act = self.shortage.is_none() && pilot.promoter.pacer.held_back().is_none();
+        if may_act { self.waiting() } else { Vec::new() }
+    }
+
+    /// Members whose look is due, those that others wait for and those that have waited longest first, and then those whose plan is
+    /// unfinished. Newcomers are due at once.
+    fn waiting(&self) -> Vec<Process> {
+        let (now, represented) = (Instant::now(), self.represented());
+        let waits = |(process, member): &(&Process, &Member)| {
+            let is_left_alone = self.board.is_paused(**process) || self.board.clients().hold(**process);
+            let is_due = member.next_look <= now && !self.is_promoted_by_another(member) || member.is_unfinished();
+            is_due && !is_left_alone && !represented.contains(process)
+        };
+        let mut waiting: Vec<Process> = self.members.iter().filter(waits).map(|(process, _)| *process).collect();
+        let turn = |member: &Member| (member.next_look > now, !member.is_awaited, member.next_look);
+        waiting.sort_by_key(|process| turn(&self.members[process]));
+        waiting
+    }
+
+    /// Observes, decides and acts on one process, or acts on what was decided before.
+    fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
+        let target = open(process)?;
+        target.ensure_huge_pages_enabled()?;
+        let _elsewhere = keep_away_from(process.pid);
+        let stop = pilot.stop.or(self.board.call());
+        let ends = self.ends;
+        let turn = || {
+            let turn = turn_from_now(&stop);
+            Turn { until: ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
+        };
+        let member = self.members.get_mut(&process).expect("due means known");
+        if member.next_look > Instant::now() || member.is_unfinished() && !pilot.can_afford_a_look() {
+            return Ok(member.go_on(&target, &turn(), pilot, &mut self.flight)?);
+        }
+        let (spent, gives_back) = (self.spent(process), self.gives_back());
+        let contended = self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance);
+        let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
+        let member = self.members.get_mut(&process).expect("still known");
+        let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
+        let clearing = if self.is_one_of_many(process) { ClearPolicy::OneOfMany } else { pilot.watch.clearing };
+        let options = Options { tell_use_of_huge, which_pages: false, clearing, ..pilot.watch };
+        self.count_faults(process, pilot);
+        let member = self.members.get_mut(&process).expect("still known");
+        let seen = member.look(&target, pilot, &options, &stop);
+        let faults = pilot.faults.end();
+        let mut heat = match seen {
+            // Looking may take long, where it is spread over time.
+            Err(ObserveError::Stopped(_)) if self.board.is_paused(process) => return Ok(()),
+            seen => seen?,
+        };
+        if self.board.is_paused(process) {
+            return Ok(());
+        }
+        member.join(&target, &mut heat, &huge_elsewhere, &turn(), pilot);
+        self.tracker = Some(heat.tracker);
+        self.flight.counts.looks += 1;
+        let spent = Spent { growth: member.growth(), ..spent };
+        let left_to_others = self.left_to_others(process);
+        faults::note(&faults, &mut heat);
+        add_others(&mut heat, self.others(process).map(|member| &member.view), self.times_observed(process));
+        let limits = Limits {
+            give_back: gives_back,
+            left_to_others: left_to_others.keys().copied().collect(),
+            ..pilot.allowance.limits(heat.rss, &spent)
+        };
+        let member = self.members.get_mut(&process).expect("still known");
+        member.faults_per_second = heat.faults_per_second();
+        member.claim = Claim { weight: member.weight, ..claim(&heat, &limits, &member.past) };
+        self.divide(pilot.allowance.max_huge);
+        let member = self.members.get_mut(&process).expect("still known");
+        let plan = decide(&heat, &member.limits(limits), &member.past);
+        tracing::debug!(pid = process.pid, "decided: {:?}", plan.counts());
+        let shared_before = member.view.bytes();
+        member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.flight);
+        // The next look tells what may give way, or whether what was unused stays so.
+        if member.lacks_huge_pages() && !tell_use_of_huge || tell_use_of_huge && member.past.is_in_doubt() {
+            member.look_soon();
+        }
+        let (has_more, waits) = (member.view.bytes() > shared_before, member.waits_for_another());
+        if has_more {
+            self.hasten_those_who_share(process);
+        }
+        if waits {
+            self.hasten_those_who_act_for_others(left_to_others.values());
+        }
+        self.hasten_those_beyond_their_part();
+        Ok(())
+    }
+
+    pub(super) fn others(&self, process: Process) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |(other, _)| **other != process).map(|(_, member)| member)
+    }
+
+    /// Takes note of how a look went.
+    fn note(&mut self, process: Process, looked: anyhow::Result<()>, stopping: bool) {
+        let Some(member) = self.members.get_mut(&process) else { return };
+        match looked {
+            Ok(()) => member.left_alone = None,
+            Err(_) if stopping => {}
+            Err(error) => {
+                tracing::debug!(pid = process.pid, "left alone for a while: {error:#}");
+                member.left_alone = process.lives().then(|| format!("{error:#}"));
+                member.wait_longer();
+            }
+        }
+    }
+
+    /// Gives back what was asked for, and leaves those processes alone.
+    fn heed_wishes(&mut self, pilot: &mut Pilot<'_>) {
+        for Wish { give_back, answer } in self.board.take_wishes() {
+            self.board.pause(Some(give_back));
+            let done = self.give_all_back(give_back, pilot).map_err(|error| format!("{error:#}"));
+            // Whoever asked may have gone.
+            let _gone = answer.send(done);
+        }
+    }
+
+    fn give_all_back(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<u64> {
+        let target = open(process)?;
+        let record = Record::of(&target)?;
+        if record.regions.is_empty() {
+            return Ok(0);
+        }
+        let heat = pilot.tracker.survey(&target)?;
+        let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
+        let regions: Vec<Address> = huge.filter(|start| record.regions.contains_key(start)).collect();
+        let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
+        let outcome = member.give_back(&target, &regions, &pilot.stop.clone(), pilot, &mut self.flight);
+        member.survey(&target, pilot);
+        Ok(outcome.applied)
+    }
+}
+
+/// Opens a process, unless another one has its id by now.
+fn open(process: Process) -> anyhow::Result<Target> {
+    let target = Target::open(process.pid)?;
+    ensure!(target.start_time == process.start_ticks, "process {} has ended", process.pid);
+    Ok(target)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use heat::samples::{at, heat_of, huge};
+    use heat::Snapshot;
+    use heat::units::HUGE_PAGE;
+
+    pub(in crate::engine) fn process(pid: u32) -> Process {
+        Process { pid, start_ticks: 7 }
+    }
+
+    /// A member with `held` regions on huge pages by us, worth 1000 walks each, and more that are wanted.
+    pub(in crate::engine) fn member(held: u64, foreign: u64, wanted: usize) -> Member {
+        let mut member = Member::new(Instant::now(), 1.0, true);
+        let regions = (0..held).map(|number| huge(number, 0.0)).collect();
+        (0..held).for_each(|number| member.past.promoted(at(number), 1000.0));
+        member.past.notice(&heat_of(regions), Nanos(0));
+        member.last = Some(Snapshot { huge: Bytes((held + foreign) * HUGE_PAGE), ..Snapshot::default() });
+        member.claim = Claim { weight: 1.0, held: vec![1000.0; held as usize], wanted: vec![1000.0; wanted] };
+        member
+    }
+
+    pub(in crate::engine) fn fleet(fairness: Fairness, members: Vec<Member>) -> Fleet {
+        let rules = Rules { fairness, ..Rules::default() };
+        let mut fleet = Fleet::new(Scope::process(process(1), true), rules, Board::default());
+        fleet.members = (1..).map(process).zip(members).collect();
+        fleet
+    }
+
+    #[test]
+    fn new_rules_make_looks_due_and_pauses_end_claims() {
+        let later = Instant::now() + Duration::from_secs(40);
+        let mut fleet = fleet(Fairness::Share, vec![member(4, 0, 100)]);
+        let only = fleet.members.get_mut(&process(1)).expect("a member");
+        only.next_look = later;
+        only.reasons.insert(crate::decide::Reason::HugeLimit, 100);
+        only.want_nothing();
+        assert!(!only.lacks_huge_pages() && only.claim.wanted.is_empty() && only.claim.held.len() == 4);
+        fleet.change(Scope::process(process(1), true), Rules::default());
+        assert!(fleet.members[&process(1)].next_look < later);
+    }
+
+    #[test]
+    fn what_is_left_of_a_plan_waits_for_looks_and_keeps_its_room() {
+        let later = Instant::now() + Duration::from_secs(40);
+        let mut fleet = fleet(Fairness::Benefit, vec![member(1, 0, 0), member(2, 0, 0), member(4, 0, 0)]);
+        fleet.members.values_mut().skip(1).for_each(|member| member.next_look = later);
+        fleet.members.get_mut(&process(2)).expect("a member").leave_unfinished(5);
+        assert_eq!(fleet.waiting(), [process(1), process(2)]);
+        let mut another = member(0, 0, 0);
+        another.is_awaited = true;
+        fleet.members.insert(process(4), another);
+        assert_eq!(fleet.waiting(), [process(4), process(1), process(2)], "others wait for it");
+        fleet.members.remove(&process(4));
+        assert_eq!(fleet.spent(process(1)).huge_elsewhere, Bytes((2 + 4 + 5) * HUGE_PAGE));
+        assert_eq!(fleet.spent(process(1)).growth_elsewhere, Bytes(5 * 4096));
+        assert_eq!(fleet.spent(process(2)).huge_elsewhere, Bytes((1 + 4) * HUGE_PAGE), "its own next plan replaces it");
+        fleet.change(Scope::process(process(1), true), Rules::default());
+        assert!(fleet.members.values().all(|member| !member.is_unfinished()));
+    }
+
+    #[test]
+    fn programs_that_stayed_small_say_how_small() {
+        let small = |members, began| Fleet { largest: Bytes(5), began, ..fleet(Fairness::Benefit, members) };
+        let long_ago = Instant::now().checked_sub(CENSUS * 2).expect("the machine runs longer");
+        assert_eq!(small(Vec::new(), long_ago).land().too_small, Some(Bytes(5)));
+        assert_eq!(small(Vec::new(), Instant::now()).land().too_small, None, "it hardly lived");
+        let mut seen = member(0, 0, 0);
+        seen.looked_at = Some(Instant::now());
+        assert_eq!(small(vec![seen], long_ago).land().too_small, None);
+    }
+}

@@ -1,0 +1,192 @@
+//! Observing a group of processes: a program with its descendants, or a control group.
+//!
+//! Owns: who belongs to it, and whom to leave out. Never touches: how heats are joined; that is [`Group`].
+//!
+//! One process is observed after the other, each for a whole window: the accessed bits of shared memory are in each process's own
+//! page tables, so that looking at one hides nothing of the next.
+
+use heat::{Group, Heat};
+use hugepilot_os::stop::Stop;
+use kernel::target::Target;
+use kernel::{KernelError, Root, cgroup, process};
+use observe::{ObserveError, Options, Tracker};
+
+/// Which processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// A process and its descendants.
+    Family(u32),
+    /// All processes in a control group and below it.
+    Cgroup(String),
+}
+
+/// What was seen of a group.
+#[derive(Clone, Debug, Default)]
+pub struct GroupSeen {
+    /// Those that were observed.
+    pub group: Group,
+    /// Those that were not, each with the reason.
+    pub left_out: Vec<(u32, String)>,
+}
+
+/// Why a group could not be observed.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum GroupError {
+    #[error(
+        "no control group '{path}' here: give its path as the last part of a line in /proc/PID/cgroup, such as \
+         /system.slice/postgresql.service, or its directory below /sys/fs/cgroup"
+    )]
+    NoSuchCgroup { path: String },
+    #[error("the control group '{path}' holds no process; start its program, or choose a group above it")]
+    EmptyCgroup { path: String },
+    #[error("no process of the group could be observed, of {tried} in it; the first: {reason}")]
+    NothingSeen { tried: usize, reason: String },
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl Whom {
+    /// The processes that belong to it now, ascending.
+    pub fn processes(&self, root: &Root) -> Result<Vec<u32>, GroupError> {
+        match self {
+            Whom::Family(pid) => {
+                let mut processes = process::descendants(root, *pid)?;
+                processes.push(*pid);
+                processes.sort_unstable();
+                Ok(processes)
+            }
+            Whom::Cgroup(path) => match cgroup::processes(root, path)? {
+                None => Err(GroupError::NoSuchCgroup { path: path.clone() }),
+                Some(processes) if processes.is_empty() => Err(GroupError::EmptyCgroup { path: path.clone() }),
+                Some(processes) => Ok(processes.into_iter().collect()),
+            },
+        }
+    }
+}
+
+/// Observes processes one after the other, each for one window. A signal ends it, and then those count that were seen.
+///
+/// Errors: none could be observed, or something keeps the tracker from looking at any.
+pub fn observe_group(
+    processes: &[u32],
+    tracker: &mut dyn Tracker,
+    options: &Options,
+    stop: &Stop,
+    mut progress: impl FnMut(u64),
+) -> Result<GroupSeen, GroupError> {
+    let mut seen = GroupSeen::default();
+    for (done, &pid) in processes.iter().enumerate() {
+        progress(done as u64);
+        match look(pid, tracker, options, stop)? {
+            Ok((name, heat)) => seen.group.add(&name, &heat),
+            Err(reason) => seen.left_out.push((pid, reason)),
+        }
+    }
+    match seen.left_out.first() {
+        Some((_, reason)) if seen.group.members().len() == 0 => {
+            Err(GroupError::NothingSeen { tried: processes.len(), reason: reason.clone() })
+        }
+        _ => Ok(seen),
+    }
+}
+
+/// One process's name and heat, or why it is left out. Errors: what would keep the others from being observed, too.
+fn look(
+    pid: u32,
+    tracker: &mut dyn Tracker,
+    options: &Options,
+    stop: &Stop,
+) -> Result<Result<(String, Heat), String>, ObserveError> {
+    let target = match Target::open(pid) {
+        Ok(target) => target,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    match tracker.observe(&target, options, stop) {
+        Ok(heat) => Ok(Ok((target.name, heat))),
+        Err(error @ (ObserveError::Exec { .. } | ObserveError::Stopped(_))) => Ok(Err(error.to_string())),
+        Err(error) if target.handle().has_exited() => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use heat::TrackerKind;
+    use heat::samples::heat_of;
+
+    use super::*;
+
+    /// Sees every process, except one that calls exec; a signal comes at the one after.
+    struct Scripted {
+        exec: u32,
+        stop: Stop,
+    }
+
+    impl Tracker for Scripted {
+        fn kind(&self) -> TrackerKind {
+            TrackerKind::PageWalk
+        }
+
+        fn observe(&mut self, target: &Target, _: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+            stop.check()?;
+            if target.pid() == self.exec {
+                self.stop.request();
+                return Err(ObserveError::Exec { pid: self.exec });
+            }
+            Ok(Heat { pid: target.pid(), ..heat_of(Vec::new()) })
+        }
+
+        fn survey(&mut self, _: &Target) -> Result<Heat, ObserveError> {
+            unreachable!("a group is only observed")
+        }
+    }
+
+    #[test]
+    fn whoever_cannot_be_observed_is_left_out_with_the_reason() {
+        let mut children: Vec<_> = (0..3).map(|_| Command::new("sleep").arg("60").spawn().unwrap()).collect();
+        let ids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
+        let stop = Stop::default();
+        let mut tracker = Scripted { exec: ids[1], stop: stop.clone() };
+        let options = Options { window: heat::units::Nanos(0), ..Options::default() };
+        // A kernel thread or, in a container, nobody.
+        let processes = [2, ids[0], ids[1], ids[2], u32::MAX >> 1];
+        let seen = observe_group(&processes, &mut tracker, &options, &stop, |_| ());
+        let none = observe_group(&[ids[2]], &mut tracker, &options, &stop, |_| ());
+        children.iter_mut().for_each(|child| child.kill().and_then(|()| child.wait().map(drop)).unwrap());
+        let seen = seen.unwrap();
+        assert_eq!(seen.group.members().map(|member| member.summary.pid).collect::<Vec<_>>(), [ids[0]]);
+        let left_out: Vec<u32> = seen.left_out.iter().map(|&(pid, _)| pid).collect();
+        assert_eq!(left_out, [2, ids[1], ids[2], u32::MAX >> 1]);
+        assert!(seen.left_out[1].1.contains("(exec)") && seen.left_out[2].1.contains("signal"), "{seen:?}");
+        assert!(none.unwrap_err().to_string().contains("of 1 in it; the first: stopped by a signal"));
+    }
+
+    #[test]
+    fn a_family_is_a_process_with_its_descendants() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let family = Whom::Family(std::process::id()).processes(&Root::host());
+        child.kill().and_then(|()| child.wait().map(drop)).unwrap();
+        let family = family.unwrap();
+        assert!(family.contains(&child.id()) && family.contains(&std::process::id()) && family.is_sorted());
+    }
+
+    #[test]
+    fn a_group_that_is_not_there_or_empty_is_an_error_with_the_next_step() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::create_dir_all(tree.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(tree.path().join(name), text).unwrap();
+        };
+        write("proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        write("sys/fs/cgroup/idle/cgroup.procs", "");
+        let error =
+            |path: &str| Whom::Cgroup(path.to_owned()).processes(&Root::at(tree.path())).unwrap_err().to_string();
+        assert!(error("/gone").contains("no control group '/gone' here: give its path as the last part of a line"));
+        assert!(error("/idle").contains("'/idle' holds no process; start its program"));
+    }
+}

@@ -1,0 +1,576 @@
+//! One process under the pilot: when to look at it, and what is remembered of it.
+//!
+//! Owns: its rhythm, its past, and the account of what was done to it. Never touches: who else is piloted, and what each may have.
+//!
+//! Often while promoting still pays, then ever more rarely; often again when it has grown, or walks memory that it did not walk
+//! before. Never so often that observing costs more of a CPU than it may.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
+use heat::{Heat, Snapshot};
+use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::process::{Status, own_cpu_time};
+use kernel::target::Target;
+use observe::{Contents, ObserveError, Options, populated};
+
+use crate::act::{Outcome, Promoted, Record, Turn};
+use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend};
+use crate::engine::coverage::{self, Known, Most};
+use crate::engine::done::LastDone;
+use crate::engine::flight::Flight;
+use crate::engine::shared::{Piece, SharedView, mapped_small};
+use crate::engine::unfinished::Unfinished;
+use crate::engine::{FRESH, Pilot, on_record, page_tables, promotions};
+
+/// From one look to the next while promoting still pays.
+const SOONEST: Duration = Duration::from_secs(1);
+/// The longest from one look to the next.
+const LATEST: Duration = Duration::from_secs(60);
+/// How often newly walked pages are counted between looks; one reading of the page tables.
+const GLANCE: Duration = Duration::from_secs(2);
+/// Growth of resident memory by this share makes the next look due.
+const GROWN: f64 = 0.05;
+/// A plan that saves less than this share of all walks was hardly worth it.
+const WORTH_A_LOOK: f64 = 0.01;
+/// Regions whose contents are read in one look: 2 MiB each, some 10 ms in all.
+const MOST_LOOKED_INTO: usize = 32;
+/// What a collapse takes about, until it is known: with a prepared page.
+const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
+/// Counting newly walked pages may take one part in so many of what looking may.
+const PART_OF_GLANCES: u32 = 4;
+/// With so many empty base pages a region is split when memory is short: an eighth of it.
+const WORTH_RELIEF: u16 = 64;
+
+/// One process.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    /// Shared memory that it has touched.
+    pub(super) shared_rss: Bytes,
+    /// Memory that it has for itself.
+    pub(super) private_rss: Bytes,
+    pub(super) page_tables: Bytes,
+    /// On shared memory, of all who map it, when it was last looked at.
+    pub(super) faults_per_second: f64,
+    pub(super) parent: u32,
+    pub(super) weight: f64,
+    pub(super) next_look: Instant,
+    /// Others wait for what it promotes for them; its turn comes before theirs.
+    pub(super) is_awaited: bool,
+    interval: Duration,
+    /// From the last look to the next, so that looking takes no more from the process than it may.
+    affordable: Duration,
+    next_glance: Instant,
+    trend: Trend,
+    pub(super) looked_at: Option<Instant>,
+    rss: Bytes,
+    /// What each region grew by that is there still and was on a huge page by us: a split frees that, or does not.
+    growth: HashMap<Address, Bytes>,
+    splits_free: bool,
+    address_space: Option<u64>,
+    /// Before anything was promoted; a program that had only begun then says nothing.
+    pub(super) first: Option<Snapshot>,
+    acted: bool,
+    pub(super) last: Option<Snapshot>,
+    /// Why the last look at it failed.
+    pub(super) left_alone: Option<String>,
+    pub(super) past: Past,
+    /// What is known from observations of all of it.
+    known: Known,
+    /// What it has on huge pages of shared memory.
+    pub(super) view: SharedView,
+    pub(super) claim: Claim,
+    /// What it may have on huge pages; None for no limit.
+    pub(super) part: Option<Bytes>,
+    /// What is left of the last plan.
+    unfinished: Unfinished,
+    /// Regions by the reason that the last plan gave.
+    pub(super) reasons: BTreeMap<Reason, u64>,
+    pub(super) done: LastDone,
+}
+
+impl Member {
+    /// `splits_free`: whether a split frees empty pages on this kernel.
+    pub(super) fn new(now: Instant, weight: f64, splits_free: bool) -> Self {
+        Self {
+            name: String::new(),
+            uid: 0,
+            shared_rss: Bytes(0),
+            private_rss: Bytes(0),
+            page_tables: Bytes(0),
+            faults_per_second: 0.0,
+            parent: 0,
+            weight,
+            next_look: now,
+            is_awaited: false,
+            interval: SOONEST,
+            affordable: Duration::ZERO,
+            next_glance: now,
+            trend: Trend::default(),
+            looked_at: None,
+            rss: Bytes(0),
+            growth: HashMap::new(),
+            splits_free,
+            address_space: None,
+            first: None,
+            acted: false,
+            last: None,
+            left_alone: None,
+            past: Past::default(),
+            known: Known::default(),
+            view: SharedView::default(),
+            claim: Claim { weight, ..Claim::default() },
+            part: None,
+            unfinished: Unfinished::default(),
+            reasons: BTreeMap::new(),
+            done: LastDone::default(),
+        }
+    }
+
+    /// Memory growth that promoting took.
+    pub(super) fn growth(&self) -> Bytes {
+        self.growth.values().copied().sum()
+    }
+
+    /// Memory on huge pages by us.
+    pub(super) fn promoted(&self) -> Bytes {
+        Bytes(self.past.held().count() as u64 * HUGE_PAGE)
+    }
+
+    /// Memory on huge pages, whoever put it there.
+    pub(super) fn huge(&self) -> Bytes {
+        self.last.map_or(Bytes(0), |last| last.huge)
+    }
+
+    /// Whether regions would pay that the limit on huge pages keeps from being promoted.
+    pub(super) fn lacks_huge_pages(&self) -> bool {
+        self.reasons.contains_key(&Reason::HugeLimit)
+    }
+
+    /// Whether shared memory would pay that another process promotes.
+    pub(super) fn waits_for_another(&self) -> bool {
+        self.reasons.contains_key(&Reason::ThroughAnother)
+    }
+
+    /// Whether something is left of its plan.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// What the rest of its plan will take: memory on huge pages, and growth.
+    pub(super) fn reserved(&self) -> (Bytes, Bytes) {
+        (self.unfinished.huge(), self.unfinished.growth())
+    }
+
+    /// Leaves what is left of the plan, because it was made for something else.
+    pub(super) fn plan_anew(&mut self) {
+        self.unfinished = Unfinished::default();
+        self.look_soon();
+    }
+
+    /// While it is left alone, nobody waits for it and no part is kept for what it would like to have.
+    pub(super) fn want_nothing(&mut self) {
+        let held = self.past.held().count();
+        self.claim.held.truncate(held);
+        self.claim.wanted.clear();
+        if self.is_unfinished() {
+            self.plan_anew();
+        }
+        self.reasons.remove(&Reason::HugeLimit);
+    }
+
+    /// Takes note of what the kernel says of it.
+    pub(super) fn notice(&mut self, status: &Status) {
+        self.name.clone_from(&status.name);
+        (self.uid, self.parent, self.page_tables) = (status.uid, status.parent, status.vm_pte);
+        (self.shared_rss, self.private_rss) = (status.rss_shmem, status.rss_anon);
+        self.notice_growth(status.vm_rss);
+    }
+
+    fn notice_growth(&mut self, rss: Bytes) {
+        if self.rss.0 > 0 && rss.0 as f64 > self.rss.0 as f64 * (1.0 + GROWN) {
+            self.look_soon();
+        }
+    }
+
+    /// Counts newly walked pages, if that is due.
+    pub(super) fn glance(&mut self, target: impl FnOnce() -> Option<Target>, pilot: &mut Pilot<'_>) {
+        let now = Instant::now();
+        if self.looked_at.is_none() || now < self.next_glance || self.next_look < now + GLANCE {
+            return;
+        }
+        let before = own_cpu_time();
+        let walked = target().and_then(|target| pilot.tracker.walked_pages(&target).ok().flatten());
+        let cost = Nanos(own_cpu_time().0 - before.0);
+        self.next_glance = now + GLANCE.max(pilot.budget.rest_for(cost) * PART_OF_GLANCES);
+        pilot.budget.charge(Nanos(0));
+        if walked.is_some_and(|walked| self.trend.rises(pilot.clock(), walked)) {
+            self.look_soon();
+        }
+    }
+
+    pub(super) fn look_soon(&mut self) {
+        self.interval = SOONEST;
+        self.next_look = self.next_look.min(Instant::now() + self.rest());
+    }
+
+    pub(super) fn wait_longer(&mut self) {
+        self.interval = (self.interval * 2).min(LATEST);
+        self.next_look = Instant::now() + self.rest();
+    }
+
+    /// From one look to the next: the interval, or longer where a look costs much.
+    fn rest(&self) -> Duration {
+        self.interval.max(self.affordable)
+    }
+
+    /// Looks, and tells the past; changes nothing.
+    pub(super) fn look(
+        &mut self,
+        target: &Target,
+        pilot: &mut Pilot<'_>,
+        options: &Options,
+        stop: &Stop,
+    ) -> Result<Heat, ObserveError> {
+        pilot.waits.watch(target);
+        // Whoever divides a limit must know all that each could use.
+        let is_limited = options.tell_use_of_huge || pilot.allowance.max_huge.is_some();
+        let known = if is_limited { Known::Changing } else { self.known };
+        let mut heat = coverage::observe(pilot.tracker, target, options, known, Most::InTime, stop)?;
+        populated::complete(&Root::host(), &mut heat);
+        if self.address_space != heat.address_space {
+            self.known = Known::default();
+            self.past.forget();
+            self.growth.clear();
+        }
+        self.past.notice(&heat, pilot.clock());
+        if options.tell_use_of_huge {
+            self.look_into_cold_regions(target);
+        }
+        self.growth.retain(|start, _| heat.regions.binary_search_by_key(start, |region| region.start).is_ok());
+        self.looked_at = Some(Instant::now());
+        self.is_awaited = false;
+        self.next_glance = Instant::now() + GLANCE;
+        self.trend = trend_after(&heat, pilot.clock());
+        self.address_space = heat.address_space;
+        self.rss = heat.rss;
+        self.view = SharedView::of(&heat);
+        let before = Snapshot::of(&heat, page_tables(target));
+        self.first = self.first.or((!self.acted).then_some(before));
+        self.last = Some(before);
+        self.affordable = pilot.budget.rest_for(heat.cost.program);
+        pilot.budget.charge(heat.cost.kernel);
+        Ok(heat)
+    }
+
+    /// Goes on from where a pilot left off that was stopped, or killed: what it promoted is ours.
+    pub(super) fn take_up(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
+        let record = Record::of(target).unwrap_or_default();
+        if record.regions.is_empty() {
+            return;
+        }
+        let Ok(heat) = pilot.tracker.survey(target) else { return };
+        for region in heat.regions.iter().filter(|region| region.huge) {
+            let promoted = record.regions.get(&region.start).filter(|promoted| promoted.walks_per_second > 0.0);
+            if let Some(Promoted { walks_per_second, growth_bytes }) = promoted {
+                self.past.promoted(region.start, *walks_per_second);
+                self.growth.insert(region.start, *growth_bytes);
+            }
+        }
+        (self.address_space, self.rss, self.view) = (heat.address_space, heat.rss, SharedView::of(&heat));
+        self.last = Some(Snapshot { walks_per_second: None, ..Snapshot::of(&heat, page_tables(target)) });
+        // Nobody knows how it was before.
+        self.acted = true;
+        pilot.budget.charge(Nanos(0));
+    }
+
+    /// Maps huge what is on huge pages in others already; that moves nothing, and takes no memory.
+    pub(super) fn join(
+        &mut self,
+        target: &Target,
+        heat: &mut Heat,
+        huge: &BTreeSet<Piece>,
+        turn: &Turn,
+        pilot: &mut Pilot<'_>,
+    ) {
+        let small = mapped_small(heat, huge);
+        if small.is_empty() {
+            return;
+        }
+        let mut outcome = Outcome::default();
+        let small_now: Vec<_> = small.iter().map(|&start| (start, Promoted::default())).collect();
+        pilot.act_while_fresh(target, heat, &small_now, turn, &mut outcome, |_| ());
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        for start in small.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
+            if let Ok(index) = heat.regions.binary_search_by_key(start, |region| region.start) {
+                heat.regions[index].huge = true;
+            }
+        }
+        self.view = std::mem::take(&mut self.view).after_acting(heat);
+    }
+
+    /// Whether the next look should tell which huge pages are used: some of ours may be waste.
+    pub(super) fn may_hold_waste(&self) -> bool {
+        let grown = |start: &Address| self.growth.get(start).is_some_and(|&growth| growth >= Bytes(HUGE_PAGE / 2));
+        self.past.held().any(|held| grown(&held.start))
+    }
+
+    /// Finds out what cold regions hold.
+    fn look_into_cold_regions(&mut self, target: &Target) {
+        let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
+        let cold: Vec<Address> = self.past.cold().take(MOST_LOOKED_INTO).collect();
+        for start in cold {
+            if let Ok(empty) = contents.empty_pages(start) {
+                self.past.looked_into(start, empty);
+            }
+        }
+    }
+
+    /// Gives back and promotes what the plan says, and says when to look again.
+    pub(super) fn carry_out(
+        &mut self,
+        target: &Target,
+        heat: &Heat,
+        plan: &Plan,
+        turn: &Turn,
+        pilot: &mut Pilot<'_>,
+        flight: &mut Flight,
+    ) {
+        self.reasons = plan.counts();
+        let gains = self.gains(plan);
+        let of_turn = give_backs_of_a_turn(plan, pilot.promoter.pacer.steps_within(FRESH, USUAL_COLLAPSE));
+        let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();
+        let given_back = self.give_back(target, &starts, &turn.stop, pilot, flight);
+        self.done.add(of_turn.iter().copied(), &given_back);
+        let before = self.last;
+        // What was not given back leaves no room.
+        let missing = plan.give_backs().count() - given_back.applied as usize;
+        let mut regions = promotions(plan);
+        regions.truncate(regions.len().saturating_sub(missing));
+        let promoted = promote(target, heat, &regions, turn, pilot, flight);
+        self.unfinished = Unfinished::of(heat, plan, promoted.tried as usize, missing);
+        self.remember(plan.promotions(), &promoted);
+        self.done.add(plan.promotions(), &promoted);
+        if promoted.applied > 0 && !std::mem::replace(&mut self.acted, true) {
+            self.first = before;
+        }
+        self.known = self.known.after(heat, promoted.applied > 0);
+        if promoted.applied > 0 || given_back.tried > 0 {
+            self.survey(target, pilot);
+        }
+        let postponed = plan.give_backs().count() - of_turn.len();
+        let is_unfinished = promoted.not_reached + given_back.not_reached + postponed as u64 > 0;
+        if is_unfinished || promoted.applied > 0 && gains {
+            self.interval = SOONEST;
+            // Whoever wants it fast is looked at again at once while it pays; what that costs the program is soon over.
+            let rest = if pilot.promoter.pacer.max_slowdown().is_fast() { SOONEST } else { self.rest() };
+            self.next_look = Instant::now() + if self.is_unfinished() { rest.max(LATEST) } else { rest };
+        } else {
+            self.wait_longer();
+        }
+        flight.promoted(promoted);
+    }
+
+    /// Promotes more of what the last plan says, if that is still as it was.
+    ///
+    /// Errors: the process cannot be read, or has called exec; nothing is left of the plan then.
+    pub(super) fn go_on(
+        &mut self,
+        target: &Target,
+        turn: &Turn,
+        pilot: &mut Pilot<'_>,
+        flight: &mut Flight,
+    ) -> Result<(), ObserveError> {
+        let mut unfinished = std::mem::take(&mut self.unfinished);
+        let now = pilot.survey(target)?;
+        unfinished.check(&now, self.part.map(|part| part - self.huge()))?;
+        let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
+        let promoted = promote(target, &now, &regions, turn, pilot, flight);
+        self.remember(unfinished.decisions().iter(), &promoted);
+        self.done.add(unfinished.decisions().iter(), &promoted);
+        unfinished.reached(promoted.tried as usize);
+        flight.promoted(promoted);
+        self.survey(target, pilot);
+        pilot.budget.charge(Nanos(0));
+        self.unfinished = unfinished;
+        if !self.is_unfinished() {
+            self.look_soon();
+        }
+        Ok(())
+    }
+
+    /// Whether the plan saves enough of all walks that the next one may, too. Where a limit binds, regions of much the same worth
+    /// change places for ever, for rates scatter.
+    fn gains(&self, plan: &Plan) -> bool {
+        let worth = |sum: f64, decision: &Decision| sum + decision.worth;
+        let gained = plan.promotions().fold(0.0, worth) - plan.give_backs().fold(0.0, worth);
+        let saved = self.past.held().fold(0.0, |sum, held| sum + held.worth);
+        let all = plan.decisions.iter().fold(saved, worth);
+        gained >= all * WORTH_A_LOOK
+    }
+
+    /// Splits these regions.
+    pub(super) fn give_back(
+        &mut self,
+        target: &Target,
+        regions: &[Address],
+        stop: &Stop,
+        pilot: &mut Pilot<'_>,
+        flight: &mut Flight,
+    ) -> Outcome {
+        if regions.is_empty() {
+            return Outcome::default();
+        }
+        let outcome = pilot.give_back(target, regions, stop);
+        self.remember_given_back(regions, &outcome);
+        flight.counts.given_back += outcome.applied;
+        outcome
+    }
+
+    /// Growth that a split does not free stays on the account.
+    fn remember_given_back(&mut self, regions: &[Address], outcome: &Outcome) {
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        for start in regions.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
+            self.past.given_back(*start);
+            if self.splits_free {
+                self.growth.remove(start);
+            }
+        }
+    }
+
+    /// When memory is short: splits what holds empty pages, that which is worth the least first.
+    pub(super) fn relieve(&mut self, target: &Target, pilot: &mut Pilot<'_>, flight: &mut Flight) {
+        if self.growth.is_empty() {
+            return;
+        }
+        // What was split since, or swapped out, must not be read.
+        let Ok(heat) = pilot.tracker.survey(target) else { return };
+        self.past.notice(&heat, pilot.clock());
+        let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
+        grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
+        let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
+        let holds_empty_pages = |start: &Address| contents.empty_pages(*start).is_ok_and(|empty| empty >= WORTH_RELIEF);
+        let coldest = grown.iter().take(MOST_LOOKED_INTO).map(|held| held.start);
+        let regions: Vec<Address> = coldest.filter(holds_empty_pages).collect();
+        if self.give_back(target, &regions, &pilot.stop.clone(), pilot, flight).applied > 0 {
+            self.survey(target, pilot);
+        }
+        pilot.budget.charge(Nanos(0));
+    }
+
+    /// Remembers what was promoted and what was refused.
+    fn remember<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>, outcome: &Outcome) {
+        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
+        for decision in decisions.take(outcome.tried as usize) {
+            if refused.contains(&decision.start) {
+                self.past.refused(decision.start);
+            } else {
+                self.past.promoted(decision.start, decision.worth);
+                *self.growth.entry(decision.start).or_default() += decision.growth;
+            }
+        }
+    }
+
+    /// How much is huge after acting.
+    pub(super) fn survey(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
+        if let Ok(heat) = pilot.tracker.survey(target) {
+            let walks_per_second = self.last.and_then(|last| last.walks_per_second);
+            self.rss = heat.rss;
+            self.view = std::mem::take(&mut self.view).after_acting(&heat);
+            self.last = Some(Snapshot { walks_per_second, ..Snapshot::of(&heat, page_tables(target)) });
+            // Bits are gone with the page tables that collapsing took away.
+            self.trend = Trend::default();
+        }
+    }
+
+    /// What the plan may spend: `limits` with this member's part.
+    pub(super) fn limits(&self, limits: Limits) -> Limits {
+        Limits { part: self.part, ..limits }
+    }
+}
+
+/// What the plan gives back, but of the places that other regions take no more than can be promoted in a turn: what is split saves
+/// nothing meanwhile.
+fn give_backs_of_a_turn(plan: &Plan, mut places: usize) -> Vec<&Decision> {
+    let mut has_its_turn = |decision: &&Decision| {
+        let waits = decision.reason == Reason::Outdone && places == 0;
+        places -= usize::from(decision.reason == Reason::Outdone && !waits);
+        !waits
+    };
+    plan.give_backs().filter(|decision| has_its_turn(decision)).collect()
+}
+
+/// Promotes these regions, until the turn ends.
+fn promote(
+    target: &Target,
+    heat: &Heat,
+    regions: &[(Address, Promoted)],
+    turn: &Turn,
+    pilot: &mut Pilot<'_>,
+    flight: &mut Flight,
+) -> Outcome {
+    let (mut outcome, mut busy) = (Outcome::default(), Nanos(0));
+    if !regions.is_empty() {
+        pilot.act_while_fresh(target, heat, regions, turn, &mut outcome, |outcome| {
+            flight.collapsed(Nanos(outcome.busy.0 - busy.0));
+            busy = outcome.busy;
+        });
+    }
+    outcome
+}
+
+/// Newly walked pages after a look: as many as between its read at 100 ms and its end.
+fn trend_after(heat: &Heat, now: Nanos) -> Trend {
+    let base = || heat.regions.iter().filter(|region| !region.huge);
+    let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
+    let early: u64 = base().map(|region| region.walked.len() as u64).sum();
+    // Their bits may have been set all along, and are not new when a glance counts them.
+    let unobserved: u64 = base().map(|region| u64::from(region.unobserved)).sum();
+    let between = (heat.window.seconds() - 0.1).max(0.1);
+    Trend::after_look(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::samples::at;
+    use heat::{Meaning, RefusalReason, Walks};
+
+    use crate::act::Refusal;
+    use super::*;
+
+    impl Member {
+        /// As if its plan had so many more regions.
+        pub(in crate::engine) fn leave_unfinished(&mut self, regions: u64) {
+            self.unfinished = Unfinished::sample(regions);
+        }
+    }
+
+    #[test]
+    fn growth_leaves_the_account_only_where_a_split_frees_it() {
+        let held_after_giving_back = |splits_free| {
+            let mut member = Member::new(Instant::now(), 1.0, splits_free);
+            (0..3).for_each(|number| member.past.promoted(at(number), 1.0));
+            member.growth = (0..3).map(|number| (at(number), Bytes(100))).collect();
+            let refused = vec![Refusal { start: at(1), errno: 11, reason: RefusalReason::Busy }];
+            // The third was not reached.
+            let outcome = Outcome { tried: 2, refused, ..Outcome::default() };
+            member.remember_given_back(&[at(0), at(1), at(2)], &outcome);
+            (member.past.held().map(|held| held.start).collect::<Vec<_>>(), member.growth())
+        };
+        assert_eq!(held_after_giving_back(true), (vec![at(1), at(2)], Bytes(200)));
+        assert_eq!(held_after_giving_back(false), (vec![at(1), at(2)], Bytes(300)));
+    }
+
+    #[test]
+    fn no_more_places_change_hands_than_are_filled_in_a_turn() {
+        let give_back = |number, reason| Decision::give_back(at(number), reason, 1.0);
+        let places = (0..40).map(|number| give_back(number, Reason::Outdone));
+        let decisions = places.chain((40..43).map(|number| give_back(number, Reason::BeyondPart))).collect();
+        let plan = Plan { pid: 1, meaning: Meaning::Walked, decisions, walk_share: None, walks: Walks::default() };
+        assert_eq!(give_backs_of_a_turn(&plan, 8).len(), 8 + 3);
+        assert_eq!(give_backs_of_a_turn(&plan, 1000).len(), 43);
+    }
+}

@@ -1,0 +1,136 @@
+//! What each program may have of the limits that hold for all together.
+//!
+//! Owns: dividing them among the members of a fleet, and what the others have of them already. Never touches: memory, or how a member spends
+//! what it may have.
+
+use heat::units::{Bytes, HUGE_PAGE, SizeOrShare};
+use kernel::target::Process;
+
+use crate::decide::{Allowance, Claim, Spent, divide};
+use crate::engine::fleet::Fleet;
+use crate::engine::member::Member;
+use crate::engine::shared::huge_once;
+
+/// A limit of which less than one part in so many is left is used up: the next look tells what may give way.
+const USED_UP: u64 = 16;
+
+impl Fleet {
+    /// Says what each may have of a limit that holds for all together.
+    pub(super) fn divide(&mut self, max_huge: Option<SizeOrShare>) {
+        let Some(SizeOrShare::Size(all)) = max_huge else {
+            self.members.values_mut().for_each(|member| member.part = None);
+            return;
+        };
+        // Huge pages that others made can be neither moved nor divided.
+        let foreign: Vec<Bytes> = self.members.values().map(|member| member.huge() - member.promoted()).collect();
+        let claims: Vec<Claim> = self.members.values().map(|member| member.claim.clone()).collect();
+        let promoted = self.members.values().map(Member::promoted).sum();
+        let ours = (all - (huge_once(self.members.values()) - promoted)).0 / HUGE_PAGE;
+        let parts = divide(ours, &claims, self.rules.fairness);
+        // What nobody has a use for may be anybody's.
+        let unclaimed = ours - parts.iter().sum::<u64>();
+        for ((member, foreign), part) in self.members.values_mut().zip(foreign).zip(parts) {
+            member.part = Some(foreign + Bytes((part + unclaimed) * HUGE_PAGE));
+        }
+    }
+
+    /// While somebody waits for huge pages, those who have more than their part are looked at next, and then those who wait.
+    pub(super) fn hasten_those_beyond_their_part(&mut self) {
+        let is_beyond = |member: &Member| member.part.is_some_and(|part| member.huge() > part);
+        let waits = self.members.values().any(Member::lacks_huge_pages);
+        if waits && self.members.values().any(is_beyond) {
+            let concerned = self.members.values_mut().filter(|member| is_beyond(member) || member.lacks_huge_pages());
+            concerned.for_each(Member::plan_anew);
+        }
+    }
+
+    /// Whether hardly anything is left of a limit that holds for all: if anything else is to be huge, something has to go.
+    pub(super) fn is_used_up(&self, allowance: &Allowance) -> bool {
+        let Some(SizeOrShare::Size(all)) = allowance.max_huge else { return false };
+        all - huge_once(self.members.values()) < Bytes(all.0 / USED_UP)
+    }
+
+    /// What the allowance has already given to the others.
+    pub(super) fn spent(&self, process: Process) -> Spent {
+        let own = self.members.get(&process).map_or(Bytes(0), Member::huge);
+        Spent {
+            growth: Bytes(0),
+            growth_elsewhere: self.others(process).map(|other| other.growth() + other.reserved().1).sum(),
+            huge_elsewhere: huge_once(self.members.values()) - own
+                + self.others(process).map(|other| other.reserved().0).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::decide::Fairness;
+    use crate::engine::fleet::tests::{fleet, member, process};
+    use super::*;
+
+    fn parts(fleet: &Fleet) -> Vec<u64> {
+        fleet.members.values().map(|member| member.part.expect("a limit").0 / HUGE_PAGE).collect()
+    }
+
+    #[test]
+    fn a_limit_for_all_is_divided_whoever_came_first() {
+        let all = Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE)));
+        let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100)]);
+        fleet.divide(all);
+        assert_eq!(parts(&fleet), [50, 50]);
+        fleet.rules.fairness = Fairness::Benefit;
+        fleet.divide(all);
+        assert_eq!(parts(&fleet), [100, 0], "nobody moves for equal benefit");
+    }
+
+    #[test]
+    fn what_nobody_uses_may_be_anybodys() {
+        let mut fleet = fleet(Fairness::Share, vec![member(10, 0, 5), member(0, 0, 20)]);
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        assert_eq!(parts(&fleet), [15 + 65, 20 + 65]);
+    }
+
+    #[test]
+    fn huge_pages_of_others_are_not_divided() {
+        let mut fleet = fleet(Fairness::Share, vec![member(10, 40, 100), member(0, 0, 100)]);
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        assert_eq!(parts(&fleet), [70, 30], "30 for each of the 60 that can be moved");
+        fleet.divide(None);
+        assert!(fleet.members.values().all(|member| member.part.is_none()));
+    }
+
+    #[test]
+    fn whoever_has_too_much_is_looked_at_next_while_another_waits() {
+        let later = Instant::now() + Duration::from_secs(40);
+        let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100), member(1, 0, 0)]);
+        fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
+        fleet.members.values_mut().for_each(|member| member.next_look = later);
+        fleet.hasten_those_beyond_their_part();
+        assert!(fleet.members.values().all(|member| member.next_look == later), "nobody waits");
+        let second = fleet.members.get_mut(&process(2)).expect("a member");
+        second.reasons.insert(crate::decide::Reason::HugeLimit, 100);
+        fleet.hasten_those_beyond_their_part();
+        let soon: Vec<bool> = fleet.members.values().map(|member| member.next_look < later).collect();
+        assert_eq!(soon, [true, true, false]);
+    }
+
+    #[test]
+    fn an_allowance_is_shared_with_the_others() {
+        let fleet = fleet(Fairness::Benefit, vec![member(1, 0, 0), member(2, 3, 0), member(4, 0, 0)]);
+        let spent = |pid| fleet.spent(process(pid)).huge_elsewhere.0 / HUGE_PAGE;
+        assert_eq!([spent(1), spent(2), spent(9)], [9, 5, 10]);
+    }
+
+    #[test]
+    fn a_limit_is_used_up_when_next_to_nothing_is_left() {
+        let is_used_up = |held, foreign, max_huge| {
+            let allowance = Allowance { max_huge, ..Allowance::default() };
+            fleet(Fairness::Benefit, vec![member(held, foreign, 0)]).is_used_up(&allowance)
+        };
+        let all = Some(SizeOrShare::Size(Bytes(160 * HUGE_PAGE)));
+        assert!(!is_used_up(140, 10, all) && is_used_up(140, 11, all) && is_used_up(160, 40, all));
+        assert!(!is_used_up(160, 0, None));
+    }
+}

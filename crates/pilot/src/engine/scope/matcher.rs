@@ -1,0 +1,257 @@
+//! Whether a process is one that is meant.
+//!
+//! Owns: matchers, and which of a process's files each of their conditions reads. Never touches: when a process is judged.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use globset::{GlobBuilder, GlobMatcher};
+use kernel::cgroup::{self, CONTAINER_ID};
+use kernel::process::{self, Stat};
+use kernel::target::Process;
+use kernel::{KernelError, Root};
+
+/// Bytes of a name that the kernel keeps (`TASK_COMM_LEN` without the zero at its end).
+const NAME: usize = 15;
+
+/// Which processes are meant: those that meet every condition given. Without a condition, none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Matcher {
+    /// One process.
+    pub pid: Option<Pid>,
+    /// The process's name, as `ps -o comm` shows it.
+    pub name: Option<Pattern>,
+    /// The file of its program.
+    pub exe: Option<Pattern>,
+    /// The control group that it is in, or one above it: its path as in `/proc/PID/cgroup`, or its directory.
+    pub cgroup: Option<String>,
+    /// The container that it runs in.
+    pub container: Option<ContainerId>,
+}
+
+/// One process, by its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pid {
+    /// Whoever has the id when the first census is taken.
+    Number(u32),
+    /// This one, and not a later one that has the same id.
+    Process(Process),
+}
+
+/// A text, or a glob such as `postgres*`. In paths `*` stays within one directory, `**` goes on below it.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: String,
+    glob: GlobMatcher,
+}
+
+/// The id of a container, or its first digits: 6 at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerId(String);
+
+/// What matchers ask about a process; a file is read when the first of them asks for it.
+pub(super) struct Facts<'a> {
+    root: &'a Root,
+    process: Process,
+    name: &'a str,
+    exe: OnceCell<Option<PathBuf>>,
+    groups: OnceCell<BTreeSet<String>>,
+}
+
+impl Matcher {
+    /// This process and no other.
+    pub fn process(process: Process) -> Self {
+        Self { pid: Some(Pid::Process(process)), ..Self::default() }
+    }
+
+    /// Whether no condition is given.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Looks up, once and for all, who has the id, and what the control group's directory stands for.
+    pub(super) fn bind(&mut self, root: &Root) {
+        if let Some(Pid::Number(pid)) = self.pid {
+            self.pid = Process::of(root, pid).map(Pid::Process).or(self.pid);
+        }
+        if let Some(group) = &mut self.cgroup {
+            match cgroup::name(root, group) {
+                Ok(name) => *group = name,
+                Err(error) => tracing::warn!("control group {group} is taken by that name: {error}"),
+            }
+        }
+    }
+
+    /// Whether every condition is met. Those that read nothing come first.
+    pub(super) fn matches(&self, facts: &Facts<'_>) -> bool {
+        let given = |pid: Pid| pid == Pid::Process(facts.process);
+        let named = |name: &Pattern| name.matches_name(facts.name);
+        let runs = |exe: &Pattern| facts.exe().is_some_and(|path| exe.glob.is_match(path));
+        let below = |group: &String| facts.groups().iter().any(|own| cgroup::is_within(own, group));
+        let inside =
+            |id: &ContainerId| facts.groups().iter().any(|own| cgroup::containers(own).any(|own| id.matches(own)));
+        !self.is_empty()
+            && self.pid.is_none_or(given)
+            && self.name.as_ref().is_none_or(named)
+            && self.exe.as_ref().is_none_or(runs)
+            && self.cgroup.as_ref().is_none_or(below)
+            && self.container.as_ref().is_none_or(inside)
+    }
+}
+
+impl Pattern {
+    /// The kernel cuts names, so one that is given whole is cut as well.
+    fn matches_name(&self, name: &str) -> bool {
+        let cut = self.text.as_bytes().get(..NAME).unwrap_or(self.text.as_bytes());
+        cut == name.as_bytes() || self.glob.is_match(name)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let glob = GlobBuilder::new(text).literal_separator(true).build();
+        let glob = glob.map_err(|error| format!("'{text}' is no pattern: {}", error.kind()))?;
+        match text {
+            "" => Err("'' is no pattern: write a name, or one with * in it".to_owned()),
+            _ => Ok(Self { text: text.to_owned(), glob: glob.compile_matcher() }),
+        }
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl ContainerId {
+    fn matches(&self, id: &str) -> bool {
+        id.get(..self.0.len()).is_some_and(|start| start.eq_ignore_ascii_case(&self.0))
+    }
+}
+
+impl FromStr for ContainerId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let right = (6..=CONTAINER_ID).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        right.then(|| Self(text.to_owned())).ok_or_else(|| {
+            format!(
+                "'{text}' is no id of a container: write 6 to {CONTAINER_ID} hexadecimal digits, as `docker ps` shows"
+            )
+        })
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn new(root: &'a Root, process: Process, stat: &'a Stat) -> Self {
+        Self { root, process, name: &stat.name, exe: OnceCell::new(), groups: OnceCell::new() }
+    }
+
+    fn exe(&self) -> Option<&PathBuf> {
+        self.exe.get_or_init(|| known(process::program(self.root, self.process.pid))).as_ref()
+    }
+
+    fn groups(&self) -> &BTreeSet<String> {
+        self.groups.get_or_init(|| known(cgroup::groups(self.root, self.process.pid)).unwrap_or_default())
+    }
+}
+
+/// A process whose file cannot be read meets no condition on it; one that has just ended is not worth a word.
+fn known<T>(read: Result<T, KernelError>) -> Option<T> {
+    read.inspect_err(|error| {
+        if !error.is_gone() {
+            tracing::debug!("{error}");
+        }
+    })
+    .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: Process = Process { pid: 7, start_ticks: 70 };
+
+    /// A process all of whose facts are known: nothing is read.
+    fn matches(matcher: &Matcher) -> bool {
+        let id = "0123456789abcdef".repeat(4);
+        let groups = ["/x".to_owned(), format!("/system.slice/docker-{id}.scope")];
+        let facts = Facts {
+            root: &Root::at("/nowhere"),
+            process: PROCESS,
+            name: "postgres",
+            exe: OnceCell::from(Some(PathBuf::from("/usr/lib/postgresql/15/bin/postgres"))),
+            groups: OnceCell::from(BTreeSet::from(groups)),
+        };
+        matcher.matches(&facts)
+    }
+
+    fn pattern(text: &str) -> Option<Pattern> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_process_is_told_from_the_next_one_with_its_id() {
+        let later = Process { start_ticks: 71, ..PROCESS };
+        assert!(matches(&Matcher::process(PROCESS)) && !matches(&Matcher::process(later)));
+        assert!(!matches(&Matcher { pid: Some(Pid::Number(7)), ..Matcher::default() }), "nobody has been looked up");
+    }
+
+    #[test]
+    fn names_and_paths_are_matched_whole_or_by_glob() {
+        let name = |text| matches(&Matcher { name: pattern(text), ..Matcher::default() });
+        assert_eq!(["postgres", "post*", "{my,post}*", "p[op]stgres"].map(name), [true; 4]);
+        assert_eq!(["post", "gres", "Postgres", "postgres*?"].map(name), [false; 4]);
+        let exe = |text| matches(&Matcher { exe: pattern(text), ..Matcher::default() });
+        assert_eq!(["/usr/lib/postgresql/*/bin/postgres", "/usr/**/postgres", "**/postgres"].map(exe), [true; 3]);
+        assert_eq!(["postgres", "/usr/*/postgres", "/usr/lib/postgresql"].map(exe), [false; 3]);
+    }
+
+    #[test]
+    fn a_name_is_cut_as_the_kernel_cuts_it() {
+        let matches = |text: &str, name| text.parse::<Pattern>().unwrap().matches_name(name);
+        assert!(matches("elasticsearch-server", "elasticsearch-s"));
+        assert!(!matches("elasticsearch-server", "elasticsearch"));
+        assert!(matches("[kernel]", "[kernel]"), "not only as a glob");
+    }
+
+    #[test]
+    fn groups_and_containers_are_matched_from_above() {
+        let cgroup = |text: &str| matches(&Matcher { cgroup: Some(text.to_owned()), ..Matcher::default() });
+        assert_eq!(["/x", "/system.slice", "/"].map(cgroup), [true; 3]);
+        assert_eq!(["/system", "/x/y", "/y"].map(cgroup), [false; 3]);
+        let container = |text: &str| matches(&Matcher { container: Some(text.parse().unwrap()), ..Matcher::default() });
+        assert_eq!(["012345", "0123456789AB"].map(container), [true; 2]);
+        assert_eq!(["12345678", "0123456789ac"].map(container), [false; 2]);
+    }
+
+    #[test]
+    fn all_conditions_must_be_met_and_none_meets_nobody() {
+        assert!(!matches(&Matcher::default()));
+        let both =
+            |name, group: &str| Matcher { name: pattern(name), cgroup: Some(group.to_owned()), ..Matcher::default() };
+        assert!(matches(&both("postgres", "/x")));
+        assert!(!matches(&both("postgres", "/y")) && !matches(&both("redis", "/x")));
+    }
+
+    #[test]
+    fn a_wrong_pattern_or_id_says_what_is_right() {
+        assert!("a[".parse::<Pattern>().unwrap_err().starts_with("'a[' is no pattern: "));
+        assert!("".parse::<Pattern>().unwrap_err().contains("write a name"));
+        for text in ["", "12345", "web-1", &"0".repeat(65)] {
+            assert!(text.parse::<ContainerId>().unwrap_err().contains("6 to 64 hexadecimal digits"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! Who belongs under a pilot: processes that rules take, found anew every second.
+//!
+//! Owns: rules, and when a process is judged by them. Never touches: whether a process can be piloted, and how.
+//!
+//! A census may meet thousands of processes, so it reads little: the list of them, and of each a file or three when it is new and ever
+//! more rarely afterwards. A process that was taken costs one file each time, so that its end is noticed.
+
+mod matcher;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+pub use matcher::{ContainerId, Matcher, Pattern, Pid};
+
+use crate::engine::scope::matcher::Facts;
+use kernel::Root;
+use kernel::process::Stat;
+use kernel::target::Process;
+
+/// A process that is new is judged again after this time, since fork comes before exec; then after twice as long, and so on.
+const SOONEST: Duration = Duration::from_secs(1);
+/// The longest from one judgement to the next, but for a spread by which not all processes are judged at once.
+const LATEST: Duration = Duration::from_secs(24);
+
+/// Takes some processes under the pilot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Which ones.
+    pub whom: Matcher,
+    /// Their descendants, too, those to come included. Who was taken so stays when those between have ended.
+    pub children: bool,
+    /// Their part against others, where memory on huge pages is shared by weight; above 0.
+    pub weight: f64,
+}
+
+/// A process under the pilot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Enrolled {
+    /// Which one.
+    pub process: Process,
+    /// Its part against others.
+    pub weight: f64,
+}
+
+/// Who belongs under a pilot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scope {
+    rules: Vec<Rule>,
+    never: Vec<Matcher>,
+    /// The pilot's own process.
+    itself: u32,
+    /// Whether ids and control groups have been looked up.
+    bound: bool,
+    known: BTreeMap<u32, Known>,
+}
+
+/// What is known of one process. Rules are named by their place.
+#[derive(Clone, Debug, PartialEq)]
+struct Known {
+    process: Process,
+    parent: u32,
+    /// It has ended or has no memory of its own, it is the pilot itself, or it is never to be taken.
+    barred: bool,
+    /// Rules that match it.
+    matched: BTreeSet<usize>,
+    /// Rules that took an ancestor with its descendants.
+    inherited: BTreeSet<usize>,
+    judged_again: Instant,
+    interval: Duration,
+}
+
+impl Scope {
+    /// The first rule that matches a process, or takes it as a descendant, counts; those that `never` matches are not taken.
+    pub fn new(rules: Vec<Rule>, never: Vec<Matcher>) -> Self {
+        Self { rules, never, itself: std::process::id(), bound: false, known: BTreeMap::new() }
+    }
+
+    /// One process, with its descendants if they are wanted.
+    pub fn process(process: Process, children: bool) -> Self {
+        Self::new(vec![Rule { whom: Matcher::process(process), children, weight: 1.0 }], Vec::new())
+    }
+
+    /// Who is to be taken.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Who is never to be taken.
+    pub fn never(&self) -> &[Matcher] {
+        &self.never
+    }
+
+    /// The same, where ids that the earlier scope knows, too, stay with the processes that had them then.
+    pub fn with_ids_of(mut self, earlier: &Scope) -> Self {
+        let matchers = earlier.rules.iter().map(|rule| &rule.whom).chain(&earlier.never);
+        let known: BTreeMap<u32, Process> = matchers
+            .filter_map(|matcher| match matcher.pid? {
+                Pid::Process(process) => Some((process.pid, process)),
+                Pid::Number(_) => None,
+            })
+            .collect();
+        for matcher in self.rules.iter_mut().map(|rule| &mut rule.whom).chain(&mut self.never) {
+            if let Some(Pid::Number(number)) = matcher.pid {
+                matcher.pid = Some(known.get(&number).map_or(Pid::Number(number), |&process| Pid::Process(process)));
+            }
+        }
+        self
+    }
+
+    /// Every living process that a rule takes, ascending by id.
+    pub fn census(&mut self, root: &Root) -> Vec<Enrolled> {
+        self.census_at(root, Instant::now())
+    }
+
+    fn census_at(&mut self, root: &Root, now: Instant) -> Vec<Enrolled> {
+        if !std::mem::replace(&mut self.bound, true) {
+            let matchers = self.rules.iter_mut().map(|rule| &mut rule.whom).chain(&mut self.never);
+            matchers.for_each(|matcher| matcher.bind(root));
+        }
+        let present = self.candidates(root);
+        self.known.retain(|pid, _| present.binary_search(pid).is_ok());
+        present.into_iter().for_each(|pid| self.look_at(root, pid, now));
+        self.hand_down();
+        self.known.values().filter_map(|known| self.enrolled(known)).collect()
+    }
+
+    /// The ids of those that may be taken, ascending: where rules name all of them, nobody else is looked at.
+    fn candidates(&self, root: &Root) -> Vec<u32> {
+        if let Some(named) = self.rules.iter().map(Rule::only).collect::<Option<BTreeSet<u32>>>() {
+            return named.into_iter().collect();
+        }
+        root.numbered_entries("proc").unwrap_or_else(|error| {
+            tracing::warn!("new processes cannot be found: {error}");
+            self.known.keys().copied().collect()
+        })
+    }
+
+    /// Reads what is due of one process.
+    fn look_at(&mut self, root: &Root, pid: u32, now: Instant) {
+        let settled = |known: &Known| known.judged_again > now && self.enrolled(known).is_none();
+        if self.known.get(&pid).is_some_and(settled) {
+            return;
+        }
+        let Ok(stat) = Stat::read(root, pid) else {
+            self.known.remove(&pid);
+            return;
+        };
+        let process = Process { pid, start_ticks: stat.start_ticks };
+        let before = self.known.remove(&pid).filter(|known| known.process == process);
+        let known = match before {
+            Some(known) if known.judged_again > now && !stat.is_zombie() => known,
+            before => self.judge(root, process, &stat, before, now),
+        };
+        self.known.insert(pid, known);
+    }
+
+    /// Asks every rule that may have a say. What a process inherited before, it keeps.
+    fn judge(&self, root: &Root, process: Process, stat: &Stat, before: Option<Known>, now: Instant) -> Known {
+        let interval = before.as_ref().map_or(SOONEST, |known| (known.interval * 2).min(LATEST));
+        let spread = interval / 16 * (process.pid % 8);
+        let facts = Facts::new(root, process, stat);
+        let barred = stat.is_zombie()
+            || stat.kernel_thread
+            || process.pid == self.itself
+            || self.never.iter().any(|never| never.matches(&facts));
+        let mut matched = BTreeSet::new();
+        for (place, rule) in self.rules.iter().enumerate() {
+            // Later rules matter to descendants only.
+            if (rule.children || (matched.is_empty() && !barred)) && rule.whom.matches(&facts) {
+                matched.insert(place);
+            }
+        }
+        Known {
+            process,
+            parent: stat.parent,
+            barred,
+            matched,
+            inherited: before.map(|known| known.inherited).unwrap_or_default(),
+            judged_again: now + interval + spread,
+            interval,
+        }
+    }
+
+    /// Passes on the rules that take descendants, from each process to its children and on.
+    fn hand_down(&mut self) {
+        let heritable = |known: &Known| -> BTreeSet<usize> {
+            known.matched.union(&known.inherited).copied().filter(|&rule| self.rules[rule].children).collect()
+        };
+        let mut givers: Vec<u32> =
+            self.known.iter().filter(|(_, known)| !heritable(known).is_empty()).map(|(pid, _)| *pid).collect();
+        if givers.is_empty() {
+            return;
+        }
+        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        self.known.iter().for_each(|(&pid, known)| children.entry(known.parent).or_default().push(pid));
+        while let Some(giver) = givers.pop() {
+            let (given, born) = (heritable(&self.known[&giver]), self.known[&giver].process.start_ticks);
+            for child in children.get(&giver).into_iter().flatten() {
+                let known = self.known.get_mut(child).expect("children are known");
+                let had = known.inherited.len();
+                // One that is older has lost its parent, whose id another process has now.
+                if known.process.start_ticks >= born {
+                    known.inherited.extend(&given);
+                }
+                if known.inherited.len() > had {
+                    givers.push(*child);
+                }
+            }
+        }
+    }
+
+    fn enrolled(&self, known: &Known) -> Option<Enrolled> {
+        let rule = known.matched.first().into_iter().chain(known.inherited.first()).min()?;
+        (!known.barred).then(|| Enrolled { process: known.process, weight: self.rules[*rule].weight })
+    }
+}
+
+impl Rule {
+    /// The one process that it can take, if there is only one.
+    fn only(&self) -> Option<u32> {
+        match self.whom.pid? {
+            _ if self.children => None,
+            Pid::Number(pid) | Pid::Process(Process { pid, .. }) => Some(pid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Child, Command};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const ITSELF: u32 = 99;
+    const NOBODY: [u32; 0] = [];
+
+    /// A tree with processes: id, name, parent, and when each started.
+    fn tree(processes: &[(u32, &str, u32, u64)]) -> (TempDir, Root) {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        fs::create_dir(root.path("proc")).unwrap();
+        processes.iter().for_each(|&(pid, name, parent, start)| write(&root, pid, name, parent, start));
+        (tree, root)
+    }
+
+    fn write(root: &Root, pid: u32, name: &str, parent: u32, start: u64) {
+        write_stat(root, pid, &format!("({name}) S {parent} 1 1 0 -1 4194304"), start);
+    }
+
+    fn write_stat(root: &Root, pid: u32, begin: &str, start: u64) {
+        fs::create_dir_all(root.path(&format!("proc/{pid}"))).unwrap();
+        let line = format!("{pid} {begin} 0 0 0 0 7 3 0 0 20 0 1 0 {start} 0 0 0 1 1 1");
+        fs::write(root.path(&format!("proc/{pid}/stat")), line).unwrap();
+    }
+
+    fn end(root: &Root, pid: u32) {
+        fs::remove_dir_all(root.path(&format!("proc/{pid}"))).unwrap();
+    }
+
+    fn named(name: &str) -> Matcher {
+        Matcher { name: Some(name.parse().unwrap()), ..Matcher::default() }
+    }
+
+    fn rule(name: &str, children: bool, weight: f64) -> Rule {
+        Rule { whom: named(name), children, weight }
+    }
+
+    fn scope(rules: &[Rule], never: &[Matcher]) -> Scope {
+        Scope { itself: ITSELF, ..Scope::new(rules.to_vec(), never.to_vec()) }
+    }
+
+    fn taken(enrolled: &[Enrolled]) -> Vec<(u32, f64)> {
+        enrolled.iter().map(|enrolled| (enrolled.process.pid, enrolled.weight)).collect()
+    }
+
+    fn pids(enrolled: &[Enrolled]) -> Vec<u32> {
+        enrolled.iter().map(|enrolled| enrolled.process.pid).collect()
+    }
+
+    #[test]
+    fn the_first_rule_counts_also_for_descendants() {
+        let processes =
+            [(5, "db", 1, 1), (6, "db", 5, 2), (7, "web", 5, 2), (8, "web", 7, 3), (9, "web", 1, 1), (10, "sh", 6, 9)];
+        let (_tree, root) = tree(&processes);
+        let rules = [rule("db", true, 2.0), rule("web", false, 3.0)];
+        let expected = [(5, 2.0), (6, 2.0), (7, 2.0), (8, 2.0), (9, 3.0), (10, 2.0)];
+        assert_eq!(taken(&scope(&rules, &[]).census(&root)), expected);
+        let turned = [rule("web", false, 3.0), rule("db", true, 2.0)];
+        let expected = [(5, 2.0), (6, 2.0), (7, 3.0), (8, 3.0), (9, 3.0), (10, 2.0)];
+        assert_eq!(taken(&scope(&turned, &[]).census(&root)), expected);
+        assert_eq!(pids(&scope(&[], &[]).census(&root)), NOBODY, "no rule takes nobody");
+    }
+
+    #[test]
+    fn those_that_cannot_or_must_not_be_piloted_are_left_out() {
+        let (_tree, root) = tree(&[(5, "db", 1, 1), (6, "logger", 5, 2), (7, "db", 6, 3), (ITSELF, "db", 5, 4)]);
+        write_stat(&root, 8, "(db) Z 5 1 1 0 -1 4194304", 5);
+        write_stat(&root, 9, "(db) S 2 0 0 0 -1 69238880", 1);
+        fs::create_dir(root.path("proc/10")).unwrap();
+        let enrolled = scope(&[rule("db", true, 1.0)], &[named("log*")]).census(&root);
+        assert_eq!(pids(&enrolled), [5, 7], "the child of one that is left out is not left out by that");
+    }
+
+    #[test]
+    fn a_process_is_judged_again_soon_and_then_ever_more_rarely() {
+        let (_tree, root) = tree(&[(8, "sh", 1, 1)]);
+        let mut scope = scope(&[rule("db", false, 1.0)], &[]);
+        let start = Instant::now();
+        let mut census = |ms| pids(&scope.census_at(&root, start + Duration::from_millis(ms)));
+        assert_eq!(census(0), NOBODY);
+        write(&root, 8, "db", 1, 1);
+        assert_eq!((census(999), census(1000)), (vec![], vec![8]), "exec after fork");
+        write(&root, 8, "sh", 1, 1);
+        assert_eq!((census(2999), census(3000)), (vec![8], vec![]));
+        for second in 4..500 {
+            census(second * 1000);
+        }
+        write(&root, 8, "db", 1, 1);
+        let noticed = (500..).find(|second| !census(second * 1000).is_empty()).unwrap();
+        assert!(noticed < 500 + 24, "{noticed}");
+    }
+
+    #[test]
+    fn ends_are_noticed_at_once_and_a_later_process_with_the_id_is_judged_anew() {
+        let (_tree, root) = tree(&[(5, "db", 1, 1), (6, "db", 1, 1), (7, "db", 1, 1)]);
+        let mut scope = scope(&[rule("db", false, 1.0)], &[]);
+        let now = Instant::now();
+        assert_eq!(pids(&scope.census_at(&root, now)), [5, 6, 7]);
+        end(&root, 5);
+        write(&root, 6, "sh", 1, 2);
+        write_stat(&root, 7, "(db) Z 1 1 1 0 -1 4194304", 1);
+        assert_eq!(pids(&scope.census_at(&root, now)), NOBODY);
+        write(&root, 5, "db", 1, 3);
+        let enrolled = scope.census_at(&root, now);
+        assert_eq!(enrolled, [Enrolled { process: Process { pid: 5, start_ticks: 3 }, weight: 1.0 }]);
+    }
+
+    #[test]
+    fn a_descendant_stays_one_when_those_between_have_ended() {
+        let (_tree, root) = tree(&[(5, "db", 1, 1), (6, "sh", 5, 2), (7, "worker", 6, 3)]);
+        let mut scope = scope(&[rule("db", true, 1.0)], &[]);
+        let now = Instant::now();
+        assert_eq!(pids(&scope.census_at(&root, now)), [5, 6, 7]);
+        end(&root, 6);
+        write(&root, 7, "worker", 1, 3);
+        write(&root, 8, "worker", 7, 4);
+        assert_eq!(pids(&scope.census_at(&root, now + LATEST)), [5, 7, 8]);
+    }
+
+    #[test]
+    fn whoever_gets_the_id_of_a_parent_that_ended_is_no_parent() {
+        let (_tree, root) = tree(&[(8, "init", 1, 1), (6, "old", 8, 3)]);
+        let mut scope = scope(&[rule("db", true, 1.0)], &[]);
+        let now = Instant::now();
+        assert_eq!(pids(&scope.census_at(&root, now)), NOBODY);
+        write(&root, 8, "db", 1, 9);
+        assert_eq!(pids(&scope.census_at(&root, now + SOONEST)), [8]);
+    }
+
+    #[test]
+    fn of_one_process_nothing_but_that_one_is_read() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        write(&root, 5, "db", 1, 1);
+        write(&root, 6, "db", 5, 1);
+        let process = Process { pid: 5, start_ticks: 1 };
+        let mut alone = Scope::process(process, false);
+        assert_eq!(pids(&alone.census(&root)), [5]);
+        assert_eq!(alone.known.keys().copied().collect::<Vec<_>>(), [5]);
+        assert_eq!(pids(&Scope::process(process, true).census(&root)), [5, 6]);
+        let later = Process { start_ticks: 2, ..process };
+        assert_eq!(pids(&Scope::process(later, false).census(&root)), NOBODY);
+    }
+
+    #[test]
+    fn an_id_means_the_process_that_had_it_at_the_first_census() {
+        let (_tree, root) = tree(&[(5, "db", 1, 1)]);
+        let of = |pid| {
+            let whom = Matcher { pid: Some(Pid::Number(pid)), ..Matcher::default() };
+            scope(&[Rule { whom, children: false, weight: 1.0 }], &[])
+        };
+        let (mut known, mut unknown) = (of(5), of(6));
+        assert_eq!((pids(&known.census(&root)), pids(&unknown.census(&root))), (vec![5], vec![]));
+        write(&root, 5, "db", 1, 2);
+        write(&root, 6, "db", 1, 2);
+        assert_eq!((pids(&known.census(&root)), pids(&unknown.census(&root))), (vec![], vec![]));
+        assert_eq!(
+            pids(&of(5).with_ids_of(&known).census(&root)),
+            NOBODY,
+            "reading the rules anew does not change that"
+        );
+        assert_eq!(pids(&of(5).census(&root)), [5]);
+    }
+
+    #[test]
+    fn files_are_read_for_the_rules_that_ask() {
+        let (_tree, root) = tree(&[(5, "db", 1, 1), (6, "sh", 1, 1)]);
+        fs::create_dir_all(root.path("proc/self")).unwrap();
+        fs::write(root.path("proc/self/mountinfo"), "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 c rw\n").unwrap();
+        fs::write(root.path("proc/5/cgroup"), "0::/system.slice/db.service/worker\n").unwrap();
+        std::os::unix::fs::symlink("/usr/bin/db", root.path("proc/5/exe")).unwrap();
+        let taken = |whom| pids(&scope(&[Rule { whom, children: false, weight: 1.0 }], &[]).census(&root));
+        let directory = Some("/sys/fs/cgroup/system.slice/db.service".to_owned());
+        assert_eq!(taken(Matcher { cgroup: directory, ..Matcher::default() }), [5]);
+        assert_eq!(taken(Matcher { exe: Some("/usr/bin/*".parse().unwrap()), ..Matcher::default() }), [5]);
+        assert_eq!(taken(named("sh")), [6]);
+    }
+
+    #[test]
+    fn children_of_this_process_are_found_and_missed_when_they_end() {
+        let sleep = || Command::new("sleep").arg("60").spawn().unwrap();
+        let (mut one, mut other) = (sleep(), sleep());
+        let process = Process::of(&Root::host(), std::process::id()).unwrap();
+        let mut scope = Scope::process(process, true);
+        let mut found = |child: &Child| pids(&scope.census(&Root::host())).contains(&child.id());
+        let both = (found(&one), found(&other));
+        one.kill().unwrap();
+        let zombie = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            !found(&one)
+        });
+        let left = found(&other);
+        [&mut one, &mut other].iter_mut().for_each(|child| child.kill().and_then(|()| child.wait().map(drop)).unwrap());
+        assert_eq!((both, zombie, left, found(&other)), ((true, true), true, true, false));
+        assert!(!pids(&scope.census(&Root::host())).contains(&std::process::id()), "not the pilot itself");
+    }
+}

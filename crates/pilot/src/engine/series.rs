@@ -1,0 +1,178 @@
+//! Observing a process again and again, as `heat --for`, `heat --live` and `record` do.
+//!
+//! Owns: when the next look begins, and when it was the last. Never touches: what is made of what was seen.
+
+use std::time::{Duration, Instant};
+
+use heat::units::{CpuShare, Nanos};
+use hugepilot_os::stop::Stop;
+use kernel::target::Target;
+use observe::{ObserveError, Options, Tracker};
+
+use crate::engine::{Budget, page_tables};
+use crate::recording::Moment;
+
+/// When to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rhythm {
+    /// From the beginning of one look to the next, or longer where that would take more of a CPU than `max_cpu`.
+    pub at_least: Duration,
+    /// The same, whatever it costs.
+    pub every: Option<Duration>,
+    /// How long to go on, for as many looks as fit into it, and for one at least; without end if there is none.
+    pub length: Option<Duration>,
+    /// The share of a CPU that looking may take, of ours and of the program's each.
+    pub max_cpu: CpuShare,
+}
+
+/// One look after the other: an iterator that rests between them.
+///
+/// It ends when time is up, and when the process ends or a signal comes, too; where these two interrupt the first look, they are
+/// errors. After any error whoever iterates may go on, as makes sense after an exec.
+pub struct Series<'a> {
+    tracker: &'a mut dyn Tracker,
+    target: &'a Target,
+    options: Options,
+    rhythm: Rhythm,
+    budget: Budget,
+    stop: &'a Stop,
+    started: Instant,
+    next: Instant,
+    seen: bool,
+}
+
+impl<'a> Series<'a> {
+    /// Looks at the process in this way from now on.
+    pub fn new(
+        tracker: &'a mut dyn Tracker,
+        target: &'a Target,
+        options: Options,
+        rhythm: Rhythm,
+        stop: &'a Stop,
+    ) -> Self {
+        let now = Instant::now();
+        let budget = Budget::new(rhythm.max_cpu);
+        Self { tracker, target, options, rhythm, budget, stop, started: now, next: now, seen: false }
+    }
+
+    /// Waits for the next look; None if there is none.
+    fn rest(&mut self) -> Option<()> {
+        let fits = |length| self.next + self.options.window.duration() <= self.started + length;
+        (!self.seen || self.rhythm.length.is_none_or(fits)).then_some(())?;
+        self.stop.sleep_until(self.next).ok()
+    }
+
+    /// Whether the process has ended or a signal came.
+    fn is_cut_short(&self) -> bool {
+        self.stop.requested() || self.target.handle().has_exited()
+    }
+}
+
+impl Iterator for Series<'_> {
+    type Item = Result<Moment, ObserveError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.rest()?;
+        let began = Instant::now();
+        let looked = self.tracker.observe(self.target, &self.options, self.stop);
+        let (kernel, program) =
+            looked.as_ref().map_or_else(|_| Default::default(), |heat| (heat.cost.kernel, heat.cost.program));
+        self.budget.charge(kernel);
+        let affordable = (began + self.budget.rest_for(program)).max(self.budget.free_at());
+        self.next = self.rhythm.every.map_or(affordable.max(began + self.rhythm.at_least), |every| began + every);
+        match looked {
+            Ok(heat) => {
+                self.seen = true;
+                let at = Nanos::from_duration(self.started.elapsed());
+                Some(Ok(Moment { at, heat, page_tables: page_tables(self.target) }))
+            }
+            Err(_) if self.seen && self.is_cut_short() => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use heat::samples::heat_of;
+    use heat::{Cost, Heat, TrackerKind};
+
+    use super::*;
+
+    /// Answers at once with the next of these.
+    struct Scripted(Vec<Result<Cost, ObserveError>>);
+
+    impl Tracker for Scripted {
+        fn kind(&self) -> TrackerKind {
+            TrackerKind::PageWalk
+        }
+
+        fn observe(&mut self, _: &Target, _: &Options, _: &Stop) -> Result<Heat, ObserveError> {
+            let answer = if self.0.is_empty() { Ok(Cost::default()) } else { self.0.remove(0) };
+            answer.map(|cost| Heat { cost, ..heat_of(Vec::new()) })
+        }
+
+        fn survey(&mut self, _: &Target) -> Result<Heat, ObserveError> {
+            unreachable!("a series only observes")
+        }
+    }
+
+    const WINDOW: Duration = Duration::from_millis(1);
+
+    /// What a series answers, at most so many times, for a child that ends after the first look if that is wanted.
+    fn looks(answers: Vec<Result<Cost, ObserveError>>, rhythm: Rhythm, most: usize, ends: bool) -> Vec<bool> {
+        let mut child: Child = Command::new("sleep").arg("60").spawn().unwrap();
+        let target = Target::open(child.id()).unwrap();
+        let (mut tracker, stop) = (Scripted(answers), Stop::default());
+        let options = Options { window: Nanos::from_duration(WINDOW), ..Options::default() };
+        let series = Series::new(&mut tracker, &target, options, rhythm, &stop);
+        let mut looks = Vec::new();
+        for moment in series.take(most) {
+            looks.push(moment.is_ok());
+            if ends {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
+        _ = child.kill().and_then(|()| child.wait().map(drop));
+        looks
+    }
+
+    #[test]
+    fn as_many_looks_as_fit_and_one_at_least() {
+        let length = |length| Rhythm { length: Some(length), ..Rhythm::default() };
+        assert_eq!(looks(Vec::new(), length(Duration::ZERO), 9, false), [true]);
+        // What cost 10 ms is followed by a rest of a second.
+        let costly = Cost { program: Nanos(10_000_000), ..Cost::default() };
+        assert_eq!(looks(vec![Ok(costly)], length(Duration::from_millis(900)), 9, false), [true]);
+        let every = Rhythm { every: Some(Duration::from_millis(200)), ..length(Duration::from_millis(500)) };
+        assert_eq!(looks(vec![Ok(costly), Ok(costly)], every, 9, false), [true; 3]);
+        let at_least = Rhythm { at_least: Duration::from_millis(400), ..length(Duration::from_millis(500)) };
+        assert_eq!(looks(Vec::new(), at_least, 9, false), [true; 2]);
+    }
+
+    #[test]
+    fn an_error_can_be_passed_over_and_one_at_the_end_is_an_end() {
+        let exec = || Err(ObserveError::Exec { pid: 1 });
+        assert_eq!(looks(vec![exec(), Ok(Cost::default()), exec()], Rhythm::default(), 3, false), [false, true, false]);
+        let gone = || Err(ObserveError::Exited { pid: 1 });
+        assert_eq!(looks(vec![Ok(Cost::default()), gone()], Rhythm::default(), 9, true), [true]);
+        assert_eq!(looks(vec![gone()], Rhythm::default(), 1, false), [false]);
+    }
+
+    #[test]
+    fn a_request_to_stop_ends_the_rest() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let target = Target::open(child.id()).unwrap();
+        let (mut tracker, stop) = (Scripted(Vec::new()), Stop::default());
+        let options = Options { window: Nanos::from_duration(WINDOW), ..Options::default() };
+        let rhythm = Rhythm { every: Some(Duration::from_secs(3600)), ..Rhythm::default() };
+        let mut series = Series::new(&mut tracker, &target, options, rhythm, &stop);
+        assert!(series.next().is_some_and(|moment| moment.is_ok()));
+        stop.request();
+        assert!(series.next().is_none());
+        child.kill().and_then(|()| child.wait().map(drop)).unwrap();
+    }
+}

@@ -1,0 +1,303 @@
+//! Processes that share memory: which of them are observed for all, and which one acts for all.
+//!
+//! Owns: these choices among the members of a fleet. Never touches: memory, or what is promoted.
+//!
+//! A database server has a process for each client, and all map the same buffers. Observing each of hundreds in turn would take long and
+//! tell the same; and each would promote the same memory again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use heat::Object;
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use kernel::target::Process;
+use observe::Whose;
+
+use crate::engine::fleet::Fleet;
+use crate::engine::member::Member;
+use crate::engine::shared::huge_in_any;
+use crate::engine::{Pilot, SAMPLE_OF_FAMILY};
+
+/// Children of one process that run the same program.
+type Family<'a> = (&'a str, u32);
+
+impl Fleet {
+    /// Those that need not be observed, because others of their family are: they have touched memory that is shared, and next to none of
+    /// their own.
+    pub(super) fn represented(&self) -> BTreeSet<Process> {
+        let has_own_business = |member: &Member| member.is_unfinished() || member.promoted() > Bytes(0);
+        let is_alike = |member: &Member| self.owns_little(member) && !has_own_business(member);
+        let mut families: BTreeMap<Family<'_>, Vec<Process>> = BTreeMap::new();
+        for (process, member) in self.members.iter().filter(|(_, member)| is_alike(member)) {
+            families.entry(family(member)).or_default().push(*process);
+        }
+        let shared_rss = |process: &Process| self.members[process].shared_rss;
+        for family in families.values_mut() {
+            let shared = self.shared_by(family);
+            family.retain(|process| !shared.is_lagging(&self.members[process]));
+            let largest = family.iter().map(shared_rss).max().unwrap_or_default();
+            family.sort_by_key(|process| (is_helper(shared_rss(process), largest), hash(process)));
+        }
+        families.into_values().flat_map(|family| family.into_iter().skip(SAMPLE_OF_FAMILY)).collect()
+    }
+
+    /// What a family shares, as one of it that was observed maps it.
+    fn shared_by(&self, family: &[Process]) -> SharedMemory {
+        let views = family.iter().map(|process| &self.members[process].view);
+        let Some(view) = views.max_by_key(|view| view.mapped_bytes()) else { return SharedMemory::default() };
+        let sharers = self.members.values().map(|member| &member.view).filter(|other| other.meets(view));
+        let huge = Bytes(huge_in_any(sharers).len() as u64 * HUGE_PAGE);
+        SharedMemory { mapped: view.mapped_bytes(), huge }
+    }
+
+    /// Whether others of its family do the same on the same memory, next to all of which is shared.
+    pub(super) fn is_one_of_many(&self, process: Process) -> bool {
+        let member = &self.members[&process];
+        let kin = self.others(process).filter(|other| family(other) == family(member));
+        self.owns_little(member) && member.shared_rss > member.private_rss && kin.count() >= SAMPLE_OF_FAMILY
+    }
+
+    /// Whether what it waits for is under way: another look could not tell more, and would hold the other one up.
+    pub(super) fn is_promoted_by_another(&self, member: &Member) -> bool {
+        let acts = |other: &Member| other.is_unfinished() && other.view.meets(&member.view);
+        member.waits_for_another() && !member.is_unfinished() && self.members.values().any(acts)
+    }
+
+    fn owns_little(&self, member: &Member) -> bool {
+        member.private_rss < self.rules.min_size
+    }
+
+    /// How many times as much is shared with a process as was observed of those that share it.
+    pub(super) fn times_observed(&self, process: Process) -> f64 {
+        let view = &self.members[&process].view;
+        let shares = |member: &&Member| member.view.meets(view);
+        let families: BTreeSet<Family<'_>> = self.members.values().filter(shares).map(family).collect();
+        let observed: Bytes = self.members.values().filter(shares).map(|member| member.shared_rss).sum();
+        let kin = self.members.values().filter(|member| families.contains(&family(member)));
+        let all: Bytes = kin.map(|member| member.shared_rss).sum();
+        if observed > Bytes(0) { (all.0 as f64 / observed.0 as f64).max(1.0) } else { 1.0 }
+    }
+
+    /// Counts the page faults of all who share memory with a process, unless it is known to share none. Its children may, before they were
+    /// observed once.
+    pub(super) fn count_faults(&self, process: Process, pilot: &mut Pilot<'_>) {
+        let member = &self.members[&process];
+        let may_share = member.looked_at.is_none() && member.shared_rss > Bytes(0);
+        if may_share || member.view.objects().next().is_some() {
+            let may_meet = |other: &Member| other.view.meets(&member.view) || other.parent == process.pid;
+            let sharers = self.members.iter().filter(|(_, other)| may_meet(other));
+            let named = std::iter::once(process.pid).chain(sharers.map(|(sharer, _)| sharer.pid));
+            pilot.faults.begin(named, Whose::AndTheirChildren);
+        }
+    }
+
+    /// The objects that another process promotes: the one that maps most of it and, of several, the oldest, because it will live longest.
+    pub(super) fn left_to_others(&self, process: Process) -> BTreeMap<Object, Process> {
+        let rank = |(process, mapped): (Process, Bytes)| (std::cmp::Reverse(mapped), process.start_ticks, process.pid);
+        let mut best: BTreeMap<Object, (Process, Bytes)> = BTreeMap::new();
+        for (&other, member) in &self.members {
+            if other != process && (member.left_alone.is_some() || self.board.is_paused(other)) {
+                continue;
+            }
+            for (object, mapped) in member.view.objects() {
+                let first = best.entry(object).or_insert((other, mapped));
+                if rank((other, mapped)) < rank(*first) {
+                    *first = (other, mapped);
+                }
+            }
+        }
+        best.into_iter()
+            .map(|(object, (holder, _))| (object, holder))
+            .filter(|(_, holder)| *holder != process)
+            .collect()
+    }
+
+    /// Those who share memory with a program of which more is huge now are to map it huge, too. Of many that are alike it is seen by how much
+    /// of their page tables is left.
+    pub(super) fn hasten_those_who_share(&mut self, process: Process) {
+        let view = &self.members[&process].view;
+        let shares = |(other, member): &(&Process, &Member)| **other != process && member.view.meets(view);
+        let sharers = self.members.iter().filter(shares).map(|(other, _)| *other);
+        let sharers: Vec<Process> = sharers.filter(|other| !self.is_one_of_many(*other)).collect();
+        sharers.into_iter().for_each(|other| self.members.get_mut(&other).expect("a member").look_soon());
+    }
+
+    /// What others lose on the memory that they share may be reason enough to promote it now.
+    pub(super) fn hasten_those_who_act_for_others<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
+        for process in processes {
+            if let Some(member) = self.members.get_mut(process).filter(|member| !member.is_unfinished()) {
+                member.is_awaited = true;
+                member.look_soon();
+            }
+        }
+    }
+}
+
+fn family(member: &Member) -> Family<'_> {
+    (&member.name, member.parent)
+}
+
+/// Memory that a family shares.
+#[derive(Clone, Copy, Debug, Default)]
+struct SharedMemory {
+    /// What each of them maps where huge pages fit.
+    mapped: Bytes,
+    /// Of that, what is on huge pages.
+    huge: Bytes,
+}
+
+impl SharedMemory {
+    /// Whether the page tables of a process still hold base pages of memory that others have on huge pages: they cover more than what is not
+    /// on huge pages yet, by half of what it uses.
+    fn is_lagging(self, member: &Member) -> bool {
+        let on_base_pages = member.page_tables.0.saturating_mul(HUGE_PAGE / BASE_PAGE);
+        let half = member.shared_rss.0 / 2;
+        self.huge.0 >= half && on_base_pages >= self.mapped.0.saturating_sub(self.huge.0) + half
+    }
+}
+
+/// Whether a process uses so little of what is shared, compared with the one that uses most, that it does other work than that one.
+pub(super) fn is_helper(shared_rss: Bytes, largest: Bytes) -> bool {
+    shared_rss.0 < largest.0 / 8
+}
+
+/// An order that has nothing to do with age or use.
+pub(super) fn hash(process: &Process) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (process.pid, process.start_ticks).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use heat::samples::{MEMFD, at, heat_of, huge, region};
+    use heat::units::AddressRange;
+    use heat::{Heat, Region, Shared};
+
+    use crate::engine::board::Board;
+    use crate::engine::shared::SharedView;
+    use crate::engine::{Rules, Scope};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn process(pid: u32) -> Process {
+        Process { pid, start_ticks: pid.into() }
+    }
+
+    /// Maps so many regions of the object from the start on.
+    fn sharing(mapped: u64, regions: Vec<Region>) -> Heat {
+        let mut heat = heat_of(regions);
+        heat.mappings[0].range = AddressRange { start: at(0), end: at(mapped) };
+        heat.mappings[0].shared = Some(Shared { offset: 0, ..MEMFD });
+        heat
+    }
+
+    fn server() -> Member {
+        let mut member = Member::new(Instant::now(), 1.0, true);
+        (member.name, member.parent) = ("postgres".to_owned(), 1);
+        member.view = SharedView::of(&sharing(100, vec![region(0, 1.0, 0)]));
+        member
+    }
+
+    fn backend() -> Member {
+        let mut member = server();
+        (member.parent, member.shared_rss, member.private_rss) = (2, Bytes(200 * MIB), Bytes(3 * MIB));
+        member
+    }
+
+    fn with(mut member: Member, change: impl FnOnce(&mut Member)) -> Member {
+        change(&mut member);
+        member
+    }
+
+    fn fleet(members: Vec<Member>) -> Fleet {
+        let mut fleet = Fleet::new(Scope::process(process(1), true), Rules::default(), Board::default());
+        fleet.members = (1..).map(process).zip(members).collect();
+        fleet
+    }
+
+    #[test]
+    fn a_few_of_many_that_are_alike_are_observed() {
+        let fleet = fleet(std::iter::once(server()).chain((0..20).map(|_| backend())).collect());
+        let represented = fleet.represented();
+        assert_eq!(represented.len(), 20 - SAMPLE_OF_FAMILY);
+        assert!(!represented.contains(&process(1)), "the only one of its family");
+    }
+
+    #[test]
+    fn helpers_are_observed_last() {
+        let helper = || with(backend(), |member| member.shared_rss = Bytes(20 * MIB));
+        let fleet = fleet((0..9).map(|_| helper()).chain((0..9).map(|_| backend())).collect());
+        let represented = fleet.represented();
+        assert!((1..=9).all(|pid| represented.contains(&process(pid))) && represented.len() == 18 - SAMPLE_OF_FAMILY);
+    }
+
+    #[test]
+    fn one_of_many_shares_next_to_all_it_has() {
+        let own = with(backend(), |member| member.private_rss = Bytes(64 * MIB));
+        let fleet = fleet((0..5).map(|_| backend()).chain([own, server()]).collect());
+        let of_many: Vec<u32> = (1..=7).filter(|&pid| fleet.is_one_of_many(process(pid))).collect();
+        assert_eq!(of_many, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn whoever_has_memory_of_its_own_is_observed() {
+        let large = with(backend(), |member| member.private_rss = Bytes(64 * MIB));
+        let fleet = fleet((0..9).map(|_| backend()).chain([large]).collect());
+        assert!(!fleet.represented().contains(&process(10)));
+        assert_eq!(fleet.represented().len(), 9 - SAMPLE_OF_FAMILY);
+    }
+
+    #[test]
+    fn whoever_still_maps_base_pages_of_huge_memory_is_observed() {
+        let represented = |on_huge_pages, page_tables| {
+            let view = SharedView::of(&sharing(100, (0..on_huge_pages).map(|number| huge(number, 0.0)).collect()));
+            let promoted = with(server(), |member| member.view = view);
+            let late = (0..9).map(|_| with(backend(), |member| member.page_tables = page_tables));
+            fleet(std::iter::once(promoted).chain(late).collect()).represented().len()
+        };
+        assert_eq!(represented(100, Bytes(200 * MIB / 512)), 0);
+        assert_eq!(represented(100, Bytes(64 << 10)), 9 - SAMPLE_OF_FAMILY);
+        assert_eq!(represented(60, Bytes(200 * MIB / 512)), 0);
+        assert_eq!(represented(60, Bytes(100 * MIB / 512)), 9 - SAMPLE_OF_FAMILY, "what is not huge needs page tables");
+    }
+
+    #[test]
+    fn of_many_that_are_alike_none_is_observed_because_more_is_huge() {
+        let later = Instant::now() + std::time::Duration::from_secs(40);
+        let mut fleet = fleet(std::iter::once(server()).chain((0..9).map(|_| backend())).chain([server()]).collect());
+        fleet.members.values_mut().for_each(|member| member.next_look = later);
+        fleet.hasten_those_who_share(process(1));
+        let soon: Vec<u32> = fleet
+            .members
+            .iter()
+            .filter(|(_, member)| member.next_look < later)
+            .map(|(process, _)| process.pid)
+            .collect();
+        assert_eq!(soon, [11]);
+    }
+
+    #[test]
+    fn what_few_showed_counts_for_all() {
+        let unobserved = || with(backend(), |member| member.view = SharedView::default());
+        let fleet = fleet(vec![backend(), backend(), unobserved(), unobserved(), unobserved(), unobserved()]);
+        assert!((fleet.times_observed(process(1)) - 3.0).abs() < 1e-9);
+        let other = with(unobserved(), |member| member.name = "other".to_owned());
+        let fleet = self::fleet(vec![backend(), other]);
+        assert!((fleet.times_observed(process(1)) - 1.0).abs() < 1e-9, "of another family");
+    }
+
+    #[test]
+    fn whoever_maps_most_and_is_oldest_acts_for_all() {
+        let all = SharedView::of(&sharing(200, vec![region(0, 1.0, 0)]));
+        let whole = || with(backend(), |member| member.view = all.clone());
+        let mut fleet = fleet(vec![backend(), whole(), whole()]);
+        let holder = |fleet: &Fleet, pid| fleet.left_to_others(process(pid)).into_values().next();
+        assert_eq!([1, 2, 3].map(|pid| holder(&fleet, pid)), [Some(process(2)), None, Some(process(2))]);
+        fleet.members.get_mut(&process(2)).expect("a member").left_alone = Some("it may not be observed".to_owned());
+        assert_eq!([1, 3].map(|pid| holder(&fleet, pid)), [Some(process(3)), None]);
+    }
+}

@@ -1,0 +1,127 @@
+//! What the fleet shows of itself.
+//!
+//! Owns: the translation into [`State`]. Never touches: anything that it shows.
+
+use std::time::Instant;
+
+use heat::units::{Nanos, SizeOrShare};
+use heat::{HeldBack, Meaning};
+use kernel::process::own_cpu_time;
+use kernel::target::Process;
+
+use crate::decide::Fairness;
+use crate::engine::board::{BudgetState, ClientState, DecisionState, State, TargetState};
+use crate::engine::clients::Client;
+use crate::engine::done::{Deed, Done};
+use crate::engine::member::Member;
+use crate::engine::shared::huge_once;
+use crate::engine::watching::Watching;
+use crate::engine::{Fleet, Pilot};
+use crate::words;
+
+impl Fleet {
+    /// How things are at this moment.
+    pub(super) fn state(&self, pilot: &Pilot<'_>) -> State {
+        let now = Instant::now();
+        let max_huge_bytes = match pilot.allowance.max_huge {
+            Some(SizeOrShare::Size(all)) => Some(all),
+            _ => None,
+        };
+        State {
+            version: 1,
+            tracker: self.tracker.map_or_else(String::new, |tracker| tracker.to_string()),
+            max_slowdown: pilot.promoter.pacer.max_slowdown().0,
+            fairness: if self.rules.fairness == Fairness::Share { "share" } else { "benefit" }.to_owned(),
+            paused: false,
+            up_ns: Nanos::from_duration(self.began.elapsed()),
+            held_back: self.shortage.or(pilot.promoter.pacer.held_back()).map(|why| held_back(why).to_owned()),
+            frees_empty_pages: self.frees_empty_pages,
+            budget: BudgetState {
+                max_huge_bytes,
+                huge_bytes: huge_once(self.members.values()),
+                growth_bytes: self.members.values().map(Member::growth).sum(),
+                max_cpu: pilot.budget.share().0,
+                cpu_ns: own_cpu_time(),
+                busy_ns: self.flight.outcome.busy,
+            },
+            counts: self.flight.counts.clone(),
+            targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
+            clients: self.clients(),
+            age: None,
+        }
+    }
+
+    fn clients(&self) -> Vec<ClientState> {
+        let state = |(id, client): (u64, Client)| {
+            let watching = self.watching.get(&id);
+            ClientState {
+                pid: client.process.pid,
+                start_ticks: client.process.start_ticks,
+                uid: client.uid,
+                resting: client.resting,
+                active_pages: watching.map_or(0, |watching| watching.active),
+                lists: watching.map_or(0, Watching::lists),
+            }
+        };
+        self.board.clients().all().into_iter().map(state).collect()
+    }
+}
+
+fn target_state(process: Process, member: &Member, now: Instant) -> TargetState {
+    let (first, last) = (member.first.unwrap_or_default(), member.last.unwrap_or_default());
+    TargetState {
+        pid: process.pid,
+        start_ticks: process.start_ticks,
+        name: member.name.clone(),
+        uid: member.uid,
+        weight: member.weight,
+        paused: false,
+        rss_bytes: last.rss,
+        huge_bytes: last.huge,
+        promoted_bytes: member.promoted(),
+        growth_bytes: member.growth(),
+        may_have_bytes: member.part,
+        walks_per_second_before: first.walks_per_second,
+        walks_per_second: last.walks_per_second,
+        walks_saved_per_second: member.past.held().fold(0.0, |sum, held| sum + held.worth),
+        faults_per_second: member.faults_per_second,
+        page_tables_bytes: member.page_tables,
+        looked_ns_ago: member.looked_at.map(|at| Nanos::from_duration(now - at)),
+        next_look_in_ns: Nanos::from_duration(member.next_look.saturating_duration_since(now)),
+        left_alone: member.left_alone.clone(),
+        reasons: member
+            .reasons
+            .iter()
+            .map(|(&reason, &count)| (words::reason_name(reason).to_owned(), count))
+            .collect(),
+        last_decisions: member.done.iter().map(|done| decision_state(done, now)).collect(),
+    }
+}
+
+fn decision_state(done: &Done, now: Instant) -> DecisionState {
+    DecisionState {
+        ns_ago: Nanos::from_duration(now - done.at),
+        start: done.start,
+        done: match done.deed {
+            Deed::Promoted => "promoted",
+            Deed::GivenBack => "given_back",
+            Deed::Refused(_) => "refused",
+        }
+        .to_owned(),
+        reason: match done.deed {
+            Deed::Refused(why) => words::refusal(why).0,
+            _ => words::reason(done.reason, Meaning::Walked),
+        }
+        .to_owned(),
+        walks_per_second: done.walks_per_second,
+    }
+}
+
+/// Why nothing is promoted at present, for people.
+fn held_back(why: HeldBack) -> &'static str {
+    match why {
+        HeldBack::Pressure => "programs wait for memory (/proc/pressure/memory)",
+        HeldBack::LittleAvailable => "little memory is available (MemAvailable)",
+        HeldBack::NoContiguousMemory => "the last collapse found no contiguous memory",
+    }
+}

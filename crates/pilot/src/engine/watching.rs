@@ -1,0 +1,239 @@
+//! Watching one client: when it is looked at, when its list is written, and when it is told.
+//!
+//! Owns: the order of these. Never touches: what the client does with the list, or who is a client ([`crate::engine::clients`]).
+//!
+//! A look clears and reads bits; more reads follow over the client's interval, at next to no cost. A list is written only once the one before
+//! was taken: until then nothing is observed either. A signal that the kernel has no room for is sent again; what a client
+//! missed it finds by the list's sequence number.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use heat::units::Nanos;
+use hps::wire::{Head, MOST_PAGES, Page};
+use kernel::Root;
+use kernel::process::Status;
+use kernel::target::Target;
+use observe::Options;
+
+use crate::engine::Pilot;
+use crate::engine::activity::Activity;
+use crate::engine::clients::Client;
+
+/// The look; later reads need no window.
+const LOOK: Nanos = Nanos(110_000_000);
+/// When bits are read again, in eighths of the interval.
+const READS: [u32; 4] = [1, 2, 4, 8];
+/// Who rests is looked at this many times more rarely.
+const RESTING: u32 = 10;
+/// How long a client whose look failed is left alone.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// Pages written at a time.
+const AT_ONCE: usize = 1 << 14;
+
+/// One client, as the loop sees it.
+#[derive(Debug)]
+pub(super) struct Watching {
+    /// The sequence number of the list written last.
+    written: u64,
+    /// Pages of that list, of which the client is still to be told.
+    owed: Option<u64>,
+    under_way: Option<Look>,
+    next: Instant,
+    /// The next look would cost the program more than its share.
+    not_before: Instant,
+    was_resting: bool,
+    /// Active pages and page walks a second when it began to rest.
+    at_rest: Option<(u64, f64)>,
+    /// Active pages at the last look.
+    pub(super) active: u64,
+}
+
+#[derive(Debug)]
+struct Look {
+    began: Instant,
+    activity: Activity,
+    /// Of [`READS`].
+    reads: usize,
+}
+
+impl Watching {
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            written: 0,
+            owed: None,
+            under_way: None,
+            next: now,
+            not_before: now,
+            was_resting: false,
+            at_rest: None,
+            active: 0,
+        }
+    }
+
+    /// Lists written so far.
+    pub(super) fn lists(&self) -> u64 {
+        self.written
+    }
+
+    /// When something is to be done next.
+    pub(super) fn due(&self) -> Instant {
+        self.next
+    }
+
+    /// Whether the next thing to do is to look, which takes a tenth of a second.
+    pub(super) fn wants_a_look(&self) -> bool {
+        self.under_way.is_none() && self.next <= Instant::now()
+    }
+
+    /// Does what is due. Answers whether a rest is over.
+    pub(super) fn go_on(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
+        self.tell(client)?;
+        let now = Instant::now();
+        if std::mem::replace(&mut self.was_resting, client.resting) && !client.resting {
+            (self.at_rest, self.next) = (None, now);
+        }
+        if now < self.next {
+            return Ok(false);
+        }
+        // Until something else is said.
+        self.next = now + AFTER_FAILURE;
+        match self.under_way.take() {
+            Some(look) => self.read(look, client, pilot),
+            None if client.taken != self.written || pilot.budget.free_at().max(self.not_before) > now => {
+                self.next = now;
+                Ok(false)
+            }
+            None => {
+                // The list before was taken, and the memory of it is of no more use.
+                client.list.set_len(Head::LEN as u64).context("cannot shorten a client's list")?;
+                self.look(client, pilot).map(|()| false)
+            }
+        }
+    }
+
+    fn look(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
+        let target = open(client)?;
+        let options = Options { window: LOOK, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
+        let began = Instant::now();
+        let heat = pilot.tracker.observe(&target, &options, &pilot.stop)?;
+        pilot.budget.charge(heat.cost.kernel);
+        self.not_before = began + pilot.budget.rest_for(heat.cost.program);
+        self.under_way = Some(Look { began, activity: Activity::of(&heat, &client.track.ranges), reads: 0 });
+        self.next = began + at_eighths(client, READS[0]);
+        Ok(())
+    }
+
+    fn read(&mut self, mut look: Look, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
+        let target = open(client)?;
+        let activity = &mut look.activity;
+        activity.begin_read(look.began.elapsed());
+        let can_tell = pilot.tracker.walked(&target, &mut |start, walked| activity.note(start, walked))?;
+        pilot.budget.charge(Nanos(0));
+        // The loop comes by a few times a second; for a short interval one read stands for several.
+        let passed = |eighths: &&u32| look.began + at_eighths(client, **eighths) <= Instant::now();
+        look.reads = READS.iter().take_while(passed).count().max(look.reads + 1);
+        if can_tell && look.reads < READS.len() {
+            self.next = look.began + at_eighths(client, READS[look.reads]);
+            self.under_way = Some(look);
+            return Ok(false);
+        }
+        self.finish(&look, client)
+    }
+
+    /// Writes the list if there is enough to tell.
+    fn finish(&mut self, look: &Look, client: &Client) -> anyhow::Result<bool> {
+        self.active = look.activity.pages(&client.track.ranges).count() as u64;
+        self.next = Instant::now() + if client.resting { interval(client) * RESTING } else { Duration::ZERO };
+        let has_risen = !client.resting || self.has_risen(look.activity.walks_per_second(&client.track.ranges));
+        if self.active < client.track.threshold_pages || !has_risen {
+            return Ok(false);
+        }
+        let pages = look.activity.pages(&client.track.ranges);
+        let head = Head { sequence: self.written + 1, pages: self.active.min(MOST_PAGES) };
+        write(client, head, pages).context("cannot write a client's list")?;
+        self.written = head.sequence;
+        self.owed = Some(head.pages);
+        self.next = Instant::now();
+        self.tell(client)?;
+        Ok(client.resting)
+    }
+
+    /// Whether a client that rests walks half as many pages more than when it began to, or walks half as often again. Pages alone do not
+    /// tell: a program whose few hot pages are on huge ones walks most of the others sooner or later, and no more when others become hot.
+    fn has_risen(&mut self, walks_per_second: f64) -> bool {
+        let (pages, walks) = *self.at_rest.get_or_insert((self.active, walks_per_second));
+        self.active > pages + pages / 2 || walks_per_second > walks * 1.5
+    }
+
+    /// Sends the signal that is owed.
+    fn tell(&mut self, client: &Client) -> anyhow::Result<()> {
+        let Some(pages) = self.owed.take() else { return Ok(()) };
+        let signal = client.track.signal;
+        // Without a handler, as after an exec that closed nothing, it would end the program.
+        ensure_same_program(client)?;
+        let handled = Status::read(&Root::host(), client.process.pid).is_ok_and(|status| status.handles(signal));
+        if !handled || client.taken == self.written {
+            return Ok(());
+        }
+        match client.addressee.send(signal, pages) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.owed = Some(pages),
+            result => result.context("cannot signal a client")?,
+        }
+        Ok(())
+    }
+}
+
+fn interval(client: &Client) -> Duration {
+    Duration::from_millis(client.track.interval_ms.into())
+}
+
+fn at_eighths(client: &Client, eighths: u32) -> Duration {
+    interval(client) * eighths / 8
+}
+
+/// Opens a client, unless another process has its id by now.
+fn open(client: &Client) -> anyhow::Result<Target> {
+    let target = Target::open(client.process.pid)?;
+    anyhow::ensure!(target.start_time == client.process.start_ticks, "process {} has ended", client.process.pid);
+    ensure_same_program(client)?;
+    Ok(target)
+}
+
+/// Errors if another program runs in the process, which has asked for nothing.
+fn ensure_same_program(client: &Client) -> anyhow::Result<()> {
+    anyhow::ensure!(client.is_there(), "process {} has replaced its program (exec)", client.process.pid);
+    Ok(())
+}
+
+/// The pages first, and then the head that says that they are there.
+fn write(client: &Client, head: Head, pages: impl Iterator<Item = Page>) -> io::Result<()> {
+    let mut pages = pages.take(head.pages as usize).peekable();
+    let mut offset = Head::LEN as u64;
+    while pages.peek().is_some() {
+        let piece: Vec<Page> = pages.by_ref().take(AT_ONCE).collect();
+        client.list.write_all_at(bytemuck::cast_slice(&piece), offset)?;
+        offset += (piece.len() * Page::LEN) as u64;
+    }
+    client.list.write_all_at(&head.bytes(), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_rise_by_their_pages_or_by_their_rate() {
+        let mut watching = Watching { active: 100, ..Watching::new() };
+        assert!(!watching.has_risen(1000.0), "that is how it rests");
+        assert!(!watching.has_risen(1500.0));
+        assert!(watching.has_risen(1501.0), "the same pages, more often");
+        watching.active = 150;
+        assert!(!watching.has_risen(1000.0));
+        watching.active = 151;
+        assert!(watching.has_risen(1000.0), "more pages, at the same rate");
+    }
+}

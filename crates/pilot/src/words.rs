@@ -1,0 +1,291 @@
+//! Words and numbers as people read them, and the short names that JSON uses for the same things.
+//!
+//! All reasons are worded here, so that two reports never say the same thing in two ways.
+
+use heat::units::Nanos;
+use heat::{Meaning, Obstacle, RefusalReason};
+
+use crate::decide::Reason;
+use crate::explain::Why;
+
+/// The name that JSON uses for what a bit means.
+pub fn meaning_name(meaning: Meaning) -> &'static str {
+    match meaning {
+        Meaning::Walked => "walked",
+        Meaning::Accessed => "accessed",
+        Meaning::Sampled => "sampled",
+        Meaning::Written => "written",
+    }
+}
+
+/// What the counts mean, for people.
+pub fn meaning(meaning: Meaning) -> &'static str {
+    match meaning {
+        Meaning::Walked => "bits mean walked: the CPU walked the page table, because the TLB did not hold the page",
+        Meaning::Written => "bits mean written: pages that are only read are not seen",
+        Meaning::Sampled => "bits mean sampled: few pages were looked at, and their neighbours are taken to be alike",
+        Meaning::Accessed => {
+            "bits mean accessed: page walks are at most this. The TLB was flushed and the pages were marked cold to \
+             spare the program a long stall; --allow-stall observes page walks themselves"
+        }
+    }
+}
+
+/// The name that JSON uses for a reason.
+pub fn reason_name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Pays => "pays",
+        Reason::Waste => "waste",
+        Reason::Outdone => "outdone",
+        Reason::BeyondPart => "beyond_part",
+        Reason::Rests => "rests",
+        Reason::AlreadyHuge => "already_huge",
+        Reason::Obstacle(obstacle) => obstacle_name(obstacle),
+        Reason::NotWalked => "not_walked",
+        Reason::NotObserved => "not_observed",
+        Reason::NotInSample => "not_in_sample",
+        Reason::TooCold => "too_cold",
+        Reason::LivesInTlb => "lives_in_tlb",
+        Reason::Covered => "covered",
+        Reason::GrowthLimit => "growth_limit",
+        Reason::HugeLimit => "huge_limit",
+        Reason::SpreadOverNodes => "spread_over_nodes",
+        Reason::ThroughAnother => "through_another",
+        Reason::Shared => "shared",
+        Reason::LazilyFreed => "lazily_freed",
+    }
+}
+
+/// Why memory could not be observed, by what the counts mean, for people: only memory that is cleared in slices has a remedy.
+pub fn unobserved(meaning: Meaning) -> &'static str {
+    match meaning {
+        Meaning::Accessed => "locked, reserved, or mapped by several processes",
+        Meaning::Walked | Meaning::Sampled | Meaning::Written => "reserved, or out of the tracker's sight",
+    }
+}
+
+/// Why a region is promoted or kept, for people; `meaning` is what the counts mean from which that follows.
+pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
+    match reason {
+        Reason::Pays => "its page walks pay for the move",
+        Reason::Waste => "nothing uses it, and most of it is empty",
+        Reason::Outdone => "a region that saves far more page walks takes its place within the limit on huge pages",
+        Reason::BeyondPart => "beyond the program's part of the limit on huge pages, which others share",
+        Reason::Rests => "given back, split or refused not long ago, so that it rests before another try",
+        Reason::AlreadyHuge => "on a huge page already",
+        Reason::Obstacle(in_the_way) => obstacle(in_the_way),
+        Reason::NotWalked => "no page walk was seen",
+        Reason::NotObserved if meaning == Meaning::Accessed => {
+            "locked or mapped by several processes, which only --allow-stall can observe"
+        }
+        Reason::NotObserved => "out of the tracker's sight, so that nobody knows whether it is walked",
+        Reason::NotInSample => "not in the sample, by which looking at everything is not worth its cost",
+        Reason::TooCold => "too few page walks to pay for the move",
+        Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
+        Reason::Covered => "hotter regions already account for nearly all page walks",
+        Reason::GrowthLimit => "would grow memory beyond the limit (--max-growth)",
+        Reason::HugeLimit => "the limit on huge pages is reached (--max-huge)",
+        Reason::ThroughAnother => "promoted through another process that maps it",
+        Reason::SpreadOverNodes => "its memory policy spreads it over memory nodes (--include-interleaved)",
+        Reason::Shared => "shared by fork or merged by KSM, promoting would copy it (--include-shared)",
+        Reason::LazilyFreed => "holds memory that the program gave back (MADV_FREE; --include-shared takes it)",
+    }
+}
+
+/// What is in the way of a region, for people.
+fn obstacle(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Stack => "a stack, never promoted",
+        Obstacle::NoHugePage => "the program switched huge pages off here (MADV_NOHUGEPAGE)",
+        Obstacle::Hugetlb => "on reserved huge pages already (hugetlb)",
+        Obstacle::Special => "a device or the kernel's own mapping, never promoted",
+        Obstacle::File => "backed by an ordinary file, not promoted",
+        Obstacle::Misaligned => {
+            "shared memory mapped where no huge page fits; restart its program with transparent_hugepage/shmem_enabled at advise, or \
+             by `hugepilot run --shm`"
+        }
+        Obstacle::Split => "no single mapping covers the whole 2 MiB",
+    }
+}
+
+/// The name that JSON uses for why memory is not huge.
+pub fn why_name(why: Why) -> &'static str {
+    match why {
+        Why::NeverTouched => "never_touched",
+        Why::Obstacle(obstacle) => obstacle_name(obstacle),
+        Why::SwitchedOff => "switched_off",
+        Why::Shared => "shared",
+        Why::LazilyFreed => "lazily_freed",
+        Why::SettingNever => "setting_never",
+        Why::NotAskedFor => "not_asked_for",
+        Why::Holes => "holes",
+        Why::NotYet => "not_yet",
+    }
+}
+
+/// Why the kernel has not put memory on huge pages by itself, for people.
+pub fn why(why: Why) -> &'static str {
+    match why {
+        Why::NeverTouched => "never touched, so nothing is there",
+        Why::Obstacle(in_the_way) => obstacle(in_the_way),
+        Why::SwitchedOff => "the process switched huge pages off for itself (PR_SET_THP_DISABLE)",
+        Why::Shared => "shared by fork or merged by KSM",
+        Why::LazilyFreed => "holds memory that the program gave back (MADV_FREE)",
+        Why::SettingNever => "huge pages are switched off on this machine (never)",
+        Why::NotAskedFor => "the program does not ask for huge pages, which the setting `madvise` wants",
+        Why::Holes => "it was touched piece by piece, and not all of it",
+        Why::NotYet => "nothing forbids it: khugepaged has not come by, or found no contiguous memory",
+    }
+}
+
+/// The name that JSON uses for an obstacle.
+pub fn obstacle_name(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Stack => "stack",
+        Obstacle::NoHugePage => "no_huge_page",
+        Obstacle::Hugetlb => "hugetlb",
+        Obstacle::Special => "special",
+        Obstacle::File => "file",
+        Obstacle::Misaligned => "misaligned",
+        Obstacle::Split => "split",
+    }
+}
+
+/// The name that JSON uses for a refusal.
+pub fn refusal_name(reason: RefusalReason) -> &'static str {
+    match reason {
+        RefusalReason::NotEligible => "not_eligible",
+        RefusalReason::NoContiguousMemory => "no_contiguous_memory",
+        RefusalReason::CgroupFullOrPinned => "cgroup_full_or_pinned",
+        RefusalReason::Busy => "busy",
+        RefusalReason::Changed => "changed",
+        RefusalReason::Exited => "exited",
+        RefusalReason::NotPermitted => "not_permitted",
+        RefusalReason::Other => "other",
+    }
+}
+
+/// Why the kernel refused a region, and what to do next.
+pub fn refusal(reason: RefusalReason) -> (&'static str, &'static str) {
+    match reason {
+        RefusalReason::NotEligible => (
+            "the mapping changed, or huge pages are switched off for it or for the process",
+            "see `hugepilot doctor` for processes that switch them off; Redis does where THP is `always`, unless told `disable-thp no`",
+        ),
+        RefusalReason::NoContiguousMemory => (
+            "the kernel found no contiguous 2 MiB, or the mapping went away",
+            "free or compact memory (`echo 1 > /proc/sys/vm/compact_memory` as root), then try again",
+        ),
+        RefusalReason::CgroupFullOrPinned => (
+            "the memory cgroup is full, or something holds pages of the region",
+            "raise the cgroup's memory limit, then try again",
+        ),
+        RefusalReason::Busy => ("pages of the region were busy at every try", "try again"),
+        RefusalReason::Changed => (
+            "the program changed the memory after it was observed, so it was left alone",
+            "run the command again, which observes anew",
+        ),
+        RefusalReason::Exited => ("the process ended", "nothing is left to do"),
+        RefusalReason::NotPermitted => (
+            "a capability is missing",
+            "run as root, or with CAP_SYS_NICE and, for another user's process, CAP_SYS_PTRACE",
+        ),
+        RefusalReason::Other => ("the kernel gave an unexpected answer", "please report it with its errno"),
+    }
+}
+
+/// A number with its thousands marked off: `1,204`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things: `1 region`, `1,204 regions`.
+pub fn count_of(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// A rate to three digits: `0.25 /s`, `120 /s`, `4.50 k/s`, `12.3 M/s`.
+pub fn rate(per_second: f64) -> String {
+    let (scaled, unit) = match per_second {
+        rate if rate >= 999.5e6 => (rate / 1e9, "G"),
+        rate if rate >= 999.5e3 => (rate / 1e6, "M"),
+        rate if rate >= 999.5 => (rate / 1e3, "k"),
+        rate => (rate, ""),
+    };
+    let decimals = match scaled {
+        whole if whole == 0.0 || whole >= 99.95 => 0,
+        tens if tens >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{scaled:.decimals$} {unit}/s")
+}
+
+/// A length of time in its largest whole unit: `12 s`, `3 min`, `5 h`, `2 d`.
+pub fn age(time: Nanos) -> String {
+    match time.0 / 1_000_000_000 {
+        seconds if seconds < 60 => format!("{seconds} s"),
+        seconds if seconds < 3600 => format!("{} min", seconds / 60),
+        seconds if seconds < 24 * 3600 => format!("{} h", seconds / 3600),
+        seconds => format!("{} d", seconds / (24 * 3600)),
+    }
+}
+
+/// A part as percent of the whole; a dash where there is no whole.
+pub fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".to_owned() }
+}
+
+/// A name from another process, safe to print: no control characters, and cut at the front to at most `limit`
+/// characters, since the end of a path tells more.
+pub fn printable(name: &str, limit: usize) -> String {
+    let clean: Vec<char> = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    match clean.len() {
+        len if len > limit => std::iter::once('…').chain(clean[len - limit + 1..].iter().copied()).collect(),
+        _ => clean.into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 999, 1000, 1234567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!((count_of(1, "region"), count_of(0, "region")), ("1 region".to_owned(), "0 regions".to_owned()));
+        let rates = [0.0, 0.25, 9.999, 99.99, 999.4, 999.6, 4500.0, 12.34e6, 5e9];
+        let expected =
+            ["0 /s", "0.25 /s", "10.0 /s", "100 /s", "999 /s", "1.00 k/s", "4.50 k/s", "12.3 M/s", "5.00 G/s"];
+        assert_eq!(rates.map(rate), expected);
+        assert_eq!((percent(1.0, 3.0), percent(1.0, 0.0)), ("33.3 %".to_owned(), "-".to_owned()));
+    }
+
+    #[test]
+    fn times_are_told_in_their_largest_unit() {
+        let ages = [0, 59, 60, 3599, 3600, 86_399, 172_800].map(|seconds| age(Nanos(seconds * 1_000_000_000)));
+        assert_eq!(ages, ["0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "2 d"]);
+    }
+
+    #[test]
+    fn only_what_was_cleared_in_slices_has_a_remedy() {
+        let told = |meaning| reason(Reason::NotObserved, meaning).contains("--allow-stall");
+        assert!(told(Meaning::Accessed));
+        assert!(![Meaning::Walked, Meaning::Sampled, Meaning::Written].into_iter().any(told));
+        assert!(unobserved(Meaning::Accessed).contains("locked") && !unobserved(Meaning::Walked).contains("locked"));
+    }
+
+    #[test]
+    fn foreign_names_cannot_drive_the_terminal() {
+        assert_eq!(printable("a\x1b[31mb", 60), "a?[31mb");
+        assert_eq!(printable("/usr/lib/some.so", 8), "…some.so");
+        assert_eq!(printable("12345678", 8), "12345678");
+    }
+}

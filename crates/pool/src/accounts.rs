@@ -1,0 +1,103 @@
+//! Users and groups by their names.
+//!
+//! Owns: `/etc/passwd` and `/etc/group`, as far as names and numbers go. Accounts that live elsewhere (LDAP) are given by number.
+//! Never touches: the accounts.
+
+use std::path::PathBuf;
+
+use kernel::Root;
+
+use crate::PoolError;
+
+const USERS: &str = "etc/passwd";
+const GROUPS: &str = "etc/group";
+
+/// A group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// As it was named.
+    pub name: String,
+    /// Its number.
+    pub gid: u32,
+}
+
+/// Who owns a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+}
+
+/// The group of that name or number. Errors: there is none of that name.
+pub fn group(root: &Root, name: &str) -> Result<Group, PoolError> {
+    let gid = match name.parse() {
+        Ok(gid) => gid,
+        Err(_) => {
+            numbers(root, GROUPS, name)?.first().copied().ok_or_else(|| no_account("group", name, GROUPS, "group"))?
+        }
+    };
+    Ok(Group { name: name.to_owned(), gid })
+}
+
+/// `alice`, `alice:music`, `:music`, or numbers in their place. Without a group it is the user's own, 0 where the user is a number;
+/// without a user it is root.
+pub fn owner(root: &Root, text: &str) -> Result<Owner, PoolError> {
+    let (user, of_group) = text.split_once(':').map_or((text, None), |(user, of_group)| (user, Some(of_group)));
+    let (uid, own) = match (user.parse(), user) {
+        (Ok(uid), _) => (uid, 0),
+        (_, "") if of_group.is_some() => (0, 0),
+        _ => match numbers(root, USERS, user)?[..] {
+            [uid, gid] => (uid, gid),
+            _ => return Err(no_account("user", user, USERS, "passwd")),
+        },
+    };
+    let gid = of_group.map(|name| group(root, name)).transpose()?.map_or(own, |group| group.gid);
+    Ok(Owner { uid, gid })
+}
+
+/// The numbers in a line `name:x:7:8:..`, at most two; none without such a line.
+fn numbers(root: &Root, file: &str, name: &str) -> Result<Vec<u32>, PoolError> {
+    let text = root.text(file)?;
+    let mut lines = text.lines().map(|line| line.split(':'));
+    let found = lines.find_map(|mut fields| (fields.next() == Some(name) && !name.is_empty()).then(|| fields.skip(1)));
+    Ok(found.map(|fields| fields.take(2).map_while(|field| field.parse().ok()).collect()).unwrap_or_default())
+}
+
+fn no_account(kind: &'static str, name: &str, file: &str, database: &'static str) -> PoolError {
+    PoolError::NoAccount { kind, name: name.to_owned(), file: PathBuf::from("/").join(file), database }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn accounts_are_found_by_name_and_number() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::create_dir(tree.path().join("etc")).unwrap();
+        fs::write(tree.path().join(USERS), "root:x:0:0::/root:/bin/sh\nalice:x:1000:1001::/:\nbad\n").unwrap();
+        fs::write(tree.path().join(GROUPS), "root:x:0:\nmusic:x:27:alice\n").unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(group(&root, "music").unwrap(), Group { name: "music".into(), gid: 27 });
+        assert_eq!(group(&root, "4000").unwrap().gid, 4000);
+        for (text, uid, gid) in [
+            ("alice", 1000, 1001),
+            ("alice:music", 1000, 27),
+            (":music", 0, 27),
+            ("7", 7, 0),
+            ("7:8", 7, 8),
+            ("root:8", 0, 8),
+        ] {
+            assert_eq!(owner(&root, text).unwrap(), Owner { uid, gid }, "{text}");
+        }
+        let told = owner(&root, "bob").unwrap_err().to_string();
+        assert_eq!(told, "no user 'bob' in /etc/passwd: give its number (`getent passwd bob` finds it)");
+        for text in ["", "alice:", "alice:bob", "bad", "-1"] {
+            assert!(owner(&root, text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How the pools stand: what they hold, who uses it, and what they leave for everybody else.
+//!
+//! Owns: one look at all of it. Never touches: the pools.
+
+use heat::units::Bytes;
+use kernel::hugetlb::{self, FileSystem, NodePool, Pool};
+use kernel::hugetlb_limits::{self, Limit};
+use kernel::memory::Memory;
+use kernel::{KernelError, Root, mounts, optional};
+
+use crate::users::{User, users};
+
+/// One look at the pools.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// The machine's memory.
+    pub memory: Memory,
+    /// The page size that programs get which name none; `None` on a kernel without hugetlbfs.
+    pub default_size: Option<Bytes>,
+    /// All pools, by ascending page size.
+    pub pools: Vec<Pool>,
+    /// What each memory node has of them.
+    pub nodes: Vec<NodePool>,
+    /// Processes that hold pages, those with the most first.
+    pub users: Vec<User>,
+    /// Processes that could not be looked at, for want of rights or because they have mapped too much.
+    pub unseen: u64,
+    /// Mounts of hugetlbfs.
+    pub mounts: Vec<FileSystem>,
+    /// The group that may have shared memory of System V on huge pages; `None` on a kernel without hugetlbfs.
+    pub shared_memory_group: Option<u32>,
+    /// Limits of control groups.
+    pub limits: Vec<Limit>,
+}
+
+impl View {
+    /// Looks at everything. Takes a moment for each process, and longer for those that use the pools.
+    pub fn read(root: &Root) -> Result<Self, KernelError> {
+        let mounts = optional(mounts::read(root))?.unwrap_or_default();
+        let (users, unseen) = users(root, &mounts)?;
+        Ok(Self {
+            memory: Memory::read(root)?,
+            default_size: hugetlb::default_size(root)?,
+            pools: hugetlb::pools(root)?,
+            nodes: hugetlb::node_pools(root)?,
+            users,
+            unseen,
+            mounts: mounts.iter().filter_map(FileSystem::of).collect(),
+            shared_memory_group: hugetlb::shared_memory_group(root)?,
+            limits: hugetlb_limits::read(root)?,
+        })
+    }
+
+    /// Memory in the pools, used or not.
+    pub fn held(&self) -> Bytes {
+        self.pools.iter().map(|pool| Bytes(pool.total.saturating_mul(pool.page_size.0))).sum()
+    }
+
+    /// Memory that the pools leave for ordinary programs, page cache and the kernel.
+    pub fn left(&self) -> Bytes {
+        self.memory.total - self.held()
+    }
+
+    /// Memory in the pools that nobody uses and nobody was promised.
+    pub fn idle(&self) -> Bytes {
+        self.pools.iter().map(|pool| Bytes(pool.available().saturating_mul(pool.page_size.0))).sum()
+    }
+
+    /// Whether ordinary programs are short of memory while the pools have more of it idle.
+    pub fn starves_programs(&self) -> bool {
+        self.memory.available.0 < self.memory.total.0 / 16 && self.idle() > self.memory.available
+    }
+}
+
+/// Whether a pool has free pages and yet none to give: all of them are promised.
+pub fn is_all_promised(pool: &Pool) -> bool {
+    pool.free > 0 && pool.available() == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_pools_hold_is_not_left_for_programs() {
+        // 123 of 128 GiB reserved, as somebody once did.
+        let pool = Pool { page_size: Bytes(1 << 30), total: 123, free: 120, reserved: 20, surplus: 0, overcommit: 0 };
+        let memory = Memory { total: Bytes(128 << 30), available: Bytes(4 << 30), ..Memory::default() };
+        let view = View {
+            memory,
+            default_size: None,
+            pools: vec![pool],
+            nodes: Vec::new(),
+            users: Vec::new(),
+            unseen: 0,
+            mounts: Vec::new(),
+            shared_memory_group: None,
+            limits: Vec::new(),
+        };
+        assert_eq!([view.held(), view.left(), view.idle()], [123, 5, 100].map(|gib| Bytes(gib << 30)));
+        assert!(view.starves_programs());
+        let roomy = View { memory: Memory { available: Bytes(9 << 30), ..memory }, ..view };
+        assert!(!roomy.starves_programs());
+    }
+
+    #[test]
+    fn free_pages_may_all_be_promised() {
+        let pool = Pool { page_size: Bytes(2 << 20), total: 9, free: 4, reserved: 4, surplus: 0, overcommit: 0 };
+        assert!(is_all_promised(&pool));
+        assert!(!is_all_promised(&Pool { free: 5, ..pool }));
+        assert!(!is_all_promised(&Pool { free: 0, reserved: 0, ..pool }), "all are in use, which is no riddle");
+    }
+
+    #[test]
+    fn this_machine_is_read() {
+        let view = View::read(&Root::host()).unwrap();
+        assert!(view.left() <= view.memory.total);
+    }
+}

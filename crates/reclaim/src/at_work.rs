@@ -1,0 +1,155 @@
+//! A mechanism at work: when its turn comes, and what is due to it then.
+//!
+//! Owns: its pace, its last plan, and what others have freed meanwhile. Never touches: memory.
+
+use std::time::{Duration, Instant};
+
+use heat::memory_use::ByUse;
+use heat::units::{Bytes, Nanos};
+use hugepilot_os::stop::Stop;
+
+use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
+use crate::policy::{Plan, Stock, Wishes, plan};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One mechanism.
+pub(super) struct AtWork {
+    mechanism: Box<dyn Mechanism>,
+    next: Instant,
+    stepped: Option<Instant>,
+    /// What those before it have freed since its last turn.
+    freed: ByUse<Bytes>,
+    plan: Option<Plan>,
+}
+
+impl AtWork {
+    /// Its first turn comes at once.
+    pub fn begin(mechanism: Box<dyn Mechanism>) -> Self {
+        Self { mechanism, next: Instant::now(), stepped: None, freed: ByUse::default(), plan: None }
+    }
+
+    pub fn kind(&self) -> MechanismKind {
+        self.mechanism.kind()
+    }
+
+    pub fn mechanism(&self) -> &dyn Mechanism {
+        &*self.mechanism
+    }
+
+    /// What it was last to do.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// What it would do in the next second; changes nothing else.
+    pub fn preview(&mut self, wishes: &Wishes, stock: &Stock) {
+        self.plan = Some(self.due(SECOND, wishes, stock));
+    }
+
+    /// Does what is due, if it is its turn. Others have `freed` so much in this step, which the stock lacks already.
+    pub fn step(
+        &mut self,
+        wishes: &Wishes,
+        (stock, freed): (&Stock, &ByUse<Bytes>),
+        stop: &Stop,
+    ) -> Result<Vec<Effect>, AgeError> {
+        self.freed = ByUse::of(|class| self.freed[class] + freed[class]);
+        let now = Instant::now();
+        if now < self.next {
+            return Ok(Vec::new());
+        }
+        let pace = self.mechanism.pace();
+        // By the clock, so that a turn that comes a little late does not put off the next.
+        self.next = (self.next + pace).max(now);
+        let elapsed = self.stepped.map_or(pace, |before| now - before);
+        self.stepped = Some(now);
+        let plan = self.due(self.mechanism.span(elapsed), wishes, stock);
+        self.freed = ByUse::default();
+        let done = self.mechanism.step(Order { strokes: &plan.strokes }, stop);
+        self.plan = Some(plan);
+        done
+    }
+
+    /// Nothing more is to be done; what was left to be told.
+    pub fn finish(&mut self) -> Result<Vec<Effect>, AgeError> {
+        self.mechanism.step(Order::default(), &Stop::default())
+    }
+
+    fn due(&self, elapsed: Duration, wishes: &Wishes, stock: &Stock) -> Plan {
+        let all_due = wishes.due(stock, Nanos::from_duration(elapsed));
+        let due = ByUse::of(|class| all_due[class] - self.freed[class]);
+        plan(wishes, stock, &due, &self.mechanism.reach())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use heat::memory_use::{MemoryUse, Uses};
+
+    use crate::mechanism::LONGEST_PAUSE;
+    use crate::policy::Preset;
+    use super::*;
+
+    /// Does all that it is told to at once.
+    struct Obedient(Duration);
+
+    impl Mechanism for Obedient {
+        fn kind(&self) -> MechanismKind {
+            MechanismKind::DropBehind
+        }
+
+        fn pace(&self) -> Duration {
+            self.0
+        }
+
+        fn reach(&self) -> Vec<Uses> {
+            vec![[MemoryUse::UnmappedCache].into_iter().collect()]
+        }
+
+        fn step(&mut self, order: Order<'_>, _: &Stop) -> Result<Vec<Effect>, AgeError> {
+            let effect = |stroke: &crate::policy::Stroke| Effect {
+                uses: stroke.uses,
+                aged: stroke.bytes,
+                reclaimed: stroke.bytes,
+            };
+            Ok(order.strokes.iter().map(effect).collect())
+        }
+
+        fn counts(&self) -> BTreeMap<&'static str, u64> {
+            BTreeMap::new()
+        }
+    }
+
+    fn freed_by(at_work: &mut AtWork, freed: u64) -> Option<u64> {
+        let mut stock = Stock { total: Bytes(1 << 30), ..Stock::default() };
+        stock.held[MemoryUse::UnmappedCache] = Bytes(600 << 20);
+        let freed = ByUse::of(|_| Bytes(freed));
+        // A fifth in a minute.
+        let effects = at_work.step(&Preset::Database.wishes(), (&stock, &freed), &Stop::default()).unwrap();
+        effects.first().map(|effect| effect.reclaimed.0)
+    }
+
+    #[test]
+    fn each_has_its_turn_at_its_own_pace() {
+        let mut slow = AtWork::begin(Box::new(Obedient(Duration::from_secs(600))));
+        assert_eq!(freed_by(&mut slow, 0), Some(10 << 20), "after five seconds at most");
+        assert_eq!(freed_by(&mut slow, 0), None);
+        let mut fast = AtWork::begin(Box::new(Obedient(Duration::ZERO)));
+        assert_eq!(freed_by(&mut fast, 0), None, "nothing is due yet");
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(freed_by(&mut fast, 0).is_some());
+    }
+
+    #[test]
+    fn what_others_have_freed_since_its_last_turn_is_not_due() {
+        let mut slow = AtWork::begin(Box::new(Obedient(Duration::from_secs(600))));
+        assert_eq!(freed_by(&mut slow, 4 << 20), Some(6 << 20));
+        assert_eq!((freed_by(&mut slow, 3 << 20), freed_by(&mut slow, 4 << 20)), (None, None));
+        slow.next = Instant::now();
+        slow.stepped = Instant::now().checked_sub(LONGEST_PAUSE);
+        assert_eq!(freed_by(&mut slow, 1 << 20), Some(2 << 20), "of 10, less 3, 4 and 1");
+    }
+}

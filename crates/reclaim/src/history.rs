@@ -1,0 +1,124 @@
+//! Free and contiguous memory over time, in bounded room.
+//!
+//! Owns: the moments kept, and how far apart they are. Never touches: memory.
+
+use std::time::{Duration, Instant};
+
+use heat::units::{Bytes, Nanos};
+use kernel::buddy::Buddy;
+use kernel::memory::Memory;
+use kernel::{KernelError, Root};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// Moments kept. When there are more, every other goes, and the next ones come half as often.
+const MOST: usize = 720;
+const FIRST_INTERVAL: Nanos = Nanos(1_000_000_000);
+
+/// How memory was at one moment. Its fields are JSON's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Since the machine was started, sleep included.
+    pub at_ns: Nanos,
+    /// Memory that nothing uses.
+    pub free_bytes: Bytes,
+    /// Of it, what lies in blocks that hold a huge page.
+    pub free_huge_bytes: Bytes,
+    /// Files in memory, shared memory excluded.
+    pub file_cache_bytes: Bytes,
+    /// Share of free memory in blocks too small for a huge page, 0 to 1 (the kernel's unusable free space index).
+    pub unusable: f64,
+    /// Why no huge page can be had, from 0 for want of memory to 1 for fragmentation; None where one can be had.
+    pub fragmentation_index: Option<f64>,
+    /// Free blocks of 2^index base pages, of all zones.
+    pub free_blocks: Vec<u64>,
+}
+
+impl Moment {
+    /// As it is.
+    pub fn now(root: &Root) -> Result<Self, KernelError> {
+        let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
+        let fragmentation = buddy.fragmentation();
+        Ok(Self {
+            at_ns: since_boot(),
+            free_bytes: memory.free,
+            free_huge_bytes: buddy.free_huge(),
+            file_cache_bytes: memory.cached + memory.buffers - memory.shared,
+            unusable: fragmentation.unusable,
+            fragmentation_index: fragmentation.index,
+            free_blocks: buddy.free_blocks(),
+        })
+    }
+}
+
+fn since_boot() -> Nanos {
+    let now = clock_gettime(ClockId::Boottime);
+    Nanos::from_duration(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
+}
+
+/// Moments from the beginning on, ever farther apart.
+#[derive(Clone, Debug)]
+pub struct History {
+    moments: Vec<Moment>,
+    interval: Nanos,
+    next: Instant,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { moments: Vec::new(), interval: FIRST_INTERVAL, next: Instant::now() }
+    }
+}
+
+impl History {
+    /// Notes how memory is, if it is time for that.
+    pub fn note(&mut self, root: &Root) {
+        if Instant::now() >= self.next
+            && let Ok(moment) = Moment::now(root)
+        {
+            self.add(moment);
+        }
+    }
+
+    /// Keeps a moment.
+    pub fn add(&mut self, moment: Moment) {
+        if self.moments.len() >= MOST {
+            let mut number = 0;
+            self.moments.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.interval = Nanos(2 * self.interval.0);
+        }
+        self.moments.push(moment);
+        self.next = Instant::now() + self.interval.duration();
+    }
+
+    /// What is kept, oldest first.
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_is_bounded_and_keeps_its_beginning_and_end() {
+        let mut history = History::default();
+        for at in 0..10_000 {
+            history.add(Moment { at_ns: Nanos(at), ..Moment::default() });
+        }
+        let times: Vec<u64> = history.moments().iter().map(|moment| moment.at_ns.0).collect();
+        assert!((MOST / 2..=MOST).contains(&times.len()), "{}", times.len());
+        assert_eq!((times[0], times[times.len() - 1]), (0, 9_999));
+        assert!(times.is_sorted() && history.interval > FIRST_INTERVAL);
+    }
+
+    #[test]
+    fn this_machine_is_read() {
+        let moment = Moment::now(&Root::host()).unwrap();
+        assert!(moment.free_huge_bytes <= moment.free_bytes && moment.at_ns > Nanos(0) && moment.free_blocks.len() > 5);
+    }
+}

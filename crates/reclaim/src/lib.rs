@@ -1,0 +1,515 @@
+//! Proactive reclaim: cold memory is taken back, by use, at a pace.
+//!
+//! Owns: how much of which use goes ([`policy`]), how that is done ([`mechanism`]), and the loop over both, a few steps a second. Never touches:
+//! huge pages. `hugepilot age` and the daemon are two ways to call it.
+#![forbid(unsafe_code)]
+
+mod at_work;
+mod history;
+pub mod mechanism;
+pub mod policy;
+mod state;
+mod store;
+
+use std::time::{Duration, Instant};
+
+use at_work::AtWork;
+pub use history::{History, Moment};
+pub use state::{AgeState, ClassState, MechanismState};
+pub use store::Store;
+
+use crate::mechanism::{AgeError, Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, Reclaim};
+use crate::policy::{Plan, Reason, Stock, Wishes};
+use kernel::buddy::Buddy;
+use kernel::memory::Memory;
+use kernel::{KernelError, Root, balloon};
+use heat::memory_use::{ByUse, MemoryUse};
+use observe::census::ProgramFiles;
+use hugepilot_os::stop::Stop;
+use heat::units::Bytes;
+
+/// From one step to the next: the pace of the fastest mechanism.
+pub const STEP: Duration = Duration::from_millis(250);
+
+/// What programs map is read so often: it takes as long as the mappings of many processes do, and programs come and go.
+const FILES_HOLD: Duration = Duration::from_secs(300);
+
+/// What is wished.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgeWishes {
+    /// For each use of memory, and when.
+    pub wishes: Wishes,
+    /// Named directories, and how they are treated.
+    pub drop_behind: DropBehindOptions,
+}
+
+/// Mechanisms that are not at work, with why.
+type Refused = Vec<(MechanismKind, String)>;
+
+/// What takes memory wherever it is, and no more where files are to be spared.
+const KNOWING_NO_FILES: [MechanismKind; 2] = [MechanismKind::Damon, MechanismKind::Reclaim];
+const SPARED_FILES: &str = "it tells no file from another, and --except names some that are to be left alone";
+
+/// What is not read anew at each step.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// What of the mapped files is code and read-only data.
+    files: ProgramFiles,
+    host_takes_free: bool,
+}
+
+/// Aging at work.
+pub struct Aging {
+    root: Root,
+    wishes: Wishes,
+    mechanisms: Vec<AtWork>,
+    refused: Refused,
+    known: Known,
+    files_read: Instant,
+    before: Stock,
+    first: Moment,
+    stock: Stock,
+    aged: ByUse<Bytes>,
+    reclaimed: ByUse<Bytes>,
+    last: ByUse<(Bytes, Reason)>,
+    history: History,
+    began: Instant,
+}
+
+impl Aging {
+    /// Opens the mechanisms that this machine has; nothing is aged yet. `damon_taken` says who else needs DAMON, if anybody does.
+    ///
+    /// Errors: a directory cannot be opened, or there is no mechanism at all.
+    pub fn begin(root: &Root, wished: AgeWishes, damon_taken: Option<&str>) -> Result<Self, AgeError> {
+        // Who can look into no process goes without: then all mapped files count as such.
+        let files = ProgramFiles::read(root).unwrap_or_default();
+        // What is unknown is no reason to keep little free.
+        let known = Known { files, host_takes_free: balloon::reports_free_memory(root).unwrap_or(false) };
+        let before = stock(root, known)?;
+        let (mechanisms, refused) = open(root, &wished, &before, damon_taken)?;
+        let first = Moment::now(root)?;
+        let mut history = History::default();
+        history.add(first.clone());
+        Ok(Self {
+            root: root.clone(),
+            wishes: wished.wishes,
+            mechanisms,
+            refused,
+            known,
+            files_read: Instant::now(),
+            before,
+            first,
+            stock: before,
+            aged: ByUse::default(),
+            reclaimed: ByUse::default(),
+            last: ByUse::of(|_| (Bytes(0), Reason::CannotTellApart)),
+            history,
+            began: Instant::now(),
+        })
+    }
+
+    /// Goes on with other wishes. Errors: a directory cannot be opened; then nothing has changed.
+    pub fn change(&mut self, wished: AgeWishes) -> Result<(), AgeError> {
+        let spares_files = !wished.drop_behind.except.is_empty();
+        let behind = match wished.drop_behind.paths.is_empty() {
+            true => None,
+            false => Some(DropBehind::open(&self.root, wished.drop_behind)?),
+        };
+        if spares_files {
+            let of_all = self.mechanisms.extract_if(.., |at_work| KNOWING_NO_FILES.contains(&at_work.kind()));
+            self.refused.extend(of_all.map(|at_work| (at_work.kind(), SPARED_FILES.to_owned())));
+        }
+        self.mechanisms.retain(|at_work| at_work.kind() != MechanismKind::DropBehind);
+        self.refused.retain(|(kind, _)| *kind != MechanismKind::DropBehind);
+        if let Some(behind) = behind {
+            self.mechanisms.insert(0, AtWork::begin(Box::new(behind)));
+        }
+        self.wishes = wished.wishes;
+        Ok(())
+    }
+
+    /// What would be done in the next second; changes nothing.
+    pub fn preview(&mut self) -> Result<(), AgeError> {
+        self.stock = stock(&self.root, self.known)?;
+        self.mechanisms.iter_mut().for_each(|at_work| at_work.preview(&self.wishes, &self.stock));
+        self.judge();
+        Ok(())
+    }
+
+    /// Ages what is due, each mechanism at its own pace. One that fails is done without from then on, which is an error only when none is
+    /// left.
+    pub fn step(&mut self, stop: &Stop) -> Result<(), AgeError> {
+        if self.files_read.elapsed() >= FILES_HOLD {
+            self.known.files = ProgramFiles::read(&self.root).unwrap_or(self.known.files);
+            self.files_read = Instant::now();
+        }
+        self.stock = stock(&self.root, self.known)?;
+        let (mut left, mut freed, mut failed) = (self.stock, ByUse::default(), Vec::new());
+        for (number, at_work) in self.mechanisms.iter_mut().enumerate() {
+            match at_work.step(&self.wishes, (&left, &freed), stop) {
+                Ok(effects) => {
+                    for effect in &effects {
+                        account(effect, &self.stock, &mut self.aged, &mut self.reclaimed);
+                        pass_on(effect, &mut left, &mut freed);
+                    }
+                }
+                Err(error) => failed.push((number, error)),
+            }
+        }
+        self.judge();
+        self.history.note(&self.root);
+        self.give_up(failed)
+    }
+
+    /// What all mechanisms together have last done with each use.
+    fn judge(&mut self) {
+        let mut verdicts = Verdicts::default();
+        self.mechanisms.iter().filter_map(AtWork::plan).for_each(|plan| verdicts.add(plan));
+        self.last = verdicts.0.unwrap_or(self.last);
+    }
+
+    /// Ends it: nothing is aged any more, and what was left to be told is accounted for.
+    pub fn finish(&mut self) {
+        for at_work in &mut self.mechanisms {
+            match at_work.finish() {
+                Ok(effects) => {
+                    effects.iter().for_each(|effect| account(effect, &self.stock, &mut self.aged, &mut self.reclaimed));
+                }
+                Err(error) => tracing::debug!("the last account is missing: {error}"),
+            }
+        }
+        if let Ok(stock) = stock(&self.root, self.known) {
+            self.stock = stock;
+        }
+        if let Ok(moment) = Moment::now(&self.root) {
+            self.history.add(moment);
+        }
+    }
+
+    /// What comes after DAMON was not asked while that worked.
+    fn replace_damon(&mut self) {
+        match reclaim(&self.root, &self.wishes, &self.stock) {
+            Ok(mechanism) => {
+                tracing::info!("{} takes over", mechanism.kind());
+                self.mechanisms.push(mechanism);
+            }
+            Err(why) => self.refused.push((MechanismKind::Reclaim, why)),
+        }
+    }
+
+    fn give_up(&mut self, failed: Vec<(usize, AgeError)>) -> Result<(), AgeError> {
+        for (number, error) in failed.into_iter().rev() {
+            let kind = self.mechanisms.remove(number).kind();
+            tracing::warn!("{kind} is given up: {error}");
+            self.refused.push((kind, error.to_string()));
+            if kind == MechanismKind::Damon {
+                self.replace_damon();
+            }
+        }
+        if self.mechanisms.is_empty() { Err(nobody(&self.refused)) } else { Ok(()) }
+    }
+}
+
+/// The best of those that know all memory, or why the last of them cannot serve; why those before it could not goes to `refused`.
+fn of_all_memory(
+    root: &Root,
+    wishes: &Wishes,
+    stock: &Stock,
+    damon_taken: Option<&str>,
+    refused: &mut Refused,
+) -> Result<AtWork, String> {
+    let damon = match damon_taken {
+        Some(who) => Err(who.to_owned()),
+        None => Damon::open(root).map_err(|error| error.to_string()),
+    };
+    damon.and_then(|damon| serving(Box::new(damon), wishes, stock)).or_else(|why| {
+        refused.push((MechanismKind::Damon, why));
+        reclaim(root, wishes, stock)
+    })
+}
+
+/// The second best of those that know all memory, or why it cannot serve.
+fn reclaim(root: &Root, wishes: &Wishes, stock: &Stock) -> Result<AtWork, String> {
+    let reclaim = Reclaim::open(root).map_err(|error| error.to_string())?;
+    serving(Box::new(reclaim), wishes, stock)
+}
+
+/// A mechanism, if it can do anything of what is wished; else why not.
+fn serving(mechanism: Box<dyn Mechanism>, wishes: &Wishes, stock: &Stock) -> Result<AtWork, String> {
+    let reach = mechanism.reach();
+    if wishes.are_served_by(stock, &reach) {
+        return Ok(AtWork::begin(mechanism));
+    }
+    let in_the_way: Vec<&str> = wishes.in_the_way(stock, &reach).iter().map(MemoryUse::name).collect();
+    Err(match in_the_way.first() {
+        None => "nothing of what it could take is to be aged".to_owned(),
+        Some(first) => format!(
+            "it cannot leave {} alone and take what is wished; let that be aged a little, too (--class {first}=1% --mapped-page-cost 90), or \
+             name directories whose files may leave memory (--drop-behind)",
+            in_the_way.join(", ")
+        ),
+    })
+}
+
+/// Drop-behind is asked first, because it takes what somebody has named; then the best of those that know all memory, and can do anything
+/// of what is wished.
+fn open(
+    root: &Root,
+    wished: &AgeWishes,
+    stock: &Stock,
+    damon_taken: Option<&str>,
+) -> Result<(Vec<AtWork>, Refused), AgeError> {
+    let (mut mechanisms, mut refused) = (Vec::new(), Refused::new());
+    if !wished.drop_behind.paths.is_empty() {
+        mechanisms.push(AtWork::begin(Box::new(DropBehind::open(root, wished.drop_behind.clone())?)));
+    }
+    if wished.drop_behind.except.is_empty() {
+        match of_all_memory(root, &wished.wishes, stock, damon_taken, &mut refused) {
+            Ok(mechanism) => mechanisms.push(mechanism),
+            Err(why) => refused.push((MechanismKind::Reclaim, why)),
+        }
+    } else {
+        refused.extend(KNOWING_NO_FILES.map(|kind| (kind, SPARED_FILES.to_owned())));
+    }
+    if wished.drop_behind.paths.is_empty() {
+        refused.push((MechanismKind::DropBehind, "no directory is named (--drop-behind)".to_owned()));
+    }
+    if mechanisms.is_empty() { Err(nobody(&refused)) } else { Ok((mechanisms, refused)) }
+}
+
+fn nobody(refused: &[(MechanismKind, String)]) -> AgeError {
+    let why: Vec<String> = refused.iter().map(|(kind, why)| format!("{kind}: {why}")).collect();
+    AgeError::NoMechanism { why: why.join("; ") }
+}
+
+/// What is there, from the kernel's own counts.
+fn stock(root: &Root, Known { files, host_takes_free }: Known) -> Result<Stock, KernelError> {
+    let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
+    let mapped = memory.mapped_files(files.shared);
+    let (code, read_only) = (mapped.share(files.code), mapped.share(files.read_only));
+    let held = ByUse::of(|class| match class {
+        MemoryUse::Code => code,
+        MemoryUse::ReadOnlyData => read_only,
+        MemoryUse::Anonymous => memory.anonymous,
+        MemoryUse::Shared => memory.shared,
+        MemoryUse::MappedFiles => mapped - code - read_only,
+        MemoryUse::UnmappedCache => memory.unmapped_cache(files.shared),
+    });
+    Ok(Stock {
+        total: memory.total,
+        free: memory.free,
+        free_huge: buddy.free_huge(),
+        held,
+        swap: memory.swap_free > Bytes(0),
+        host_takes_free,
+    })
+}
+
+/// Enters an effect under the uses that it was for, as what they hold.
+fn account(effect: &Effect, stock: &Stock, aged: &mut ByUse<Bytes>, reclaimed: &mut ByUse<Bytes>) {
+    let all: Bytes = effect.uses.iter().map(|class| stock.held[class]).sum();
+    let (mut aged_left, mut reclaimed_left) = (effect.aged, effect.reclaimed);
+    let last = effect.uses.iter().last();
+    for class in effect.uses.iter() {
+        let share = if all == Bytes(0) { 0.0 } else { stock.held[class].0 as f64 / all.0 as f64 };
+        let part = |of: Bytes, left: Bytes| if Some(class) == last { left } else { of.share(share).min(left) };
+        let (more_aged, more_reclaimed) = (part(effect.aged, aged_left), part(effect.reclaimed, reclaimed_left));
+        aged[class] += more_aged;
+        reclaimed[class] += more_reclaimed;
+        (aged_left, reclaimed_left) = (aged_left - more_aged, reclaimed_left - more_reclaimed);
+    }
+}
+
+/// What one mechanism has freed the next need neither free again nor count on.
+fn pass_on(effect: &Effect, left: &mut Stock, freed: &mut ByUse<Bytes>) {
+    for class in effect.uses.iter() {
+        left.held[class] = left.held[class] - effect.reclaimed;
+        freed[class] += effect.reclaimed;
+    }
+}
+
+/// What all mechanisms together do with each use: the most that one of them does, with its reason.
+#[derive(Default)]
+struct Verdicts(Option<ByUse<(Bytes, Reason)>>);
+
+impl Verdicts {
+    fn add(&mut self, plan: &Plan) {
+        let new = ByUse::of(|class| (plan.decisions[class].bytes, plan.decisions[class].reason));
+        let before = self.0.unwrap_or(new);
+        self.0 = Some(ByUse::of(|class| match (before[class], new[class]) {
+            (before @ (_, Reason::Aged), (_, reason)) if reason != Reason::Aged => before,
+            (before, new) if before.1 == Reason::Aged => (before.0.max(new.0), Reason::Aged),
+            (_, new) => new,
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use heat::memory_use::Uses;
+    use heat::units::SizeOrShare;
+
+    use crate::mechanism::Order;
+    use crate::policy::Preset;
+    use super::*;
+
+    #[test]
+    fn what_is_there_follows_from_the_kernels_counts() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir(tree.path().join("proc")).unwrap();
+        let meminfo = "MemTotal: 1000 kB\nMemFree: 100 kB\nActive(file): 300 kB\nInactive(file): 190 kB\nShmem: 20 kB\nMapped: 200 kB\n\
+                       AnonPages: 70 kB\nSwapFree: 1 kB\n";
+        std::fs::write(tree.path().join("proc/meminfo"), meminfo).unwrap();
+        std::fs::write(tree.path().join("proc/buddyinfo"), "Node 0, zone DMA 1 0 0 0 0 0 0 0 0 3\n").unwrap();
+        let files = ProgramFiles { code: 0.5, read_only: 0.25, shared: 0.05 };
+        let stock = stock(&Root::at(tree.path()), Known { files, ..Known::default() }).unwrap();
+        let held = MemoryUse::ALL.map(|class| stock.held[class].0 >> 10);
+        // Of 200 mapped 10 are shared memory.
+        assert_eq!(held, [95, 47, 70, 20, 47, 300]);
+        assert_eq!((stock.free_huge, stock.swap), (Bytes(6 << 20), true));
+    }
+
+    /// DAMON, as it is when something else has it.
+    struct Refusing;
+
+    impl Mechanism for Refusing {
+        fn kind(&self) -> MechanismKind {
+            MechanismKind::Damon
+        }
+
+        fn reach(&self) -> Vec<Uses> {
+            vec![Uses::OF_FILES]
+        }
+
+        fn step(&mut self, _: Order<'_>, _: &Stop) -> Result<Vec<Effect>, AgeError> {
+            Err(AgeError::NoReclaim)
+        }
+
+        fn counts(&self) -> BTreeMap<&'static str, u64> {
+            BTreeMap::new()
+        }
+    }
+
+    /// A machine with half a GiB of unmapped cache, a little shared memory, swap, and a control group that can be asked for its memory.
+    fn machine() -> (tempfile::TempDir, Root) {
+        let tree = tempfile::tempdir().unwrap();
+        let meminfo = "MemTotal: 1000000 kB\nMemFree: 100 kB\nActive(file): 0 kB\nInactive(file): 500000 kB\nShmem: 20 kB\nMapped: 0 kB\n\
+                       AnonPages: 70 kB\nSwapFree: 1 kB\n";
+        let files = [
+            ("proc/meminfo", meminfo),
+            ("proc/buddyinfo", "Node 0, zone DMA 1 0 0 0 0 0 0 0 0 3\n"),
+            ("proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n"),
+            ("sys/fs/cgroup/cgroup.procs", ""),
+            ("sys/fs/cgroup/a/memory.stat", "inactive_file 512000000\n"),
+            ("sys/fs/cgroup/a/memory.reclaim", ""),
+        ];
+        for (name, text) in files {
+            let path = tree.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::at(tree.path());
+        (tree, root)
+    }
+
+    fn aging(root: &Root, drop_behind: DropBehindOptions) -> Result<Aging, AgeError> {
+        let mut wishes = Preset::Balanced.wishes();
+        (wishes.free_below, wishes.huge_below) = (None, None);
+        wishes.classes[MemoryUse::UnmappedCache].floor = SizeOrShare::Size(Bytes(0));
+        Aging::begin(root, AgeWishes { wishes, drop_behind }, Some("taken"))
+    }
+
+    #[test]
+    fn what_is_next_best_takes_over_from_a_damon_that_fails_at_work() {
+        let (_tree, root) = machine();
+        let mut aging = aging(&root, DropBehindOptions::default()).unwrap();
+        aging.mechanisms = vec![AtWork::begin(Box::new(Refusing))];
+        aging.refused.clear();
+        aging.step(&Stop::default()).unwrap();
+        let at_work: Vec<_> = aging.mechanisms.iter().map(AtWork::kind).collect();
+        assert_eq!(at_work, [MechanismKind::Reclaim]);
+        assert_eq!(aging.refused.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [MechanismKind::Damon]);
+        aging.step(&Stop::default()).unwrap();
+        assert!(root.text("sys/fs/cgroup/a/memory.reclaim").unwrap().contains("swappiness=0"));
+    }
+
+    #[test]
+    fn where_files_are_spared_nothing_takes_memory_that_knows_no_files() {
+        let (tree, root) = machine();
+        let spared = tree.path().join("proc");
+        let drop_behind = DropBehindOptions {
+            paths: vec![tree.path().to_path_buf()],
+            except: vec![spared],
+            ..DropBehindOptions::default()
+        };
+        let kinds = |aging: &Aging| aging.mechanisms.iter().map(AtWork::kind).collect::<Vec<_>>();
+        let mut from_the_start = aging(&root, drop_behind.clone()).unwrap();
+        assert_eq!(kinds(&from_the_start), [MechanismKind::DropBehind]);
+        assert!(from_the_start.refused.iter().all(|(_, why)| why.contains("--except")), "{:?}", from_the_start.refused);
+        from_the_start.step(&Stop::default()).unwrap();
+        assert_eq!(root.text("sys/fs/cgroup/a/memory.reclaim").unwrap(), "");
+        let mut changed = aging(&root, DropBehindOptions::default()).unwrap();
+        assert_eq!(kinds(&changed), [MechanismKind::Reclaim]);
+        let wishes = changed.wishes.clone();
+        changed.change(AgeWishes { wishes, drop_behind }).unwrap();
+        assert_eq!(kinds(&changed), [MechanismKind::DropBehind]);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let (_tree, root) = machine();
+        let mut stock = stock(&root, Known::default()).unwrap();
+        let mut wishes = Preset::BackupServer.wishes();
+        let of_all = || Box::new(Refusing) as Box<dyn Mechanism>;
+        assert!(serving(of_all(), &wishes, &stock).is_ok(), "nothing else is held of what it takes");
+        stock.held[MemoryUse::Code] = Bytes(1 << 20);
+        let why = serving(of_all(), &wishes, &stock).err().unwrap();
+        assert!(why.contains("leave code alone") && why.contains("--class code=1%"), "{why}");
+        wishes.classes[MemoryUse::UnmappedCache].rate = SizeOrShare::Size(Bytes(0));
+        assert!(serving(of_all(), &wishes, &stock).err().unwrap().contains("nothing of what it could take"));
+    }
+
+    #[test]
+    fn an_effect_is_entered_whole_under_its_uses() {
+        let mut stock = Stock::default();
+        stock.held[MemoryUse::MappedFiles] = Bytes(100);
+        stock.held[MemoryUse::UnmappedCache] = Bytes(200);
+        let uses = Uses::OF_FILES;
+        let (mut aged, mut reclaimed) = (ByUse::default(), ByUse::default());
+        account(&Effect { uses, aged: Bytes(31), reclaimed: Bytes(10) }, &stock, &mut aged, &mut reclaimed);
+        let of = |sums: &ByUse<Bytes>| (sums[MemoryUse::MappedFiles].0, sums[MemoryUse::UnmappedCache].0);
+        assert_eq!((of(&aged), of(&reclaimed)), ((10, 21), (3, 7)));
+    }
+
+    #[test]
+    fn what_one_has_freed_the_next_does_not_count_on() {
+        let uses = [MemoryUse::UnmappedCache].into_iter().collect();
+        let (mut left, mut freed) = (Stock { held: ByUse::of(|_| Bytes(500)), ..Stock::default() }, ByUse::default());
+        for _ in 0..2 {
+            pass_on(&Effect { uses, aged: Bytes(20), reclaimed: Bytes(15) }, &mut left, &mut freed);
+        }
+        let of = |class| (left.held[class].0, freed[class].0);
+        assert_eq!([MemoryUse::UnmappedCache, MemoryUse::Code].map(of), [(470, 30), (500, 0)]);
+    }
+
+    #[test]
+    fn what_one_mechanism_does_is_done() {
+        let of = |reason| Plan {
+            decisions: ByUse::of(|_| crate::policy::Decision {
+                bytes: Bytes(u64::from(reason == Reason::Aged)),
+                reason,
+            }),
+            strokes: Vec::new(),
+        };
+        let verdict = |plans: &[Reason]| {
+            let mut verdicts = Verdicts::default();
+            plans.iter().for_each(|&reason| verdicts.add(&of(reason)));
+            verdicts.0.unwrap()[MemoryUse::Code]
+        };
+        assert_eq!(verdict(&[Reason::Aged, Reason::CannotTellApart]), (Bytes(1), Reason::Aged));
+        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::Aged]), (Bytes(1), Reason::Aged));
+        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::NoSwap]).1, Reason::NoSwap);
+    }
+}

@@ -1,0 +1,100 @@
+//! Age memory: have the kernel let go of what is used least, so that what is left can be had in huge pages.
+//!
+//! Owns: the mechanisms, one file each behind one small trait, and the account of what they did. Never touches: the choice of what is aged.
+//!
+//! Nothing is lost by any of them: only what is on disk, or was written to swap, leaves memory.
+
+mod damon;
+mod drop_behind;
+mod error;
+mod reclaim;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+pub use damon::Damon;
+pub use drop_behind::{DropBehind, DropBehindOptions, probe as probe_drop_behind};
+pub use error::AgeError;
+pub use reclaim::Reclaim;
+
+use crate::policy::Stroke;
+use heat::memory_use::Uses;
+use hugepilot_os::stop::Stop;
+use heat::units::Bytes;
+
+/// After a pause of the machine or of this process no more is due than after this.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// One way of aging memory.
+pub trait Mechanism {
+    /// Which one it is.
+    fn kind(&self) -> MechanismKind;
+
+    /// Sets of uses, each of which it can take, and only without telling the uses in it apart; best first.
+    fn reach(&self) -> Vec<Uses>;
+
+    /// From one turn to the next.
+    fn pace(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    /// For how long a step is to do what is due, which comes so long after the one before.
+    fn span(&self, elapsed: Duration) -> Duration {
+        elapsed.min(LONGEST_PAUSE)
+    }
+
+    /// Carries an order out, each stroke within its uses; where the kernel does it by itself, sets it going and tells what came of the
+    /// step before. Without a stroke nothing more is done.
+    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError>;
+
+    /// What it has met, by a short name each.
+    fn counts(&self) -> BTreeMap<&'static str, u64>;
+}
+
+/// What to do in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order<'a> {
+    /// What is to be aged.
+    pub strokes: &'a [Stroke],
+}
+
+/// Which mechanism, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MechanismKind {
+    /// Schemes of DAMON's over physical addresses.
+    Damon,
+    /// `memory.reclaim` of control groups.
+    Reclaim,
+    /// Advice on the files of named directories.
+    DropBehind,
+}
+
+impl MechanismKind {
+    /// As it is shown, and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Damon => "damon",
+            Self::Reclaim => "memory-reclaim",
+            Self::DropBehind => "drop-behind",
+        }
+    }
+}
+
+impl fmt::Display for MechanismKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What came of a stroke.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// The uses that it was for.
+    pub uses: Uses,
+    /// Memory that was made older: it goes sooner now.
+    pub aged: Bytes,
+    /// Of it, what is free already.
+    pub reclaimed: Bytes,
+}

@@ -1,0 +1,120 @@
+//! Wishes that read aloud: what a kind of machine has best aged.
+
+use std::fmt;
+use std::str::FromStr;
+
+use heat::memory_use::{ByUse, MemoryUse, Uses};
+use heat::units::{Bytes, Nanos, SizeOrShare};
+
+use crate::policy::{ClassWish, MappedPageCost, Wishes};
+
+/// A kind of machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preset {
+    /// What passes through once fills memory: unmapped cache goes first and hard, and what processes map is not aged at all.
+    BackupServer,
+    /// Shared memory and mapped files are the working set, and their eviction is costly; unmapped cache goes slowly.
+    Database,
+    /// Unmapped cache goes slowly and down to a tenth of memory; what is mapped of files ten times as slowly, code too, so that mechanisms
+    /// that cannot tell it apart may work.
+    #[default]
+    Balanced,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::BackupServer, Self::Database, Self::Balanced];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::BackupServer => "backup-server",
+            Self::Database => "database",
+            Self::Balanced => "balanced",
+        }
+    }
+
+    /// What it wishes. Swapping processes out is no preset's wish: large machines hardly swap, and it costs most.
+    pub fn wishes(self) -> Wishes {
+        let rests = ClassWish { rate: SizeOrShare::Size(Bytes(0)), floor: SizeOrShare::Size(Bytes(0)) };
+        let mut classes = ByUse::of(|_| rests);
+        let mut wish = |class, rate, floor| {
+            let floor = if floor > 0.0 { SizeOrShare::ShareOfRam(floor) } else { rests.floor };
+            classes[class] = ClassWish { rate: SizeOrShare::Share(rate), floor };
+        };
+        let (cost, free, huge) = match self {
+            Self::BackupServer => {
+                wish(MemoryUse::UnmappedCache, 240.0, 0.0);
+                (MappedPageCost::FORBIDS, 0.9, 0.75)
+            }
+            Self::Database => {
+                wish(MemoryUse::UnmappedCache, 0.2, 0.05);
+                (MappedPageCost::FORBIDS, 0.2, 0.1)
+            }
+            Self::Balanced => {
+                wish(MemoryUse::UnmappedCache, 0.2, 0.1);
+                Uses::MAPPED_FILES.iter().for_each(|class| wish(class, 0.2, 0.0));
+                (MappedPageCost(90), 0.2, 0.1)
+            }
+        };
+        Wishes {
+            classes,
+            mapped_page_cost: cost,
+            free_below: Some(SizeOrShare::ShareOfRam(free)),
+            huge_below: Some(SizeOrShare::ShareOfRam(huge)),
+            marks_are_presets: true,
+        }
+    }
+}
+
+impl Preset {
+    /// How long a file of a named directory must not have been used before it goes.
+    pub fn idle(self) -> Nanos {
+        match self {
+            // What is written once is not waited for, and fills memory within a second on a fast disk.
+            Self::BackupServer => Nanos(250_000_000),
+            Self::Database | Self::Balanced => Nanos(10_000_000_000),
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Preset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|preset| preset.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no preset: write one of {names}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::{Reason, Stock, plan};
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_presets() {
+        Preset::ALL.iter().for_each(|preset| assert_eq!(preset.to_string().parse(), Ok(*preset)));
+        assert!("fast".parse::<Preset>().unwrap_err().contains("backup-server, database, balanced"));
+    }
+
+    #[test]
+    fn no_preset_swaps_programs_out() {
+        for preset in Preset::ALL {
+            let held = ByUse::of(|_| Bytes(1 << 30));
+            let stock = Stock { total: Bytes(16 << 30), held, swap: true, ..Stock::default() };
+            let wishes = preset.wishes();
+            let alone: Vec<Uses> = MemoryUse::ALL.iter().map(|&class| [class].into_iter().collect()).collect();
+            let made = plan(&wishes, &stock, &wishes.due(&stock, Nanos(1_000_000_000)), &alone);
+            for class in [MemoryUse::Anonymous, MemoryUse::Shared] {
+                assert_eq!(made.decisions[class].reason, Reason::NotWished, "{preset} {class}");
+            }
+        }
+    }
+}

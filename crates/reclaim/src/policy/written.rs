@@ -1,0 +1,82 @@
+//! Wishes as people write them.
+
+use std::str::FromStr;
+
+use heat::units::{Bytes, SizeOrShare};
+
+use crate::policy::{ClassWish, MappedPageCost, Wishes};
+
+impl FromStr for MappedPageCost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cost = text.parse().ok().and_then(Self::new);
+        cost.ok_or_else(|| {
+            format!("'{text}' is no cost: write a number from 0 to 100; 100 leaves alone what processes map")
+        })
+    }
+}
+
+impl FromStr for ClassWish {
+    type Err = String;
+
+    /// Accepts `RATE` and `RATE:FLOOR`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rate, floor) = text.split_once(':').unwrap_or((text, "0"));
+        let amount = |text: &str| SizeOrShare::from_str(text).map_err(|error| error.to_string());
+        Ok(Self { rate: amount(rate)?, floor: amount(floor)? })
+    }
+}
+
+impl Wishes {
+    /// Reads how little memory must be free for any to be aged.
+    pub fn parse_mark(text: &str) -> Result<SizeOrShare, String> {
+        match SizeOrShare::from_str(text).map_err(|error| error.to_string())? {
+            SizeOrShare::Share(share) if share > 1.0 => {
+                Err(format!("'{text}' is more than all memory: write at most 100%"))
+            }
+            SizeOrShare::Size(Bytes(0)) => {
+                Err("less than 0 is never free: leave it out to age always, or write a size".to_owned())
+            }
+            mark => Ok(mark),
+        }
+    }
+
+    /// Takes marks over that were given; one of them takes the place of both that there were.
+    pub fn set_marks(&mut self, free: Option<SizeOrShare>, huge: Option<SizeOrShare>) {
+        if free.is_some() || huge.is_some() {
+            // Who writes what the preset says anyway says nothing new.
+            self.marks_are_presets &= (free, huge) == (self.free_below, self.huge_below);
+            (self.free_below, self.huge_below) = (free, huge);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_wish_is_a_rate_and_perhaps_a_floor() {
+        let wish = |text: &str| text.parse::<ClassWish>().map(|wish| (wish.rate, wish.floor));
+        let size = |size| SizeOrShare::Size(Bytes(size));
+        assert_eq!(wish("20%:1G"), Ok((SizeOrShare::Share(0.2), size(1 << 30))));
+        assert_eq!(wish("0"), Ok((size(0), size(0))));
+        assert!(wish("lots").is_err() && wish("1%:").is_err() && wish("1:2:3").is_err());
+    }
+
+    #[test]
+    fn a_mark_can_be_reached() {
+        assert_eq!(Wishes::parse_mark("100%"), Ok(SizeOrShare::Share(1.0)));
+        assert!(Wishes::parse_mark("101%").is_err() && Wishes::parse_mark("0").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in ".{0,24}|[0-9]{0,4}[%GMr]{0,2}(:[0-9]{1,3}%?)?") {
+            let _ = (text.parse::<ClassWish>(), Wishes::parse_mark(&text), text.parse::<MappedPageCost>());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What aging shows of itself: the format of `hugepilot age --json`, of the daemon's state, and of what is kept for `--status`.
+//!
+//! Owns: those fields. Never touches: what they say.
+
+use std::collections::BTreeMap;
+
+use heat::memory_use::MemoryUse;
+use heat::units::{Bytes, Nanos, SizeOrShare};
+use kernel::process;
+use serde::{Deserialize, Serialize};
+
+use crate::at_work::AtWork;
+use crate::policy::Reason;
+use crate::{Aging, Moment};
+
+/// How aging stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgeState {
+    /// Which fields to expect: 1.
+    pub version: u32,
+    /// Who ages.
+    pub pid: u32,
+    /// Clock ticks after boot at which that process started.
+    pub start_ticks: u64,
+    /// Since it began.
+    pub up_ns: Nanos,
+    /// Whether all rests because enough memory is free.
+    pub resting: bool,
+    /// How much rather unmapped cache goes, 0 to 100.
+    pub mapped_page_cost: u8,
+    /// Memory is aged while less than this is free; as it was wished.
+    pub free_below: Option<String>,
+    /// Memory is aged while less than this is free in huge pages; as it was wished.
+    pub huge_below: Option<String>,
+    /// No more than this is kept free, whatever the preset says, because this virtual machine's host takes back what is free.
+    #[serde(default)]
+    pub keeps_free_at_most_bytes: Option<Bytes>,
+    /// Each use of memory.
+    pub classes: Vec<ClassState>,
+    /// Each mechanism.
+    pub mechanisms: Vec<MechanismState>,
+    /// Memory when it began.
+    pub before: Moment,
+    /// Memory at the last step.
+    pub after: Moment,
+    /// Memory meanwhile, oldest first; none where it was not asked for.
+    #[serde(default)]
+    pub history: Vec<Moment>,
+}
+
+/// One use of memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassState {
+    /// Which.
+    pub class: MemoryUse,
+    /// How much a minute; as it was wished.
+    pub rate: String,
+    /// How much stays.
+    pub floor_bytes: Bytes,
+    /// What it held when aging began.
+    pub held_before_bytes: Bytes,
+    /// What it holds.
+    pub held_bytes: Bytes,
+    /// What the last step was to age.
+    pub step_bytes: Bytes,
+    /// A short name for why so much, or none.
+    pub reason: String,
+    /// What was made older.
+    pub aged_bytes: Bytes,
+    /// Of it, what was freed by that.
+    pub reclaimed_bytes: Bytes,
+}
+
+/// One mechanism.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MechanismState {
+    /// Its name.
+    pub name: String,
+    /// Why it is not at work; None where it is.
+    pub refused: Option<String>,
+    /// What it has met, by name.
+    pub counts: BTreeMap<String, u64>,
+}
+
+impl Aging {
+    /// How it stands, and how memory was meanwhile.
+    pub fn state_with_history(&self) -> AgeState {
+        AgeState { history: self.history.moments().to_vec(), ..self.state() }
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> AgeState {
+        let wished = |wanted: Option<SizeOrShare>| wanted.map(|wanted| wanted.to_string());
+        let moments = self.history.moments();
+        AgeState {
+            version: 1,
+            pid: std::process::id(),
+            start_ticks: process::start_time(&self.root, std::process::id()).unwrap_or_default(),
+            up_ns: Nanos::from_duration(self.began.elapsed()),
+            resting: self.wishes.are_met(&self.stock),
+            mapped_page_cost: self.wishes.mapped_page_cost.get(),
+            free_below: wished(self.wishes.free_below),
+            huge_below: wished(self.wishes.huge_below),
+            keeps_free_at_most_bytes: self.wishes.most_free(&self.stock),
+            classes: MemoryUse::ALL.iter().map(|&class| self.class_state(class)).collect(),
+            mechanisms: self.mechanism_states(),
+            before: self.first.clone(),
+            after: moments.last().unwrap_or(&self.first).clone(),
+            history: Vec::new(),
+        }
+    }
+
+    fn class_state(&self, class: MemoryUse) -> ClassState {
+        let (step_bytes, reason) = self.last[class];
+        ClassState {
+            class,
+            rate: self.wishes.classes[class].rate.to_string(),
+            floor_bytes: self.wishes.floor(class, &self.stock),
+            held_before_bytes: self.before.held[class],
+            held_bytes: self.stock.held[class],
+            step_bytes,
+            reason: reason_name(reason).to_owned(),
+            aged_bytes: self.aged[class],
+            reclaimed_bytes: self.reclaimed[class],
+        }
+    }
+
+    fn mechanism_states(&self) -> Vec<MechanismState> {
+        let at_work = self.mechanisms.iter().map(AtWork::mechanism).map(|mechanism| MechanismState {
+            name: mechanism.kind().to_string(),
+            refused: None,
+            counts: mechanism.counts().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        });
+        let refused = self.refused.iter().map(|(kind, why)| MechanismState {
+            name: kind.to_string(),
+            refused: Some(why.clone()),
+            ..MechanismState::default()
+        });
+        at_work.chain(refused).collect()
+    }
+}
+
+impl AgeState {
+    /// Memory that was freed, of all uses.
+    pub fn reclaimed(&self) -> Bytes {
+        self.classes.iter().map(|class| class.reclaimed_bytes).sum()
+    }
+}
+
+/// A short name for a reason.
+fn reason_name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Aged => "aged",
+        Reason::NotWished => "not_wished",
+        Reason::CostForbids => "cost_forbids",
+        Reason::NoSwap => "no_swap",
+        Reason::EnoughFree => "enough_free",
+        Reason::AtFloor => "at_floor",
+        Reason::CannotTellApart => "cannot_tell_apart",
+    }
+}

@@ -1,0 +1,129 @@
+//! Where aging leaves its state, so that `hugepilot age --status` finds it, and that there is one on a machine.
+//!
+//! Owns: two small files below the run directory. Never touches: the daemon's own.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::AgeState;
+use crate::mechanism::AgeError;
+
+const STATE: &str = "age.json";
+/// A state has some 200 KiB at most; anything larger was not written by hugepilot.
+const LARGEST: u64 = 4 << 20;
+/// From one time that it is written to the next.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// The place of a state, and the right to write it.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    /// Held as long as this lives.
+    _lock: File,
+    next: Instant,
+}
+
+impl Store {
+    /// Takes it, so that nobody else does. None where this user may not write there: then nobody is kept away.
+    ///
+    /// Errors: another hugepilot ages memory.
+    pub fn take() -> Result<Option<Self>, AgeError> {
+        Self::take_in(Path::new(RUN_DIRECTORY))
+    }
+
+    fn take_in(directory: &Path) -> Result<Option<Self>, AgeError> {
+        let path = directory.join("age.lock");
+        let failed = |cause: io::Error| AgeError::State { doing: "lock", path: path.clone(), cause };
+        let opened = run_directory::ensure(directory).and_then(|()| {
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)
+        });
+        let mut lock = match opened {
+            Ok(lock) => lock,
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let pid = fs::read_to_string(&path).unwrap_or_default();
+                return Err(AgeError::Another { pid });
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        // For whoever is refused; the lock itself needs no words.
+        let _unsaid = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
+        Ok(Some(Self { path: directory.join(STATE), _lock: lock, next: Instant::now() }))
+    }
+
+    /// Writes the state, if it is time for that.
+    pub fn keep(&mut self, state: impl FnOnce() -> AgeState) {
+        if Instant::now() >= self.next {
+            self.write(&state());
+        }
+    }
+
+    /// Writes the state, whole or not at all.
+    pub fn write(&mut self, state: &AgeState) {
+        self.next = Instant::now() + INTERVAL;
+        let unfinished = self.path.with_extension("new");
+        let written = serde_json::to_vec(state).map_err(io::Error::from).and_then(|bytes| {
+            fs::write(&unfinished, bytes)?;
+            // It holds sizes only.
+            fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o644))?;
+            fs::rename(&unfinished, &self.path)
+        });
+        if let Err(error) = written {
+            tracing::warn!("cannot write {}: {error}", self.path.display());
+        }
+    }
+
+    /// The state that was written last; None if there is none.
+    pub fn read() -> Result<Option<AgeState>, AgeError> {
+        Self::read_in(Path::new(RUN_DIRECTORY))
+    }
+
+    fn read_in(directory: &Path) -> Result<Option<AgeState>, AgeError> {
+        let path = directory.join(STATE);
+        let read = || match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(file) if file.len() > LARGEST => Err(io::Error::other("larger than hugepilot writes")),
+            Ok(_) => Ok(Some(serde_json::from_slice(&fs::read(&path)?)?)),
+        };
+        read().map_err(|cause| AgeError::State { doing: "read", path: path.clone(), cause })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_again_and_there_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("run");
+        let mut store = Store::take_in(&directory).unwrap().expect("it may be written");
+        assert_eq!(Store::read_in(&directory).unwrap(), None);
+        let error = Store::take_in(&directory).unwrap_err().to_string();
+        assert!(error.contains(&format!("(process {})", std::process::id())) && error.contains("--status"), "{error}");
+        let state = AgeState { version: 1, mapped_page_cost: 7, ..AgeState::default() };
+        store.keep(|| state.clone());
+        store.keep(|| panic!("not yet"));
+        assert_eq!(Store::read_in(&directory).unwrap(), Some(state));
+        drop(store);
+        assert!(Store::take_in(&directory).unwrap().is_some());
+        fs::write(directory.join(STATE), "{").unwrap();
+        assert!(Store::read_in(&directory).unwrap_err().to_string().contains("age.json"));
+    }
+}
