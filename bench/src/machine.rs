@@ -61,7 +61,7 @@ impl Machine {
         let directory = directory.join(self.directory_name());
         fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let taken = |name: String| directory.join(name).exists();
-        let free = |number: &u32| !taken(format!("{name}-{number}.json")) && !taken(format!("{name}-{number}.json.gz"));
+        let free = |number: &u32| !taken(format!("{name}-{number}.json.zst"));
         let number = (1..).find(free).context("no name is free")?;
         Ok(directory.join(format!("{name}-{number}")))
     }

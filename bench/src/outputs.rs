@@ -3,14 +3,11 @@
 //! Owns: the options for that, the names of files, and how they are written. Never touches: what stands in them.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +17,9 @@ use crate::settings::Settings;
 
 /// A file of more text than this is no result of ours.
 const LARGEST: u64 = 1 << 30;
-const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// A hundred runs are kept in the repository: the smallest files, however long that takes.
+const ZSTD_LEVEL: i32 = 22;
 
 /// Files that are wanted.
 #[derive(Clone, Debug, Default, Args)]
@@ -31,7 +30,7 @@ pub struct Outputs {
     /// Draws the results to a file, FILE.svg or FILE.png
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
-    /// Keeps raw results, report and plot below a directory, in one named after day and machine
+    /// Keeps raw results and report below a directory, in one named after day and machine; `report` draws them
     #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
     pub keep: Option<PathBuf>,
 }
@@ -71,23 +70,11 @@ impl Outputs {
 }
 
 impl Results<'_> {
-    /// Keeps them below a directory, under a name that is free.
+    /// Keeps them below a directory, under a name that is free, and the raw results compressed.
     pub fn keep(&self, directory: &Path, machine: &Machine) -> Result<()> {
-        self.keep_raw(directory, machine, "json", self.json.as_bytes())
-    }
-
-    /// The same, for raw results that are large.
-    pub fn keep_compressed(&self, directory: &Path, machine: &Machine) -> Result<()> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        encoder.write_all(self.json.as_bytes())?;
-        self.keep_raw(directory, machine, "json.gz", &encoder.finish()?)
-    }
-
-    fn keep_raw(&self, directory: &Path, machine: &Machine, extension: &str, raw: &[u8]) -> Result<()> {
         let path = machine.free_path(directory, self.name)?;
-        write(&path.with_extension(extension), raw)?;
+        write(&path.with_extension("json.zst"), zstd::encode_all(self.json.as_bytes(), ZSTD_LEVEL)?)?;
         write(&path.with_extension("txt"), self.text)?;
-        self.draw.map_or(Ok(()), |draw| draw(&path.with_extension("svg")))?;
         eprintln!("kept in {}.*", path.display());
         Ok(())
     }
@@ -118,8 +105,8 @@ pub fn parse<T: DeserializeOwned>(text: &str, file: &Path, kind: &str, version: 
 pub fn read_text(path: &Path) -> Result<String> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut text = String::new();
-    let read = match bytes.starts_with(GZIP) {
-        true => GzDecoder::new(&bytes[..]).take(LARGEST).read_to_string(&mut text),
+    let read = match bytes.starts_with(ZSTD_MAGIC) {
+        true => zstd::Decoder::new(&bytes[..])?.take(LARGEST).read_to_string(&mut text),
         false => (&bytes[..]).take(LARGEST).read_to_string(&mut text),
     };
     read.with_context(|| format!("{} holds no text", path.display()))?;
@@ -152,7 +139,7 @@ mod tests {
         let kept = fs::read_dir(folder.path().join("runs")).unwrap().next().unwrap().unwrap().path();
         let mut names: Vec<_> = fs::read_dir(kept).unwrap().map(|file| file.unwrap().file_name()).collect();
         names.sort();
-        assert_eq!(names, ["run-1.json", "run-1.svg", "run-1.txt", "run-2.json", "run-2.svg", "run-2.txt"]);
+        assert_eq!(names, ["run-1.json.zst", "run-1.txt", "run-2.json.zst", "run-2.txt"]);
     }
 
     #[test]
@@ -160,17 +147,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let json = "[1, 2]\n".repeat(1000);
         let results = Results { name: "run", json: json.clone(), text: "a report", draw: None };
-        results.keep_compressed(folder.path(), &machine()).unwrap();
-        results.keep_compressed(folder.path(), &machine()).unwrap();
+        results.keep(folder.path(), &machine()).unwrap();
+        results.keep(folder.path(), &machine()).unwrap();
         let kept = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
-        for name in ["run-1.json.gz", "run-2.json.gz"] {
+        for name in ["run-1.json.zst", "run-2.json.zst"] {
             assert!(fs::metadata(kept.join(name)).unwrap().len() < 200, "{name}");
             assert_eq!(read_text(&kept.join(name)).unwrap(), json);
         }
         let plain = folder.path().join("plain.json");
         write(&plain, &json).unwrap();
         assert_eq!(read_text(&plain).unwrap(), json);
-        write(&plain, [0x1f, 0x8b, 0, 0]).unwrap();
+        write(&plain, [ZSTD_MAGIC, &[0, 0]].concat()).unwrap();
         assert!(read_text(&plain).is_err(), "damaged");
     }
 

@@ -175,7 +175,7 @@ fn feel_a_promotion(directory: &Path) {
         assert!(windows("alone") > 0 && windows("promotion") > 0, "{turn}");
         assert!(turn["promotion"]["latency"]["p99_ns"].as_u64() > Some(0), "{turn}");
     }
-    let kept = fs::read_dir(runs).unwrap().next().unwrap().unwrap().path().join("felt-reader-1.json.gz");
+    let kept = fs::read_dir(runs).unwrap().next().unwrap().unwrap().path().join("felt-reader-1.json.zst");
     let again = bench(&["report", kept.to_str().unwrap()]).output().unwrap();
     assert_eq!(again.stdout, output.stdout, "the report differs when it is made again");
 

@@ -2,14 +2,14 @@
 #![no_main]
 
 use heat::units::{Bytes, SizeOrShare};
-use pool::Wish;
+use pool::Request;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(size) = text.parse::<Bytes>() {
         assert!(size.to_string().contains(' '));
     }
-    if let Ok(wish) = text.parse::<Wish>() {
-        assert_eq!(wish.to_string().parse(), Ok(wish));
+    if let Ok(request) = text.parse::<Request>() {
+        assert_eq!(request.to_string().parse(), Ok(request));
     }
     if let Ok(SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share)) = text.parse::<SizeOrShare>() {
         assert!(share.is_finite() && share >= 0.0);

@@ -7,7 +7,7 @@ use hugepilot::doctor;
 use kernel::probe::{Facts, LiveProbes};
 use kernel::{Root, cgroup, cpu, hugetlb, hugetlb_limits, pmu, process};
 use launch::machine::Machine;
-use launch::wish::PageKind;
+use launch::request::PageKind;
 use pool::Surroundings;
 
 /// A part of the input starts with the letter of its file.

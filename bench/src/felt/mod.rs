@@ -45,7 +45,7 @@ Examples:
   hugepilot-bench felt reader --gib 16 --host both --plot felt.svg
   hugepilot-bench felt reader-busy --modes fast         no request waits: each stall shows in throughput
   hugepilot-bench felt redis --modes before --hugepilot /old/hugepilot --promote-args=--gentle
-  hugepilot-bench report felt-memcached-1.json.gz --plot felt.svg
+  hugepilot-bench report felt-memcached-1.json.zst --plot felt.svg
 
 On cold memory each promotion gets a new program, on warm memory one program serves all: its huge pages are split again.
 Run as root on a machine that does nothing else.";
@@ -230,7 +230,7 @@ impl FeltArguments {
         let name = format!("felt-{}", self.program);
         let results = Results { name: &name, json: record.json()?, text: &text, draw: Some(&draw) };
         self.outputs.write(None, &results)?;
-        self.outputs.keep.as_deref().map_or(Ok(()), |directory| results.keep_compressed(directory, &record.machine))?;
+        self.outputs.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &record.machine))?;
         // Last, because a closed output must not cost the files.
         printed
     }

@@ -22,7 +22,7 @@ pub enum Status {
 
 /// One thing looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check<Mend> {
+pub struct Check<Fix> {
     /// What was looked at; the same in every release.
     pub name: String,
     /// How it stands.
@@ -32,13 +32,13 @@ pub struct Check<Mend> {
     /// What that means.
     pub meaning: String,
     /// What mends it; None where nothing needs mending or nothing can.
-    pub mend: Option<Mend>,
+    pub fix: Option<Fix>,
 }
 
-impl<Mend> Check<Mend> {
+impl<Fix> Check<Fix> {
     /// With nothing that mends it.
     pub fn new(name: &str, status: Status, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), mend: None }
+        Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), fix: None }
     }
 
     /// As it should be.
@@ -62,8 +62,8 @@ impl<Mend> Check<Mend> {
     }
 
     /// With what mends it, if anything does.
-    pub fn mended_by(self, mend: impl Into<Option<Mend>>) -> Self {
-        Self { mend: mend.into(), ..self }
+    pub fn fixed_by(self, fix: impl Into<Option<Fix>>) -> Self {
+        Self { fix: fix.into(), ..self }
     }
 }
 
@@ -79,11 +79,11 @@ impl fmt::Display for Status {
 }
 
 /// One JSON object: `version` 1 and `checks`.
-pub fn to_json<Mend: Serialize>(checks: &[Check<Mend>]) -> serde_json::Result<String> {
+pub fn to_json<Fix: Serialize>(checks: &[Check<Fix>]) -> serde_json::Result<String> {
     #[derive(Serialize)]
-    struct Document<'a, Mend> {
+    struct Document<'a, Fix> {
         version: u32,
-        checks: &'a [Check<Mend>],
+        checks: &'a [Check<Fix>],
     }
     serde_json::to_string_pretty(&Document { version: 1, checks })
 }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn json_tells_everything_of_a_check() {
-        let checks = [Check::missing("a", "b", "c").mended_by("d"), Check::unknown("e", &"why")];
+        let checks = [Check::missing("a", "b", "c").fixed_by("d"), Check::unknown("e", &"why")];
         let text = to_json(&checks).unwrap();
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         let told = serde_json::json!({ "version": 1, "checks": [

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use heat::units::{Bytes, Nanos, Slowdown};
-use pilot::engine::board::{COLLAPSE_CLASSES, Counts, State, TargetState};
+use pilot::engine::shared_state::{COLLAPSE_CLASSES, Counts, State, TargetState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -56,7 +56,7 @@ const COUNTERS: &[Counter] = &[
     counter("hugepilot_cpu_seconds", "CPU time of the pilot, collapsing included", |state| {
         state.budget.cpu_ns.seconds()
     }),
-    counter("hugepilot_looks", "Looks at a target", |state| state.counts.looks as f64),
+    counter("hugepilot_scans", "Looks at a target", |state| state.counts.looks as f64),
     counter("hugepilot_promoted_regions", "Regions put on huge pages", |state| state.counts.promoted as f64),
     counter("hugepilot_given_back_regions", "Regions given back", |state| state.counts.given_back as f64),
 ];

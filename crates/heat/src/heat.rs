@@ -101,7 +101,7 @@ pub struct Cost {
     /// Time spent reading page tables.
     pub read: Nanos,
     /// Time spent reading page tables while bits were being cleared.
-    pub glimpse: Nanos,
+    pub interim_read: Nanos,
     /// How often the page tables were read.
     pub reads: u32,
     /// Time spent asking the kernel about page frames, for growth, and about memory policies.
@@ -116,7 +116,7 @@ pub struct Cost {
 impl Cost {
     /// All that it took of our own time.
     pub fn own(&self) -> Nanos {
-        self.clear + self.read + self.glimpse + self.inspect + self.kernel
+        self.clear + self.read + self.interim_read + self.inspect + self.kernel
     }
 
     /// How long after a look with this cost the next one may begin, so that observing takes at most this

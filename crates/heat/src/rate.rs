@@ -22,7 +22,7 @@ pub const DELAYS: [Duration; 5] = [
 ];
 
 /// What was seen of a group of pages: before the first delay, by a tracker that can, then at each delay.
-pub type Sightings = [Sighting; 1 + DELAYS.len()];
+pub type ReadCounts = [ReadCount; 1 + DELAYS.len()];
 
 /// Pages that a read must have seen walked before its count is trusted: the standard error is then 1/√16, a quarter.
 const ENOUGH: u32 = 16;
@@ -32,13 +32,13 @@ const SATURATED: f64 = 0.95;
 
 /// One read of a group of pages. Small, for of each 2 MiB that are watched there are six.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sighting {
+pub struct ReadCount {
     delay_us: u32,
     /// Pages whose bit was set by then.
     pub walked: u32,
 }
 
-impl Sighting {
+impl ReadCount {
     /// `delay`: time since the pages' bits were cleared; more than an hour counts as one.
     pub fn new(delay: Nanos, walked: u32) -> Self {
         Self { delay_us: u32::try_from(delay.0.div_ceil(1000)).unwrap_or(u32::MAX), walked }
@@ -56,22 +56,22 @@ const LEAST_PACE: u64 = 10;
 
 /// Turns delays into what they would have been at the program's own pace, and drops reads of which that is not known; the last one
 /// always counts, at a tenth of its delay at least.
-pub fn at_pace(sightings: &mut Sightings, pace: impl Fn(Nanos) -> Nanos) {
-    let last = sightings.len() - 1;
-    for (number, sighting) in sightings.iter_mut().enumerate().filter(|(_, sighting)| sighting.delay() > Nanos(0)) {
-        let (delay, least) = (pace(sighting.delay()), Nanos(sighting.delay().0 / LEAST_PACE));
+pub fn at_pace(read_counts: &mut ReadCounts, pace: impl Fn(Nanos) -> Nanos) {
+    let last = read_counts.len() - 1;
+    for (number, read_count) in read_counts.iter_mut().enumerate().filter(|(_, read_count)| read_count.delay() > Nanos(0)) {
+        let (delay, least) = (pace(read_count.delay()), Nanos(read_count.delay().0 / LEAST_PACE));
         let counts = delay >= least || number == last;
-        *sighting = if counts { Sighting::new(delay.max(least), sighting.walked) } else { Sighting::default() };
+        *read_count = if counts { ReadCount::new(delay.max(least), read_count.walked) } else { ReadCount::default() };
     }
 }
 
 /// Rates each region by what was seen of it.
-pub fn rate(regions: &mut [Region], sightings: &[Sightings]) {
-    for (region, sightings) in regions.iter_mut().zip(sightings).filter(|(region, _)| !region.huge) {
-        region.walks_per_second = walks_per_second(observed(region), sightings);
+pub fn rate(regions: &mut [Region], read_counts: &[ReadCounts]) {
+    for (region, read_counts) in regions.iter_mut().zip(read_counts).filter(|(region, _)| !region.huge) {
+        region.walks_per_second = walks_per_second(observed(region), read_counts);
     }
-    agree_in_sum(regions, sightings);
-    share_among_huge(regions, sightings);
+    agree_in_sum(regions, read_counts);
+    share_among_huge(regions, read_counts);
 }
 
 /// Pages whose bits tell something.
@@ -87,10 +87,10 @@ const ENOUGH_TOGETHER: u64 = 100;
 ///
 /// Each region's rate rests on the read that first saw enough of it, and a read that saw enough rather saw too much, of regions with one
 /// walked page up to three times as much; a late read in turn counts a page once that was walked often.
-fn agree_in_sum(regions: &mut [Region], sightings: &[Sightings]) {
-    let has_few = |sightings: &Sightings| sightings.iter().all(|sighting| sighting.walked < ENOUGH);
+fn agree_in_sum(regions: &mut [Region], read_counts: &[ReadCounts]) {
+    let has_few = |read_counts: &ReadCounts| read_counts.iter().all(|read_count| read_count.walked < ENOUGH);
     for few in [true, false] {
-        let both = regions.iter_mut().zip(sightings);
+        let both = regions.iter_mut().zip(read_counts);
         let mut alike: Vec<_> = both.filter(|(region, seen)| !region.huge && has_few(seen) == few).collect();
         let times = times_as_often_together(&alike);
         alike.iter_mut().for_each(|(region, _)| region.walks_per_second *= times);
@@ -98,13 +98,13 @@ fn agree_in_sum(regions: &mut [Region], sightings: &[Sightings]) {
 }
 
 /// How many times as often they walk by what all together were seen to walk; 1 where that is not known better.
-fn times_as_often_together(regions: &[(&mut Region, &Sightings)]) -> f64 {
-    let seen_by = |read: usize| regions.iter().map(|(_, sightings)| u64::from(sightings[read].walked)).sum::<u64>();
+fn times_as_often_together(regions: &[(&mut Region, &ReadCounts)]) -> f64 {
+    let seen_by = |read: usize| regions.iter().map(|(_, read_counts)| u64::from(read_counts[read].walked)).sum::<u64>();
     let Some(read) = (0..1 + DELAYS.len()).find(|&read| seen_by(read) >= ENOUGH_TOGETHER) else { return 1.0 };
     let (mut alone, mut together) = (0.0, 0.0);
-    for (region, sightings) in regions.iter().filter(|(_, sightings)| sightings[read].delay() > Nanos(0)) {
+    for (region, read_counts) in regions.iter().filter(|(_, read_counts)| read_counts[read].delay() > Nanos(0)) {
         alone += region.walks_per_second;
-        together += walks_by(observed(region), sightings[read].walked) / sightings[read].delay().seconds();
+        together += walks_by(observed(region), read_counts[read].walked) / read_counts[read].delay().seconds();
     }
     if alone > 0.0 && together > 0.0 { together / alone } else { 1.0 }
 }
@@ -142,19 +142,19 @@ pub fn slowdown(regions: &[Region], busy_cpus: f64, first_walk: Nanos) -> f64 {
 }
 
 /// Page walks a second of a group of `pages` pages, from reads in the order of their delays.
-fn walks_per_second(pages: u32, sightings: &[Sighting]) -> f64 {
-    telling_read(sightings)
-        .map(|read| &sightings[read])
-        .map_or(0.0, |sighting| walks_by(pages, sighting.walked) / sighting.delay().seconds())
+fn walks_per_second(pages: u32, read_counts: &[ReadCount]) -> f64 {
+    telling_read(read_counts)
+        .map(|read| &read_counts[read])
+        .map_or(0.0, |read_count| walks_by(pages, read_count.walked) / read_count.delay().seconds())
 }
 
 /// The earliest read that saw enough pages; where there are few, most of those that were seen at all, so that the one hot
 /// page of a region counts by how soon it was walked. (A lone page is rated up to three times too high by that.)
-fn telling_read(sightings: &[Sighting]) -> Option<usize> {
-    let usable = |sighting: &Sighting| sighting.delay().0 > 0;
-    let last = sightings.iter().rposition(usable)?;
-    let most = (sightings[last].walked * 3).div_ceil(5);
-    let enough = sightings.iter().position(|sighting| usable(sighting) && sighting.walked >= ENOUGH.min(most));
+fn telling_read(read_counts: &[ReadCount]) -> Option<usize> {
+    let usable = |read_count: &ReadCount| read_count.delay().0 > 0;
+    let last = read_counts.iter().rposition(usable)?;
+    let most = (read_counts[last].walked * 3).div_ceil(5);
+    let enough = read_counts.iter().position(|read_count| usable(read_count) && read_count.walked >= ENOUGH.min(most));
     enough.or(Some(last))
 }
 
@@ -162,26 +162,26 @@ fn telling_read(sightings: &[Sighting]) -> Option<usize> {
 ///
 /// One bit says little: a huge page is walked or not. All of the process's huge pages are therefore counted as one group, and
 /// those that were walked by the read that counts share the group's walks evenly.
-fn share_among_huge(regions: &mut [Region], sightings: &[Sightings]) {
-    let huge = || regions.iter().zip(sightings).filter(|(region, _)| region.huge).map(|(_, sightings)| sightings);
-    let pooled: Sightings = std::array::from_fn(|read| pool(huge().map(|sightings| &sightings[read])));
+fn share_among_huge(regions: &mut [Region], read_counts: &[ReadCounts]) {
+    let huge = || regions.iter().zip(read_counts).filter(|(region, _)| region.huge).map(|(_, read_counts)| read_counts);
+    let pooled: ReadCounts = std::array::from_fn(|read| pool(huge().map(|read_counts| &read_counts[read])));
     let Some(read) = telling_read(&pooled) else { return };
     let walks = walks_by(huge().count() as u32, pooled[read].walked) / pooled[read].delay().seconds();
-    let huge = regions.iter_mut().zip(sightings).filter(|(region, _)| region.huge);
-    for (region, sightings) in huge.filter(|(_, sightings)| sightings[read].walked > 0) {
-        region.walks_per_second = walks * f64::from(sightings[read].walked) / f64::from(pooled[read].walked);
+    let huge = regions.iter_mut().zip(read_counts).filter(|(region, _)| region.huge);
+    for (region, read_counts) in huge.filter(|(_, read_counts)| read_counts[read].walked > 0) {
+        region.walks_per_second = walks * f64::from(read_counts[read].walked) / f64::from(pooled[read].walked);
     }
 }
 
 /// What a group of pages, each with its own delay, saw in one read.
-fn pool<'a>(sightings: impl Iterator<Item = &'a Sighting>) -> Sighting {
+fn pool<'a>(read_counts: impl Iterator<Item = &'a ReadCount>) -> ReadCount {
     let (mut count, mut delays, mut walked) = (0u64, 0u128, 0u32);
-    for sighting in sightings.filter(|sighting| sighting.delay().0 > 0) {
+    for read_count in read_counts.filter(|read_count| read_count.delay().0 > 0) {
         count += 1;
-        delays += u128::from(sighting.delay().0);
-        walked += sighting.walked;
+        delays += u128::from(read_count.delay().0);
+        walked += read_count.walked;
     }
-    Sighting::new(Nanos((delays / u128::from(count.max(1))) as u64), walked)
+    ReadCount::new(Nanos((delays / u128::from(count.max(1))) as u64), walked)
 }
 
 /// Expected walks when `walked` of `pages` pages were walked at least once, each page equally often on average.
@@ -202,9 +202,9 @@ mod tests {
     const DELAYS_MS: [u64; 5] = [1, 3, 10, 30, 100];
 
     /// What reads see on average when `pages` pages are each walked `rate` times a second at random.
-    fn expected(pages: u32, rate: f64) -> Vec<Sighting> {
+    fn expected(pages: u32, rate: f64) -> Vec<ReadCount> {
         let seen = |ms: u64| (f64::from(pages) * (1.0 - (-rate * ms as f64 / 1e3).exp())).round() as u32;
-        DELAYS_MS.iter().map(|&ms| Sighting::new(Nanos(ms * 1_000_000), seen(ms))).collect()
+        DELAYS_MS.iter().map(|&ms| ReadCount::new(Nanos(ms * 1_000_000), seen(ms))).collect()
     }
 
     #[test]
@@ -219,16 +219,16 @@ mod tests {
     fn hot_pages_among_cold_ones_are_seen_by_the_early_read() {
         let hot = expected(20, 5000.0);
         let cold = expected(492, 1.0);
-        let both: Vec<Sighting> =
-            hot.iter().zip(&cold).map(|(h, c)| Sighting::new(h.delay(), h.walked + c.walked)).collect();
+        let both: Vec<ReadCount> =
+            hot.iter().zip(&cold).map(|(h, c)| ReadCount::new(h.delay(), h.walked + c.walked)).collect();
         assert!(walks_per_second(512, &both) > 15_000.0);
     }
 
     #[test]
     fn one_hot_page_in_a_cold_region_is_hot() {
-        let seen_at_once: Vec<Sighting> = DELAYS_MS.iter().map(|&ms| Sighting::new(Nanos(ms * 1_000_000), 1)).collect();
+        let seen_at_once: Vec<ReadCount> = DELAYS_MS.iter().map(|&ms| ReadCount::new(Nanos(ms * 1_000_000), 1)).collect();
         assert!(walks_per_second(512, &seen_at_once) >= 1000.0);
-        let seen_late = [Sighting::new(Nanos(1_000_000), 0), Sighting::new(Nanos(100_000_000), 1)];
+        let seen_late = [ReadCount::new(Nanos(1_000_000), 0), ReadCount::new(Nanos(100_000_000), 1)];
         assert!(walks_per_second(512, &seen_late) < 11.0);
     }
 
@@ -251,70 +251,70 @@ mod tests {
     #[test]
     fn all_together_know_better_than_each_alone() {
         let seen = |counts: [u32; 3]| {
-            let mut sightings = Sightings::default();
-            for ((sighting, ms), walked) in sightings.iter_mut().skip(1).zip([1, 10, 100]).zip(counts) {
-                *sighting = Sighting::new(Nanos(ms * 1_000_000), walked);
+            let mut read_counts = ReadCounts::default();
+            for ((read_count, ms), walked) in read_counts.iter_mut().skip(1).zip([1, 10, 100]).zip(counts) {
+                *read_count = ReadCount::new(Nanos(ms * 1_000_000), walked);
             }
-            sightings
+            read_counts
         };
         // 1,000 regions with a hot page each, and one that was seen late.
         let mut regions: Vec<Region> = (0..1001).map(|number| region(number, 0.0, 0)).collect();
-        let mut sightings = vec![seen([1, 2, 8]); 1000];
-        sightings.push(seen([30, 40, 50]));
-        rate(&mut regions, &sightings);
+        let mut read_counts = vec![seen([1, 2, 8]); 1000];
+        read_counts.push(seen([30, 40, 50]));
+        rate(&mut regions, &read_counts);
         let total: f64 = regions.iter().map(|region| region.walks_per_second).sum();
         assert!((total / 1_030_000.0 - 1.0).abs() < 0.02, "{total}");
         assert!(regions[1000].walks_per_second > 20.0 * regions[0].walks_per_second);
         // Pages that tell nothing count for nothing.
-        for (region, sightings) in regions.iter_mut().zip(&mut sightings) {
+        for (region, read_counts) in regions.iter_mut().zip(&mut read_counts) {
             region.unobserved = 511;
-            sightings.iter_mut().for_each(|seen| seen.walked = seen.walked.min(1));
+            read_counts.iter_mut().for_each(|seen| seen.walked = seen.walked.min(1));
         }
-        rate(&mut regions, &sightings);
+        rate(&mut regions, &read_counts);
         assert!(regions.iter().all(|region| region.walks_per_second > 2900.0), "a page walked by the first read");
     }
 
     #[test]
     fn a_read_while_the_program_hardly_ran_does_not_count() {
-        let mut sightings = Sightings::default();
-        for (sighting, ms) in sightings.iter_mut().skip(1).zip(DELAYS_MS) {
-            *sighting = Sighting::new(Nanos(ms * 1_000_000), 20);
+        let mut read_counts = ReadCounts::default();
+        for (read_count, ms) in read_counts.iter_mut().skip(1).zip(DELAYS_MS) {
+            *read_count = ReadCount::new(Nanos(ms * 1_000_000), 20);
         }
         // It ran at half its pace from the third millisecond on; before, the clock tells of a moment only.
-        at_pace(&mut sightings, |delay| if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) });
-        let delays = sightings.map(|sighting| sighting.delay().0 / 100_000);
+        at_pace(&mut read_counts, |delay| if delay.0 < 3_000_000 { Nanos(1000) } else { Nanos(delay.0 / 2) });
+        let delays = read_counts.map(|read_count| read_count.delay().0 / 100_000);
         assert_eq!(delays, [0, 0, 15, 50, 150, 500]);
-        assert_eq!((sightings[1].walked, sightings[2].walked), (0, 20));
-        assert!(walks_per_second(512, &sightings) < 20_000.0);
-        at_pace(&mut sightings, |_| Nanos(1));
-        assert_eq!(sightings.map(|sighting| sighting.walked), [0, 0, 0, 0, 0, 20], "the last one counts");
-        assert_eq!(sightings[5].delay(), Nanos(5_000_000));
+        assert_eq!((read_counts[1].walked, read_counts[2].walked), (0, 20));
+        assert!(walks_per_second(512, &read_counts) < 20_000.0);
+        at_pace(&mut read_counts, |_| Nanos(1));
+        assert_eq!(read_counts.map(|read_count| read_count.walked), [0, 0, 0, 0, 0, 20], "the last one counts");
+        assert_eq!(read_counts[5].delay(), Nanos(5_000_000));
     }
 
     #[test]
     fn nothing_seen_is_nothing() {
         assert_eq!(walks_per_second(512, &expected(512, 0.0)), 0.0);
         assert_eq!(walks_per_second(0, &[]), 0.0);
-        assert_eq!(walks_per_second(1, &[Sighting::default()]), 0.0);
+        assert_eq!(walks_per_second(1, &[ReadCount::default()]), 0.0);
     }
 
     #[test]
     fn pages_that_are_walked_now_and_then_are_not_overrated_beside_hot_ones() {
         // 20,000 regions with a page that is walked once a second, and 100 with 40 pages that are walked a hundred times.
         let seen = |pages: f64, rate: f64, number: usize| {
-            let mut sightings = Sightings::default();
-            for (sighting, ms) in sightings.iter_mut().skip(1).zip(DELAYS_MS) {
+            let mut read_counts = ReadCounts::default();
+            for (read_count, ms) in read_counts.iter_mut().skip(1).zip(DELAYS_MS) {
                 let expected = pages * (1.0 - (-rate * ms as f64 / 1e3).exp());
                 let by_chance = (number as f64 * 0.618_033_988_749).fract() < expected.fract();
-                *sighting = Sighting::new(Nanos(ms * 1_000_000), expected as u32 + u32::from(by_chance));
+                *read_count = ReadCount::new(Nanos(ms * 1_000_000), expected as u32 + u32::from(by_chance));
             }
-            sightings
+            read_counts
         };
         let mut regions: Vec<Region> = (0..20_100).map(|number| region(number, 0.0, 0)).collect();
-        let sightings: Vec<_> = (0..20_100)
+        let read_counts: Vec<_> = (0..20_100)
             .map(|number| if number < 20_000 { seen(1.0, 1.0, number) } else { seen(40.0, 100.0, number) })
             .collect();
-        rate(&mut regions, &sightings);
+        rate(&mut regions, &read_counts);
         let sum = |of: &[Region]| of.iter().map(|region| region.walks_per_second).sum::<f64>();
         let (rare, often) = (sum(&regions[..20_000]), sum(&regions[20_000..]));
         assert!((0.8..1.3).contains(&(rare / 20_000.0)), "{rare}");
@@ -327,9 +327,9 @@ mod tests {
             pages in 0..1024u32,
             counts in prop::collection::vec((0..u64::MAX, 0..4096u32), 0..8),
         ) {
-            let sightings: Vec<_> =
-                counts.iter().map(|&(delay, walked)| Sighting::new(Nanos(delay), walked)).collect();
-            let rate = walks_per_second(pages, &sightings);
+            let read_counts: Vec<_> =
+                counts.iter().map(|&(delay, walked)| ReadCount::new(Nanos(delay), walked)).collect();
+            let rate = walks_per_second(pages, &read_counts);
             prop_assert!(rate.is_finite() && rate >= 0.0);
         }
     }

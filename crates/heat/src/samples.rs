@@ -66,7 +66,7 @@ pub fn heat_of(regions: Vec<Region>) -> Heat {
             longest_stall: Nanos(13_000_000),
             read: Nanos(1_500_000),
             reads: 3,
-            glimpse: Nanos(0),
+            interim_read: Nanos(0),
             inspect: Nanos(0),
             kernel: Nanos(0),
             program: Nanos(20_000_000),

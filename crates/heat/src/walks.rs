@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rate::{DELAYS, Sightings};
+use crate::rate::{DELAYS, ReadCounts};
 use crate::units::Nanos;
 
 /// What is known of all page walks of the base pages observed together.
@@ -37,7 +37,7 @@ pub struct Seen<'a> {
     /// Base pages whose bits tell something.
     pub observed: u32,
     /// What the reads of the window saw.
-    pub sightings: &'a Sightings,
+    pub read_counts: &'a ReadCounts,
     /// What reads before those saw.
     pub early: &'a EarlyReads,
 }
@@ -80,9 +80,9 @@ pub fn certain_share<'a>(
 ) -> f64 {
     let certain_by = |read: usize| {
         let (mut pages, mut per_second) = (0.0, 0.0);
-        for sighting in seen.clone().map(|seen| seen.sightings[read]).filter(|sighting| sighting.delay() > Nanos(0)) {
-            pages += f64::from(sighting.walked);
-            per_second += f64::from(sighting.walked) / sighting.delay().seconds();
+        for read_count in seen.clone().map(|seen| seen.read_counts[read]).filter(|read_count| read_count.delay() > Nanos(0)) {
+            pages += f64::from(read_count.walked);
+            per_second += f64::from(read_count.walked) / read_count.delay().seconds();
         }
         if pages > tlb_entries { per_second * (1.0 - tlb_entries / pages) } else { 0.0 }
     };
@@ -99,7 +99,7 @@ pub fn scattered<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone) -> Option<f64
     let last = DELAYS.len();
     // (pages that may be walked, delay, pages walked, lines)
     let each: Vec<[f64; 4]> = seen
-        .filter(|seen| seen.early[read].delay_us > 0 && seen.sightings[last].walked > 0)
+        .filter(|seen| seen.early[read].delay_us > 0 && seen.read_counts[last].walked > 0)
         .map(|seen| {
             let EarlyRead { delay_us, walked, lines } = seen.early[read];
             [seen.observed.into(), delay_us.into(), walked.into(), lines.into()]
@@ -137,13 +137,13 @@ fn lines_at_random(each: &[[f64; 4]], walked: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::Sighting;
+    use crate::rate::ReadCount;
     use proptest::prelude::*;
 
     /// A region that was read at 1 ms, with what all of its reads saw in the end.
     struct Read {
         early: EarlyReads,
-        sightings: Sightings,
+        read_counts: ReadCounts,
     }
 
     fn read(walked: &[usize], in_the_end: u32) -> Read {
@@ -151,14 +151,14 @@ mod tests {
         walked.iter().for_each(|page| lines[page / 8] = true);
         let lines = lines.iter().filter(|&&line| line).count();
         let early = EarlyRead::new(Nanos(1_000_000), walked.len(), lines).unwrap();
-        let mut sightings = Sightings::default();
-        sightings[1] = Sighting::new(Nanos(1_000_000), walked.len() as u32);
-        sightings[DELAYS.len()] = Sighting::new(Nanos(100_000_000), in_the_end);
-        Read { early: [early, EarlyRead::default(), EarlyRead::default()], sightings }
+        let mut read_counts = ReadCounts::default();
+        read_counts[1] = ReadCount::new(Nanos(1_000_000), walked.len() as u32);
+        read_counts[DELAYS.len()] = ReadCount::new(Nanos(100_000_000), in_the_end);
+        Read { early: [early, EarlyRead::default(), EarlyRead::default()], read_counts }
     }
 
     fn seen(reads: &[Read]) -> impl Iterator<Item = Seen<'_>> + Clone {
-        reads.iter().map(|read| Seen { observed: 512, sightings: &read.sightings, early: &read.early })
+        reads.iter().map(|read| Seen { observed: 512, read_counts: &read.read_counts, early: &read.early })
     }
 
     /// Regions of which each page was walked with this chance.

@@ -8,14 +8,14 @@ use std::time::Duration;
 use daemon::control::Server;
 use kernel::Root;
 use kernel::target::Process;
-use pilot::engine::board::{Board, State, TargetState};
+use pilot::engine::shared_state::{SharedState, State, TargetState};
 use serde_json::Value;
 
 /// A program that does nothing, on the board of a server in a directory of its own.
 struct Service {
     program: Child,
     process: Process,
-    board: Board,
+    shared_state: SharedState,
     directory: tempfile::TempDir,
     _server: Server,
 }
@@ -24,11 +24,11 @@ impl Service {
     fn start() -> Self {
         let program = Command::new("sleep").arg("300").spawn().expect("sleep is there");
         let process = Process::of(&Root::host(), program.id()).expect("it runs");
-        let (board, directory) = (Board::default(), tempfile::tempdir().unwrap());
+        let (shared_state, directory) = (SharedState::default(), tempfile::tempdir().unwrap());
         let target = TargetState { pid: process.pid, start_ticks: process.start_ticks, ..TargetState::default() };
-        board.show(State { version: 1, targets: vec![target], ..State::default() });
-        let server = Server::start(board.clone(), &socket(directory.path())).unwrap();
-        Self { program, process, board, directory, _server: server }
+        shared_state.show(State { version: 1, targets: vec![target], ..State::default() });
+        let server = Server::start(shared_state.clone(), &socket(directory.path())).unwrap();
+        Self { program, process, shared_state, directory, _server: server }
     }
 
     fn ask(&self, line: &str) -> Output {
@@ -46,9 +46,9 @@ impl Service {
     /// Answers the next wish in place of the loop.
     fn give_back(&self, regions: u64) {
         for _ in 0..2000 {
-            if let Some(wish) = self.board.take_wishes().pop() {
-                assert_eq!(wish.give_back, self.process);
-                return wish.answer.send(Ok(regions)).unwrap();
+            if let Some(request) = self.shared_state.take_requests().pop() {
+                assert_eq!(request.give_back, self.process);
+                return request.answer.send(Ok(regions)).unwrap();
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -73,10 +73,10 @@ fn status_pause_and_resume_ask_the_daemon() {
     assert!(service.ask_well("status").contains(&format!("\n{pid}  ")) || pid < 1000);
     assert!(service.ask_well(&format!("pause {pid}")).contains(&format!("`hugepilot resume {pid}`")));
     let json = service.ask_well("status --json");
-    assert_eq!(serde_json::from_str::<State>(&json).unwrap(), service.board.state());
-    assert!(service.board.is_paused(service.process));
+    assert_eq!(serde_json::from_str::<State>(&json).unwrap(), service.shared_state.state());
+    assert!(service.shared_state.is_paused(service.process));
     assert_eq!(service.ask_well(&format!("resume {pid}")), format!("process {pid} is piloted again\n"));
-    assert!(!service.board.is_paused(service.process));
+    assert!(!service.shared_state.is_paused(service.process));
     let refused = service.ask("pause 1");
     assert_eq!(refused.status.code(), Some(1));
     let why = String::from_utf8(refused.stderr).unwrap();
@@ -97,15 +97,15 @@ fn what_the_daemon_pilots_is_given_back_by_the_daemon() {
         let json: Value = serde_json::from_str(&told.join().unwrap()).unwrap();
         assert_eq!((&json["pid"], &json["applied"], &json["paused"]), (&pid.into(), &0.into(), &true.into()));
     });
-    assert!(service.board.is_paused(service.process));
+    assert!(service.shared_state.is_paused(service.process));
 }
 
 #[test]
 fn what_no_daemon_pilots_is_given_back_as_without_one() {
     let service = Service::start();
-    service.board.show(State { version: 1, ..State::default() });
+    service.shared_state.show(State { version: 1, ..State::default() });
     let output = service.ask(&format!("give-back {}", service.process.pid));
     let why = String::from_utf8(output.stderr).unwrap();
     assert!(why.contains("promoted nothing") || why.contains("missing CAP_"), "{why}");
-    assert!(service.board.take_wishes().is_empty() && !service.board.is_paused(service.process));
+    assert!(service.shared_state.take_requests().is_empty() && !service.shared_state.is_paused(service.process));
 }

@@ -57,7 +57,7 @@ fn amiss(checks: Vec<Check>) -> Check {
 }
 
 fn command(check: &Check) -> &str {
-    check.mend.as_ref().map_or("", |mend| mend.command.as_str())
+    check.fix.as_ref().map_or("", |fix| fix.command.as_str())
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn json() {
 
 #[test]
 fn nothing_is_amiss_on_a_good_machine() {
-    assert!(after(|_| {}).iter().all(|check| check.status == Status::Ok && check.mend.is_none()));
+    assert!(after(|_| {}).iter().all(|check| check.status == Status::Ok && check.fix.is_none()));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn names_are_unique_and_sentences_end() {
         assert_eq!(names.len(), checks.len());
         for check in checks {
             assert!(check.meaning.ends_with('.') && !check.finding.ends_with('.'), "{check:?}");
-            assert!(check.mend.is_none_or(|mend| mend.survives_reboot == mend.permanent.is_none()));
+            assert!(check.fix.is_none_or(|fix| fix.survives_reboot == fix.permanent.is_none()));
         }
     }
 }
@@ -137,7 +137,7 @@ fn what_is_not_known_is_a_warning_and_never_missing() {
 #[test]
 fn a_host_that_takes_free_memory_back_is_named() {
     let check = amiss(after(|facts| facts.free_memory_reported = Ok(true)));
-    assert!(check.name == "free memory" && check.status == Status::Warning && check.mend.is_none(), "{check:?}");
+    assert!(check.name == "free memory" && check.status == Status::Warning && check.fix.is_none(), "{check:?}");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn shared_memory_that_is_denied_or_mapped_badly_is_mended() {
         assert_eq!((check.name.as_str(), check.status), ("shared memory", Status::Warning));
         assert!(check.finding.starts_with(word), "{check:?}");
         assert_eq!(command(&check), "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
-        assert!(check.mend.is_some_and(|mend| mend.permanent.is_some()), "for good, too");
+        assert!(check.fix.is_some_and(|fix| fix.permanent.is_some()), "for good, too");
     }
 }
 
@@ -242,7 +242,7 @@ fn a_long_list_of_processes_is_cut_off() {
     let listed = |name: &str, count| (1..=count).map(|pid| Process { pid, name: name.to_owned() }).collect();
     let check = amiss(after(|facts| facts.thp_disabled = Ok(listed("worker", 20))));
     assert!(check.finding.ends_with("worker (8), and 12 more"), "{check:?}");
-    assert_eq!(check.mend, None, "only Redis has a known switch");
+    assert_eq!(check.fix, None, "only Redis has a known switch");
     let check = amiss(after(|facts| facts.thp_disabled = Ok(listed("redis-server", 1))));
     assert!(command(&check).contains("disable-thp no"));
 }
@@ -259,5 +259,5 @@ fn scattered_memory_is_compacted_only_where_the_kernel_can() {
         scatter(facts);
         facts.compaction = Ability::No("the kernel was built without CONFIG_COMPACTION".to_owned());
     }));
-    assert!(check.mend.is_none() && check.meaning.contains("CONFIG_COMPACTION"), "{check:?}");
+    assert!(check.fix.is_none() && check.meaning.contains("CONFIG_COMPACTION"), "{check:?}");
 }

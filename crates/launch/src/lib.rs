@@ -12,7 +12,7 @@ pub mod program;
 pub mod recipe;
 pub mod verify;
 pub mod watch;
-pub mod wish;
+pub mod request;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use kernel::{KernelError, Root, hugetlb};
 use machine::Machine;
 use program::{Family, Program, ProgramError};
 use recipe::{Given, Recipe, recipe};
-use wish::{PageKind, Wish};
+use request::{PageKind, LaunchRequest};
 
 /// The preload library's file.
 pub const LIBRARY: &str = "libhugepilot_preload.so";
@@ -35,7 +35,7 @@ const LIBRARY_DIRECTORIES: [&str; 3] = ["", "../lib", "../lib/hugepilot"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// What was wished for.
-    pub wish: Wish,
+    pub request: LaunchRequest,
     /// What the program is.
     pub program: Program,
     /// What the machine offers.
@@ -81,11 +81,11 @@ pub enum LaunchError {
 pub fn prepare(
     root: &Root,
     command: &[OsString],
-    wish: Wish,
+    request: LaunchRequest,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Prepared, LaunchError> {
     let own = std::env::current_exe().unwrap_or_default();
-    prepare_beside(own.parent().unwrap_or(Path::new("")), root, command, wish, environment)
+    prepare_beside(own.parent().unwrap_or(Path::new("")), root, command, request, environment)
 }
 
 /// The same for a hugepilot in this directory.
@@ -93,14 +93,14 @@ fn prepare_beside(
     directory: &Path,
     root: &Root,
     command: &[OsString],
-    wish: Wish,
+    request: LaunchRequest,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Prepared, LaunchError> {
     let (name, arguments) = command.split_first().ok_or(LaunchError::NoProgram)?;
-    let machine = Machine::read(root, wish.pages)?;
-    ensure_pages(root, wish.pages, &machine)?;
+    let machine = Machine::read(root, request.pages)?;
+    ensure_pages(root, request.pages, &machine)?;
     let library = library(directory);
-    if library.is_none() && wish.insists_on_preload() {
+    if library.is_none() && request.insists_on_preload() {
         return Err(LaunchError::NoLibrary { directory: directory.to_owned() });
     }
     let lossy = |text: &OsStr| text.to_string_lossy().into_owned();
@@ -110,9 +110,9 @@ fn prepare_beside(
     let value = |name: &str| environment.get(name).map_or("", String::as_str);
     let path = environment.get("PATH").map(OsStr::new);
     let program = Program::find(name, path, value("LD_PRELOAD"), value("LD_LIBRARY_PATH"))?;
-    let recipe = recipe(&program, &wish, &machine, &Given { environment, arguments, library });
+    let recipe = recipe(&program, &request, &machine, &Given { environment, arguments, library });
     let counts = recipe.mechanisms().iter().any(|mechanism| mechanism.name == recipe::Mechanism::PRELOAD);
-    Ok(Prepared { wish, program, machine, recipe, counts })
+    Ok(Prepared { request, program, machine, recipe, counts })
 }
 
 fn ensure_pages(root: &Root, pages: PageKind, machine: &Machine) -> Result<(), LaunchError> {
@@ -152,26 +152,26 @@ mod tests {
         tree
     }
 
-    fn prepared(tree: &Path, wish: Wish) -> Result<Prepared, LaunchError> {
+    fn prepared(tree: &Path, request: LaunchRequest) -> Result<Prepared, LaunchError> {
         let own = std::env::current_exe().unwrap();
-        prepare_beside(tree, &Root::at(tree), &[own.into(), "argument".into()], wish, std::iter::empty())
+        prepare_beside(tree, &Root::at(tree), &[own.into(), "argument".into()], request, std::iter::empty())
     }
 
     #[test]
     fn a_size_that_the_machine_does_not_have_is_an_error() {
         let tree = machine_with(9);
-        let error = prepared(tree.path(), Wish::of(PageKind::Giant)).unwrap_err().to_string();
+        let error = prepared(tree.path(), LaunchRequest::of(PageKind::Giant)).unwrap_err().to_string();
         assert!(error.contains("no huge pages of 1G") && error.contains("only such of 2 MiB"), "{error}");
-        let prepared = prepared(tree.path(), Wish::of(PageKind::Huge)).unwrap();
+        let prepared = prepared(tree.path(), LaunchRequest::of(PageKind::Huge)).unwrap();
         assert_eq!((prepared.machine.available(), prepared.counts), (9, false));
     }
 
     #[test]
     fn the_library_is_needed_only_by_those_who_insist() {
         let tree = machine_with(0);
-        let wish = Wish { text: true, ..Wish::of(PageKind::Transparent) };
-        assert!(matches!(prepared(tree.path(), wish), Err(LaunchError::NoLibrary { .. })));
-        assert!(prepared(tree.path(), Wish::of(PageKind::Transparent)).is_ok());
+        let request = LaunchRequest { text: true, ..LaunchRequest::of(PageKind::Transparent) };
+        assert!(matches!(prepared(tree.path(), request), Err(LaunchError::NoLibrary { .. })));
+        assert!(prepared(tree.path(), LaunchRequest::of(PageKind::Transparent)).is_ok());
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let needs = |family, aligns_shared_memory| {
             let program = recipe::samples::program(family);
             let machine = Machine { aligns_shared_memory, ..Machine::default() };
-            Prepared { wish: Wish::shared(), program, machine, recipe: Recipe::default(), counts: false }
+            Prepared { request: LaunchRequest::shared(), program, machine, recipe: Recipe::default(), counts: false }
                 .needs_aligning()
         };
         assert!(needs(Family::Postgres, false));
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn no_command_is_an_error() {
         let tree = machine_with(0);
-        let none = prepare(&Root::at(tree.path()), &[], Wish::of(PageKind::Transparent), std::iter::empty());
+        let none = prepare(&Root::at(tree.path()), &[], LaunchRequest::of(PageKind::Transparent), std::iter::empty());
         assert!(matches!(none, Err(LaunchError::NoProgram)));
     }
 }

@@ -9,7 +9,7 @@ use kernel::hugetlb_limits::{self, Limit};
 use kernel::thp::Thp;
 use kernel::{KernelError, Root, mounts, optional};
 
-use crate::wish::PageKind;
+use crate::request::PageKind;
 
 /// The facts, as they are now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

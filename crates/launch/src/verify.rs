@@ -11,7 +11,7 @@ use crate::counts::{InTheWay, Placed, Placing};
 use crate::machine::Machine;
 use crate::recipe::{Mechanism, Memory, Recipe};
 use crate::watch::{Sample, Seen};
-use crate::wish::Wish;
+use crate::request::LaunchRequest;
 
 /// Who put memory on huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ impl Account {
     /// Draws the account up; `piloted` is None where no pilot ran.
     pub fn of(
         seen: Seen,
-        (wish, recipe, machine): (&Wish, &Recipe, &Machine),
+        (request, recipe, machine): (&LaunchRequest, &Recipe, &Machine),
         placed: Option<&Placed>,
         piloted: Option<&Piloted>,
         required: Option<f64>,
@@ -88,7 +88,7 @@ impl Account {
         let sample = &seen.largest;
         let lacking = sample.could - sample.huge();
         let rest = match lacking > sample.could.share(NEXT_TO_NOTHING) {
-            true => reasons((wish, recipe, machine), &seen, placed, piloted),
+            true => reasons((request, recipe, machine), &seen, placed, piloted),
             false => Vec::new(),
         };
         let promoted = piloted.map_or(Bytes(0), |piloted| piloted.promoted);
@@ -163,13 +163,13 @@ fn of_memory(placed: &Placed, memory: Memory) -> Placing {
 }
 
 fn reasons(
-    (wish, recipe, machine): (&Wish, &Recipe, &Machine),
+    (request, recipe, machine): (&LaunchRequest, &Recipe, &Machine),
     seen: &Seen,
     placed: Option<&Placed>,
     piloted: Option<&Piloted>,
 ) -> Vec<Why> {
     let mut reasons = Vec::new();
-    if wish.pages.is_reserved() {
+    if request.pages.is_reserved() {
         reasons.extend(of_the_pool(machine, seen));
     } else if !machine.heeds_requests() {
         reasons.push(Why::SwitchedOff);
@@ -206,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::recipe::Variable;
-    use crate::wish::PageKind;
+    use crate::request::PageKind;
     use super::*;
 
     const HEAP: Mechanism = Mechanism { memory: Memory::Heap, name: "glibc.malloc.hugetlb", is_reserved: false };
@@ -235,7 +235,7 @@ mod tests {
 
     fn account(seen: Seen, recipe: &Recipe, placed: Option<&Placed>, promoted: u64) -> Account {
         let piloted = Piloted { promoted: Bytes(promoted), ..Piloted::default() };
-        Account::of(seen, (&Wish::of(PageKind::Transparent), recipe, &madvise()), placed, Some(&piloted), Some(90.0))
+        Account::of(seen, (&LaunchRequest::of(PageKind::Transparent), recipe, &madvise()), placed, Some(&piloted), Some(90.0))
     }
 
     #[test]
@@ -282,11 +282,11 @@ mod tests {
 
     #[test]
     fn why_the_rest_was_not_is_told() {
-        let why = |wish: PageKind, machine: Machine, recipe: Recipe, placed: Option<Placed>, left: Option<u64>| {
+        let why = |request: PageKind, machine: Machine, recipe: Recipe, placed: Option<Placed>, left: Option<u64>| {
             let mut seen = seen(1000, 0, 0);
             seen.last.pool_left = left;
             let piloted = Piloted::default();
-            Account::of(seen, (&Wish::of(wish), &recipe, &machine), placed.as_ref(), Some(&piloted), None).rest
+            Account::of(seen, (&LaunchRequest::of(request), &recipe, &machine), placed.as_ref(), Some(&piloted), None).rest
         };
         let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
         assert_eq!(why(PageKind::Transparent, never, Recipe::default(), None, None), [Why::SwitchedOff]);
@@ -324,8 +324,8 @@ mod tests {
     fn a_program_that_switches_huge_pages_off_for_itself_is_why() {
         let mut seen = seen(1000, 0, 0);
         seen.largest.switched_off = 1;
-        let rest = |wish, machine: Machine| {
-            let of = (&Wish::of(wish), &Recipe::default(), &machine);
+        let rest = |request, machine: Machine| {
+            let of = (&LaunchRequest::of(request), &Recipe::default(), &machine);
             Account::of(seen, of, None, Some(&Piloted::default()), None).rest
         };
         assert_eq!(rest(PageKind::Transparent, madvise()), [Why::SwitchedOffForItself(1)]);
@@ -338,7 +338,7 @@ mod tests {
     fn the_pilots_refusals_are_reasons() {
         let refused = BTreeSet::from([RefusalReason::NoContiguousMemory]);
         let piloted = Piloted { refused: refused.clone(), ..Piloted::default() };
-        let of = (&Wish::of(PageKind::Transparent), &Recipe::default(), &madvise());
+        let of = (&LaunchRequest::of(PageKind::Transparent), &Recipe::default(), &madvise());
         assert_eq!(Account::of(seen(1000, 0, 0), of, None, Some(&piloted), None).rest, [Why::Refused(refused)]);
         assert_eq!(Account::of(seen(1000, 1000, 0), of, None, Some(&piloted), None).rest, [], "none was needed");
         assert_eq!(Account::of(seen(1000, 0, 0), of, None, None, None).rest, [Why::NotPiloted]);

@@ -11,7 +11,7 @@ use kernel::process::{Status, descendants, thread_cpu_time};
 use kernel::rollup::Rollup;
 use kernel::{Root, hugetlb};
 
-use crate::wish::PageKind;
+use crate::request::PageKind;
 
 /// The first look, and the shortest time between two: short programs want to be seen, too.
 const SOONEST: Duration = Duration::from_millis(20);

@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use heat::rate::{self, DELAYS, Sighting, Sightings};
+use heat::rate::{self, DELAYS, ReadCount, ReadCounts};
 use heat::units::Nanos;
 use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use hugepilot_os::stop::Stop;
@@ -64,7 +64,7 @@ impl IdlePage {
     }
 
     /// What is there, and the frames that can be marked.
-    fn first_look(&mut self, target: &Target) -> Result<(Heat, Vec<Frame>), ObserveError> {
+    fn initial_scan(&mut self, target: &Target) -> Result<(Heat, Vec<Frame>), ObserveError> {
         let (mut frames, mut index) = (Vec::new(), 0);
         let mut heat = self.survey.look(target, |region, entries| {
             frames.extend(frames_of(index, region, entries));
@@ -94,10 +94,10 @@ impl Tracker for IdlePage {
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let busy_before = process::cpu_time(&self.root, target.pid())?;
-        let (mut heat, frames) = self.first_look(target)?;
+        let (mut heat, frames) = self.initial_scan(target)?;
         let mut marks = Marks::of(&self.bitmap, frames);
         heat.cost.clear = marks.set()?;
-        let sightings = marks.follow(&mut heat, target, stop)?;
+        let read_counts = marks.follow(&mut heat, target, stop)?;
         let end = started + options.window.duration();
         if Instant::now() < end {
             wait_until(end, target, stop)?;
@@ -111,7 +111,7 @@ impl Tracker for IdlePage {
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
         let busy_cpus = Nanos(busy).seconds() / elapsed.as_secs_f64();
-        rate::rate(&mut heat.regions, &sightings);
+        rate::rate(&mut heat.regions, &read_counts);
         rate::undo_slowdown(&mut heat.regions, busy_cpus);
         heat.window = Nanos::from_duration(elapsed);
         heat.busy_cpus = Some(busy_cpus);
@@ -272,9 +272,9 @@ impl<'a> Marks<'a> {
     }
 
     /// Reads at growing delays from now on.
-    fn follow(&mut self, heat: &mut Heat, target: &Target, stop: &Stop) -> Result<Vec<Sightings>, ObserveError> {
+    fn follow(&mut self, heat: &mut Heat, target: &Target, stop: &Stop) -> Result<Vec<ReadCounts>, ObserveError> {
         let since = Instant::now();
-        let mut sightings = vec![Sightings::default(); heat.regions.len()];
+        let mut read_counts = vec![ReadCounts::default(); heat.regions.len()];
         for (number, delay) in DELAYS.into_iter().enumerate() {
             // Reading much memory takes longer than the next read is away: then that one tells the same.
             if DELAYS.get(number + 1).is_some_and(|&next| since.elapsed() > next) {
@@ -282,9 +282,9 @@ impl<'a> Marks<'a> {
             }
             wait_until(since + delay, target, stop)?;
             self.read(&mut heat.cost)?;
-            self.tell(&mut heat.regions, 1 + number, &mut sightings);
+            self.tell(&mut heat.regions, 1 + number, &mut read_counts);
         }
-        Ok(sightings)
+        Ok(read_counts)
     }
 
     /// Notes which have lost their marks.
@@ -314,7 +314,7 @@ impl<'a> Marks<'a> {
 
     /// Writes down what the last read saw, the one with that number. Pages of one region are read at different times; what counts
     /// is the mean of their delays.
-    fn tell(&self, regions: &mut [Region], number: usize, sightings: &mut [Sightings]) {
+    fn tell(&self, regions: &mut [Region], number: usize, read_counts: &mut [ReadCounts]) {
         let mut sums = vec![(0u64, Nanos(0)); regions.len()];
         self.each(|frame, chunk| {
             let index = frame.region as usize;
@@ -328,11 +328,11 @@ impl<'a> Marks<'a> {
                 } else {
                     region.walked.insert(frame.page.into())
                 }
-                sightings[index][number].walked += 1;
+                read_counts[index][number].walked += 1;
             }
         });
-        for (sightings, (count, delays)) in sightings.iter_mut().zip(sums) {
-            sightings[number] = Sighting::new(Nanos(delays.0 / count.max(1)), sightings[number].walked);
+        for (read_counts, (count, delays)) in read_counts.iter_mut().zip(sums) {
+            read_counts[number] = ReadCount::new(Nanos(delays.0 / count.max(1)), read_counts[number].walked);
         }
     }
 
@@ -404,11 +404,11 @@ mod tests {
         let mut all = frames(&[10, 70, 71, 5000]);
         all.push(Frame { number: 5120, region: 1, page: 0, dirty: false });
         let mut marks = Marks::of(&bitmap, all);
-        let mut sightings = vec![Sightings::default(); 2];
+        let mut read_counts = vec![ReadCounts::default(); 2];
         let mut look = |marks: &mut Marks<'_>, number| {
             marks.read(&mut Cost::default()).unwrap();
-            marks.tell(&mut regions, number, &mut sightings);
-            (regions[0].walked.iter().collect::<Vec<_>>(), regions[1].walked.len(), sightings[0][number].walked)
+            marks.tell(&mut regions, number, &mut read_counts);
+            (regions[0].walked.iter().collect::<Vec<_>>(), regions[1].walked.len(), read_counts[0][number].walked)
         };
         marks.set().unwrap();
         assert_eq!(look(&mut marks, 0), (vec![], 0, 0));
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(look(&mut marks, 1), (vec![2, 3], 0, 2));
         take_marks(&bitmap, &[10, 5120]);
         assert_eq!(look(&mut marks, 2), (vec![0, 2, 3], 512, 3));
-        assert!(sightings.iter().all(|each| each[2].delay() > Nanos(0) && each[2].delay() >= each[1].delay()));
+        assert!(read_counts.iter().all(|each| each[2].delay() > Nanos(0) && each[2].delay() >= each[1].delay()));
         marks.count_in_window(&mut regions);
         assert_eq!((regions[0].walked_in_window, regions[1].walked_in_window), (3, 512));
     }

@@ -36,8 +36,8 @@ pub fn reason_name(reason: Reason) -> &'static str {
     match reason {
         Reason::Pays => "pays",
         Reason::Waste => "waste",
-        Reason::Outdone => "outdone",
-        Reason::BeyondPart => "beyond_part",
+        Reason::Displaced => "outdone",
+        Reason::OverQuota => "over_quota",
         Reason::Rests => "rests",
         Reason::AlreadyHuge => "already_huge",
         Reason::Obstacle(obstacle) => obstacle_name(obstacle),
@@ -69,8 +69,8 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
     match reason {
         Reason::Pays => "its page walks pay for the move",
         Reason::Waste => "nothing uses it, and most of it is empty",
-        Reason::Outdone => "a region that saves far more page walks takes its place within the limit on huge pages",
-        Reason::BeyondPart => "beyond the program's part of the limit on huge pages, which others share",
+        Reason::Displaced => "a region that saves far more page walks takes its place within the limit on huge pages",
+        Reason::OverQuota => "beyond the program's part of the limit on huge pages, which others share",
         Reason::Rests => "given back, split or refused not long ago, so that it rests before another try",
         Reason::AlreadyHuge => "on a huge page already",
         Reason::Obstacle(in_the_way) => obstacle(in_the_way),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use heat::units::{Bytes, GIANT_PAGE};
 use kernel::hugetlb::{NodePool, Pool, size_name};
 
-use crate::{PoolError, Wish, is_giant};
+use crate::{PoolError, SizeRequest, is_giant};
 
 /// What a wish is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Change {
 ///
 /// Errors: a size or a node that is not there, a size named twice.
 pub fn changes(
-    wishes: &[Wish],
+    requests: &[SizeRequest],
     bound: Bound,
     node: Option<u32>,
     pools: &[Pool],
@@ -65,15 +65,15 @@ pub fn changes(
 ) -> Result<Vec<Change>, PoolError> {
     let mut seen = BTreeSet::new();
     let mut changes = Vec::new();
-    for wish in wishes {
-        let page_size = wish.page_size;
+    for request in requests {
+        let page_size = request.page_size;
         if !seen.insert(page_size) {
             return Err(PoolError::Twice { page_size });
         }
         let pool = find(pools, page_size, giant_pages)?;
         changes.push(match node {
-            Some(node) => on_node(wish, node, nodes)?,
-            None => on_all(wish, bound, pool),
+            Some(node) => on_node(request, node, nodes)?,
+            None => on_all(request, bound, pool),
         });
     }
     changes.sort_by_key(|change| (change.to > change.from, Reverse(change.page_size)));
@@ -97,8 +97,8 @@ pub fn find(pools: &[Pool], page_size: Bytes, giant_pages: Option<bool>) -> Resu
     })
 }
 
-fn on_node(wish: &Wish, node: u32, nodes: &[NodePool]) -> Result<Change, PoolError> {
-    let page_size = wish.page_size;
+fn on_node(request: &SizeRequest, node: u32, nodes: &[NodePool]) -> Result<Change, PoolError> {
+    let page_size = request.page_size;
     let of_size = || nodes.iter().filter(|pool| pool.page_size == page_size);
     let Some(pool) = of_size().find(|pool| pool.node == node) else {
         let names: Vec<String> = of_size().map(|pool| pool.node.to_string()).collect();
@@ -106,26 +106,26 @@ fn on_node(wish: &Wish, node: u32, nodes: &[NodePool]) -> Result<Change, PoolErr
         return Err(PoolError::NoNode { node, page_size, nodes: names });
     };
     let from = pool.persistent();
-    Ok(Change { page_size, node: Some(node), from, to: wish.amount.of(from), most: None })
+    Ok(Change { page_size, node: Some(node), from, to: request.amount.of(from), most: None })
 }
 
-fn on_all(wish: &Wish, bound: Bound, pool: &Pool) -> Change {
+fn on_all(request: &SizeRequest, bound: Bound, pool: &Pool) -> Change {
     let from = pool.persistent();
     let most = from.saturating_add(pool.overcommit);
     let (to, most) = match bound {
-        Bound::Size => (wish.amount.of(from), None),
+        Bound::Size => (request.amount.of(from), None),
         Bound::Least => {
-            let to = wish.amount.of(from);
+            let to = request.amount.of(from);
             // Most kernels have giant pages on demand for nobody, so there is nothing to keep.
             let is_kept = !is_giant(pool.page_size) || pool.overcommit > 0;
             (to, is_kept.then(|| most.max(to)))
         }
         Bound::Most => {
-            let most = wish.amount.of(most);
+            let most = request.amount.of(most);
             (from.min(most), Some(most))
         }
     };
-    Change { page_size: wish.page_size, node: None, from, to, most }
+    Change { page_size: request.page_size, node: None, from, to, most }
 }
 
 #[cfg(test)]
@@ -140,8 +140,8 @@ mod tests {
     const GIANT: Pool = Pool { page_size: Bytes(1 << 30), total: 4, free: 4, reserved: 0, surplus: 0, overcommit: 0 };
     const NODE: NodePool = NodePool { node: 1, page_size: Bytes(2 << 20), total: 60, free: 9, surplus: 0 };
 
-    fn one(wish: &str, bound: Bound) -> (u64, u64, Option<u64>) {
-        let change = changes(&[wish.parse().unwrap()], bound, None, &[POOL], &[], None).unwrap()[0];
+    fn one(request: &str, bound: Bound) -> (u64, u64, Option<u64>) {
+        let change = changes(&[request.parse().unwrap()], bound, None, &[POOL], &[], None).unwrap()[0];
         (change.from, change.to, change.overcommit(change.to))
     }
 
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn giant_pages_have_no_most_to_keep_where_none_can_be_taken_on_demand() {
-        let most = |wish: &str, bound, overcommit| {
+        let most = |request: &str, bound, overcommit| {
             let pool = Pool { overcommit, ..GIANT };
-            changes(&[wish.parse().unwrap()], bound, None, &[pool], &[], None).unwrap()[0].most
+            changes(&[request.parse().unwrap()], bound, None, &[pool], &[], None).unwrap()[0].most
         };
         assert_eq!([most("1G=8", Bound::Least, 0), most("1G=2", Bound::Least, 0)], [None; 2]);
         assert_eq!([most("1G=2", Bound::Least, 3), most("1G=8", Bound::Most, 0)], [Some(7), Some(8)]);
@@ -176,25 +176,25 @@ mod tests {
     #[test]
     fn what_frees_memory_comes_first_then_the_largest_pages() {
         let small = Pool { page_size: Bytes(64 << 10), ..POOL };
-        let wishes = ["64K=200", "2M=10", "1G=5"].map(|wish| wish.parse().unwrap());
-        let changes = changes(&wishes, Bound::Size, None, &[small, POOL, GIANT], &[], None).unwrap();
+        let requests = ["64K=200", "2M=10", "1G=5"].map(|request| request.parse().unwrap());
+        let changes = changes(&requests, Bound::Size, None, &[small, POOL, GIANT], &[], None).unwrap();
         assert_eq!(changes.iter().map(|change| size_name(change.page_size)).collect::<Vec<_>>(), ["2M", "1G", "64K"]);
     }
 
     #[test]
     fn a_node_has_its_own_count() {
-        let wish = ["2M=+5".parse().unwrap()];
-        let change = changes(&wish, Bound::Size, Some(1), &[POOL], &[NODE], None).unwrap()[0];
+        let request = ["2M=+5".parse().unwrap()];
+        let change = changes(&request, Bound::Size, Some(1), &[POOL], &[NODE], None).unwrap()[0];
         assert_eq!((change.node, change.from, change.to, change.most), (Some(1), 60, 65, None));
-        let error = changes(&wish, Bound::Size, Some(7), &[POOL], &[NODE], None).unwrap_err().to_string();
+        let error = changes(&request, Bound::Size, Some(7), &[POOL], &[NODE], None).unwrap_err().to_string();
         assert_eq!(error, "memory node 7 has no pages of 2M: name one of 1");
     }
 
     #[test]
     fn what_is_not_there_is_refused_with_a_reason() {
-        let told = |wishes: &[&str], pools: &[Pool], giant| {
-            let wishes: Vec<Wish> = wishes.iter().map(|wish| wish.parse().unwrap()).collect();
-            changes(&wishes, Bound::Size, None, pools, &[], giant).unwrap_err().to_string()
+        let told = |requests: &[&str], pools: &[Pool], giant| {
+            let requests: Vec<SizeRequest> = requests.iter().map(|request| request.parse().unwrap()).collect();
+            changes(&requests, Bound::Size, None, pools, &[], giant).unwrap_err().to_string()
         };
         assert!(told(&["1G=1"], &[POOL], Some(false)).contains("pdpe1gb"));
         assert!(
@@ -212,8 +212,8 @@ mod tests {
             let amount = [Amount::Exactly, Amount::More, Amount::Fewer][kind](pages);
             let bound = [Bound::Size, Bound::Least, Bound::Most][bound];
             let pool = Pool { total, surplus, overcommit, ..POOL };
-            let wish = Wish { page_size: POOL.page_size, amount };
-            let change = changes(&[wish], bound, None, &[pool], &[], None).unwrap()[0];
+            let request = SizeRequest { page_size: POOL.page_size, amount };
+            let change = changes(&[request], bound, None, &[pool], &[], None).unwrap()[0];
             prop_assert_eq!(change.from, total.saturating_sub(surplus));
             prop_assert!(change.most.is_none_or(|most| change.to <= most));
             prop_assert_eq!(change.most.is_none(), bound == Bound::Size);

@@ -16,7 +16,7 @@ mod persist;
 mod resize;
 mod users;
 mod view;
-mod wish;
+mod request;
 
 pub use accounts::{Group, Owner, group, owner};
 pub use change::{Bound, Change, changes, find};
@@ -28,7 +28,7 @@ pub use persist::{Lasting, LastingPool, NextStep, Surroundings, persist};
 pub use resize::{Effort, Ended, Resized, resize};
 pub use users::{User, users};
 pub use view::{View, is_all_promised};
-pub use wish::{Amount, Wish, WishError, parse_page_size};
+pub use request::{Amount, SizeRequest, SizeRequestError, parse_page_size};
 
 use heat::units::{BASE_PAGE, Bytes};
 

@@ -9,7 +9,7 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::Stop;
 
 use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
-use crate::policy::{Plan, Stock, Wishes, plan};
+use crate::policy::{Plan, Stock, Policies, plan};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -43,14 +43,14 @@ impl AtWork {
     }
 
     /// What it would do in the next second; changes nothing else.
-    pub fn preview(&mut self, wishes: &Wishes, stock: &Stock) {
-        self.plan = Some(self.due(SECOND, wishes, stock));
+    pub fn preview(&mut self, requests: &Policies, stock: &Stock) {
+        self.plan = Some(self.due(SECOND, requests, stock));
     }
 
     /// Does what is due, if it is its turn. Others have `freed` so much in this step, which the stock lacks already.
     pub fn step(
         &mut self,
-        wishes: &Wishes,
+        requests: &Policies,
         (stock, freed): (&Stock, &ByUse<Bytes>),
         stop: &Stop,
     ) -> Result<Vec<Effect>, AgeError> {
@@ -64,9 +64,9 @@ impl AtWork {
         self.next = (self.next + pace).max(now);
         let elapsed = self.stepped.map_or(pace, |before| now - before);
         self.stepped = Some(now);
-        let plan = self.due(self.mechanism.span(elapsed), wishes, stock);
+        let plan = self.due(self.mechanism.span(elapsed), requests, stock);
         self.freed = ByUse::default();
-        let done = self.mechanism.step(Order { strokes: &plan.strokes }, stop);
+        let done = self.mechanism.step(Order { batches: &plan.batches }, stop);
         self.plan = Some(plan);
         done
     }
@@ -76,10 +76,10 @@ impl AtWork {
         self.mechanism.step(Order::default(), &Stop::default())
     }
 
-    fn due(&self, elapsed: Duration, wishes: &Wishes, stock: &Stock) -> Plan {
-        let all_due = wishes.due(stock, Nanos::from_duration(elapsed));
+    fn due(&self, elapsed: Duration, requests: &Policies, stock: &Stock) -> Plan {
+        let all_due = requests.due(stock, Nanos::from_duration(elapsed));
         let due = ByUse::of(|class| all_due[class] - self.freed[class]);
-        plan(wishes, stock, &due, &self.mechanism.reach())
+        plan(requests, stock, &due, &self.mechanism.reach())
     }
 }
 
@@ -110,12 +110,12 @@ mod tests {
         }
 
         fn step(&mut self, order: Order<'_>, _: &Stop) -> Result<Vec<Effect>, AgeError> {
-            let effect = |stroke: &crate::policy::Stroke| Effect {
-                uses: stroke.uses,
-                aged: stroke.bytes,
-                reclaimed: stroke.bytes,
+            let effect = |batch: &crate::policy::Batch| Effect {
+                uses: batch.uses,
+                aged: batch.bytes,
+                reclaimed: batch.bytes,
             };
-            Ok(order.strokes.iter().map(effect).collect())
+            Ok(order.batches.iter().map(effect).collect())
         }
 
         fn counts(&self) -> BTreeMap<&'static str, u64> {
@@ -128,7 +128,7 @@ mod tests {
         stock.held[MemoryUse::UnmappedCache] = Bytes(600 << 20);
         let freed = ByUse::of(|_| Bytes(freed));
         // A fifth in a minute.
-        let effects = at_work.step(&Preset::Database.wishes(), (&stock, &freed), &Stop::default()).unwrap();
+        let effects = at_work.step(&Preset::Database.requests(), (&stock, &freed), &Stop::default()).unwrap();
         effects.first().map(|effect| effect.reclaimed.0)
     }
 

@@ -20,7 +20,7 @@ const KEPT_IN_MORE: Bytes = Bytes(512 << 20);
 
 /// What is wished for one use of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ClassWish {
+pub struct ClassPolicy {
     /// How much is aged in a minute: a size, a share of what the class holds (`10%`), or of the machine's memory (`1%ram`). 0 for none.
     pub rate: SizeOrShare,
     /// How much stays in any case: a size, or a share of the machine's memory.
@@ -56,9 +56,9 @@ impl MappedPageCost {
 
 /// All that is wished.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wishes {
+pub struct Policies {
     /// For each use of memory.
-    pub classes: ByUse<ClassWish>,
+    pub classes: ByUse<ClassPolicy>,
     /// How much rather unmapped cache goes.
     pub mapped_page_cost: MappedPageCost,
     /// Memory is aged while less than this is free; None if that does not matter.
@@ -116,7 +116,7 @@ pub enum Reason {
 
 /// Memory that a mechanism takes without telling its uses apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stroke {
+pub struct Batch {
     /// The uses that it may come from.
     pub uses: Uses,
     /// How much of them together.
@@ -131,10 +131,10 @@ pub struct Plan {
     /// For each use, with the share that it is expected to have in the strokes.
     pub decisions: ByUse<Decision>,
     /// What is to be done.
-    pub strokes: Vec<Stroke>,
+    pub batches: Vec<Batch>,
 }
 
-impl Wishes {
+impl Policies {
     /// Whether enough memory is free, so that none needs to be aged.
     pub fn are_met(&self, stock: &Stock) -> bool {
         self.missing(stock) == Some(Bytes(0))
@@ -179,11 +179,11 @@ impl Wishes {
 
     /// Whether a mechanism of this reach can do anything of what is wished, once there is enough of that.
     pub fn are_served_by(&self, stock: &Stock, reach: &[Uses]) -> bool {
-        let nothing_stays = |class: MemoryUse| ClassWish { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
-        let wishes = Wishes { classes: ByUse::of(nothing_stays), free_below: None, huge_below: None, ..self.clone() };
-        let enough = |class: MemoryUse| if wishes.allow(class).is_ok() { stock.total } else { stock.held[class] };
+        let nothing_stays = |class: MemoryUse| ClassPolicy { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
+        let requests = Policies { classes: ByUse::of(nothing_stays), free_below: None, huge_below: None, ..self.clone() };
+        let enough = |class: MemoryUse| if requests.allow(class).is_ok() { stock.total } else { stock.held[class] };
         let stock = Stock { held: ByUse::of(enough), ..*stock };
-        !plan(&wishes, &stock, &stock.held, reach).strokes.is_empty()
+        !plan(&requests, &stock, &stock.held, reach).batches.is_empty()
     }
 
     /// What of this reach is held and not to be aged, but lies in one set with what is.
@@ -211,26 +211,26 @@ impl Wishes {
 /// What to do in the next step where so much is due, and with a mechanism that takes memory of these sets of uses, best first, each without
 /// telling its uses apart. Whatever a stroke takes its memory from, no use is left with less than its floor, and none that is not to be
 /// aged loses any.
-pub fn plan(wishes: &Wishes, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
-    let met = wishes.are_met(stock);
+pub fn plan(requests: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
+    let met = requests.are_met(stock);
     // What goes beyond the marks would be read again for nothing.
-    let mut missing = wishes.missing(stock).unwrap_or(Bytes(u64::MAX));
+    let mut missing = requests.missing(stock).unwrap_or(Bytes(u64::MAX));
     let takeable = Uses::that(|class| stock.swap || !class.needs_swap());
     // Of what need not stay at all there cannot be taken too much.
-    let spare = ByUse::of(|class| match wishes.floor(class, stock) {
+    let spare = ByUse::of(|class| match requests.floor(class, stock) {
         Bytes(0) => Bytes(u64::MAX),
         floor => stock.held[class] - floor,
     });
-    let rests = ByUse::of(|class| match wishes.allow(class) {
+    let rests = ByUse::of(|class| match requests.allow(class) {
         Err(reason) => Some(reason),
         Ok(()) if !takeable.has(class) => Some(Reason::NoSwap),
         Ok(()) if met => Some(Reason::EnoughFree),
-        Ok(()) if stock.held[class] <= wishes.floor(class, stock) => Some(Reason::AtFloor),
+        Ok(()) if stock.held[class] <= requests.floor(class, stock) => Some(Reason::AtFloor),
         Ok(()) => None,
     });
     let mut decisions =
         ByUse::of(|class| Decision { bytes: Bytes(0), reason: rests[class].unwrap_or(Reason::CannotTellApart) });
-    let mut strokes = Vec::new();
+    let mut batches = Vec::new();
     for &uses in reach {
         // What nobody has any of cannot be taken by mistake.
         let touched = Uses::that(|class| uses.and(takeable).has(class) && stock.held[class] > Bytes(0));
@@ -245,9 +245,9 @@ pub fn plan(wishes: &Wishes, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) 
         let bytes = all_due.min(most).min(missing);
         missing = missing - bytes;
         divide(bytes, wanted, due, &mut decisions);
-        strokes.extend((bytes > Bytes(0)).then_some(Stroke { uses: touched, bytes, most }));
+        batches.extend((bytes > Bytes(0)).then_some(Batch { uses: touched, bytes, most }));
     }
-    Plan { decisions, strokes }
+    Plan { decisions, batches }
 }
 
 /// Divides what a stroke takes among those for whom it is made, as what is due of each, without a remainder.
@@ -285,10 +285,10 @@ mod tests {
     }
 
     /// Everything is aged at half of what it holds a minute, and at no cost; 100 of each use.
-    fn wishes() -> Wishes {
-        let wish = ClassWish { rate: SizeOrShare::Share(0.5), floor: SizeOrShare::Size(Bytes(0)) };
-        let classes = ByUse::of(|_| wish);
-        Wishes {
+    fn requests() -> Policies {
+        let request = ClassPolicy { rate: SizeOrShare::Share(0.5), floor: SizeOrShare::Size(Bytes(0)) };
+        let classes = ByUse::of(|_| request);
+        Policies {
             classes,
             mapped_page_cost: MappedPageCost::NONE,
             free_below: None,
@@ -302,8 +302,8 @@ mod tests {
         Stock { total: Bytes(1000), free: Bytes(100), free_huge: Bytes(40), held, ..Stock::default() }
     }
 
-    fn after_a_minute(wishes: &Wishes, stock: &Stock, reach: &[Uses]) -> Plan {
-        plan(wishes, stock, &wishes.due(stock, MINUTE), reach)
+    fn after_a_minute(requests: &Policies, stock: &Stock, reach: &[Uses]) -> Plan {
+        plan(requests, stock, &requests.due(stock, MINUTE), reach)
     }
 
     fn reason(plan: &Plan, class: MemoryUse) -> Reason {
@@ -313,8 +313,8 @@ mod tests {
     #[test]
     fn the_cost_sets_the_ratio_of_unmapped_to_mapped() {
         let due = |cost| {
-            let wishes = Wishes { mapped_page_cost: MappedPageCost::new(cost).unwrap(), ..wishes() };
-            let due = wishes.due(&stock(), MINUTE);
+            let requests = Policies { mapped_page_cost: MappedPageCost::new(cost).unwrap(), ..requests() };
+            let due = requests.due(&stock(), MINUTE);
             (due[MemoryUse::UnmappedCache].0, due[MemoryUse::MappedFiles].0, due[MemoryUse::Code].0)
         };
         assert_eq!([due(0), due(50), due(80), due(100)], [(50, 50, 50), (50, 25, 25), (50, 10, 10), (50, 0, 0)]);
@@ -323,29 +323,29 @@ mod tests {
 
     #[test]
     fn rates_are_of_what_a_class_holds_or_of_the_machine() {
-        let mut wishes = wishes();
+        let mut requests = requests();
         let rate = |text: &str| text.parse::<SizeOrShare>().unwrap();
-        wishes.classes[MemoryUse::UnmappedCache].rate = rate("3%ram");
-        wishes.classes[MemoryUse::MappedFiles].rate = rate("7");
-        let due = wishes.due(&stock(), MINUTE);
+        requests.classes[MemoryUse::UnmappedCache].rate = rate("3%ram");
+        requests.classes[MemoryUse::MappedFiles].rate = rate("7");
+        let due = requests.due(&stock(), MINUTE);
         assert_eq!((due[MemoryUse::UnmappedCache], due[MemoryUse::MappedFiles]), (Bytes(30), Bytes(7)));
-        wishes.classes[MemoryUse::MappedFiles].rate = rate("1G");
-        assert_eq!(wishes.due(&stock(), MINUTE)[MemoryUse::MappedFiles], Bytes(100), "there is no more");
+        requests.classes[MemoryUse::MappedFiles].rate = rate("1G");
+        assert_eq!(requests.due(&stock(), MINUTE)[MemoryUse::MappedFiles], Bytes(100), "there is no more");
     }
 
     #[test]
     fn every_class_has_its_reason() {
-        let mut wishes = wishes();
-        wishes.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
-        wishes.classes[MemoryUse::MappedFiles].floor = SizeOrShare::Share(0.1);
-        let made = after_a_minute(&wishes, &stock(), &[only(MemoryUse::UnmappedCache)]);
+        let mut requests = requests();
+        requests.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
+        requests.classes[MemoryUse::MappedFiles].floor = SizeOrShare::Share(0.1);
+        let made = after_a_minute(&requests, &stock(), &[only(MemoryUse::UnmappedCache)]);
         let reasons = MemoryUse::ALL.map(|class| reason(&made, class));
         let (cannot, no_swap) = (Reason::CannotTellApart, Reason::NoSwap);
         assert_eq!(reasons, [Reason::NotWished, cannot, no_swap, no_swap, Reason::AtFloor, Reason::Aged]);
         let uses = only(MemoryUse::UnmappedCache);
-        assert_eq!(made.strokes, [Stroke { uses, bytes: Bytes(50), most: Bytes(u64::MAX) }]);
-        wishes.mapped_page_cost = MappedPageCost::FORBIDS;
-        let made = after_a_minute(&wishes, &stock(), &[FILES]);
+        assert_eq!(made.batches, [Batch { uses, bytes: Bytes(50), most: Bytes(u64::MAX) }]);
+        requests.mapped_page_cost = MappedPageCost::FORBIDS;
+        let made = after_a_minute(&requests, &stock(), &[FILES]);
         assert_eq!(reason(&made, MemoryUse::ReadOnlyData), Reason::CostForbids);
         assert_eq!(reason(&made, MemoryUse::UnmappedCache), cannot, "what maps files would lose them too");
     }
@@ -354,10 +354,10 @@ mod tests {
     fn nothing_is_aged_while_enough_is_free() {
         let rests = |free_below: Option<&str>, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
-            let wishes = Wishes { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..wishes() };
-            let made = after_a_minute(&wishes, &stock(), &[FILES]);
-            assert_eq!(made.strokes.is_empty(), reason(&made, MemoryUse::Code) == Reason::EnoughFree);
-            made.strokes.is_empty()
+            let requests = Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..requests() };
+            let made = after_a_minute(&requests, &stock(), &[FILES]);
+            assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == Reason::EnoughFree);
+            made.batches.is_empty()
         };
         assert!(!rests(None, None), "nothing is said of when");
         assert!(rests(Some("10%"), None) && !rests(Some("101"), None));
@@ -369,9 +369,9 @@ mod tests {
     fn no_more_is_aged_than_is_missing() {
         let taken = |free_below: &str, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
-            let wishes = Wishes { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..wishes() };
+            let requests = Policies { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..requests() };
             let each: Vec<Uses> = FILES.iter().map(only).collect();
-            after_a_minute(&wishes, &stock(), &each).strokes.iter().map(|stroke| stroke.bytes.0).sum::<u64>()
+            after_a_minute(&requests, &stock(), &each).batches.iter().map(|batch| batch.bytes.0).sum::<u64>()
         };
         assert_eq!(taken("107", None), 7);
         assert_eq!(taken("107", Some("160")), 120, "in huge pages more is missing");
@@ -381,9 +381,9 @@ mod tests {
     #[test]
     fn where_the_host_takes_what_is_free_a_preset_keeps_little() {
         let mark = |total, host_takes_free, given: Option<&str>| {
-            let mut wishes = Preset::Database.wishes();
-            wishes.set_marks(given.map(|text| text.parse().unwrap()), None);
-            wishes.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
+            let mut requests = Preset::Database.requests();
+            requests.set_marks(given.map(|text| text.parse().unwrap()), None);
+            requests.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
         };
         let share = Bytes(64 << 30).share(0.2);
         assert_eq!((mark(64 << 30, true, None), mark(64 << 30, false, None)), (Some(KEPT_IN_MORE), Some(share)));
@@ -394,29 +394,29 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_apart_shares_the_smallest_spare_part() {
-        let mut wishes = wishes();
-        wishes.classes[MemoryUse::Code].floor = SizeOrShare::Size(Bytes(88));
-        let made = after_a_minute(&wishes, &stock(), &[FILES]);
-        assert_eq!(made.strokes, [Stroke { uses: FILES, bytes: Bytes(12), most: Bytes(12) }], "all of it may be code");
+        let mut requests = requests();
+        requests.classes[MemoryUse::Code].floor = SizeOrShare::Size(Bytes(88));
+        let made = after_a_minute(&requests, &stock(), &[FILES]);
+        assert_eq!(made.batches, [Batch { uses: FILES, bytes: Bytes(12), most: Bytes(12) }], "all of it may be code");
         let parts: Vec<u64> = FILES.iter().map(|class| made.decisions[class].bytes.0).collect();
         assert_eq!(parts, [3, 3, 3, 3]);
     }
 
     #[test]
     fn a_class_that_holds_nothing_is_in_nobodys_way() {
-        let mut wishes = wishes();
-        wishes.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
+        let mut requests = requests();
+        requests.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
         let mut stock = stock();
         stock.held[MemoryUse::Code] = Bytes(0);
-        let made = after_a_minute(&wishes, &stock, &[FILES]);
+        let made = after_a_minute(&requests, &stock, &[FILES]);
         let uses = FILES.without(only(MemoryUse::Code));
-        assert_eq!(made.strokes, [Stroke { uses, bytes: Bytes(150), most: Bytes(u64::MAX) }]);
+        assert_eq!(made.batches, [Batch { uses, bytes: Bytes(150), most: Bytes(u64::MAX) }]);
     }
 
     #[test]
     fn who_cannot_tell_what_must_stay_serves_nobody() {
         let serves = |preset: Preset, swap, reach: &[Uses]| {
-            preset.wishes().are_served_by(&Stock { swap, ..with_some_of_all() }, reach)
+            preset.requests().are_served_by(&Stock { swap, ..with_some_of_all() }, reach)
         };
         let (all, files, cache) = ([Uses::ALL], [FILES, only(MemoryUse::Anonymous)], [only(MemoryUse::UnmappedCache)]);
         for preset in Preset::ALL {
@@ -449,19 +449,19 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_wishes()(
+        fn any_policies()(
             classes in prop::array::uniform6((amount(), amount())),
             cost in prop_oneof![Just(100u8), Just(0), 0..=100u8],
             free_below in prop::option::of(amount()),
             huge_below in prop::option::of(amount()),
             marks_are_presets: bool,
-        ) -> Wishes {
+        ) -> Policies {
             let classes = ByUse::of(|class| {
                 let (rate, floor) = classes[class as usize];
-                ClassWish { rate, floor }
+                ClassPolicy { rate, floor }
             });
             let mapped_page_cost = MappedPageCost::new(cost).expect("at most 100");
-            Wishes { classes, mapped_page_cost, free_below, huge_below, marks_are_presets }
+            Policies { classes, mapped_page_cost, free_below, huge_below, marks_are_presets }
         }
     }
 
@@ -481,25 +481,25 @@ mod tests {
     proptest! {
         #[test]
         fn no_class_loses_what_must_stay_whatever_the_strokes_take(
-            wishes in any_wishes(), stock in any_stock(), reach in any_reach(), seconds in 0..600u64
+            requests in any_policies(), stock in any_stock(), reach in any_reach(), seconds in 0..600u64
         ) {
-            let made = plan(&wishes, &stock, &wishes.due(&stock, Nanos(seconds * 1_000_000_000)), &reach);
+            let made = plan(&requests, &stock, &requests.due(&stock, Nanos(seconds * 1_000_000_000)), &reach);
             for class in MemoryUse::ALL {
-                let strokes = made.strokes.iter().filter(|stroke| stroke.uses.has(class));
-                let (bytes, most) = strokes.fold((Bytes(0), Bytes(0)), |sums, each| (sums.0 + each.bytes, sums.1 + each.most));
+                let batches = made.batches.iter().filter(|batch| batch.uses.has(class));
+                let (bytes, most) = batches.fold((Bytes(0), Bytes(0)), |sums, each| (sums.0 + each.bytes, sums.1 + each.most));
                 prop_assert!(bytes <= most);
-                prop_assert!(most == Bytes(0) || stock.held[class] - most >= wishes.floor(class, &stock));
-                prop_assert!(most == Bytes(0) || wishes.allow(class).is_ok(), "{}: mapped at 100, or of rate 0", class);
-                prop_assert!(most == Bytes(0) || !wishes.are_met(&stock));
+                prop_assert!(most == Bytes(0) || stock.held[class] - most >= requests.floor(class, &stock));
+                prop_assert!(most == Bytes(0) || requests.allow(class).is_ok(), "{}: mapped at 100, or of rate 0", class);
+                prop_assert!(most == Bytes(0) || !requests.are_met(&stock));
             }
         }
 
         #[test]
-        fn sums_are_right(wishes in any_wishes(), stock in any_stock(), reach in any_reach()) {
-            let due = wishes.due(&stock, MINUTE);
-            let made = plan(&wishes, &stock, &due, &reach);
-            let of_strokes: Bytes = made.strokes.iter().map(|stroke| stroke.bytes).sum();
-            prop_assert_eq!(made.decisions.iter().map(|(_, decision)| decision.bytes).sum::<Bytes>(), of_strokes);
+        fn sums_are_right(requests in any_policies(), stock in any_stock(), reach in any_reach()) {
+            let due = requests.due(&stock, MINUTE);
+            let made = plan(&requests, &stock, &due, &reach);
+            let of_batches: Bytes = made.batches.iter().map(|batch| batch.bytes).sum();
+            prop_assert_eq!(made.decisions.iter().map(|(_, decision)| decision.bytes).sum::<Bytes>(), of_batches);
             for (class, decision) in made.decisions.iter() {
                 prop_assert!(decision.bytes <= due[class], "{}: {} of {}", class, decision.bytes, due[class]);
                 prop_assert!(decision.bytes == Bytes(0) || decision.reason == Reason::Aged);
@@ -508,20 +508,20 @@ mod tests {
 
         #[test]
         fn what_is_mapped_is_never_aged_more_at_a_higher_cost(
-            wishes in any_wishes(), stock in any_stock(), reach in any_reach(), more in 0..=100u8
+            requests in any_policies(), stock in any_stock(), reach in any_reach(), more in 0..=100u8
         ) {
             let at = |cost| {
-                let wishes = Wishes { mapped_page_cost: cost, ..wishes.clone() };
-                wishes.due(&stock, MINUTE)
+                let requests = Policies { mapped_page_cost: cost, ..requests.clone() };
+                requests.due(&stock, MINUTE)
             };
-            let cost = wishes.mapped_page_cost;
+            let cost = requests.mapped_page_cost;
             let higher = MappedPageCost::new(cost.get().saturating_add(more).min(100)).expect("at most 100");
             for class in MemoryUse::ALL {
                 prop_assert!(at(higher)[class] <= at(cost)[class]);
             }
             // Where each use is taken by itself, the plan follows; together, what others lack may be their share.
             let alone: Vec<Uses> = reach.iter().filter(|uses| uses.iter().count() == 1).copied().collect();
-            let planned = |cost| plan(&Wishes { mapped_page_cost: cost, ..wishes.clone() }, &stock, &at(cost), &alone);
+            let planned = |cost| plan(&Policies { mapped_page_cost: cost, ..requests.clone() }, &stock, &at(cost), &alone);
             for class in MemoryUse::ALL.into_iter().filter(|class| class.is_mapped()) {
                 prop_assert!(planned(higher).decisions[class].bytes <= planned(cost).decisions[class].bytes);
             }

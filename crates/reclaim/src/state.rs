@@ -90,18 +90,18 @@ impl Aging {
 
     /// How it stands.
     pub fn state(&self) -> AgeState {
-        let wished = |wanted: Option<SizeOrShare>| wanted.map(|wanted| wanted.to_string());
+        let requested = |wanted: Option<SizeOrShare>| wanted.map(|wanted| wanted.to_string());
         let moments = self.history.moments();
         AgeState {
             version: 1,
             pid: std::process::id(),
             start_ticks: process::start_time(&self.root, std::process::id()).unwrap_or_default(),
             up_ns: Nanos::from_duration(self.began.elapsed()),
-            resting: self.wishes.are_met(&self.stock),
-            mapped_page_cost: self.wishes.mapped_page_cost.get(),
-            free_below: wished(self.wishes.free_below),
-            huge_below: wished(self.wishes.huge_below),
-            keeps_free_at_most_bytes: self.wishes.most_free(&self.stock),
+            resting: self.requests.are_met(&self.stock),
+            mapped_page_cost: self.requests.mapped_page_cost.get(),
+            free_below: requested(self.requests.free_below),
+            huge_below: requested(self.requests.huge_below),
+            keeps_free_at_most_bytes: self.requests.most_free(&self.stock),
             classes: MemoryUse::ALL.iter().map(|&class| self.class_state(class)).collect(),
             mechanisms: self.mechanism_states(),
             before: self.first.clone(),
@@ -114,8 +114,8 @@ impl Aging {
         let (step_bytes, reason) = self.last[class];
         ClassState {
             class,
-            rate: self.wishes.classes[class].rate.to_string(),
-            floor_bytes: self.wishes.floor(class, &self.stock),
+            rate: self.requests.classes[class].rate.to_string(),
+            floor_bytes: self.requests.floor(class, &self.stock),
             held_before_bytes: self.before.held[class],
             held_bytes: self.stock.held[class],
             step_bytes,

@@ -5,31 +5,31 @@ use std::str::FromStr;
 
 use heat::memory_use::MemoryUse;
 use heat::units::Nanos;
-use reclaim::AgeWishes;
+use reclaim::ReclaimOptions;
 use reclaim::mechanism::DropBehindOptions;
-use reclaim::policy::{ClassWish, MappedPageCost, Preset, Wishes};
+use reclaim::policy::{ClassPolicy, MappedPageCost, Preset, Policies};
 
 use crate::config::section::Section;
 use crate::config::{Mistake, set};
 
-pub(super) fn wishes(mut section: Section<'_>) -> Result<AgeWishes, Mistake> {
+pub(super) fn requests(mut section: Section<'_>) -> Result<ReclaimOptions, Mistake> {
     let preset = section.value("preset", Preset::from_str)?.unwrap_or_default();
-    let mut wishes = preset.wishes();
-    set(&mut wishes.mapped_page_cost, section.value("mapped-page-cost", MappedPageCost::from_str)?);
-    let free = section.value("when-free-below", Wishes::parse_mark)?;
-    wishes.set_marks(free, section.value("when-huge-below", Wishes::parse_mark)?);
+    let mut requests = preset.requests();
+    set(&mut requests.mapped_page_cost, section.value("mapped-page-cost", MappedPageCost::from_str)?);
+    let free = section.value("when-free-below", Policies::parse_mark)?;
+    requests.set_marks(free, section.value("when-huge-below", Policies::parse_mark)?);
     for class in MemoryUse::ALL {
-        set(&mut wishes.classes[class], section.value(class.name(), ClassWish::from_str)?);
+        set(&mut requests.classes[class], section.value(class.name(), ClassPolicy::from_str)?);
     }
     let drop_behind = DropBehindOptions {
         paths: section.list("drop-behind", parse_path)?.unwrap_or_default(),
         except: section.list("except", parse_path)?.unwrap_or_default(),
         idle: section.value("idle", DropBehindOptions::parse_wait)?.unwrap_or(preset.idle()).duration(),
-        spare_mapped: wishes.mapped_page_cost == MappedPageCost::FORBIDS,
+        spare_mapped: requests.mapped_page_cost == MappedPageCost::FORBIDS,
         write_behind: section.value("write-behind", DropBehindOptions::parse_wait)?.map(Nanos::duration),
     };
     section.finish()?;
-    Ok(AgeWishes { wishes, drop_behind })
+    Ok(ReclaimOptions { requests, drop_behind })
 }
 
 /// A daemon's own directory means nothing to whoever writes its configuration.
@@ -56,10 +56,10 @@ mod tests {
     fn every_key_arrives() {
         let text = "[age]\npreset = 'database'\nmapped-page-cost = 40\nwhen-huge-below = '8G'\nmapped-files = '5%:1G'\n\
                     drop-behind = ['/a', '/b c']\nexcept = ['/a/d']\nidle = '1m'\nwrite-behind = '5s'\n";
-        let AgeWishes { wishes, drop_behind } = Config::parse(text).unwrap().age.unwrap();
-        assert_eq!(wishes.mapped_page_cost.get(), 40);
-        assert_eq!((wishes.free_below, wishes.huge_below), (None, Some(SizeOrShare::Size(Bytes(8 << 30)))));
-        let files = wishes.classes[MemoryUse::MappedFiles];
+        let ReclaimOptions { requests, drop_behind } = Config::parse(text).unwrap().age.unwrap();
+        assert_eq!(requests.mapped_page_cost.get(), 40);
+        assert_eq!((requests.free_below, requests.huge_below), (None, Some(SizeOrShare::Size(Bytes(8 << 30)))));
+        let files = requests.classes[MemoryUse::MappedFiles];
         assert_eq!((files.rate, files.floor), (SizeOrShare::Share(0.05), SizeOrShare::Size(Bytes(1 << 30))));
         let expected = DropBehindOptions {
             paths: vec!["/a".into(), "/b c".into()],
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn an_empty_section_is_the_balanced_preset() {
         let age = Config::parse("[age]\n").unwrap().age.unwrap();
-        assert_eq!((age.wishes, age.drop_behind.paths.len()), (Preset::Balanced.wishes(), 0));
+        assert_eq!((age.requests, age.drop_behind.paths.len()), (Preset::Balanced.requests(), 0));
         assert_eq!(Config::parse("").unwrap().age, None);
     }
 

@@ -19,7 +19,7 @@ use crate::config::section::Section;
 use pilot::decide::{Allowance, Fairness};
 use heat::clearing::ClearPolicy;
 use observe::{Choice, Options};
-use reclaim::AgeWishes;
+use reclaim::ReclaimOptions;
 use pilot::engine::scope::{Matcher, Pid, Rule, Scope};
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 
@@ -50,7 +50,7 @@ pub struct Config {
     /// Where metrics are served, on this machine only; None for not at all.
     pub metrics: Option<SocketAddr>,
     /// How memory is aged; None for not at all.
-    pub age: Option<AgeWishes>,
+    pub age: Option<ReclaimOptions>,
     /// Who is piloted.
     pub scope: Scope,
 }
@@ -100,7 +100,7 @@ impl Config {
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
         config.metrics = file.value("metrics", parse_loopback)?;
-        config.age = file.table("age")?.map(age::wishes).transpose()?;
+        config.age = file.table("age")?.map(age::requests).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
         let rules = targets.into_iter().map(rule).collect::<Result<_, _>>()?;
@@ -234,8 +234,8 @@ mod tests {
         let metrics = Some("127.0.0.1:9472".parse().unwrap());
         let age = set.age.clone();
         assert_eq!(set, Config { metrics, age: age.clone(), scope: set.scope.clone(), ..Config::default() });
-        let AgeWishes { wishes, drop_behind } = age.expect("it is shown");
-        assert_eq!(wishes, reclaim::policy::Preset::Balanced.wishes());
+        let ReclaimOptions { requests, drop_behind } = age.expect("it is shown");
+        assert_eq!(requests, reclaim::policy::Preset::Balanced.requests());
         assert_eq!(drop_behind.paths, [Path::new("/var/backups")]);
     }
 

@@ -9,7 +9,7 @@ use hugepilot_os::PidFd;
 use kernel::Root;
 use kernel::process::Status;
 use kernel::target::Process;
-use pilot::engine::board::{Board, State, TargetState};
+use pilot::engine::shared_state::{SharedState, State, TargetState};
 use pilot::engine::clients::Place;
 
 use crate::control::protocol::{Reply, Request};
@@ -58,33 +58,33 @@ impl Peer {
 }
 
 /// Answers, or asks the loop to do what must be done first. Errors say why not, to whoever asked.
-pub(super) fn answer(request: Request, peer: Peer, board: &Board) -> Result<Answer, String> {
+pub(super) fn answer(request: Request, peer: Peer, shared_state: &SharedState) -> Result<Answer, String> {
     match request {
-        Request::Status => Ok(Answer::Now(Reply::State(Box::new(visible(board.state(), peer))))),
+        Request::Status => Ok(Answer::Now(Reply::State(Box::new(visible(shared_state.state(), peer))))),
         Request::Pause(pid) => {
-            board.pause(one_or_all(pid, peer, board)?);
+            shared_state.pause(one_or_all(pid, peer, shared_state)?);
             Ok(Answer::Now(Reply::Paused { pid }))
         }
         Request::Resume(pid) => {
-            let process = one_or_all(pid, peer, board)?;
-            board.resume(process);
-            let all_paused = process.is_some_and(|process| board.is_paused(process));
+            let process = one_or_all(pid, peer, shared_state)?;
+            shared_state.resume(process);
+            let all_paused = process.is_some_and(|process| shared_state.is_paused(process));
             Ok(Answer::Now(Reply::Resumed { pid, all_paused }))
         }
-        Request::GiveBack(pid) => match board.wish_to_give_back(target(pid, peer, board)?) {
+        Request::GiveBack(pid) => match shared_state.request_give_back(target(pid, peer, shared_state)?) {
             Some(given_back) => Ok(Answer::Later { pid, given_back }),
             None => Err("too many others wait for memory to be given back; try again in a few seconds".to_owned()),
         },
-        Request::Track(track) => match board.clients().enter(peer.pid, peer.uid, track) {
+        Request::Track(track) => match shared_state.clients().enter(peer.pid, peer.uid, track) {
             Ok((place, list)) => Ok(Answer::Tracked { place, list }),
             Err(error) => Err(error.to_string()),
         },
     }
 }
 
-fn one_or_all(pid: Option<u32>, peer: Peer, board: &Board) -> Result<Option<Process>, String> {
+fn one_or_all(pid: Option<u32>, peer: Peer, shared_state: &SharedState) -> Result<Option<Process>, String> {
     match pid {
-        Some(pid) => target(pid, peer, board).map(Some),
+        Some(pid) => target(pid, peer, shared_state).map(Some),
         None if peer.is_root() => Ok(None),
         None => {
             Err("only root may pause and resume everything; name a process of yours, such as `hugepilot pause 4242`"
@@ -94,8 +94,8 @@ fn one_or_all(pid: Option<u32>, peer: Peer, board: &Board) -> Result<Option<Proc
 }
 
 /// The target with this id, if this user commands it.
-fn target(pid: u32, peer: Peer, board: &Board) -> Result<Process, String> {
-    let state = board.state();
+fn target(pid: u32, peer: Peer, shared_state: &SharedState) -> Result<Process, String> {
+    let state = shared_state.state();
     let mut named = state.targets.iter().filter(|target| target.pid == pid).map(TargetState::process);
     // The same refusal for all, so that nobody learns of other users' processes.
     named.find(|process| peer.commands(*process)).ok_or_else(|| {

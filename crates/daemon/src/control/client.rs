@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hugepilot_os::socket::connect;
-use pilot::engine::board::State;
+use pilot::engine::shared_state::State;
 
 use crate::control::ControlError;
 use crate::control::protocol::{LONGEST_REPLY, Reply, Request};

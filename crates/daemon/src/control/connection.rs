@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hps::wire::Notice;
 use hugepilot_os::socket::send_with;
-use pilot::engine::board::Board;
+use pilot::engine::shared_state::SharedState;
 use pilot::engine::clients::Place;
 use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_peercred;
@@ -120,7 +120,7 @@ impl Connection {
     }
 
     /// Does what can be done without waiting; a reply longer than `room` becomes an error.
-    pub(super) fn go_on(&mut self, board: &Board, bounds: &Bounds, room: usize) -> Going {
+    pub(super) fn go_on(&mut self, shared_state: &SharedState, bounds: &Bounds, room: usize) -> Going {
         let late = self.deadline <= Instant::now();
         match &mut self.stage {
             Stage::Waiting { pid, given_back } => match reply_of(*pid, given_back, late) {
@@ -132,14 +132,14 @@ impl Connection {
             Stage::Asked(text) => match read_line(&mut self.stream, text) {
                 Line::Unfinished => Going::On,
                 Line::Lost => Going::Over,
-                Line::Whole(request) => self.answer(request, board, bounds, room),
+                Line::Whole(request) => self.answer(request, shared_state, bounds, room),
             },
             Stage::Replying { .. } => self.write(),
         }
     }
 
-    fn answer(&mut self, request: Result<Request, RequestError>, board: &Board, bounds: &Bounds, room: usize) -> Going {
-        let answered = request.map_err(|error| error.to_string()).and_then(|request| answer(request, self.peer, board));
+    fn answer(&mut self, request: Result<Request, RequestError>, shared_state: &SharedState, bounds: &Bounds, room: usize) -> Going {
+        let answered = request.map_err(|error| error.to_string()).and_then(|request| answer(request, self.peer, shared_state));
         match answered {
             Ok(Answer::Now(reply)) => self.reply(reply, bounds, room),
             Err(why) => self.reply(Reply::Error(why), bounds, room),

@@ -8,7 +8,7 @@
 //! ```
 
 use hps::wire::{Track, WireError};
-use pilot::engine::board::State;
+use pilot::engine::shared_state::State;
 use serde::{Deserialize, Serialize};
 
 /// The version that every line carries.
@@ -199,7 +199,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use heat::units::{Address, Bytes, Nanos};
-    use pilot::engine::board::{DecisionState, TargetState};
+    use pilot::engine::shared_state::{DecisionState, TargetState};
     use proptest::prelude::*;
 
     use super::*;
@@ -316,7 +316,7 @@ mod tests {
                 name,
                 rss_bytes: Bytes(rss),
                 may_have_bytes: may_have.map(Bytes),
-                looked_ns_ago: may_have.map(Nanos),
+                scanned_ns_ago: may_have.map(Nanos),
                 walks_per_second: walks.map(|walks| f64::from(walks) / 4.0),
                 left_alone,
                 reasons,

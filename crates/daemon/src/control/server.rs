@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use hugepilot_os::run_directory;
 use hugepilot_os::socket::connect;
-use pilot::engine::board::Board;
+use pilot::engine::shared_state::SharedState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::control::ControlError;
@@ -29,7 +29,7 @@ pub(super) const MOST_OF_OTHERS: usize = 48;
 /// Of these, connections of one user.
 pub(super) const MOST_OF_ONE: usize = 8;
 /// How often the loop's answers are looked for while someone waits for one.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves the control socket until it is dropped.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ struct Desk {
     listener: UnixListener,
     /// Readable when the server is dropped.
     end: UnixStream,
-    board: Board,
+    shared_state: SharedState,
     bounds: Bounds,
     connections: Vec<Connection>,
 }
@@ -55,17 +55,17 @@ struct Desk {
 impl Server {
     /// Listens at `path`, whose directory is made if it is missing. The socket that a dead daemon left there is replaced, one that
     /// answers is not.
-    pub fn start(board: Board, path: &Path) -> Result<Self, ControlError> {
-        Self::start_with(board, path, Bounds::default())
+    pub fn start(shared_state: SharedState, path: &Path) -> Result<Self, ControlError> {
+        Self::start_with(shared_state, path, Bounds::default())
     }
 
-    pub(super) fn start_with(board: Board, path: &Path, bounds: Bounds) -> Result<Self, ControlError> {
+    pub(super) fn start_with(shared_state: SharedState, path: &Path, bounds: Bounds) -> Result<Self, ControlError> {
         ensure_free(path)?;
         let unusable = |cause| ControlError::Listen { path: path.to_owned(), cause };
         let (listener, inode) = listen(path).map_err(unusable)?;
         let (alive, end) = UnixStream::pair().map_err(unusable)?;
         let mut server = Self { path: path.to_owned(), inode, alive: Some(alive), thread: None };
-        let mut desk = Desk { listener, end, board, bounds, connections: Vec::new() };
+        let mut desk = Desk { listener, end, shared_state, bounds, connections: Vec::new() };
         let thread = std::thread::Builder::new().name("control".to_owned());
         let started = thread.spawn(move || desk.serve());
         server.thread = Some(started.map_err(|cause| ControlError::Thread { cause })?);
@@ -148,7 +148,7 @@ impl Desk {
         }
         if poll(&mut polled, self.longest_wait().as_ref()).is_err() {
             // Interrupted, or short of memory: then it is better not to spin.
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         if !polled[0].revents().is_empty() {
             return None;
@@ -167,7 +167,7 @@ impl Desk {
         let now = Instant::now();
         let waits = self.connections.iter().map(|connection| match connection.awaits() {
             Some(_) => connection.deadline.saturating_duration_since(now),
-            None => GLANCE,
+            None => POLL_INTERVAL,
         });
         waits.min().and_then(|wait| Timespec::try_from(wait).ok())
     }
@@ -175,7 +175,7 @@ impl Desk {
     fn go_on(&mut self, ready: &[bool]) {
         for (index, _) in ready.iter().enumerate().filter(|(_, ready)| **ready).rev() {
             let room = self.room_for_replies(self.connections[index].peer.is_root());
-            let going = self.connections[index].go_on(&self.board, &self.bounds, room);
+            let going = self.connections[index].go_on(&self.shared_state, &self.bounds, room);
             if going == Going::Over {
                 self.connections.swap_remove(index);
             }
@@ -197,7 +197,7 @@ impl Desk {
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_) => {
                     // No file descriptors are left, say. They will be when others are done; until then it is better not to spin.
-                    std::thread::sleep(GLANCE);
+                    std::thread::sleep(POLL_INTERVAL);
                     return;
                 }
             }

@@ -17,7 +17,7 @@ use hps::wire::{Notice, Track};
 use hugepilot_os::socket::receive_with;
 use kernel::Root;
 use kernel::target::Process;
-use pilot::engine::board::{Board, State, TargetState};
+use pilot::engine::shared_state::{SharedState, State, TargetState};
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{Uid, geteuid};
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ const SHORT: Bounds = Bounds {
 /// A server with a board, in a directory that every user can reach.
 struct Service {
     server: Option<Server>,
-    board: Board,
+    shared_state: SharedState,
     directory: TempDir,
 }
 
@@ -46,10 +46,10 @@ impl Service {
     fn start(bounds: Bounds) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-        let board = Board::default();
+        let shared_state = SharedState::default();
         let path = directory.path().join("hugepilot/control.sock");
-        let server = Some(Server::start_with(board.clone(), &path, bounds).unwrap());
-        Self { server, board, directory }
+        let server = Some(Server::start_with(shared_state.clone(), &path, bounds).unwrap());
+        Self { server, shared_state, directory }
     }
 
     fn path(&self) -> PathBuf {
@@ -72,7 +72,7 @@ impl Service {
             start_ticks: process.start_ticks,
             ..TargetState::default()
         });
-        self.board.show(State { version: 1, targets: targets.collect(), ..State::default() });
+        self.shared_state.show(State { version: 1, targets: targets.collect(), ..State::default() });
     }
 
     /// Waits until all places are free again.
@@ -152,17 +152,17 @@ fn status_pause_and_resume_reach_the_board() {
     let process = sleeper.process();
     service.show(&[process]);
     let client = service.client();
-    assert_eq!(client.status().unwrap(), service.board.state());
+    assert_eq!(client.status().unwrap(), service.shared_state.state());
     client.pause(Some(process.pid)).unwrap();
-    assert!(service.board.is_paused(process) && client.status().unwrap().targets[0].paused);
+    assert!(service.shared_state.is_paused(process) && client.status().unwrap().targets[0].paused);
     assert!(!client.resume(Some(process.pid)).unwrap());
-    assert!(!service.board.is_paused(process));
+    assert!(!service.shared_state.is_paused(process));
     if geteuid().is_root() {
         client.pause(None).unwrap();
         assert!(client.status().unwrap().paused);
         assert!(client.resume(Some(process.pid)).unwrap(), "everything is paused still");
         client.resume(None).unwrap();
-        assert!(!service.board.is_paused(process));
+        assert!(!service.shared_state.is_paused(process));
     }
 }
 
@@ -174,22 +174,22 @@ fn giving_back_waits_for_the_loop_and_others_do_not() {
     service.show(&[process]);
     thread::scope(|scope| {
         let told = scope.spawn(|| service.client().give_back(process.pid));
-        let wishes = loop {
-            let wishes = service.board.take_wishes();
-            if !wishes.is_empty() {
-                break wishes;
+        let requests = loop {
+            let requests = service.shared_state.take_requests();
+            if !requests.is_empty() {
+                break requests;
             }
             thread::sleep(Duration::from_millis(5));
         };
         assert!(service.client().status().unwrap().targets[0].paused, "or it would be promoted again");
-        assert_eq!(wishes[0].give_back, process);
-        wishes[0].answer.send(Ok(512)).unwrap();
+        assert_eq!(requests[0].give_back, process);
+        requests[0].answer.send(Ok(512)).unwrap();
         assert_eq!(told.join().unwrap().unwrap(), 512);
         let told = scope.spawn(|| service.client().give_back(process.pid));
         loop {
-            let wishes = service.board.take_wishes();
-            if let Some(wish) = wishes.first() {
-                break wish.answer.send(Err("it is 32-bit".to_owned())).unwrap();
+            let requests = service.shared_state.take_requests();
+            if let Some(request) = requests.first() {
+                break request.answer.send(Err("it is 32-bit".to_owned())).unwrap();
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -204,10 +204,10 @@ fn a_loop_that_does_not_answer_or_ends_is_told() {
     let process = sleeper.process();
     service.show(&[process]);
     assert!(refusal(service.client().give_back(process.pid)).contains("the pilot is busy"));
-    drop(service.board.take_wishes());
+    drop(service.shared_state.take_requests());
     thread::scope(|scope| {
         let told = scope.spawn(|| service.client().give_back(process.pid));
-        while service.board.take_wishes().is_empty() {
+        while service.shared_state.take_requests().is_empty() {
             thread::sleep(Duration::from_millis(5));
         }
         assert!(refusal(told.join().unwrap()).contains("the pilot ended"));
@@ -236,11 +236,11 @@ fn users_command_their_own_processes_and_no_others() {
         assert!(refusal(client.resume(None)).starts_with("only root"));
     });
     asked.expect("root");
-    assert!(service.board.is_paused(own) && !service.board.is_paused(roots));
-    assert!(service.board.take_wishes().is_empty());
+    assert!(service.shared_state.is_paused(own) && !service.shared_state.is_paused(roots));
+    assert!(service.shared_state.take_requests().is_empty());
     assert_eq!(client.status().unwrap().targets.len(), 2);
     client.resume(Some(own.pid)).unwrap();
-    assert!(!service.board.is_paused(own));
+    assert!(!service.shared_state.is_paused(own));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn random_bytes_and_half_messages_hurt_nobody() {
         let _ = half.write_all(b"{\"version\":1,");
     }
     service.settle();
-    assert_eq!(service.client().status().unwrap(), service.board.state());
+    assert_eq!(service.client().status().unwrap(), service.shared_state.state());
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn a_client_that_never_ends_its_request_is_sent_away() {
 fn a_client_that_never_reads_is_sent_away_and_others_are_served_meanwhile() {
     let service = Service::start(SHORT);
     let targets = (0..4_000).map(|pid| TargetState { pid, name: "x".repeat(15), ..TargetState::default() });
-    service.board.show(State { targets: targets.collect(), ..State::default() });
+    service.shared_state.show(State { targets: targets.collect(), ..State::default() });
     let mut deaf = Vec::new();
     for _ in 0..4 {
         let mut stream = service.connect();
@@ -361,7 +361,7 @@ fn replies_that_nobody_reads_are_bounded() {
     // More than the kernel takes off our hands, and so long that three replies have room and a fourth has not.
     let service = Service::start(Bounds { unread: 7 << 19, ..Bounds::default() });
     let targets = (0..64).map(|pid| TargetState { pid, name: "x".repeat(16 << 10), ..TargetState::default() });
-    service.board.show(State { targets: targets.collect(), ..State::default() });
+    service.shared_state.show(State { targets: targets.collect(), ..State::default() });
     let ask = || {
         let mut stream = service.connect();
         stream.write_all(b"{\"version\":1,\"command\":\"status\"}\n").unwrap();
@@ -420,7 +420,7 @@ fn the_socket_is_for_everybody_and_goes_with_the_server() {
     let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o7777;
     assert_eq!(mode(service.path()), 0o666);
     assert_eq!(mode(service.path().parent().unwrap().to_owned()), 0o755);
-    let answering = Server::start(Board::default(), &service.path()).unwrap_err();
+    let answering = Server::start(SharedState::default(), &service.path()).unwrap_err();
     assert!(matches!(answering, ControlError::Taken { .. }), "{answering}");
     let held = service.connect();
     drop(service.server.take());
@@ -435,7 +435,7 @@ fn a_dead_daemons_socket_is_replaced_and_another_file_is_not() {
     let path = directory.path().join("control.sock");
     drop(UnixListener::bind(&path).unwrap());
     assert!(matches!(Client::at(&path).status(), Err(ControlError::NoDaemon { .. })));
-    let server = Server::start(Board::default(), &path).unwrap();
+    let server = Server::start(SharedState::default(), &path).unwrap();
     Client::at(&path).status().unwrap();
     // Whoever took the place over keeps it.
     fs::remove_file(&path).unwrap();
@@ -445,7 +445,7 @@ fn a_dead_daemons_socket_is_replaced_and_another_file_is_not() {
     drop(another);
     fs::remove_file(&path).unwrap();
     fs::write(&path, "mine").unwrap();
-    assert!(matches!(Server::start(Board::default(), &path), Err(ControlError::NotASocket { .. })));
+    assert!(matches!(Server::start(SharedState::default(), &path), Err(ControlError::NotASocket { .. })));
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
 }
 
@@ -454,19 +454,19 @@ fn a_daemon_that_does_not_accept_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let _hangs = UnixListener::bind(&path).unwrap();
-    let error = Server::start(Board::default(), &path).unwrap_err();
+    let error = Server::start(SharedState::default(), &path).unwrap_err();
     assert!(matches!(error, ControlError::Taken { .. }), "{error}");
 }
 
 #[test]
 fn where_no_socket_can_be_made_the_error_says_the_next_step() {
     for path in ["/proc/hugepilot/control.sock", "/proc/control.sock"] {
-        let error = Server::start(Board::default(), path.as_ref()).unwrap_err().to_string();
+        let error = Server::start(SharedState::default(), path.as_ref()).unwrap_err().to_string();
         assert!(error.contains(path) && error.contains("RuntimeDirectory=hugepilot"), "{error}");
     }
     let directory = tempfile::tempdir().unwrap();
     let long = directory.path().join("x".repeat(120));
-    let error = Server::start(Board::default(), &long).unwrap_err();
+    let error = Server::start(SharedState::default(), &long).unwrap_err();
     assert!(matches!(error, ControlError::Listen { .. }), "{error}");
 }
 
@@ -496,7 +496,7 @@ fn wait_for(holds: impl Fn() -> bool) {
 #[test]
 fn who_is_tracked_stays_until_it_goes_and_is_heard_meanwhile() {
     let service = Service::start(SHORT);
-    let clients = service.board.clients();
+    let clients = service.shared_state.clients();
     let (mut stream, _list) = tracked(&service);
     // Longer than anybody else may take.
     thread::sleep(SHORT.reply + SHORT.request);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pilot::engine::board::BudgetState;
+use pilot::engine::shared_state::BudgetState;
 use proptest::prelude::*;
 use serde_json::Value;
 

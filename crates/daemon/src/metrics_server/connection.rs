@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use pilot::engine::board::Board;
+use pilot::engine::shared_state::SharedState;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::metrics;
@@ -48,14 +48,14 @@ impl Connection {
     }
 
     /// Does what can be done without waiting; false when nothing is left to do, or it took too long.
-    pub(super) fn goes_on(&mut self, board: &Board) -> bool {
+    pub(super) fn goes_on(&mut self, shared_state: &SharedState) -> bool {
         if self.deadline <= Instant::now() {
             return false;
         }
         let done = match &mut self.phase {
             Phase::Reading { request } => read(&mut self.stream, request).map(|answer| {
                 if let Some(answer) = answer {
-                    self.phase = Phase::Writing { answer: written_out(answer, board), written: 0 };
+                    self.phase = Phase::Writing { answer: written_out(answer, shared_state), written: 0 };
                 }
                 false
             }),
@@ -98,10 +98,10 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-fn written_out(answer: Answer, board: &Board) -> Vec<u8> {
+fn written_out(answer: Answer, shared_state: &SharedState) -> Vec<u8> {
     let (content_type, body) = match answer {
-        Answer::Metrics => (metrics::CONTENT_TYPE, metrics::open_metrics(board.state())),
-        other => ("text/plain; charset=utf-8", other.apology().to_owned()),
+        Answer::Metrics => (metrics::CONTENT_TYPE, metrics::open_metrics(shared_state.state())),
+        other => ("text/plain; charset=utf-8", other.error_body().to_owned()),
     };
     let mut bytes = answer.head(content_type, body.len()).into_bytes();
     bytes.extend_from_slice(body.as_bytes());

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::metrics_server::connection::Connection;
 pub use crate::metrics_server::request::{Answer, MOST_REQUEST, answer_to};
-use pilot::engine::board::Board;
+use pilot::engine::shared_state::SharedState;
 
 /// Whoever comes when there are so many already waits in the kernel's queue; each ends within its time.
 const MOST_CONNECTIONS: usize = 16;
@@ -50,7 +50,7 @@ pub enum MetricsError {
 
 impl MetricsServer {
     /// Listens on a loopback address; port 0 is one that is free.
-    pub fn start(board: Board, address: SocketAddr) -> Result<Self, MetricsError> {
+    pub fn start(shared_state: SharedState, address: SocketAddr) -> Result<Self, MetricsError> {
         if !address.ip().is_loopback() {
             return Err(MetricsError::NotLoopback { address });
         }
@@ -58,7 +58,7 @@ impl MetricsServer {
         let failed = |cause| MetricsError::Thread { address, cause };
         let (ended, end) = io::pipe().map_err(failed)?;
         let serving = std::thread::Builder::new().name("metrics".to_owned());
-        let thread = serving.spawn(move || serve(&listener, &ended, &board)).map_err(failed)?;
+        let thread = serving.spawn(move || serve(&listener, &ended, &shared_state)).map_err(failed)?;
         Ok(Self { address, end: Some(end), thread: Some(thread) })
     }
 
@@ -85,7 +85,7 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-fn serve(listener: &TcpListener, ended: &io::PipeReader, board: &Board) {
+fn serve(listener: &TcpListener, ended: &io::PipeReader, shared_state: &SharedState) {
     let mut connections: Vec<Connection> = Vec::new();
     let mut listen_from = Instant::now();
     loop {
@@ -100,7 +100,7 @@ fn serve(listener: &TcpListener, ended: &io::PipeReader, board: &Board) {
                 return;
             }
         }
-        connections.retain_mut(|connection| connection.goes_on(board));
+        connections.retain_mut(|connection| connection.goes_on(shared_state));
         if listens && let Err(error) = accept(listener, &mut connections) {
             tracing::debug!("cannot accept a connection for metrics: {error}");
             listen_from = Instant::now() + RECOVERY;

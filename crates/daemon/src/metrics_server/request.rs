@@ -66,7 +66,7 @@ impl Answer {
     }
 
     /// What is said in place of metrics.
-    pub(super) fn apology(self) -> &'static str {
+    pub(super) fn error_body(self) -> &'static str {
         match self {
             Answer::Metrics => "",
             Answer::BadRequest => "this is no HTTP request\n",

@@ -3,14 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use pilot::engine::board::{Counts, State};
+use pilot::engine::shared_state::{Counts, State};
 
 use super::*;
 
-fn server() -> (Board, MetricsServer) {
-    let board = Board::default();
-    let server = MetricsServer::start(board.clone(), "127.0.0.1:0".parse().unwrap()).expect("a free port");
-    (board, server)
+fn server() -> (SharedState, MetricsServer) {
+    let shared_state = SharedState::default();
+    let server = MetricsServer::start(shared_state.clone(), "127.0.0.1:0".parse().unwrap()).expect("a free port");
+    (shared_state, server)
 }
 
 fn connected(server: &MetricsServer) -> TcpStream {
@@ -36,9 +36,9 @@ const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 #[test]
 fn metrics_are_those_of_the_moment_with_their_length_and_kind() {
-    let (board, server) = server();
+    let (shared_state, server) = server();
     for looks in [1, 2] {
-        board.show(State { counts: Counts { looks, ..Counts::default() }, ..State::default() });
+        shared_state.show(State { counts: Counts { looks, ..Counts::default() }, ..State::default() });
         let answer = asked(&server, GET);
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{head}");
@@ -76,9 +76,9 @@ fn a_request_may_come_in_pieces() {
 
 #[test]
 fn a_large_answer_arrives_whole_at_a_reader_who_starts_late() {
-    let (board, server) = server();
-    let target = |pid| pilot::engine::board::TargetState { pid, name: "n".repeat(1_000), ..Default::default() };
-    board.show(State { targets: (0..1_000).map(target).collect(), ..State::default() });
+    let (shared_state, server) = server();
+    let target = |pid| pilot::engine::shared_state::TargetState { pid, name: "n".repeat(1_000), ..Default::default() };
+    shared_state.show(State { targets: (0..1_000).map(target).collect(), ..State::default() });
     let mut stream = connected(&server);
     stream.write_all(GET.as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -123,7 +123,7 @@ fn dropping_it_ends_it_at_once_and_frees_its_port() {
 #[test]
 fn only_this_machine_is_served() {
     for address in ["0.0.0.0:9100", "192.0.2.1:9100", "[::]:9100", "[::ffff:192.0.2.1]:9100"] {
-        let error = MetricsServer::start(Board::default(), address.parse().unwrap()).unwrap_err().to_string();
+        let error = MetricsServer::start(SharedState::default(), address.parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains(address) && error.contains("127.0.0.1:9100"), "{error}");
     }
 }
@@ -132,6 +132,6 @@ fn only_this_machine_is_served() {
 fn a_port_in_use_is_named() {
     let (_, server) = server();
     let address = server.local_address();
-    let error = MetricsServer::start(Board::default(), address).unwrap_err().to_string();
+    let error = MetricsServer::start(SharedState::default(), address).unwrap_err().to_string();
     assert!(error.contains(&address.to_string()) && error.contains("port that nobody else"), "{error}");
 }

@@ -27,7 +27,7 @@ use pilot::decide::{Allowance, Limits};
 use heat::clearing::ClearPolicy;
 use observe::{Choice, Options};
 use heat::Coverage;
-use pilot::engine::Whom;
+use pilot::engine::Selector;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 
 const EXAMPLES: &str = "\
@@ -260,7 +260,7 @@ pub struct GiveBackArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Whom to ask first.
+    /// Selector to ask first.
     #[command(flatten)]
     pub daemon: DaemonOptions,
 }
@@ -418,11 +418,11 @@ impl HeatArgs {
     }
 
     /// The one process to watch, or the group.
-    pub fn target(&self) -> Result<u32, Whom> {
+    pub fn target(&self) -> Result<u32, Selector> {
         match (self.pid, &self.cgroup) {
-            (Some(pid), _) if self.family => Err(Whom::Family(pid)),
+            (Some(pid), _) if self.family => Err(Selector::Family(pid)),
             (Some(pid), _) => Ok(pid),
-            (None, path) => Err(Whom::Cgroup(path.clone().unwrap_or_default())),
+            (None, path) => Err(Selector::Cgroup(path.clone().unwrap_or_default())),
         }
     }
 }
@@ -548,8 +548,8 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(target("hugepilot heat 7"), Ok(7));
-        assert_eq!(target("hugepilot heat 7 --family"), Err(Whom::Family(7)));
-        assert_eq!(target("hugepilot heat --cgroup /a --json"), Err(Whom::Cgroup("/a".to_owned())));
+        assert_eq!(target("hugepilot heat 7 --family"), Err(Selector::Family(7)));
+        assert_eq!(target("hugepilot heat --cgroup /a --json"), Err(Selector::Cgroup("/a".to_owned())));
     }
 
     #[test]

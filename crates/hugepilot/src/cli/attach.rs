@@ -10,12 +10,12 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::{Process, Target};
 use observe::{self, Faults, Options, Waits};
 use pilot::act::{Pacer, Promoter};
-use pilot::engine::board::Board;
+use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
 
 use crate::report::{json, text};
 use super::args::AttachArgs;
-use super::flight::{report_of, say_if_fast};
+use super::pilot_summary::{report_of, say_if_fast};
 use super::{require, terminal};
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
@@ -45,12 +45,12 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
     let elapsed = || Nanos::from_duration(started.elapsed());
     let process = Process { pid: args.pid, start_ticks: target.start_time };
-    let fleet = Fleet::new(Scope::process(process, args.children), Rules::default(), Board::default());
-    let flight = fleet.fly(&mut pilot, until, |fleet| {
+    let fleet = Fleet::new(Scope::process(process, args.children), Rules::default(), SharedState::default());
+    let pilot_summary = fleet.fly(&mut pilot, until, |fleet| {
         line.show(&text::under_way(&report_of(&fleet.summary(), elapsed())));
     });
     drop(line);
-    let report = report_of(&flight, elapsed());
-    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::flight(&report) })?;
+    let report = report_of(&pilot_summary, elapsed());
+    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::pilot_summary(&report) })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -22,7 +22,7 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, privilege};
 use observe::{self, Faults, Tracker, Waits};
 use pilot::act::{Pacer, Promoter};
-use pilot::engine::board::Board;
+use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Budget, Fleet, Pilot, Rules, on_this_machine};
 use reclaim::{Aging, STEP, Store};
 use rustix::fs::{FlockOperation, flock};
@@ -45,14 +45,14 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     let reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::HUP.as_raw(), Arc::clone(&reload))?;
     let mut tracker = observe::open(config.tracker)?;
-    let board = Board::default();
+    let shared_state = SharedState::default();
     let mut daemon = Daemon {
         path: &args.config,
-        fleet: Fleet::new(config.scope.clone(), rules(&config), board.clone()),
+        fleet: Fleet::new(config.scope.clone(), rules(&config), shared_state.clone()),
         pilot: pilot(&config, &mut *tracker, stop)?,
         metrics: None,
         aging: None,
-        board: board.clone(),
+        shared_state: shared_state.clone(),
         config,
     };
     // What needs CAP_SYS_ADMIN is opened before that is given up.
@@ -60,7 +60,7 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     give_up_sys_admin(daemon.pilot.tracker.kind());
     daemon.fleet.show(&daemon.pilot);
     // Threads come after that. The daemon can do without either edge, on a disk that is full or a /run that cannot be written.
-    let _control = Server::start(board, &args.daemon.socket).inspect_err(|error| say(error)).ok();
+    let _control = Server::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
     say(format_args!("piloting, as {} says", args.config.display()));
     service::ready(&daemon.summary());
@@ -76,7 +76,7 @@ struct Daemon<'a> {
     config: Config,
     fleet: Fleet,
     pilot: Pilot<'a>,
-    board: Board,
+    shared_state: SharedState,
     metrics: Option<MetricsServer>,
     aging: Option<AgingWork>,
 }
@@ -146,11 +146,11 @@ impl Daemon<'_> {
 
     /// Begins to age memory if that is wished. The daemon can do without.
     fn begin_aging(&mut self) {
-        let Some(wished) = self.config.age.clone() else { return };
+        let Some(requested) = self.config.age.clone() else { return };
         let tracker = self.pilot.tracker.kind();
         let uses_damon = matches!(tracker, TrackerKind::DamonVaddr | TrackerKind::DamonPaddr);
         let damon_taken = uses_damon.then_some("the daemon's tracker uses it");
-        let begun = Store::take().and_then(|store| Ok((store, Aging::begin(&Root::host(), wished, damon_taken)?)));
+        let begun = Store::take().and_then(|store| Ok((store, Aging::begin(&Root::host(), requested, damon_taken)?)));
         match begun {
             Ok((store, aging)) => self.aging = Some(AgingWork { aging, store, next: Instant::now() }),
             Err(error) => say(format_args!("memory is not aged: {error}")),
@@ -158,9 +158,9 @@ impl Daemon<'_> {
     }
 
     fn change_aging(&mut self) {
-        let Some(wished) = self.config.age.clone() else { return self.end_aging() };
+        let Some(requested) = self.config.age.clone() else { return self.end_aging() };
         let Some(work) = &mut self.aging else { return self.begin_aging() };
-        if let Err(error) = work.aging.change(wished) {
+        if let Err(error) = work.aging.change(requested) {
             say(format_args!("memory is aged as before: {error}"));
         }
     }
@@ -176,7 +176,7 @@ impl Daemon<'_> {
         if let Some(store) = &mut work.store {
             store.keep(|| work.aging.state_with_history());
         }
-        self.board.show_age(Some(work.aging.state()));
+        self.shared_state.show_age(Some(work.aging.state()));
     }
 
     fn end_aging(&mut self) {
@@ -185,18 +185,18 @@ impl Daemon<'_> {
             let state = work.aging.state_with_history();
             work.store.iter_mut().for_each(|store| store.write(&state));
         }
-        self.board.show_age(None);
+        self.shared_state.show_age(None);
     }
 
     fn serve_metrics(&mut self) {
         // The old address is free before the new one is taken.
         self.metrics = None;
-        let server = self.config.metrics.map(|address| MetricsServer::start(self.board.clone(), address));
+        let server = self.config.metrics.map(|address| MetricsServer::start(self.shared_state.clone(), address));
         self.metrics = server.and_then(|server| server.inspect_err(|error| say(error)).ok());
     }
 
     fn summary(&self) -> String {
-        let state = self.board.state();
+        let state = self.shared_state.state();
         let held_back = state.held_back.map(|why| format!("; nothing is promoted: {why}")).unwrap_or_default();
         format!("{} targets, {} on huge pages{held_back}", state.targets.len(), state.budget.huge_bytes)
     }

@@ -7,10 +7,10 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use observe;
-use pilot::engine::{Rhythm, Series, Whom, observe_group};
+use pilot::engine::{Rhythm, Series, Selector, observe_group};
 use pilot::recording::Moment;
 
-use crate::report::film::Camera;
+use crate::report::film::Recorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 use super::args::HeatArgs;
@@ -31,7 +31,7 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
         live::live(args, &target, &mut *tracker, &stop)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut camera = Camera::default();
+    let mut recorder = Recorder::default();
     let length = Some(args.length.unwrap_or_default().duration());
     let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
     let series = Series::new(&mut *tracker, &target, args.options(), rhythm, &stop);
@@ -40,14 +40,14 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&if args.json { counts.json(pid) } else { counts.text() })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let Moment { heat, .. } = watch(args, series, &mut camera)?;
-    args.pictures.draw(&camera, format!("{} (process {})", target.name, target.pid()))?;
+    let Moment { heat, .. } = watch(args, series, &mut recorder)?;
+    args.pictures.draw(&recorder, format!("{} (process {})", target.name, target.pid()))?;
     terminal::print(&if args.json { json::heat(&heat) } else { text::heat(&heat, terminal::canvas()) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// All processes of a group, one after the other.
-fn group(args: &HeatArgs, whom: &Whom) -> anyhow::Result<ExitCode> {
+fn group(args: &HeatArgs, whom: &Selector) -> anyhow::Result<ExitCode> {
     let processes = whom.processes(&Root::host())?;
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
@@ -69,12 +69,12 @@ fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {
 }
 
 /// Observes once, or again and again for as long as asked; the last observation.
-fn watch(args: &HeatArgs, series: Series<'_>, camera: &mut Camera) -> anyhow::Result<Moment> {
+fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut Recorder) -> anyhow::Result<Moment> {
     let mut last = None;
     for moment in series {
         let moment = moment?;
         if args.pictures.any() {
-            camera.take(&moment);
+            recorder.take(&moment);
         }
         last = Some(moment);
     }

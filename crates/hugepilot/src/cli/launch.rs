@@ -16,9 +16,9 @@ use kernel::Root;
 use launch::counts::Placed;
 use launch::verify::{Account, Piloted};
 use launch::watch::{Seen, watch};
-use launch::wish::Wish;
+use launch::request::LaunchRequest;
 use launch::{COUNTS_VARIABLE, Prepared, prepare};
-use pilot::engine::Flight;
+use pilot::engine::PilotSummary;
 
 use crate::report::text;
 use super::args::{PrintFormat, RunArgs};
@@ -37,11 +37,11 @@ pub(super) struct Launch {
 
 /// Finds out how to start the program; None if nothing is wished for and it needs nothing.
 pub(super) fn prepare_for(args: &RunArgs) -> anyhow::Result<Option<Prepared>> {
-    let prepare = |wish| prepare(&Root::host(), &args.command, wish, std::env::vars_os());
-    match args.launch.wish() {
-        Some(wish) => Ok(Some(prepare(wish)?)),
+    let prepare = |request| prepare(&Root::host(), &args.command, request, std::env::vars_os());
+    match args.launch.request() {
+        Some(request) => Ok(Some(prepare(request)?)),
         // What is wrong with the program is said when it is started.
-        None => Ok(prepare(Wish::shared()).ok().filter(Prepared::needs_aligning)),
+        None => Ok(prepare(LaunchRequest::shared()).ok().filter(Prepared::needs_aligning)),
     }
 }
 
@@ -76,22 +76,22 @@ impl Launch {
 
     /// Looks at the program until stopping is requested.
     pub(super) fn watch(&self, pid: u32, stop: Stop) -> JoinHandle<Seen> {
-        watch(pid, self.prepared.wish.pages, stop)
+        watch(pid, self.prepared.request.pages, stop)
     }
 
     /// What became of it, with a pilot or without.
-    pub(super) fn account(&self, seen: Seen, flight: &Flight, piloted: bool) -> Account {
+    pub(super) fn account(&self, seen: Seen, pilot_summary: &PilotSummary, piloted: bool) -> Account {
         let placed = self.counts.as_ref().map(|counts| Placed::of(&counts.tally()));
-        let given_back = Bytes(flight.counts.given_back.saturating_mul(HUGE_PAGE));
-        let Prepared { wish, recipe, machine, .. } = &self.prepared;
+        let given_back = Bytes(pilot_summary.counts.given_back.saturating_mul(HUGE_PAGE));
+        let Prepared { request, recipe, machine, .. } = &self.prepared;
         // Memory that changed, or whose process ended, is nobody's refusal.
         let passing = [RefusalReason::Changed, RefusalReason::Exited];
-        let refused = flight.outcome.refused.iter().map(|refusal| refusal.reason);
+        let refused = pilot_summary.outcome.refused.iter().map(|refusal| refusal.reason);
         let piloted = piloted.then(|| Piloted {
-            promoted: flight.outcome.applied_bytes() - given_back,
+            promoted: pilot_summary.outcome.applied_bytes() - given_back,
             refused: refused.filter(|reason| !passing.contains(reason)).collect(),
         });
-        Account::of(seen, (wish, recipe, machine), placed.as_ref(), piloted.as_ref(), self.required)
+        Account::of(seen, (request, recipe, machine), placed.as_ref(), piloted.as_ref(), self.required)
     }
 }
 

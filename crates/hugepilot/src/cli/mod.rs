@@ -10,7 +10,7 @@ mod config;
 mod daemon;
 mod doctor;
 mod explain;
-mod flight;
+mod pilot_summary;
 mod give_back;
 mod heat;
 mod launch;

@@ -8,7 +8,7 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::cpu::Cpu;
 use kernel::hugetlb::{self, FileSystem, Pool};
-use pool::{self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, Surroundings, View, Wish};
+use pool::{self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, Surroundings, View, SizeRequest};
 
 use crate::report::{PersistReport, json, text};
 use super::args::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
@@ -33,7 +33,7 @@ fn show(as_json: bool) -> anyhow::Result<()> {
 fn set(args: &PoolSetArgs) -> anyhow::Result<()> {
     let root = Root::host();
     let (pools, nodes) = (hugetlb::pools(&root)?, hugetlb::node_pools(&root)?);
-    let changes = pool::changes(&args.wishes, args.bound(), args.node, &pools, &nodes, giant_pages(&root))?;
+    let changes = pool::changes(&args.requests, args.bound(), args.node, &pools, &nodes, giant_pages(&root))?;
     terminal::ensure_read()?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let (mut resized, mut refused) = (Vec::new(), None);
@@ -108,9 +108,9 @@ fn persist(args: &PoolPersistArgs) -> anyhow::Result<()> {
 /// The pools that are named, or all that are there.
 fn wanted(args: &PoolPersistArgs, root: &Root) -> anyhow::Result<Lasting> {
     let there = hugetlb::pools(root)?;
-    let pools: Vec<LastingPool> = match args.wishes.as_slice() {
+    let pools: Vec<LastingPool> = match args.requests.as_slice() {
         [] => there.iter().map(|pool| lasting(pool, pool.persistent())).collect(),
-        wishes => named(wishes, &there, root)?,
+        requests => named(requests, &there, root)?,
     };
     let group = args.group.as_deref().map(|name| pool::group(root, name)).transpose()?;
     if group.is_none() && pools.iter().all(|pool| pool.pages == 0 && pool.overcommit == 0) {
@@ -122,8 +122,8 @@ fn wanted(args: &PoolPersistArgs, root: &Root) -> anyhow::Result<Lasting> {
     Ok(Lasting { pools, group, mounts: args.mount })
 }
 
-fn named(wishes: &[Wish], there: &[Pool], root: &Root) -> Result<Vec<LastingPool>, PoolError> {
-    let changes = pool::changes(wishes, pool::Bound::Size, None, there, &[], giant_pages(root))?;
+fn named(requests: &[SizeRequest], there: &[Pool], root: &Root) -> Result<Vec<LastingPool>, PoolError> {
+    let changes = pool::changes(requests, pool::Bound::Size, None, there, &[], giant_pages(root))?;
     changes.iter().map(|change| Ok(lasting(pool::find(there, change.page_size, None)?, change.to))).collect()
 }
 

@@ -18,7 +18,7 @@ use pilot::engine::{Budget, Pilot, Round, candidate, on_this_machine};
 
 use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 use super::args::PromoteArgs;
-use super::flight::say_if_fast;
+use super::pilot_summary::say_if_fast;
 use super::{require, terminal};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {

@@ -9,7 +9,7 @@ use pilot::decide::{Past, Spent, decide, expected_gain};
 use pilot::engine::{Family, on_this_machine};
 use pilot::recording::{Moment, Recording, RecordingError};
 
-use crate::report::film::Camera;
+use crate::report::film::Recorder;
 use crate::report::{PlanReport, json, text};
 use super::args::ReplayArgs;
 use super::terminal;
@@ -19,14 +19,14 @@ struct Wanted {
     name: String,
     observations: usize,
     moment: Moment,
-    camera: Camera,
+    recorder: Recorder,
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let wanted = read(args)?;
     let Moment { at, heat, .. } = &wanted.moment;
     let title = format!("{} (process {})", wanted.name, heat.pid);
-    args.pictures.draw(&wanted.camera, title.clone())?;
+    args.pictures.draw(&wanted.recorder, title.clone())?;
     let report = if args.plan {
         let allowance = on_this_machine(args.spend.allowance())?;
         let plan = decide(heat, &allowance.limits(heat.rss, &Spent::default()), &Past::default());
@@ -57,7 +57,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 /// Reads to the end, keeping the observation asked for (the last, if none was) and, for pictures, the film.
 fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
     let mut recording = Recording::open(&args.file)?;
-    let (mut observations, mut chosen, mut camera) = (0, None, Camera::default());
+    let (mut observations, mut chosen, mut recorder) = (0, None, Recorder::default());
     for moment in &mut recording {
         let moment = match moment {
             // What is there is worth showing.
@@ -69,7 +69,7 @@ fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
         };
         observations += 1;
         if args.pictures.any() {
-            camera.take(&moment);
+            recorder.take(&moment);
         }
         if args.observation.is_none_or(|number| number == observations) {
             chosen = Some(moment);
@@ -78,7 +78,7 @@ fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
     let Some(moment) = chosen else {
         bail!("{} holds {observations} observations: choose one of them, from 1", args.file.display());
     };
-    Ok(Wanted { name: recording.name, observations, moment, camera })
+    Ok(Wanted { name: recording.name, observations, moment, recorder })
 }
 
 impl super::args::PictureOptions {
@@ -88,11 +88,11 @@ impl super::args::PictureOptions {
     }
 
     /// Draws what was asked for.
-    pub(super) fn draw(&self, camera: &Camera, title: String) -> anyhow::Result<()> {
+    pub(super) fn draw(&self, recorder: &Recorder, title: String) -> anyhow::Result<()> {
         if !self.any() {
             return Ok(());
         }
-        let film = camera.film(title);
+        let film = recorder.film(title);
         let write = |path: &std::path::Path, contents: &[u8]| {
             std::fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
         };

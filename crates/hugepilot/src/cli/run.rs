@@ -22,8 +22,8 @@ use ::launch::Prepared;
 use ::launch::verify::Account;
 use observe::{self, Faults, Options, Tracker, Waits};
 use pilot::act::{Pacer, Promoter};
-use pilot::engine::board::Board;
-use pilot::engine::{Budget, Fleet, Flight, Pilot, Rules, Scope, on_this_machine};
+use pilot::engine::shared_state::SharedState;
+use pilot::engine::{Budget, Fleet, PilotSummary, Pilot, Rules, Scope, on_this_machine};
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -31,7 +31,7 @@ use signal_hook::low_level::siginfo::Cause;
 
 use crate::report::{LaunchReport, RunReport, json, text};
 use super::args::RunArgs;
-use super::flight::{report_of, say_if_fast};
+use super::pilot_summary::{report_of, say_if_fast};
 use super::launch::{self, Launch};
 use super::require;
 
@@ -76,23 +76,23 @@ fn run_child(
     pass_signals_on(signals, handle);
     let waiting = wait_in_background(child, stop.clone());
     let piloted = tracker.is_ok();
-    let flight = match tracker {
+    let pilot_summary = match tracker {
         Ok(mut tracker) => pilot(args, pid, &mut *tracker, stop, started)?,
         Err(error) => without_pilot(&error),
     };
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
     let elapsed = Nanos::from_duration(started.elapsed());
     let seen = watching.map(|watching| watching.join().expect("the watching thread does not panic"));
-    let account = launch.as_ref().zip(seen).map(|(launch, seen)| launch.account(seen, &flight, piloted));
+    let account = launch.as_ref().zip(seen).map(|(launch, seen)| launch.account(seen, &pilot_summary, piloted));
     let launched = launch.as_ref().zip(account.as_ref());
     // The program's own exit status counts, whatever becomes of the summary.
-    if let Err(error) = report(args, &flight, launched, status, elapsed, summary) {
+    if let Err(error) = report(args, &pilot_summary, launched, status, elapsed, summary) {
         eprintln!("hugepilot: {error:#}");
     }
     Ok(launch::status(exit_code(status), status.success(), account.as_ref()))
 }
 
-fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began: Instant) -> anyhow::Result<Flight> {
+fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began: Instant) -> anyhow::Result<PilotSummary> {
     say_if_fast(args.pace.max_slowdown());
     let mut pilot = Pilot {
         tracker,
@@ -107,15 +107,15 @@ fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began:
     };
     // One that has ended already has nobody's start.
     let process = Process::of(&Root::host(), pid).unwrap_or(Process { pid, start_ticks: 0 });
-    let fleet = Fleet::new(Scope::process(process, true), Rules::default(), Board::default());
+    let fleet = Fleet::new(Scope::process(process, true), Rules::default(), SharedState::default());
     Ok(fleet.fly(&mut pilot, None, |_| ()))
 }
 
 /// What comes of a program that is not piloted; says at once why it is not.
-fn without_pilot(why: &anyhow::Error) -> Flight {
+fn without_pilot(why: &anyhow::Error) -> PilotSummary {
     // Standard error may be closed; nothing depends on this.
     let _ = writeln!(io::stderr(), "hugepilot: not piloted, so that what is above is all it gets: {why:#}");
-    Flight::never_begun("it was not piloted")
+    PilotSummary::never_begun("it was not piloted")
 }
 
 fn create(path: &std::path::Path) -> anyhow::Result<File> {
@@ -185,7 +185,7 @@ fn wait_in_background(mut child: Child, stop: Stop) -> thread::JoinHandle<io::Re
 
 fn report(
     args: &RunArgs,
-    flight: &Flight,
+    pilot_summary: &PilotSummary,
     launched: Option<(&Launch, &Account)>,
     status: ExitStatus,
     elapsed: Nanos,
@@ -196,10 +196,10 @@ fn report(
         command: &command,
         exit_status: status.code(),
         signal: status.signal(),
-        flight: report_of(flight, elapsed),
+        pilot_summary: report_of(pilot_summary, elapsed),
         launch: launched.map(|(launch, account)| LaunchReport { prepared: &launch.prepared, account }),
     };
-    let mut lines = text::flight(&report.flight);
+    let mut lines = text::pilot_summary(&report.pilot_summary);
     lines.extend(report.launch.iter().map(text::account));
     // Standard error may be closed; the program's exit status still counts.
     let _ = io::stderr().write_all(lines.as_bytes());

@@ -9,7 +9,7 @@ use kernel::lockdown::Lockdown;
 use kernel::probe::{Ability, Facts};
 use observe::choice::TRACKERS;
 
-use super::{Check, Mend};
+use super::{Check, Fix};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     vec![
@@ -174,16 +174,16 @@ fn lockdown(facts: &Facts) -> Check {
             "The kernel refuses BPF programs that read its memory: page walks cannot be seen. It cannot be lowered while the system \
              runs, only booted otherwise; integrity is fine.",
         )
-        .mended_by(boot_with_integrity(facts)),
+        .fixed_by(boot_with_integrity(facts)),
         Err(ref error) => Check::unknown(name, error),
     }
 }
 
 /// Only where the boot parameter asked for it can taking it away help; else the kernel was built so.
-fn boot_with_integrity(facts: &Facts) -> Option<Mend> {
+fn boot_with_integrity(facts: &Facts) -> Option<Fix> {
     let asked = facts.command_line.as_ref().is_ok_and(|line| line.contains("lockdown=confidentiality"));
     asked.then(|| {
-        Mend::for_good(
+        Fix::for_good(
             "sed -i 's/lockdown=confidentiality/lockdown=integrity/' /etc/default/grub && update-grub && reboot",
         )
     })
@@ -215,7 +215,7 @@ fn capabilities(facts: &Facts) -> Check {
     let lacking: Vec<&(Capability, &str)> = NEEDED.iter().filter(|(needed, _)| !held.permits(*needed)).collect();
     if lacking.is_empty() && !held.has(Capability::Kill) {
         let meaning = "Applications of other users cannot be told that memory of theirs is hot.";
-        return Check::warning(name, "missing: CAP_KILL", meaning).mended_by(more_rights(facts, held));
+        return Check::warning(name, "missing: CAP_KILL", meaning).fixed_by(more_rights(facts, held));
     }
     if lacking.is_empty() {
         return Check::ok(name, "all that are needed", "Other users' processes can be watched and promoted.");
@@ -223,23 +223,23 @@ fn capabilities(facts: &Facts) -> Check {
     let names: Vec<&str> = lacking.iter().map(|(capability, _)| capability.name()).collect();
     let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
     Check::missing(name, format!("missing: {}", names.join(", ")), format!("Not possible: {}.", uses.join("; ")))
-        .mended_by(more_rights(facts, held))
+        .fixed_by(more_rights(facts, held))
 }
 
-fn more_rights(facts: &Facts, held: Capabilities) -> Mend {
+fn more_rights(facts: &Facts, held: Capabilities) -> Fix {
     let needed = NEEDED.into_iter().map(|(capability, _)| capability).chain([Capability::Kill]);
     let (all, lacking): (Vec<Capability>, Vec<Capability>) =
         (needed.clone().collect(), needed.filter(|&capability| !held.permits(capability)).collect());
     match facts.uid {
         // Root lacks a capability only where whatever started it withheld it; a service of systemd's gets it back.
-        Ok(0) => Mend::until_reboot(
+        Ok(0) => Fix::until_reboot(
             "systemd-run --pty hugepilot doctor",
             format!(
                 "CapabilityBoundingSet={} in its unit, or --privileged --pid=host for its container",
                 names(&lacking)
             ),
         ),
-        _ => Mend::until_reboot("sudo hugepilot doctor", format!("AmbientCapabilities={} in its unit", names(&all))),
+        _ => Fix::until_reboot("sudo hugepilot doctor", format!("AmbientCapabilities={} in its unit", names(&all))),
     }
 }
 

@@ -7,7 +7,7 @@ use kernel::hugetlb::{Pool, size_name};
 use kernel::memory::Memory;
 use kernel::probe::{Ability, Facts};
 
-use super::{Check, Mend};
+use super::{Check, Fix};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = match &facts.pools {
@@ -43,7 +43,7 @@ fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
     if available == 0 {
         let more = (GIANT_PAGE / pool.page_size.0).max(1);
         let meaning = "A program that asks for one fails with \"cannot allocate memory\", even while some look free.";
-        return Check::warning(&name, finding, meaning).mended_by(resize(pool, pool.total.saturating_add(more)));
+        return Check::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total.saturating_add(more)));
     }
     let short = memory.filter(|memory| memory.available.0 < memory.total.0 / SHORT && held > memory.available);
     if let Some(memory) = short {
@@ -51,13 +51,13 @@ fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
             "Ordinary programs cannot use what is reserved: {} lies idle here while they are left {}.",
             held, memory.available
         );
-        return Check::warning(&name, finding, meaning).mended_by(resize(pool, pool.total - available));
+        return Check::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total - available));
     }
     Check::ok(&name, finding, "Free pages that are promised are spoken for: only the rest can be given out.")
 }
 
-fn resize(pool: &Pool, pages: u64) -> Mend {
-    Mend::until_reboot(
+fn resize(pool: &Pool, pages: u64) -> Fix {
+    Fix::until_reboot(
         format!("echo {pages} > /{}/nr_hugepages", Pool::directory(pool.page_size)),
         format!("boot parameters hugepagesz={} hugepages={pages}", size_name(pool.page_size)),
     )
@@ -80,19 +80,19 @@ fn contiguous(facts: &Facts) -> Check {
     }
     let meaning = "Each promotion must compact memory first, which takes longer and may fail.";
     match &facts.compaction {
-        Ability::Yes => Check::warning(name, finding, meaning).mended_by(compact(free, enough)),
+        Ability::Yes => Check::warning(name, finding, meaning).fixed_by(compact(free, enough)),
         Ability::No(why) | Ability::Unknown(why) => Check::warning(name, finding, format!("{meaning} And {why}.")),
     }
 }
 
 /// Compaction can only join memory that is free: where too little is, clean page cache is dropped first.
-fn compact(free: Bytes, enough: Bytes) -> Mend {
+fn compact(free: Bytes, enough: Bytes) -> Fix {
     let compact = "echo 1 > /proc/sys/vm/compact_memory";
     let command = match free < enough + enough {
         true => format!("sync; echo 1 > /proc/sys/vm/drop_caches; {compact}"),
         false => compact.to_owned(),
     };
-    Mend::until_reboot(command, "echo 'vm.compaction_proactiveness = 50' > /etc/sysctl.d/60-hugepilot.conf")
+    Fix::until_reboot(command, "echo 'vm.compaction_proactiveness = 50' > /etc/sysctl.d/60-hugepilot.conf")
 }
 
 /// What promoting 2 MiB takes here.
@@ -150,7 +150,7 @@ mod tests {
         let starved = Memory { total: Bytes(2 << 30), available: Bytes(64 << 20), ..Memory::default() };
         let check = check_pool(&POOL, Some(&starved));
         assert_eq!(check.status, Status::Warning);
-        let command = check.mend.unwrap().command;
+        let command = check.fix.unwrap().command;
         assert_eq!(command, "echo 200 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
         let roomy = Memory { total: Bytes(2 << 30), available: Bytes(1 << 30), ..Memory::default() };
         assert_eq!(check_pool(&POOL, Some(&roomy)).status, Status::Ok);

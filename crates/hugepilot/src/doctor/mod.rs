@@ -15,11 +15,11 @@ use kernel::probe::Facts;
 use serde::Serialize;
 
 /// One thing looked at.
-pub type Check = hugepilot_checks::Check<Mend>;
+pub type Check = hugepilot_checks::Check<Fix>;
 
 /// What mends one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mend {
+pub struct Fix {
     /// A command for a root shell.
     pub command: String,
     /// Whether its effect survives a reboot.
@@ -36,7 +36,7 @@ pub fn check(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-impl Mend {
+impl Fix {
     /// A command whose effect ends with the next boot, and what lasts.
     fn until_reboot(command: impl Into<String>, permanent: impl Into<String>) -> Self {
         Self { command: command.into(), survives_reboot: false, permanent: Some(permanent.into()) }

@@ -4,7 +4,7 @@
 
 use hugepilot_checks::{Status, printable, wrap};
 
-use super::{Check, Mend};
+use super::{Check, Fix};
 
 /// Columns left of the text: the status, the widest name, and what parts them.
 const MARGIN: usize = 2;
@@ -20,7 +20,7 @@ pub fn render_table(checks: &[Check], width: usize) -> String {
     for check in checks {
         let label = format!("{:<9}{:<names$}{:MARGIN$}", check.status, printable(&check.name), "");
         let text = wrap(&format!("{}. {}", check.finding, check.meaning), right);
-        for (index, line) in text.into_iter().chain(check.mend.iter().flat_map(mend_lines)).enumerate() {
+        for (index, line) in text.into_iter().chain(check.fix.iter().flat_map(fix_lines)).enumerate() {
             let margin = if index == 0 { label.as_str() } else { "" };
             table.push_str(format!("{margin:<left$}{line}").trim_end());
             table.push('\n');
@@ -30,17 +30,17 @@ pub fn render_table(checks: &[Check], width: usize) -> String {
     table
 }
 
-fn mend_lines(mend: &Mend) -> Vec<String> {
-    let lasts = if mend.survives_reboot { "for good" } else { "until a reboot" };
-    let mut lines = vec![format!("{lasts}: {}", printable(&mend.command))];
-    lines.extend(mend.permanent.as_ref().map(|permanent| format!("for good: {permanent}")));
+fn fix_lines(fix: &Fix) -> Vec<String> {
+    let lasts = if fix.survives_reboot { "for good" } else { "until a reboot" };
+    let mut lines = vec![format!("{lasts}: {}", printable(&fix.command))];
+    lines.extend(fix.permanent.as_ref().map(|permanent| format!("for good: {permanent}")));
     lines
 }
 
 fn summary(checks: &[Check]) -> String {
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     let (fine, warnings, missing) = (count(Status::Ok), count(Status::Warning), count(Status::Missing));
-    let shell = if checks.iter().any(|check| check.mend.is_some()) { " Commands are for a root shell." } else { "" };
+    let shell = if checks.iter().any(|check| check.fix.is_some()) { " Commands are for a root shell." } else { "" };
     format!("\n{fine} OK, {warnings} warning, {missing} missing.{shell}\n")
 }
 
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn commands_are_never_broken() {
         let command = "echo 1 > /proc/sys/vm/compact_memory; ".repeat(5);
-        let check = Check::warning("a", "b", "c").mended_by(Mend::until_reboot(command.trim(), "boot parameter x=y"));
+        let check = Check::warning("a", "b", "c").fixed_by(Fix::until_reboot(command.trim(), "boot parameter x=y"));
         let table = render_table(&[check], 20);
         assert!(table.contains(command.trim()) && table.contains("for good: boot parameter x=y"), "{table}");
     }

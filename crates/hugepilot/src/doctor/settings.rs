@@ -5,7 +5,7 @@
 use kernel::probe::{Facts, Process};
 use kernel::thp::{DIRECTORY, Khugepaged, Thp};
 
-use super::{Check, Mend};
+use super::{Check, Fix};
 
 pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     let mut checks = match &facts.thp {
@@ -32,7 +32,7 @@ fn enabled(thp: &Thp) -> Check {
                 "hugepilot works, but the kernel fills huge pages that nobody walks: memory is wasted, and contiguous memory \
                  is gone when a hot region needs it. With madvise only programs that ask get them, and hugepilot adds the hot rest.",
             )
-            .mended_by(Mend::write("madvise", &file))
+            .fixed_by(Fix::write("madvise", &file))
         }
         "madvise" => Check::ok(
             name,
@@ -57,7 +57,7 @@ fn defrag(thp: &Thp) -> Check {
             "always: any program waits in a page fault while the kernel compacts memory",
             "Programs stall for memory that may never pay. hugepilot does not need it: its own promotions compact by themselves.",
         )
-        .mended_by(Mend::write("madvise", &format!("{DIRECTORY}/defrag")));
+        .fixed_by(Fix::write("madvise", &format!("{DIRECTORY}/defrag")));
     }
     Check::ok(name, chosen, "hugepilot's own promotions compact memory by themselves, whatever is set here.")
 }
@@ -75,14 +75,14 @@ fn shared_memory(thp: &Thp) -> Check {
             "deny: huge pages are ruled out",
             "Shared memory cannot be promoted. With advise nothing gets them by itself, but hugepilot can.",
         )
-        .mended_by(Mend::write("advise", &file)),
+        .fixed_by(Fix::write("advise", &file)),
         Some(setting) if setting.is("never") => Check::warning(
             name,
             "never: programs map it where no huge page fits",
             "What is started from now on (PostgreSQL, memfd and SysV users) cannot be promoted, unless `hugepilot run --shm` starts it. \
              With advise the kernel aligns new mappings of shared memory and changes nothing else; restart the programs after that.",
         )
-        .mended_by(Mend::write("advise", &file)),
+        .fixed_by(Fix::write("advise", &file)),
         Some(setting) => Check::ok(
             name,
             &setting.chosen,
@@ -109,7 +109,7 @@ fn khugepaged(thp: &Thp) -> Check {
             "It makes huge pages without asking whether they are walked, fills up what is sparse, and takes back what hugepilot \
              gives back.",
         )
-        .mended_by(Mend::write(0, &format!("{DIRECTORY}/khugepaged/max_ptes_none"))),
+        .fixed_by(Fix::write(0, &format!("{DIRECTORY}/khugepaged/max_ptes_none"))),
         _ => Check::ok(name, found, "It works on memory that asked for huge pages, far more slowly than hugepilot."),
     }
 }
@@ -142,5 +142,5 @@ fn disabled(facts: &Facts) -> Check {
         shown.join(", "),
         format!("{meaning}; Redis does it where THP is 'always', unless told 'disable-thp no'."),
     )
-    .mended_by(Mend::for_good("echo 'disable-thp no' >> /etc/redis/redis.conf && systemctl restart redis-server"))
+    .fixed_by(Fix::for_good("echo 'disable-thp no' >> /etc/redis/redis.conf && systemctl restart redis-server"))
 }

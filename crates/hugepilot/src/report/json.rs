@@ -25,7 +25,7 @@ use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
 
 use pilot::words::{meaning_name, obstacle_name, reason_name, refusal_name};
-use super::{FlightReport, GiveBackReport, PlanReport, PromoteReport, RunReport};
+use super::{PilotReport, GiveBackReport, PlanReport, PromoteReport, RunReport};
 use heat::Snapshot;
 use pilot::act::Outcome;
 use pilot::decide::{Decision, GainPercent, Verdict};
@@ -81,7 +81,7 @@ struct CostFields {
     longest_stall_ns: Nanos,
     read_ns: Nanos,
     reads: u32,
-    glimpse_ns: Nanos,
+    interim_read_ns: Nanos,
     inspect_ns: Nanos,
     kernel_ns: Nanos,
     program_ns: Nanos,
@@ -214,7 +214,7 @@ struct RunDocument<'a> {
     exit_status: Option<i32>,
     signal: Option<i32>,
     #[serde(flatten)]
-    flight: FlightFields<'a>,
+    pilot_summary: PilotFields<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     launch: Option<LaunchFields<'a>>,
 }
@@ -224,11 +224,11 @@ struct AttachDocument<'a> {
     version: u32,
     pid: u32,
     #[serde(flatten)]
-    flight: FlightFields<'a>,
+    pilot_summary: PilotFields<'a>,
 }
 
 #[derive(Serialize)]
-struct FlightFields<'a> {
+struct PilotFields<'a> {
     rounds: u64,
     processes: usize,
     left_alone: &'a BTreeSet<String>,
@@ -305,18 +305,18 @@ pub fn run(report: &RunReport) -> String {
         command: report.command,
         exit_status: report.exit_status,
         signal: report.signal,
-        flight: flight_fields(&report.flight),
+        pilot_summary: pilot_fields(&report.pilot_summary),
         launch: report.launch.as_ref().map(launch_fields),
     })
 }
 
 /// The summary of an attachment.
-pub fn attach(pid: u32, report: &FlightReport) -> String {
-    line(&AttachDocument { version: VERSION, pid, flight: flight_fields(report) })
+pub fn attach(pid: u32, report: &PilotReport) -> String {
+    line(&AttachDocument { version: VERSION, pid, pilot_summary: pilot_fields(report) })
 }
 
-fn flight_fields<'a>(report: &FlightReport<'a>) -> FlightFields<'a> {
-    FlightFields {
+fn pilot_fields<'a>(report: &PilotReport<'a>) -> PilotFields<'a> {
+    PilotFields {
         rounds: report.rounds,
         processes: report.processes,
         left_alone: report.left_alone,
@@ -368,7 +368,7 @@ fn summary_fields(summary: &Summary) -> SummaryFields {
             longest_stall_ns: summary.cost.longest_stall,
             read_ns: summary.cost.read,
             reads: summary.cost.reads,
-            glimpse_ns: summary.cost.glimpse,
+            interim_read_ns: summary.cost.interim_read,
             inspect_ns: summary.cost.inspect,
             kernel_ns: summary.cost.kernel,
             program_ns: summary.cost.program,
@@ -518,7 +518,7 @@ mod tests {
             command: &["memcached".to_owned(), "-m".to_owned()],
             exit_status: None,
             signal: Some(15),
-            flight: FlightReport {
+            pilot_summary: PilotReport {
                 rounds: 3,
                 processes: 1,
                 left_alone: &BTreeSet::from(["process 7 is a virtual machine".to_owned()]),
@@ -534,6 +534,6 @@ mod tests {
             launch: None,
         };
         insta::assert_snapshot!(pretty(&run(&report)));
-        assert!(attach(42, &report.flight).starts_with(r#"{"version":1,"pid":42,"rounds":3,"#));
+        assert!(attach(42, &report.pilot_summary).starts_with(r#"{"version":1,"pid":42,"rounds":3,"#));
     }
 }

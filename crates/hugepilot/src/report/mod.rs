@@ -129,7 +129,7 @@ pub struct RunReport<'a> {
     /// The signal that ended the command; None if it exited.
     pub signal: Option<i32>,
     /// What the pilot did meanwhile.
-    pub flight: FlightReport<'a>,
+    pub pilot_summary: PilotReport<'a>,
     /// What it was started with; None if it was started as it is.
     pub launch: Option<LaunchReport<'a>>,
 }
@@ -145,7 +145,7 @@ pub struct LaunchReport<'a> {
 
 /// What came of piloting a process, and of its descendants.
 #[derive(Clone, Copy, Debug)]
-pub struct FlightReport<'a> {
+pub struct PilotReport<'a> {
     /// How often the pilot observed and decided.
     pub rounds: u64,
     /// How many processes were observed; moments are their sums.

@@ -17,13 +17,13 @@ use launch::program::{Family, Linking, Program, TUNABLE};
 use launch::recipe::{Insert, Mechanism, Memory, Place, Recipe, Remark, Variable};
 use launch::verify::{Account, By, Why};
 use launch::watch::{Sample, Seen};
-use launch::wish::{PageKind, Wish};
+use launch::request::{PageKind, LaunchRequest};
 use observe::census::Fixed;
 use observe::{Census, Waited};
 use pilot::act::{Outcome, Refusal, Times};
 use pilot::decide::{Allowance, Limits, Past, Plan, Spent, decide};
 use pilot::engine::GroupSeen;
-use pilot::engine::board::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
+use pilot::engine::shared_state::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
 use reclaim::{AgeState, ClassState, MechanismState, Moment};
 
 /// Before and after a promotion.
@@ -91,8 +91,8 @@ pub(super) fn pilot_state() -> State {
         walks_saved_per_second: 12e6,
         faults_per_second: 40e3,
         page_tables_bytes: Bytes(8 << 20),
-        looked_ns_ago: Some(Nanos(12_000_000_000)),
-        next_look_in_ns: Nanos(48_000_000_000),
+        scanned_ns_ago: Some(Nanos(12_000_000_000)),
+        next_scan_in_ns: Nanos(48_000_000_000),
         last_decisions: vec![
             decision(130, "promoted", "its page walks pay for the move"),
             decision(12, "given_back", "others need the memory more"),
@@ -187,7 +187,7 @@ pub(super) fn prepared_search() -> Prepared {
         gains_rights: false,
         has_tunable: Some(true),
     };
-    Prepared { wish: Wish::of(PageKind::Huge), program, machine: Machine::default(), recipe, counts: true }
+    Prepared { request: LaunchRequest::of(PageKind::Huge), program, machine: Machine::default(), recipe, counts: true }
 }
 
 /// What became of it: nearly all is huge, by three.

@@ -2,7 +2,7 @@
 
 use crate::program::{Allocator, Family, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, TCMALLOC_OPTION, TUNABLE};
 use crate::recipe::{Context, List, Mechanism, Memory, Recipe, Remark, forks};
-use crate::wish::PageKind;
+use crate::request::PageKind;
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
     let program = context.program;
@@ -33,7 +33,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
 /// Only transparent ones: it has no use for a pool's.
 fn jemalloc(recipe: &mut Recipe, context: Context<'_>, name: &'static str) {
     let words = [("thp:", "thp:always".to_owned()), ("metadata_thp:", "metadata_thp:auto".to_owned())];
-    let why = match context.wish.pages.is_reserved() {
+    let why = match context.request.pages.is_reserved() {
         true => "jemalloc asks for transparent huge pages; it cannot take a pool's",
         false => "jemalloc asks for huge pages for all that it maps",
     };
@@ -44,7 +44,7 @@ fn jemalloc(recipe: &mut Recipe, context: Context<'_>, name: &'static str) {
 fn mimalloc(recipe: &mut Recipe, context: Context<'_>) {
     let (available, by) = (context.machine.available(), Mechanism::of(context, Memory::Heap, "mimalloc"));
     let name = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
-    match context.wish.pages {
+    match context.request.pages {
         // 2 means transparent ones only; before mimalloc 2.2 it meant the same as 1.
         PageKind::Transparent => {
             recipe.set(context, name, "2".to_owned(), "mimalloc asks for transparent huge pages", Some(by));
@@ -61,7 +61,7 @@ fn mimalloc(recipe: &mut Recipe, context: Context<'_>) {
 }
 
 fn tcmalloc(recipe: &mut Recipe, context: Context<'_>) {
-    let pages = context.wish.pages;
+    let pages = context.request.pages;
     if !pages.is_reserved() {
         let why = "tcmalloc (gperftools) has no switch for transparent huge pages, and maps memory past any library";
         recipe.left_to_pilot.push(why.to_owned());
@@ -95,8 +95,8 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
         recipe.left_to_pilot.push(format!("heap: {why}"));
         return;
     }
-    let pages = if forks(program.family) { PageKind::Transparent } else { context.wish.pages };
-    if pages != context.wish.pages {
+    let pages = if forks(program.family) { PageKind::Transparent } else { context.request.pages };
+    if pages != context.request.pages {
         recipe.named.push(Remark::note(
             "its heap gets transparent huge pages, not the pool's: it starts others by fork, and a child that writes to a pool's page that \
              it shares is ended by the kernel (SIGBUS) where the pool has none left",

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use crate::machine::Machine;
 use crate::program::{Family, Program};
-use crate::wish::{PageKind, Wish};
+use crate::request::{PageKind, LaunchRequest};
 
 /// What a program is to be started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub struct Given {
 #[derive(Clone, Copy)]
 struct Context<'a> {
     program: &'a Program,
-    wish: &'a Wish,
+    request: &'a LaunchRequest,
     machine: &'a Machine,
     given: &'a Given,
 }
@@ -133,8 +133,8 @@ struct Covered {
 }
 
 /// What to do.
-pub fn recipe(program: &Program, wish: &Wish, machine: &Machine, given: &Given) -> Recipe {
-    let context = Context { program, wish, machine, given };
+pub fn recipe(program: &Program, request: &LaunchRequest, machine: &Machine, given: &Given) -> Recipe {
+    let context = Context { program, request, machine, given };
     let mut recipe = Recipe { obstacles: obstacle::all(context), ..Recipe::default() };
     if let Some(why) = obstacle::out_of_reach(program) {
         recipe.left_to_pilot.push(why);
@@ -144,13 +144,13 @@ pub fn recipe(program: &Program, wish: &Wish, machine: &Machine, given: &Given) 
         recipe.named.push(obstacle::wrapper(program));
     }
     // Only the preload library has its pages before the program uses them.
-    let without_promises = Wish { pages: PageKind::Transparent, ..*wish };
+    let without_promises = LaunchRequest { pages: PageKind::Transparent, ..*request };
     let of_promises = match machine.ending_limit() {
-        Some(_) => Context { wish: &without_promises, ..context },
+        Some(_) => Context { request: &without_promises, ..context },
         None => context,
     };
     let covered = server::apply(&mut recipe, of_promises);
-    if wish.heap && !covered.heap {
+    if request.heap && !covered.heap {
         allocator::apply(&mut recipe, of_promises);
     }
     preload::apply(&mut recipe, context, covered);
@@ -278,6 +278,6 @@ impl Mechanism {
     }
 
     fn of(context: Context<'_>, memory: Memory, name: &'static str) -> Self {
-        Self { memory, name, is_reserved: context.wish.pages.is_reserved() }
+        Self { memory, name, is_reserved: context.request.pages.is_reserved() }
     }
 }

@@ -7,12 +7,12 @@ use kernel::thp::DIRECTORY;
 
 use crate::program::{Family, Linking, Program};
 use crate::recipe::{Context, Remark};
-use crate::wish::PageKind;
+use crate::request::PageKind;
 
 /// Said before anything else.
 pub(super) fn all(context: Context<'_>) -> Vec<Remark> {
     let mut remarks = Vec::new();
-    match context.wish.pages {
+    match context.request.pages {
         PageKind::Transparent => remarks.extend(switched_off(context)),
         PageKind::Huge | PageKind::Giant => remarks.extend(pool(context)),
     }
@@ -51,7 +51,7 @@ fn pool(context: Context<'_>) -> Vec<Remark> {
 }
 
 fn given_out(context: Context<'_>, pool: &Pool) -> Remark {
-    let (pages, available) = (context.wish.pages, pool.available());
+    let (pages, available) = (context.request.pages, pool.available());
     if available > 0 {
         let held = Bytes(available.saturating_mul(pool.page_size.0));
         return Remark::note(format!(
@@ -75,7 +75,7 @@ fn limited(context: Context<'_>, pool: &Pool, limit: &Limit) -> Remark {
     Remark::new(
         format!(
             "the pool of {} pages could give out {}, but control group {} may have only {} more: what is beyond gets ordinary pages",
-            context.wish.pages,
+            context.request.pages,
             pool.available(),
             limit.cgroup,
             limit.pages_left()

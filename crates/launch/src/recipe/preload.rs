@@ -5,17 +5,17 @@ use std::path::Path;
 use crate::program::Family;
 use crate::recipe::obstacle::to_preloading;
 use crate::recipe::{Context, Covered, Mechanism, Memory, Recipe, Remark, Variable, forks};
-use crate::wish::Want;
+use crate::request::Want;
 
 /// The loader's list of libraries to load first.
 const PRELOAD: &str = "LD_PRELOAD";
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered) {
-    let wish = context.wish;
+    let request = context.request;
     let wanted = [
         (maps(recipe, context, covered), Memory::Mmap),
-        (wish.shm, Memory::Shm),
-        (wish.text && !covered.text, Memory::Text),
+        (request.shm, Memory::Shm),
+        (request.text && !covered.text, Memory::Text),
     ];
     let wanted: Vec<Memory> = wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, memory)| memory).collect();
     if wanted.is_empty() {
@@ -39,12 +39,12 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
         recipe.variables.push(Variable { name, value, why: why.to_owned(), by });
     };
     set(PRELOAD, value, "hugepilot's library places what the program maps itself", None);
-    set("HUGEPILOT_PAGES", wish.pages.word().to_owned(), "on which pages", None);
+    set("HUGEPILOT_PAGES", request.pages.word().to_owned(), "on which pages", None);
     for memory in wanted {
         let (name, value, why) = match memory {
             Memory::Shm => ("HUGEPILOT_SHM", "1", "shared memory"),
             Memory::Text => ("HUGEPILOT_TEXT", "1", "the program's code"),
-            Memory::Mmap | Memory::Heap | Memory::Buffers if wish.mmap == Want::AfterFilled => {
+            Memory::Mmap | Memory::Heap | Memory::Buffers if request.mmap == Want::AfterFilled => {
                 ("HUGEPILOT_MMAP", "after-filled", "large anonymous mappings, once the ones before were filled")
             }
             Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "1", "large anonymous mappings"),
@@ -57,8 +57,8 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
 /// whoever forks to write its data to a file. A shell has no data, and what it starts is served.
 fn maps(recipe: &mut Recipe, context: Context<'_>, covered: Covered) -> bool {
     let family = context.program.family;
-    let is_copied = context.wish.pages.is_reserved() && forks(family) && family != Family::Shell;
-    match context.wish.mmap {
+    let is_copied = context.request.pages.is_reserved() && forks(family) && family != Family::Shell;
+    match context.request.mmap {
         Want::No => false,
         Want::ByDefault if covered.mmap => false,
         Want::ByDefault if is_copied => {

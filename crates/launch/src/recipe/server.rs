@@ -3,7 +3,7 @@
 
 use crate::program::{Family, MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, REDIS_OPTION};
 use crate::recipe::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe, Remark};
-use crate::wish::{PageKind, Want, Wish};
+use crate::request::{PageKind, Want, LaunchRequest};
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     match context.program.family {
@@ -20,7 +20,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 /// man java. It falls back to ordinary pages with a warning.
 fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let covered = Covered { heap: true, mmap: true, text: false };
-    if !context.wish.heap {
+    if !context.request.heap {
         return Covered { heap: false, ..covered };
     }
     if let Some(switch) = java_switch(context) {
@@ -32,7 +32,7 @@ fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         vec![("-XX:+UseLargePages", "-XX:+UseLargePages".to_owned()), size]
     };
     let name = "-XX:+UseTransparentHugePages";
-    let (words, name) = match context.wish.pages {
+    let (words, name) = match context.request.pages {
         PageKind::Transparent => (vec![(name, name.to_owned())], name),
         PageKind::Huge => (large("2m"), "-XX:+UseLargePages"),
         PageKind::Giant => (large("1g"), "-XX:+UseLargePages"),
@@ -57,8 +57,8 @@ fn java_switch<'a>(context: Context<'a>) -> Option<&'a str> {
 
 /// Its buffers are shared memory, for which it knows a pool's pages only. Where they lie so that huge pages fit, the pilot promotes them.
 fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
-    let pages = context.wish.pages;
-    if !wants_buffers(context.wish) {
+    let pages = context.request.pages;
+    if !wants_buffers(context.request) {
         return Covered::default();
     }
     if !pages.is_reserved() {
@@ -112,7 +112,7 @@ fn redis(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 
 /// man memcached. It ends where transparent huge pages are switched off, and knows no pool.
 fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
-    if context.wish.pages.is_reserved() || !context.wish.heap {
+    if context.request.pages.is_reserved() || !context.request.heap {
         return Covered::default();
     }
     let has_it = context.given.arguments.iter().any(|word| word == "-L" || word == "--enable-largepages");
@@ -128,7 +128,7 @@ fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 
 /// `--use-largepages` moves node's own code; it is allowed in NODE_OPTIONS.
 fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
-    if !context.wish.text {
+    if !context.request.text {
         return Covered::default();
     }
     let covered = Covered { text: true, ..Covered::default() };
@@ -145,8 +145,8 @@ fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 
 /// It falls back to ordinary pages with a warning.
 fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
-    let pages = context.wish.pages;
-    if !wants_buffers(context.wish) || !context.program.mentions(MYSQL_VARIABLE) {
+    let pages = context.request.pages;
+    if !wants_buffers(context.request) || !context.program.mentions(MYSQL_VARIABLE) {
         return Covered::default();
     }
     if !pages.is_reserved() {
@@ -173,6 +173,6 @@ fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
 }
 
 /// A server maps its buffers itself, or has them as a segment.
-fn wants_buffers(wish: &Wish) -> bool {
-    matches!(wish.mmap, Want::ByDefault | Want::Asked) || wish.shm
+fn wants_buffers(request: &LaunchRequest) -> bool {
+    matches!(request.mmap, Want::ByDefault | Want::Asked) || request.shm
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::program::{Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_VARIABLE, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION};
 use crate::recipe::samples::{given, machine, program, static_program};
-use crate::wish::Want;
+use crate::request::Want;
 use super::*;
 
 const THP: PageKind = PageKind::Transparent;
@@ -16,13 +16,13 @@ const HUGE: PageKind = PageKind::Huge;
 const GIANT: PageKind = PageKind::Giant;
 
 /// The heap alone, for which nothing is preloaded.
-fn heap(pages: PageKind) -> Wish {
-    Wish { mmap: Want::No, ..Wish::of(pages) }
+fn heap(pages: PageKind) -> LaunchRequest {
+    LaunchRequest { mmap: Want::No, ..LaunchRequest::of(pages) }
 }
 
 /// What is done for a program whose user has said nothing else.
-fn plain(program: &Program, wish: &Wish) -> Recipe {
-    recipe(program, wish, &machine("madvise", 7), &given(&[], &[]))
+fn plain(program: &Program, request: &LaunchRequest) -> Recipe {
+    recipe(program, request, &machine("madvise", 7), &given(&[], &[]))
 }
 
 fn variables(recipe: &Recipe) -> Vec<(&str, &str)> {
@@ -97,7 +97,7 @@ fn a_servers_own_switch_that_the_user_gave_stays_in_any_form() {
         (&mysql, ["-v", "--loose_skip_large_pages"]),
         (&redis, ["--disable-thp", "yes"]),
     ] {
-        let recipe = recipe(program, &Wish::of(HUGE), &machine("madvise", 7), &given(&[], &words));
+        let recipe = recipe(program, &LaunchRequest::of(HUGE), &machine("madvise", 7), &given(&[], &words));
         assert_eq!(arguments(&recipe, &words), words.join(" "));
         assert!(said(&recipe.named).contains("is given already; it stays as it is"), "{words:?}: {recipe:?}");
     }
@@ -105,26 +105,26 @@ fn a_servers_own_switch_that_the_user_gave_stays_in_any_form() {
         (["-D", "/my/huge-pages"], "-c huge_pages=try -c huge_page_size=2MB"),
         (["-c", "huge_page_size=1GB"], "-c huge_pages=try"),
     ] {
-        let recipe = recipe(&postgres, &Wish::of(HUGE), &machine("madvise", 7), &given(&[], &words));
+        let recipe = recipe(&postgres, &LaunchRequest::of(HUGE), &machine("madvise", 7), &given(&[], &words));
         assert_eq!(arguments(&recipe, &words), format!("{} {added}", words.join(" ")));
     }
 }
 
 #[test]
 fn a_runtimes_switch_that_the_user_gave_stays_in_any_form() {
-    let quiet = |program: &Program, environment: &[(&str, &str)], words: &[&str], wish: &Wish| {
-        let recipe = recipe(program, wish, &machine("madvise", 7), &given(environment, words));
+    let quiet = |program: &Program, environment: &[(&str, &str)], words: &[&str], request: &LaunchRequest| {
+        let recipe = recipe(program, request, &machine("madvise", 7), &given(environment, words));
         assert!(said(&recipe.named).contains("already; it stays as it is"), "{recipe:?}");
         recipe.variables
     };
     let java = program(Family::Java);
     let off = "-Xmx1g -XX:-UseTransparentHugePages";
     for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"] {
-        assert_eq!(quiet(&java, &[(name, off)], &[], &Wish::of(THP)), []);
+        assert_eq!(quiet(&java, &[(name, off)], &[], &LaunchRequest::of(THP)), []);
     }
-    assert_eq!(quiet(&java, &[], &["-XX:+UseLargePages", "-jar", "a.jar"], &Wish::of(THP)), []);
+    assert_eq!(quiet(&java, &[], &["-XX:+UseLargePages", "-jar", "a.jar"], &LaunchRequest::of(THP)), []);
     let node = program(Family::Node);
-    let code = Wish { text: true, heap: false, mmap: Want::No, ..Wish::of(THP) };
+    let code = LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) };
     assert_eq!(quiet(&node, &[("NODE_OPTIONS", "--use_largepages=off")], &[], &code), []);
     assert_eq!(quiet(&node, &[], &["--use-largepages=on", "a.js"], &code), []);
 }
@@ -133,12 +133,12 @@ fn a_runtimes_switch_that_the_user_gave_stays_in_any_form() {
 fn what_is_copied_at_each_fork_stays_off_the_pool() {
     let redis = with(program(Family::Redis), &[Allocator::Jemalloc], &[REDIS_OPTION]);
     let preloads = |recipe: &Recipe| variables(recipe).iter().any(|(name, _)| *name == "LD_PRELOAD");
-    let by_default = plain(&redis, &Wish::of(HUGE));
+    let by_default = plain(&redis, &LaunchRequest::of(HUGE));
     assert!(!preloads(&by_default) && said(&by_default.named).contains("at each fork"), "{by_default:?}");
-    let asked = plain(&redis, &Wish { mmap: Want::Asked, ..Wish::of(HUGE) });
+    let asked = plain(&redis, &LaunchRequest { mmap: Want::Asked, ..LaunchRequest::of(HUGE) });
     assert!(preloads(&asked) && said(&asked.named).contains("leave --mmap out"), "{asked:?}");
     for (program, pages) in [(&redis, THP), (&program(Family::Shell), HUGE)] {
-        let recipe = plain(program, &Wish::of(pages));
+        let recipe = plain(program, &LaunchRequest::of(pages));
         assert!(preloads(&recipe) && !said(&recipe.named).contains("at each fork"), "{recipe:?}");
     }
 }
@@ -146,7 +146,7 @@ fn what_is_copied_at_each_fork_stays_off_the_pool() {
 #[test]
 fn who_starts_another_program_is_told_where_to_put_hugepilot() {
     let wrapper = Program { path: "/usr/bin/taskset".into(), ..program(Family::Wrapper) };
-    let recipe = plain(&wrapper, &Wish::of(THP));
+    let recipe = plain(&wrapper, &LaunchRequest::of(THP));
     assert!(said(&recipe.named).contains("taskset .. hugepilot run"), "{recipe:?}");
     assert_eq!(variables(&recipe)[0].0, "GLIBC_TUNABLES", "which what it starts inherits");
 }
@@ -163,7 +163,7 @@ fn what_a_group_may_not_touch_is_not_promised() {
     };
     let limited = |limit: Limit, program: &Program| {
         let machine = Machine { limits: vec![limit], ..machine("madvise", 1000) };
-        recipe(program, &Wish::of(HUGE), &machine, &given(&[], &[]))
+        recipe(program, &LaunchRequest::of(HUGE), &machine, &given(&[], &[]))
     };
     let other = program(Family::Other);
     let ends = limited(limit(128, false), &other);
@@ -206,12 +206,12 @@ fn programs_whose_c_library_has_no_switch_are_left_to_the_pilot() {
         (linked(Linking::Static), "statically"),
         (linked(Linking::Unknown), "not known"),
     ] {
-        let recipe = plain(&program, &Wish::of(THP));
+        let recipe = plain(&program, &LaunchRequest::of(THP));
         assert!(recipe.left_to_pilot[0].contains(why), "{recipe:?}");
         let preloads = variables(&recipe).iter().any(|(name, _)| *name == "LD_PRELOAD");
         assert_eq!(preloads, program.linking == Linking::Glibc, "{recipe:?}");
     }
-    let tuned = plain(&static_program(true), &Wish::of(THP));
+    let tuned = plain(&static_program(true), &LaunchRequest::of(THP));
     assert_eq!(variables(&tuned)[0].0, "GLIBC_TUNABLES", "a static glibc heeds it, too");
     assert!(tuned.left_to_pilot[0].contains("nothing can be preloaded"), "{tuned:?}");
 }
@@ -223,7 +223,7 @@ fn nothing_is_tried_where_nothing_arrives() {
         program(Family::Elsewhere),
         Program { linking: Linking::ThirtyTwoBit, ..program(Family::Other) },
     ] {
-        let recipe = plain(&program, &Wish { shm: true, ..Wish::of(HUGE) });
+        let recipe = plain(&program, &LaunchRequest { shm: true, ..LaunchRequest::of(HUGE) });
         assert_eq!((variables(&recipe), recipe.arguments.len(), recipe.left_to_pilot.len()), (Vec::new(), 0, 1));
     }
 }
@@ -231,7 +231,7 @@ fn nothing_is_tried_where_nothing_arrives() {
 #[test]
 fn a_program_that_grows_gets_the_library_and_nothing_else() {
     for family in [Family::Other, Family::Redis, Family::Postgres, Family::Mysql, Family::Java] {
-        let recipe = plain(&program(family), &Wish::growing());
+        let recipe = plain(&program(family), &LaunchRequest::growing());
         let expected = [("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_MMAP", "after-filled")];
         assert_eq!((variables(&recipe)[1..].to_vec(), recipe.arguments.len()), (expected.to_vec(), 0), "{family:?}");
         assert_eq!(variables(&recipe)[0].0, "LD_PRELOAD");
@@ -281,12 +281,12 @@ fn java_gets_its_switch_and_nothing_else() {
         (GIANT, "-Xmx1g -XX:+UseLargePages -XX:LargePageSizeInBytes=1g"),
     ] {
         let given = given(&[("JAVA_TOOL_OPTIONS", "-Xmx1g")], &[]);
-        let recipe = recipe(&program(Family::Java), &Wish::of(pages), &machine("madvise", 7), &given);
+        let recipe = recipe(&program(Family::Java), &LaunchRequest::of(pages), &machine("madvise", 7), &given);
         assert_eq!(variables(&recipe), [("JAVA_TOOL_OPTIONS", options)]);
     }
-    let wish = Wish { mmap: Want::Asked, ..Wish::of(THP) };
+    let request = LaunchRequest { mmap: Want::Asked, ..LaunchRequest::of(THP) };
     let names: Vec<&str> =
-        plain(&program(Family::Java), &wish).variables.iter().map(|variable| variable.name).collect();
+        plain(&program(Family::Java), &request).variables.iter().map(|variable| variable.name).collect();
     assert!(names.contains(&"LD_PRELOAD"), "asked for is asked for: {names:?}");
 }
 
@@ -295,7 +295,7 @@ fn postgres_gets_its_switch_where_it_can_be_added() {
     let server = with(program(Family::Postgres), &[], &[POSTGRES_OPTION]);
     let old = program(Family::Postgres);
     let with = |program: &Program, pages, words: &[&str]| {
-        let recipe = recipe(program, &Wish::of(pages), &machine("madvise", 7), &given(&[], words));
+        let recipe = recipe(program, &LaunchRequest::of(pages), &machine("madvise", 7), &given(&[], words));
         (arguments(&recipe, words), recipe)
     };
     assert_eq!(with(&server, HUGE, &["-D", "x"]).0, "-D x -c huge_pages=try -c huge_page_size=2MB");
@@ -309,7 +309,7 @@ fn postgres_gets_its_switch_where_it_can_be_added() {
     }
     let (line, recipe) = with(&server, THP, &["-D", "x"]);
     assert!(line == "-D x" && said(&recipe.named).contains("placed where huge pages fit"), "{recipe:?}");
-    let shared = crate::recipe::recipe(&server, &Wish::shared(), &machine("madvise", 7), &given(&[], &[]));
+    let shared = crate::recipe::recipe(&server, &LaunchRequest::shared(), &machine("madvise", 7), &given(&[], &[]));
     let wanted = [("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_SHM", "1")];
     assert!(wanted.iter().all(|wanted| variables(&shared).contains(wanted)), "{shared:?}");
     assert!(variables(&shared).len() == 3 && said(&shared.named).contains("promotes them once"), "{shared:?}");
@@ -349,7 +349,7 @@ fn memcached_is_started_with_large_slabs_where_the_kernel_heeds_it() {
 
 #[test]
 fn node_moves_its_own_code() {
-    let recipe = plain(&program(Family::Node), &Wish { text: true, heap: false, mmap: Want::No, ..Wish::of(THP) });
+    let recipe = plain(&program(Family::Node), &LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) });
     assert_eq!(variables(&recipe), [("NODE_OPTIONS", "--use-largepages=silent")]);
     assert!(!variables(&plain(&program(Family::Node), &heap(THP))).iter().any(|(name, _)| *name == "NODE_OPTIONS"));
 }
@@ -358,12 +358,12 @@ fn node_moves_its_own_code() {
 fn mysql_takes_the_default_size_only() {
     let server = with(program(Family::Mysql), &[], &[MYSQL_VARIABLE]);
     let line = |pages, words: &[&str]| {
-        arguments(&recipe(&server, &Wish::of(pages), &machine("madvise", 7), &given(&[], words)), words)
+        arguments(&recipe(&server, &LaunchRequest::of(pages), &machine("madvise", 7), &given(&[], words)), words)
     };
     assert_eq!(line(HUGE, &["--user=mysql"]), "--user=mysql --large-pages");
     assert_eq!(line(HUGE, &["--large-pages=0"]), "--large-pages=0");
     assert_eq!([line(THP, &[]), line(GIANT, &[])], ["", ""]);
-    assert!(said(&plain(&server, &Wish::of(THP)).named).contains("MariaDB switches transparent huge pages off"));
+    assert!(said(&plain(&server, &LaunchRequest::of(THP)).named).contains("MariaDB switches transparent huge pages off"));
 }
 
 #[test]
@@ -373,9 +373,9 @@ fn python_is_told_of_its_own_arenas() {
 
 #[test]
 fn the_library_is_preloaded_before_all_others() {
-    let wish = Wish { shm: true, text: true, ..Wish::of(HUGE) };
+    let request = LaunchRequest { shm: true, text: true, ..LaunchRequest::of(HUGE) };
     let given = given(&[("LD_PRELOAD", "liba.so libb.so")], &[]);
-    let done = recipe(&program(Family::Other), &wish, &machine("madvise", 7), &given);
+    let done = recipe(&program(Family::Other), &request, &machine("madvise", 7), &given);
     let preload = [
         ("LD_PRELOAD", "/usr/lib/hugepilot/libhugepilot_preload.so:liba.so libb.so"),
         ("HUGEPILOT_PAGES", "2M"),
@@ -388,11 +388,11 @@ fn the_library_is_preloaded_before_all_others() {
         environment: done.variables.iter().map(|each| (each.name.to_owned(), each.value.clone())).collect(),
         ..given.clone()
     };
-    let twice = recipe(&program(Family::Other), &wish, &machine("madvise", 7), &again);
+    let twice = recipe(&program(Family::Other), &request, &machine("madvise", 7), &again);
     assert!(variables(&twice).contains(&preload[0]), "once is enough: {twice:?}");
     for library in [None, Some("/opt/a b/libhugepilot_preload.so".into())] {
         let lost = Given { library, ..given.clone() };
-        let recipe = recipe(&program(Family::Other), &wish, &machine("madvise", 7), &lost);
+        let recipe = recipe(&program(Family::Other), &request, &machine("madvise", 7), &lost);
         assert_eq!((recipe.variables.len(), recipe.left_to_pilot.len()), (1, 1), "{recipe:?}");
     }
 }
@@ -442,16 +442,16 @@ proptest! {
             has_tunable,
             ..program([Java, Postgres, Redis, Memcached, Node, Mysql, Python, Shell, Wrapper, Elsewhere, Other][family])
         };
-        let wish = Wish {
+        let request = LaunchRequest {
             pages: [THP, HUGE, GIANT][pages], heap, mmap: [Want::No, Want::ByDefault, Want::Asked, Want::AfterFilled][want], shm, text,
         };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let recipe = recipe(&program, &wish, &machine(&setting, available), &given(&[], &words));
+        let recipe = recipe(&program, &request, &machine(&setting, available), &given(&[], &words));
         let names: BTreeSet<&str> = recipe.variables.iter().map(|variable| variable.name).collect();
         prop_assert_eq!(names.len(), recipe.variables.len());
         prop_assert!(recipe.variables.iter().all(|variable| !variable.value.is_empty() && !variable.why.is_empty()));
         prop_assert!(recipe.arguments.iter().all(|insert| !insert.words.is_empty() && !insert.why.is_empty()));
-        if heap && wish.mmap == Want::Asked {
+        if heap && request.mmap == Want::Asked {
             let does = !recipe.variables.is_empty() || !recipe.arguments.is_empty();
             prop_assert!(does || !recipe.left_to_pilot.is_empty() || !recipe.named.is_empty(), "never silently nothing");
         }

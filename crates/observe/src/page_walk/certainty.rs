@@ -40,11 +40,11 @@ impl Watch<'_> {
 
     /// What was seen of base pages whose bits tell something.
     fn seen(&self, of: Range<usize>) -> impl Iterator<Item = Seen<'_>> + Clone {
-        let (regions, sightings, early) = (&self.regions[of.clone()], &self.sightings[of.clone()], &self.early[of]);
-        let all = regions.iter().zip(sightings).zip(early);
-        all.filter(|((region, _), _)| !region.huge && region.unobserved == 0).map(|((region, sightings), early)| Seen {
+        let (regions, read_counts, early) = (&self.regions[of.clone()], &self.read_counts[of.clone()], &self.early[of]);
+        let all = regions.iter().zip(read_counts).zip(early);
+        all.filter(|((region, _), _)| !region.huge && region.unobserved == 0).map(|((region, read_counts), early)| Seen {
             observed: region.present.len() as u32,
-            sightings,
+            read_counts,
             early,
         })
     }

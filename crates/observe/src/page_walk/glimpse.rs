@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use heat::Region;
-use heat::rate::Sighting;
+use heat::rate::ReadCount;
 use heat::units::{Address, Nanos};
 
 /// How long after it was passed a region is read for the last time.
@@ -22,7 +22,7 @@ const AHEAD: usize = 160;
 
 /// One region, as far as glimpses go.
 #[derive(Clone, Copy, Debug, Default)]
-struct Glimpse {
+struct InterimRead {
     /// When the front was seen to have passed; 0 before that.
     passed_at: Nanos,
     /// The last read within [`AGE`].
@@ -42,10 +42,10 @@ pub(super) struct Seen {
 }
 
 /// The glimpses of one clearing.
-pub(super) struct Glimpses<'a> {
+pub(super) struct InterimReads<'a> {
     /// Pages of each region with a bit set before clearing.
     before: &'a [u32],
-    regions: Vec<Glimpse>,
+    regions: Vec<InterimRead>,
     /// The first region that may still have to be read.
     trail: usize,
     /// The first region that was not seen to be passed.
@@ -54,10 +54,10 @@ pub(super) struct Glimpses<'a> {
     fronts: Vec<(usize, Nanos)>,
 }
 
-impl<'a> Glimpses<'a> {
+impl<'a> InterimReads<'a> {
     /// Before anything is cleared: how many pages of each region have their bit set.
     pub(super) fn new(before: &'a [u32]) -> Self {
-        Self { before, regions: vec![Glimpse::default(); before.len()], trail: 0, front: 0, fronts: Vec::new() }
+        Self { before, regions: vec![InterimRead::default(); before.len()], trail: 0, front: 0, fronts: Vec::new() }
     }
 
     /// The regions worth reading now; empty when all have been passed and read.
@@ -91,11 +91,11 @@ impl<'a> Glimpses<'a> {
     }
 
     /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not glimpsed, or too soon.
-    pub(super) fn sighting(&self, index: usize, cleared_at: Nanos) -> Sighting {
-        let Glimpse { read_at, walked, .. } = self.regions[index];
+    pub(super) fn read_count(&self, index: usize, cleared_at: Nanos) -> ReadCount {
+        let InterimRead { read_at, walked, .. } = self.regions[index];
         match read_at.0.checked_sub(cleared_at.0) {
-            Some(delay) if delay >= TOO_SOON.0 => Sighting::new(Nanos(delay), walked),
-            _ => Sighting::default(),
+            Some(delay) if delay >= TOO_SOON.0 => ReadCount::new(Nanos(delay), walked),
+            _ => ReadCount::default(),
         }
     }
 }
@@ -107,18 +107,18 @@ mod tests {
     const US: u64 = 1000;
 
     /// A program all of whose pages are walked within `rewalk`, cleared from 1 ms on, a region in 20 us, read every 200 us.
-    fn watched(regions: usize, rewalk: u64) -> Glimpses<'static> {
-        let mut glimpses = Glimpses::new(&[512; 2000][..regions]);
+    fn watched(regions: usize, rewalk: u64) -> InterimReads<'static> {
+        let mut interim_reads = InterimReads::new(&[512; 2000][..regions]);
         for now in (1000 * US..1000 * US + regions as u64 * 20 * US).step_by(200_000) {
             let walked = |index: usize| match now.checked_sub(cleared_at(index).0) {
                 Some(since) => (512 * since / rewalk).min(512) as u32,
                 None => 512,
             };
             let found: Vec<_> =
-                glimpses.window().map(|index| Seen { index, at: Nanos(now), walked: walked(index) }).collect();
-            glimpses.note(&found);
+                interim_reads.window().map(|index| Seen { index, at: Nanos(now), walked: walked(index) }).collect();
+            interim_reads.note(&found);
         }
-        glimpses
+        interim_reads
     }
 
     fn cleared_at(index: usize) -> Nanos {
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn every_region_is_seen_about_a_millisecond_after_it_was_cleared() {
-        let glimpses = watched(2000, 7_000_000);
+        let interim_reads = watched(2000, 7_000_000);
         for index in 0..1900 {
-            let seen = glimpses.sighting(index, cleared_at(index));
+            let seen = interim_reads.read_count(index, cleared_at(index));
             assert!((1_200_000..2_000_000).contains(&seen.delay().0), "{index}: {seen:?}");
             let rate = f64::from(seen.walked) / seen.delay().seconds();
             assert!((rate / (512.0 / 0.007) - 1.0).abs() < 0.05, "{index}: {rate}");
@@ -138,26 +138,26 @@ mod tests {
 
     #[test]
     fn only_a_few_regions_are_read_at_a_time() {
-        let mut glimpses = watched(2000, 7_000_000);
-        assert!(glimpses.window().len() < 400, "{:?}", glimpses.window());
-        assert!(glimpses.fronts.is_sorted(), "{:?}", glimpses.fronts);
-        let end = glimpses.window().end;
-        glimpses.note(&[Seen { index: end - 1, at: Nanos(1 << 40), walked: 0 }]);
-        assert_eq!(glimpses.front, end);
+        let mut interim_reads = watched(2000, 7_000_000);
+        assert!(interim_reads.window().len() < 400, "{:?}", interim_reads.window());
+        assert!(interim_reads.fronts.is_sorted(), "{:?}", interim_reads.fronts);
+        let end = interim_reads.window().end;
+        interim_reads.note(&[Seen { index: end - 1, at: Nanos(1 << 40), walked: 0 }]);
+        assert_eq!(interim_reads.front, end);
     }
 
     #[test]
     fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_sighting() {
-        let mut glimpses = Glimpses::new(&[512, 0, 512]);
+        let mut interim_reads = InterimReads::new(&[512, 0, 512]);
         let seen = |index, walked| Seen { index, at: Nanos(10_000_000), walked };
-        glimpses.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);
-        assert_eq!((glimpses.front, glimpses.sighting(0, Nanos(1))), (0, Sighting::default()));
-        glimpses.note(&[seen(0, 3), seen(1, 0), seen(2, 512)]);
-        assert_eq!((glimpses.front, glimpses.window()), (1, 0..3));
-        glimpses.note(&[seen(0, 9), seen(1, 0), seen(2, 2)]);
+        interim_reads.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);
+        assert_eq!((interim_reads.front, interim_reads.read_count(0, Nanos(1))), (0, ReadCount::default()));
+        interim_reads.note(&[seen(0, 3), seen(1, 0), seen(2, 512)]);
+        assert_eq!((interim_reads.front, interim_reads.window()), (1, 0..3));
+        interim_reads.note(&[seen(0, 9), seen(1, 0), seen(2, 2)]);
         let cleared_at = Nanos(10_000_000 - TOO_SOON.0);
-        assert_eq!(glimpses.sighting(0, cleared_at), Sighting::new(TOO_SOON, 9));
-        assert_eq!(glimpses.sighting(1, cleared_at), Sighting::new(TOO_SOON, 0));
-        assert_eq!(glimpses.sighting(1, Nanos(cleared_at.0 + 1)), Sighting::default());
+        assert_eq!(interim_reads.read_count(0, cleared_at), ReadCount::new(TOO_SOON, 9));
+        assert_eq!(interim_reads.read_count(1, cleared_at), ReadCount::new(TOO_SOON, 0));
+        assert_eq!(interim_reads.read_count(1, Nanos(cleared_at.0 + 1)), ReadCount::default());
     }
 }

@@ -12,8 +12,8 @@ mod call_sampler;
 mod certainty;
 mod clear;
 mod direct_map;
-mod first_look;
-mod glimpse;
+mod initial_scan;
+mod interim_read;
 mod huge_use;
 mod mmap_calls;
 mod reach;
@@ -28,8 +28,8 @@ use hugepilot_os::process::Punctual;
 
 use crate::page_walk::call_sampler::CallSampler;
 use crate::page_walk::clear::Cleared;
-use crate::page_walk::first_look::FirstLook;
-use crate::page_walk::glimpse::{Glimpses, Seen};
+use crate::page_walk::initial_scan::InitialScan;
+use crate::page_walk::interim_read::{InterimReads, Seen};
 use crate::page_walk::reach::Reach;
 use crate::page_walk::reader::{AttachedReader, PageTable, PageTableReader};
 use crate::page_walk::settle::{Asked, inquire};
@@ -40,7 +40,7 @@ use crate::frames::{FrameTables, Inquiry};
 use heat::{Cost, Heat, PageSet, Region, TrackerKind};
 use crate::program_clock::{ProgramClock, now};
 use heat::rate;
-use heat::rate::{DELAYS, Sighting, Sightings};
+use heat::rate::{DELAYS, ReadCount, ReadCounts};
 use crate::reclaim;
 use heat::walks::{EARLY, EarlyRead, EarlyReads};
 use heat::Coverage;
@@ -104,7 +104,7 @@ impl PageWalk {
     fn choose_clearing(
         &mut self,
         target: &Target,
-        look: &FirstLook,
+        look: &InitialScan,
         options: &Options,
         stop: &Stop,
     ) -> Result<Clearing, ObserveError> {
@@ -137,7 +137,7 @@ impl PageWalk {
         let layout = self.reader.layout;
         let mut next = 0;
         let look =
-            FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |region, mappings, pages, number| {
+            InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |region, mappings, pages, number| {
                 let wanted = each(region, &pages.as_pagemap(number, layout));
                 if wanted && region.obstacle.is_none() && !region.huge && failed.is_none() {
                     failed = inquire(&mut inquiry, next, region, mappings, pages, layout, Asked::Growth).err();
@@ -166,7 +166,7 @@ impl Tracker for PageWalk {
         let pid = target.pid();
         let mut cost = Cost::default();
         let busy_before = process::cpu_time(&self.root, pid)?;
-        let look = FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let look = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
         let price = self.price();
         let most = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
         let takes = most.map_or(Nanos(0), |most| time_for(look.base_pages_accessed(), most));
@@ -177,14 +177,14 @@ impl Tracker for PageWalk {
         let reach = Reach::of(coverage, &look.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
         let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
         let clearing = self.choose_clearing(target, &look, &Options { clearing: policy, ..*options }, stop)?;
-        let FirstLook { address_space, mappings, regions, accessed } = look;
+        let InitialScan { address_space, mappings, regions, accessed } = look;
         let method = clearing.method;
         let thread = crate::living_thread(target)?;
         let mut watch = Watch {
             clearing,
             layout: self.reader.layout,
             reader: self.reader.attach(pid, thread)?.expecting(address_space),
-            sightings: vec![Sightings::default(); regions.len()],
+            read_counts: vec![ReadCounts::default(); regions.len()],
             early: vec![EarlyReads::default(); regions.len()],
             cleared: Vec::new(),
             settled: 0,
@@ -226,7 +226,7 @@ impl Tracker for PageWalk {
         let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
         let busy_cpus = watch.keep_pace().unwrap_or(Nanos(busy).seconds() / elapsed.as_secs_f64());
         watch.account_for_bits(price);
-        rate::rate(&mut watch.regions, &watch.sightings);
+        rate::rate(&mut watch.regions, &watch.read_counts);
         let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| watch.indices(batch)).collect();
         let walks = watch.bound_walks(&of_batches, busy_cpus, price);
         let sample = watch.reach.sample(&watch.regions);
@@ -249,7 +249,7 @@ impl Tracker for PageWalk {
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         let mut cost = Cost::default();
-        let look = FirstLook::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let look = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
         look.heat(&self.root, target, cost)
     }
 
@@ -313,7 +313,7 @@ struct Watch<'a> {
     reach: Reach,
     regions: Vec<Region>,
     /// For each region, what was seen at each delay.
-    sightings: Vec<Sightings>,
+    read_counts: Vec<ReadCounts>,
     /// And how the pages lay that were walked by the first of them.
     early: Vec<EarlyReads>,
     /// When what was cleared, a batch after the other, with the regions of the batch.
@@ -349,7 +349,7 @@ impl Watch<'_> {
         if of_batch.is_empty() {
             return Ok(());
         }
-        let mut glimpses = Glimpses::new(&accessed[of_batch.clone()]);
+        let mut interim_reads = InterimReads::new(&accessed[of_batch.clone()]);
         let how = self.clearing;
         self.clock.tick();
         let cleared = thread::scope(|scope| {
@@ -357,20 +357,20 @@ impl Watch<'_> {
             // A glimpse that comes late is none.
             let _punctual = Punctual::begin(clear::GLIMPSING);
             // What is cleared of a sample lies apart, and is cleared soon.
-            while !self.reach.is_sample() && !clearing.is_finished() && !glimpses.window().is_empty() {
-                self.glimpse(of_batch.start, &mut glimpses)?;
+            while !self.reach.is_sample() && !clearing.is_finished() && !interim_reads.window().is_empty() {
+                self.interim_read(of_batch.start, &mut interim_reads)?;
                 thread::sleep(BETWEEN_GLIMPSES);
             }
             clearing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
         let regions = &self.regions[of_batch.clone()];
         let cleared = match how.method {
-            ClearMethod::ClearRefs => cleared.with_fronts(&glimpses.fronts(regions)),
+            ClearMethod::ClearRefs => cleared.with_fronts(&interim_reads.fronts(regions)),
             ClearMethod::MadvCold => cleared,
         };
         for (index, region) in regions.iter().enumerate() {
             if let Some(at) = cleared.at(first_byte(region)).filter(|_| !region.huge) {
-                self.sightings[of_batch.start + index][0] = glimpses.sighting(index, at);
+                self.read_counts[of_batch.start + index][0] = interim_reads.read_count(index, at);
             }
         }
         self.cost.clear = self.cost.clear + cleared.took;
@@ -381,9 +381,9 @@ impl Watch<'_> {
     }
 
     /// Reads the regions around the front; `offset` is the batch's first region.
-    fn glimpse(&mut self, offset: usize, glimpses: &mut Glimpses<'_>) -> Result<(), ObserveError> {
+    fn interim_read(&mut self, offset: usize, interim_reads: &mut InterimReads<'_>) -> Result<(), ObserveError> {
         let started = Instant::now();
-        let window = glimpses.window();
+        let window = interim_reads.window();
         let (first, last) = (offset + window.start, offset + window.end - 1);
         let range = AddressRange { start: self.regions[first].start, end: self.regions[last].range().end };
         let mut at = Cursor::new(&mut self.regions[..=last]);
@@ -394,9 +394,9 @@ impl Watch<'_> {
                 found.push(Seen { index: index - offset, at: table.read_at, walked: table.pages.accessed() as u32 });
             }
         })?;
-        glimpses.note(&found);
+        interim_reads.note(&found);
         self.clock.tick();
-        self.cost.glimpse = self.cost.glimpse + Nanos::from_duration(started.elapsed());
+        self.cost.interim_read = self.cost.interim_read + Nanos::from_duration(started.elapsed());
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl Watch<'_> {
         for (number, delay) in DELAYS.into_iter().enumerate() {
             wait_until(since + delay, target, stop)?;
             let is_last = number + 1 == DELAYS.len();
-            let (sightings, early) = (&mut self.sightings, &mut self.early);
+            let (read_counts, early) = (&mut self.read_counts, &mut self.early);
             let mut at = Cursor::new(&mut self.regions);
             timed_read(&mut self.reader, &mut self.cost, &ranges, |table| {
                 let Some((index, region)) = at.find(table.start) else { return };
@@ -417,7 +417,7 @@ impl Watch<'_> {
                 let accessed = table.pages.accessed() as u32;
                 let delay = Nanos(table.read_at.0.saturating_sub(cleared_at.0));
                 let walked = if region.huge { accessed.min(1) } else { accessed };
-                sightings[index][1 + number] = Sighting::new(delay, walked);
+                read_counts[index][1 + number] = ReadCount::new(delay, walked);
                 if number < EARLY {
                     early[index][number] =
                         EarlyRead::new(delay, accessed as usize, table.pages.accessed_lines()).unwrap_or_default();
@@ -447,10 +447,10 @@ impl Watch<'_> {
         let (undisturbed, busy_cpus) = since(self.settled_at).or_else(|| since(cleared))?;
         self.cost.program = self.clock.lost_before(undisturbed, busy_cpus);
         for (of_batch, cleared) in &self.cleared {
-            let both = self.regions[of_batch.clone()].iter().zip(&mut self.sightings[of_batch.clone()]);
-            for (region, sightings) in both {
+            let both = self.regions[of_batch.clone()].iter().zip(&mut self.read_counts[of_batch.clone()]);
+            for (region, read_counts) in both {
                 let Some(cleared_at) = cleared.at(first_byte(region)) else { continue };
-                rate::at_pace(sightings, |delay| self.clock.at_pace(cleared_at, cleared_at + delay, busy_cpus));
+                rate::at_pace(read_counts, |delay| self.clock.at_pace(cleared_at, cleared_at + delay, busy_cpus));
             }
         }
         Some(busy_cpus)

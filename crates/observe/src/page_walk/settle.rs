@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use heat::clearing::ClearMethod;
-use heat::rate::{DELAYS, Sightings};
+use heat::rate::{DELAYS, ReadCounts};
 use heat::units::{AddressRange, Nanos, PAGES_PER_REGION};
 use heat::{Mapping, Obstacle, PageSet, Region};
 use kernel::target::Target;
@@ -45,17 +45,17 @@ impl Watch<'_> {
 
     /// Keeps how many pages were walked when that was read for the last time.
     fn forget_which_pages(&mut self, of: Range<usize>) {
-        let both = self.regions[of.clone()].iter_mut().zip(&self.sightings[of]);
-        for (region, sightings) in both.filter(|(region, _)| !region.huge) {
-            region.walked = PageSet::first(sightings[DELAYS.len()].walked as usize);
+        let both = self.regions[of.clone()].iter_mut().zip(&self.read_counts[of]);
+        for (region, read_counts) in both.filter(|(region, _)| !region.huge) {
+            region.walked = PageSet::first(read_counts[DELAYS.len()].walked as usize);
         }
     }
 
     /// The bits of a pool's pages tell nothing: neither `clear_refs` nor `MADV_COLD` reaches them, so once set they stay.
     fn pass_over_pools(&mut self, of: Range<usize>) {
-        let both = self.regions[of.clone()].iter_mut().zip(&mut self.sightings[of]);
-        for (region, sightings) in both.filter(|(region, _)| is_of_pool(region)) {
-            *sightings = Sightings::default();
+        let both = self.regions[of.clone()].iter_mut().zip(&mut self.read_counts[of]);
+        for (region, read_counts) in both.filter(|(region, _)| is_of_pool(region)) {
+            *read_counts = ReadCounts::default();
             region.walked = PageSet::NONE;
             region.unobserved = region.present.len() as u16;
         }
@@ -106,14 +106,14 @@ impl Watch<'_> {
 
     /// Writes down what was found out about each of these regions.
     fn take(&mut self, of: Range<usize>, findings: &[Finding]) {
-        let both = self.regions[of.clone()].iter_mut().zip(&mut self.sightings[of]);
-        for ((region, sightings), finding) in both.zip(findings) {
+        let both = self.regions[of.clone()].iter_mut().zip(&mut self.read_counts[of]);
+        for ((region, read_counts), finding) in both.zip(findings) {
             if region.obstacle.is_none() {
                 region.growth = finding.growth;
             }
             if self.clearing.method == ClearMethod::MadvCold && !region.huge {
-                let cleared = sightings.iter().any(|sighting| sighting.delay() > Nanos(0));
-                blind(region, sightings, cleared, &finding.mapped_often);
+                let cleared = read_counts.iter().any(|read_count| read_count.delay() > Nanos(0));
+                blind(region, read_counts, cleared, &finding.mapped_often);
             }
         }
     }
@@ -165,11 +165,11 @@ fn is_of_pool(region: &Region) -> bool {
 /// than once, and all in memory for which the kernel refuses the advice (locked by mlock).
 ///
 /// Such a bit may still go out meanwhile, for reclaim and DAMON clear bits too: what early reads saw is held to what remains at last.
-fn blind(region: &mut Region, sightings: &mut Sightings, cleared: bool, mapped_often: &PageSet) {
+fn blind(region: &mut Region, read_counts: &mut ReadCounts, cleared: bool, mapped_often: &PageSet) {
     let walked = region.walked.without(mapped_often);
     let hidden = (region.walked.len() - walked.len()) as u16;
     region.unobserved = if cleared { hidden } else { region.present.len() as u16 };
-    for seen in sightings {
+    for seen in read_counts {
         seen.walked = seen.walked.saturating_sub(region.unobserved.into()).min(walked.len() as u32);
     }
     region.walked = walked;
@@ -177,7 +177,7 @@ fn blind(region: &mut Region, sightings: &mut Sightings, cleared: bool, mapped_o
 
 #[cfg(test)]
 mod tests {
-    use heat::rate::Sighting;
+    use heat::rate::ReadCount;
     use heat::samples::region;
 
     use super::*;
@@ -185,18 +185,18 @@ mod tests {
     #[test]
     fn what_tells_nothing_counts_for_nothing() {
         let shared: PageSet = PageSet::first(500);
-        let seen = |walked| Sighting::new(Nanos(1), walked);
+        let seen = |walked| ReadCount::new(Nanos(1), walked);
         let mut quiet = Region { walked: PageSet::first(499), ..region(0, 0.0, 0) };
         // A bit of a shared page went out after the first reads.
-        let mut sightings = [seen(500), seen(500), seen(499), seen(499), seen(499), seen(499)];
-        blind(&mut quiet, &mut sightings, true, &shared);
+        let mut read_counts = [seen(500), seen(500), seen(499), seen(499), seen(499), seen(499)];
+        blind(&mut quiet, &mut read_counts, true, &shared);
         assert_eq!((quiet.unobserved, quiet.walked), (499, PageSet::NONE));
-        assert!(sightings.iter().all(|seen| seen.walked == 0), "{sightings:?}");
+        assert!(read_counts.iter().all(|seen| seen.walked == 0), "{sightings:?}");
 
         let mut busy = Region { walked: PageSet::first(510), ..region(0, 0.0, 0) };
-        let mut sightings = [seen(501), seen(505), seen(506), seen(507), seen(508), seen(510)];
-        blind(&mut busy, &mut sightings, true, &shared);
+        let mut read_counts = [seen(501), seen(505), seen(506), seen(507), seen(508), seen(510)];
+        blind(&mut busy, &mut read_counts, true, &shared);
         assert_eq!((busy.unobserved, busy.walked.len()), (500, 10));
-        assert_eq!(sightings.map(|seen| seen.walked), [1, 5, 6, 7, 8, 10]);
+        assert_eq!(read_counts.map(|seen| seen.walked), [1, 5, 6, 7, 8, 10]);
     }
 }

@@ -39,9 +39,9 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
         let mut taken = budget.take(region, limits.worth(region));
         if taken == Err(Reason::HugeLimit)
             && !budget.is_exceeded()
-            && let Some(outdone) = held.outdone_by(limits.worth(region))
+            && let Some(displaced) = held.displaced_by(limits.worth(region))
         {
-            given_back.push((outdone, Reason::Outdone));
+            given_back.push((displaced, Reason::Displaced));
             budget.huge_page_is_free();
             taken = budget.take(region, limits.worth(region));
         }
@@ -102,13 +102,13 @@ impl HeldRegions {
         let part = limits.part.map_or(u64::MAX, |part| part.0 / HUGE_PAGE);
         let beyond = budget.huge_pages.saturating_sub(given_back.len() as u64).saturating_sub(part);
         let beyond = self.0.len().min(usize::try_from(beyond).unwrap_or(usize::MAX));
-        given_back.extend(self.0.drain(self.0.len() - beyond..).rev().map(|held| (held, Reason::BeyondPart)));
+        given_back.extend(self.0.drain(self.0.len() - beyond..).rev().map(|held| (held, Reason::OverQuota)));
         given_back.iter().for_each(|_| budget.huge_page_is_free());
         given_back
     }
 
     /// Takes out the region worth the least, if one worth so much saves far more.
-    fn outdone_by(&mut self, worth: f64) -> Option<Held> {
+    fn displaced_by(&mut self, worth: f64) -> Option<Held> {
         self.0.pop_if(|held| worth > held.worth * WORTH_A_MOVE)
     }
 }
@@ -375,7 +375,7 @@ mod tests {
         let heat = |walks| heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), region(3, walks, 0)]);
         let past = promoted_at(&[(0, 5000.0), (1, 1000.0)]);
         let plan = crate::decide::decide(&heat(2600.0), &limits, &past);
-        assert_eq!((given_back(&plan), promoted(&plan)), (vec![(at(1), Reason::Outdone)], vec![at(3)]));
+        assert_eq!((given_back(&plan), promoted(&plan)), (vec![(at(1), Reason::Displaced)], vec![at(3)]));
         let order: Vec<_> = plan.decisions.iter().map(|decision| decision.start).collect();
         assert_eq!(order, [at(1), at(3), at(0), at(2)], "room is made first; the third was not promoted by us");
         let plan = crate::decide::decide(&heat(2400.0), &limits, &past);
@@ -396,7 +396,7 @@ mod tests {
         let heat = heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), huge(3, 0.0), region(4, 1e6, 0)]);
         let past = promoted_at(&[(0, 5000.0), (1, 1000.0), (2, 3000.0)]);
         let plan = crate::decide::decide(&heat, &limits, &past);
-        let expected = [(at(1), Reason::BeyondPart), (at(2), Reason::BeyondPart), (at(0), Reason::Outdone)];
+        let expected = [(at(1), Reason::OverQuota), (at(2), Reason::OverQuota), (at(0), Reason::Displaced)];
         assert_eq!((given_back(&plan), promoted(&plan)), (expected.to_vec(), vec![at(4)]));
     }
 
@@ -407,7 +407,7 @@ mod tests {
         for _ in 0..3 {
             past.notice(&heat_of(vec![unused.clone()]), Nanos(1));
         }
-        past.looked_into(at(0), 400);
+        past.inspected(at(0), 400);
         let plan =
             |give_back| crate::decide::decide(&heat_of(vec![unused.clone()]), &Limits { give_back, ..generous() }, &past);
         assert_eq!(given_back(&plan(true)), [(at(0), Reason::Waste)]);

@@ -143,7 +143,7 @@ impl Past {
     }
 
     /// So many base pages of a region hold nothing but zeros.
-    pub fn looked_into(&mut self, start: Address, empty: u16) {
+    pub fn inspected(&mut self, start: Address, empty: u16) {
         if let Some(known) = self.regions.get_mut(&start) {
             known.empty = Some(empty);
         }
@@ -226,9 +226,9 @@ mod tests {
         assert!(!past.is_in_doubt());
         assert_eq!(past.cold().collect::<Vec<_>>(), [at(0)]);
         assert!(!is_waste(&past), "never on accessed bits alone");
-        past.looked_into(at(0), 255);
+        past.inspected(at(0), 255);
         assert!(!is_waste(&past));
-        past.looked_into(at(0), 256);
+        past.inspected(at(0), 256);
         assert!(is_waste(&past));
         look(&mut past, 1.0);
         assert!(!is_waste(&past) && past.cold().count() == 0);

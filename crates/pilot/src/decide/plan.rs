@@ -96,9 +96,9 @@ pub enum Reason {
     /// Given back: nothing uses it, and most of it is empty.
     Waste,
     /// Given back: a region that saves far more page walks takes its place within the limit on memory on huge pages.
-    Outdone,
+    Displaced,
     /// Given back: it is more than the program's part of the limit that it shares with others.
-    BeyondPart,
+    OverQuota,
     /// Kept: it was given back, split or refused not long ago.
     Rests,
     /// Kept: it can never be promoted.

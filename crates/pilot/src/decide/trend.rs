@@ -22,7 +22,7 @@ const ENOUGH: u64 = 1024;
 
 impl Trend {
     /// After a look: pages walked by its end, and how fast new ones came at the end of it.
-    pub fn after_look(now: Nanos, walked: Pages, new_per_second: f64) -> Self {
+    pub fn after_scan(now: Nanos, walked: Pages, new_per_second: f64) -> Self {
         Self { last: Some((now, walked)), rate: new_per_second }
     }
 
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_program_that_goes_on_walks_ever_fewer_new_pages() {
-        let mut trend = Trend::after_look(Nanos(0), Pages(50_000), 30_000.0);
+        let mut trend = Trend::after_scan(Nanos(0), Pages(50_000), 30_000.0);
         for (second, walked) in [(2, 90_000), (4, 110_000), (6, 115_000), (8, 115_900)] {
             assert!(!trend.rises(Nanos(second * SECOND), Pages(walked)));
         }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn what_the_tlb_holds_says_nothing() {
-        let mut trend = Trend::after_look(Nanos(0), Pages(10), 0.0);
+        let mut trend = Trend::after_scan(Nanos(0), Pages(10), 0.0);
         assert!(!trend.rises(Nanos(SECOND), Pages(1033)));
         assert!(trend.rises(Nanos(2 * SECOND), Pages(1033 + 3000)));
     }

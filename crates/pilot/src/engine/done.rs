@@ -21,7 +21,7 @@ pub(super) struct LastDone(VecDeque<Done>);
 /// Something that was done to a region.
 pub(super) struct Done {
     pub(super) at: Instant,
-    pub(super) deed: Deed,
+    pub(super) action: Action,
     pub(super) start: Address,
     pub(super) reason: Reason,
     pub(super) walks_per_second: f64,
@@ -29,7 +29,7 @@ pub(super) struct Done {
 
 /// What came of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Action {
     Promoted,
     GivenBack,
     /// The kernel refused it, for this reason.
@@ -44,10 +44,10 @@ impl LastDone {
         let at = Instant::now();
         let done = decisions.take(outcome.tried as usize).map(|decision| Done {
             at,
-            deed: match (refused.get(&decision.start), decision.verdict) {
-                (Some(&reason), _) => Deed::Refused(reason),
-                (None, Verdict::GiveBack) => Deed::GivenBack,
-                (None, _) => Deed::Promoted,
+            action: match (refused.get(&decision.start), decision.verdict) {
+                (Some(&reason), _) => Action::Refused(reason),
+                (None, Verdict::GiveBack) => Action::GivenBack,
+                (None, _) => Action::Promoted,
             },
             start: decision.start,
             reason: decision.reason,
@@ -78,10 +78,10 @@ mod tests {
         let mut done = LastDone::default();
         done.add(decisions.iter(), &Outcome { tried: 19, refused, ..Outcome::default() });
         assert_eq!(done.iter().len(), MOST_DONE);
-        let last: Vec<_> = done.iter().rev().take(2).map(|done| (done.start, done.deed)).collect();
+        let last: Vec<_> = done.iter().rev().take(2).map(|done| (done.start, done.action)).collect();
         assert_eq!(
             last,
-            [(at(18), Deed::Refused(RefusalReason::Busy)), (at(17), Deed::GivenBack)],
+            [(at(18), Action::Refused(RefusalReason::Busy)), (at(17), Action::GivenBack)],
             "the last was not reached"
         );
     }

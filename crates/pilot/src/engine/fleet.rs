@@ -17,15 +17,15 @@ use observe::{ObserveError, Options, faults, keep_away_from};
 
 use crate::act::{self, Record, Turn};
 use crate::decide::{Claim, Fairness, Limits, OwnPressure, Spent, claim, decide};
-use crate::engine::board::{Board, Wish};
-use crate::engine::flight::Flight;
+use crate::engine::shared_state::{SharedState, GiveBackRequest};
+use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::member::Member;
 use crate::engine::shared::{add_others, huge_in_any};
 use crate::engine::watching::Watching;
 use crate::engine::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
 
 /// How often resident memory, and the machine's, is looked at; a small file a process is read.
-const GLANCE: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How often new processes are searched for; a small file of every process of the machine is read.
 const CENSUS: Duration = Duration::from_secs(1);
 /// A newcomer is noticed within this time, however many processes there are.
@@ -66,11 +66,11 @@ impl Default for Rules {
 pub struct Fleet {
     scope: Scope,
     pub(super) rules: Rules,
-    pub(super) board: Board,
+    pub(super) shared_state: SharedState,
     /// Who lived at the last census, large or small.
     pub(super) alive: Vec<Enrolled>,
     next_census: Instant,
-    next_glance: Instant,
+    next_poll: Instant,
     next_relief: Instant,
     next_showing: Instant,
     /// Those that live and were ever large enough.
@@ -78,7 +78,7 @@ pub struct Fleet {
     /// Programs that manage their own memory, by their places.
     pub(super) watching: BTreeMap<u64, Watching>,
     /// What was done, and the members that have ended.
-    pub(super) flight: Flight,
+    pub(super) pilot_summary: PilotSummary,
     /// The most memory that any process was seen with.
     largest: Bytes,
     /// Why the machine has no memory to spare.
@@ -96,20 +96,20 @@ pub struct Fleet {
 
 impl Fleet {
     /// Those in the scope, by these rules; what goes on is shown on the board.
-    pub fn new(scope: Scope, rules: Rules, board: Board) -> Self {
+    pub fn new(scope: Scope, rules: Rules, shared_state: SharedState) -> Self {
         let now = Instant::now();
         Self {
             scope,
             rules,
-            board,
+            shared_state,
             alive: Vec::new(),
             next_census: now,
-            next_glance: now,
+            next_poll: now,
             next_relief: now,
             next_showing: now,
             members: BTreeMap::new(),
             watching: BTreeMap::new(),
-            flight: Flight::default(),
+            pilot_summary: PilotSummary::default(),
             largest: Bytes(0),
             shortage: None,
             own_pressure: OwnPressure::default(),
@@ -123,18 +123,18 @@ impl Fleet {
     /// Goes on with another scope and other rules; what is remembered of programs stays.
     pub fn change(&mut self, scope: Scope, rules: Rules) {
         let (now, scope) = (Instant::now(), scope.with_ids_of(&self.scope));
-        (self.scope, self.rules, self.next_census, self.next_glance) = (scope, rules, now, now);
+        (self.scope, self.rules, self.next_census, self.next_poll) = (scope, rules, now, now);
         // Who has too much by the new rules, or too little, shows in a look only.
         self.members.values_mut().for_each(Member::plan_anew);
     }
 
     /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
-    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Self)) -> Flight {
+    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Self)) -> PilotSummary {
         self.ends = until;
         loop {
             self.step(pilot, &mut progress);
             let now = Instant::now();
-            let next = until.map_or(now + GLANCE, |until| until.min(now + GLANCE));
+            let next = until.map_or(now + POLL_INTERVAL, |until| until.min(now + POLL_INTERVAL));
             let over = self.alive.is_empty() || until.is_some_and(|until| until <= now);
             if over || pilot.stop.sleep_until(next).is_err() {
                 return self.land();
@@ -145,7 +145,7 @@ impl Fleet {
     /// Looks after everyone once, as far as that is due and can be afforded.
     pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Self)) {
         self.take_census();
-        self.heed_wishes(pilot);
+        self.handle_requests(pilot);
         self.glance(pilot);
         self.relieve(pilot);
         self.serve_clients(pilot);
@@ -157,20 +157,20 @@ impl Fleet {
             self.show(pilot);
         }
         for process in due {
-            self.heed_wishes(pilot);
+            self.handle_requests(pilot);
             if begin.elapsed() > STEP || pilot.stop.requested() {
                 break;
             }
             let member = &self.members[&process];
-            let may_look = member.is_unfinished() || member.next_look > begin || pilot.can_afford_a_look();
-            if self.board.is_paused(process) || !may_look {
+            let may_scan = member.is_unfinished() || member.next_scan > begin || pilot.can_afford_a_scan();
+            if self.shared_state.is_paused(process) || !may_scan {
                 continue;
             }
             let window = pilot.watch.window;
             pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
-            self.board.work_on(Some(process));
+            self.shared_state.work_on(Some(process));
             let looked = self.round(process, pilot);
-            self.board.work_on(None);
+            self.shared_state.work_on(None);
             pilot.watch.window = window;
             self.note(process, looked, pilot.stop.requested());
             progress(self);
@@ -180,21 +180,21 @@ impl Fleet {
 
     /// Puts on the board how things are.
     pub fn show(&mut self, pilot: &Pilot<'_>) {
-        self.board.show(self.state(pilot));
+        self.shared_state.show(self.state(pilot));
         self.next_showing = Instant::now() + SHOWING;
     }
 
     /// What came of it so far.
-    pub fn summary(&self) -> Flight {
-        let mut flight = self.flight.clone();
-        self.members.values().for_each(|member| flight.add(member));
-        flight
+    pub fn summary(&self) -> PilotSummary {
+        let mut pilot_summary = self.pilot_summary.clone();
+        self.members.values().for_each(|member| pilot_summary.add(member));
+        pilot_summary
     }
 
-    fn land(self) -> Flight {
-        let flight = self.summary();
-        let known_small = flight.processes == 0 && self.largest > Bytes(0) && self.began.elapsed() >= CENSUS;
-        Flight { too_small: known_small.then_some(self.largest), ..flight }
+    fn land(self) -> PilotSummary {
+        let pilot_summary = self.summary();
+        let known_small = pilot_summary.processes == 0 && self.largest > Bytes(0) && self.began.elapsed() >= CENSUS;
+        PilotSummary { too_small: known_small.then_some(self.largest), ..pilot_summary }
     }
 
     /// Whether giving back frees anything.
@@ -211,9 +211,9 @@ impl Fleet {
         self.alive = self.scope.census(&Root::host());
         let lives = |process: &Process| self.alive.iter().any(|enrolled| enrolled.process == *process);
         let ended: Vec<Process> = self.members.keys().filter(|process| !lives(process)).copied().collect();
-        self.board.forget_ended(lives);
+        self.shared_state.forget_ended(lives);
         for member in ended.iter().filter_map(|process| self.members.remove(process)) {
-            self.flight.add(&member);
+            self.pilot_summary.add(&member);
         }
         // Not by the clock on the wall: on a busy machine, where a census waits for its turn, newcomers would wait for minutes.
         let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
@@ -223,7 +223,7 @@ impl Fleet {
     /// Notices who has grown, who walks other memory than before, and whether memory is short.
     fn glance(&mut self, pilot: &mut Pilot<'_>) {
         let (root, now) = (Root::host(), Instant::now());
-        if self.next_glance > now {
+        if self.next_poll > now {
             return;
         }
         let cpu_before = own_cpu_time();
@@ -240,19 +240,19 @@ impl Fleet {
                 let splits_free = self.frees_empty_pages != Some(false);
                 let mut member = Member::new(now, weight, splits_free);
                 // What others may have depends on what this one has, also before its first look.
-                open(process).into_iter().for_each(|target| member.take_up(&target, pilot));
+                open(process).into_iter().for_each(|target| member.restore(&target, pilot));
                 member
             });
             member.weight = weight;
             member.notice(&status);
-            if self.board.is_paused(process) {
-                member.want_nothing();
+            if self.shared_state.is_paused(process) {
+                member.clear_demand();
             } else if !somebody_waits && pilot.budget.free_at() <= Instant::now() {
                 member.glance(|| open(process).ok(), pilot);
             }
         }
         let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
-        self.next_glance = Instant::now() + GLANCE.max(cost * REST_AFTER);
+        self.next_poll = Instant::now() + POLL_INTERVAL.max(cost * REST_AFTER);
     }
 
     /// Gives back what holds empty pages while memory is short.
@@ -260,9 +260,9 @@ impl Fleet {
         if self.shortage.is_none() || !self.gives_back() || self.next_relief > Instant::now() {
             return;
         }
-        for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.board.is_paused(**process)) {
+        for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.shared_state.is_paused(**process)) {
             if let Ok(target) = open(*process) {
-                member.relieve(&target, pilot, &mut self.flight);
+                member.relieve(&target, pilot, &mut self.pilot_summary);
             }
         }
         self.next_relief = Instant::now() + RELIEF;
@@ -270,22 +270,22 @@ impl Fleet {
 
     /// Tells programs that manage their own memory which of it is active.
     fn serve_clients(&mut self, pilot: &mut Pilot<'_>) {
-        let mut clients = self.board.clients().all();
+        let mut clients = self.shared_state.clients().all();
         // Who has waited longest comes first, and newcomers before all.
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
         let mut looks = 0;
-        for (id, client) in clients.iter().filter(|(_, client)| !self.board.is_paused(client.process)) {
+        for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let watching = self.watching.entry(*id).or_insert_with(Watching::new);
             // Each look waits for a while, and there may be many who want one.
-            looks += u32::from(watching.wants_a_look());
-            if pilot.stop.requested() || watching.wants_a_look() && looks > LOOKS_OF_A_STEP {
+            looks += u32::from(watching.wants_a_scan());
+            if pilot.stop.requested() || watching.wants_a_scan() && looks > LOOKS_OF_A_STEP {
                 continue;
             }
             match watching.go_on(client, pilot) {
                 Ok(false) => {}
-                Ok(true) => self.board.clients().wake(*id),
-                Err(_) if !client.is_there() => self.board.clients().forget(*id),
+                Ok(true) => self.shared_state.clients().wake(*id),
+                Err(_) if !client.is_there() => self.shared_state.clients().forget(*id),
                 Err(error) => tracing::debug!(pid = client.process.pid, "client left alone for a while: {error:#}"),
             }
         }
@@ -302,12 +302,12 @@ impl Fleet {
     fn waiting(&self) -> Vec<Process> {
         let (now, represented) = (Instant::now(), self.represented());
         let waits = |(process, member): &(&Process, &Member)| {
-            let is_left_alone = self.board.is_paused(**process) || self.board.clients().hold(**process);
-            let is_due = member.next_look <= now && !self.is_promoted_by_another(member) || member.is_unfinished();
+            let is_left_alone = self.shared_state.is_paused(**process) || self.shared_state.clients().hold(**process);
+            let is_due = member.next_scan <= now && !self.is_promoted_by_another(member) || member.is_unfinished();
             is_due && !is_left_alone && !represented.contains(process)
         };
         let mut waiting: Vec<Process> = self.members.iter().filter(waits).map(|(process, _)| *process).collect();
-        let turn = |member: &Member| (member.next_look > now, !member.is_awaited, member.next_look);
+        let turn = |member: &Member| (member.next_scan > now, !member.is_awaited, member.next_scan);
         waiting.sort_by_key(|process| turn(&self.members[process]));
         waiting
     }
@@ -317,15 +317,15 @@ impl Fleet {
         let target = open(process)?;
         target.ensure_huge_pages_enabled()?;
         let _elsewhere = keep_away_from(process.pid);
-        let stop = pilot.stop.or(self.board.call());
+        let stop = pilot.stop.or(self.shared_state.call());
         let ends = self.ends;
         let turn = || {
             let turn = turn_from_now(&stop);
             Turn { until: ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
         };
         let member = self.members.get_mut(&process).expect("due means known");
-        if member.next_look > Instant::now() || member.is_unfinished() && !pilot.can_afford_a_look() {
-            return Ok(member.go_on(&target, &turn(), pilot, &mut self.flight)?);
+        if member.next_scan > Instant::now() || member.is_unfinished() && !pilot.can_afford_a_scan() {
+            return Ok(member.go_on(&target, &turn(), pilot, &mut self.pilot_summary)?);
         }
         let (spent, gives_back) = (self.spent(process), self.gives_back());
         let contended = self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance);
@@ -340,15 +340,15 @@ impl Fleet {
         let faults = pilot.faults.end();
         let mut heat = match seen {
             // Looking may take long, where it is spread over time.
-            Err(ObserveError::Stopped(_)) if self.board.is_paused(process) => return Ok(()),
+            Err(ObserveError::Stopped(_)) if self.shared_state.is_paused(process) => return Ok(()),
             seen => seen?,
         };
-        if self.board.is_paused(process) {
+        if self.shared_state.is_paused(process) {
             return Ok(());
         }
         member.join(&target, &mut heat, &huge_elsewhere, &turn(), pilot);
         self.tracker = Some(heat.tracker);
-        self.flight.counts.looks += 1;
+        self.pilot_summary.counts.looks += 1;
         let spent = Spent { growth: member.growth(), ..spent };
         let left_to_others = self.left_to_others(process);
         faults::note(&faults, &mut heat);
@@ -366,19 +366,19 @@ impl Fleet {
         let plan = decide(&heat, &member.limits(limits), &member.past);
         tracing::debug!(pid = process.pid, "decided: {:?}", plan.counts());
         let shared_before = member.view.bytes();
-        member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.flight);
+        member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.pilot_summary);
         // The next look tells what may give way, or whether what was unused stays so.
         if member.lacks_huge_pages() && !tell_use_of_huge || tell_use_of_huge && member.past.is_in_doubt() {
-            member.look_soon();
+            member.scan_soon();
         }
         let (has_more, waits) = (member.view.bytes() > shared_before, member.waits_for_another());
         if has_more {
-            self.hasten_those_who_share(process);
+            self.expedite_sharers(process);
         }
         if waits {
-            self.hasten_those_who_act_for_others(left_to_others.values());
+            self.expedite_promoters(left_to_others.values());
         }
-        self.hasten_those_beyond_their_part();
+        self.expedite_over_quota();
         Ok(())
     }
 
@@ -401,9 +401,9 @@ impl Fleet {
     }
 
     /// Gives back what was asked for, and leaves those processes alone.
-    fn heed_wishes(&mut self, pilot: &mut Pilot<'_>) {
-        for Wish { give_back, answer } in self.board.take_wishes() {
-            self.board.pause(Some(give_back));
+    fn handle_requests(&mut self, pilot: &mut Pilot<'_>) {
+        for GiveBackRequest { give_back, answer } in self.shared_state.take_requests() {
+            self.shared_state.pause(Some(give_back));
             let done = self.give_all_back(give_back, pilot).map_err(|error| format!("{error:#}"));
             // Whoever asked may have gone.
             let _gone = answer.send(done);
@@ -420,7 +420,7 @@ impl Fleet {
         let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
         let regions: Vec<Address> = huge.filter(|start| record.regions.contains_key(start)).collect();
         let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
-        let outcome = member.give_back(&target, &regions, &pilot.stop.clone(), pilot, &mut self.flight);
+        let outcome = member.give_back(&target, &regions, &pilot.stop.clone(), pilot, &mut self.pilot_summary);
         member.survey(&target, pilot);
         Ok(outcome.applied)
     }
@@ -457,7 +457,7 @@ pub(super) mod tests {
 
     pub(in crate::engine) fn fleet(fairness: Fairness, members: Vec<Member>) -> Fleet {
         let rules = Rules { fairness, ..Rules::default() };
-        let mut fleet = Fleet::new(Scope::process(process(1), true), rules, Board::default());
+        let mut fleet = Fleet::new(Scope::process(process(1), true), rules, SharedState::default());
         fleet.members = (1..).map(process).zip(members).collect();
         fleet
     }
@@ -467,19 +467,19 @@ pub(super) mod tests {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(Fairness::Share, vec![member(4, 0, 100)]);
         let only = fleet.members.get_mut(&process(1)).expect("a member");
-        only.next_look = later;
+        only.next_scan = later;
         only.reasons.insert(crate::decide::Reason::HugeLimit, 100);
-        only.want_nothing();
+        only.clear_demand();
         assert!(!only.lacks_huge_pages() && only.claim.wanted.is_empty() && only.claim.held.len() == 4);
         fleet.change(Scope::process(process(1), true), Rules::default());
-        assert!(fleet.members[&process(1)].next_look < later);
+        assert!(fleet.members[&process(1)].next_scan < later);
     }
 
     #[test]
     fn what_is_left_of_a_plan_waits_for_looks_and_keeps_its_room() {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(Fairness::Benefit, vec![member(1, 0, 0), member(2, 0, 0), member(4, 0, 0)]);
-        fleet.members.values_mut().skip(1).for_each(|member| member.next_look = later);
+        fleet.members.values_mut().skip(1).for_each(|member| member.next_scan = later);
         fleet.members.get_mut(&process(2)).expect("a member").leave_unfinished(5);
         assert_eq!(fleet.waiting(), [process(1), process(2)]);
         let mut another = member(0, 0, 0);
@@ -501,7 +501,7 @@ pub(super) mod tests {
         assert_eq!(small(Vec::new(), long_ago).land().too_small, Some(Bytes(5)));
         assert_eq!(small(Vec::new(), Instant::now()).land().too_small, None, "it hardly lived");
         let mut seen = member(0, 0, 0);
-        seen.looked_at = Some(Instant::now());
+        seen.scanned_at = Some(Instant::now());
         assert_eq!(small(vec![seen], long_ago).land().too_small, None);
     }
 }

@@ -13,7 +13,7 @@ use observe::{ObserveError, Options, Tracker};
 
 /// Which processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum Selector {
     /// A process and its descendants.
     Family(u32),
     /// All processes in a control group and below it.
@@ -48,17 +48,17 @@ pub enum GroupError {
     Kernel(#[from] KernelError),
 }
 
-impl Whom {
+impl Selector {
     /// The processes that belong to it now, ascending.
     pub fn processes(&self, root: &Root) -> Result<Vec<u32>, GroupError> {
         match self {
-            Whom::Family(pid) => {
+            Selector::Family(pid) => {
                 let mut processes = process::descendants(root, *pid)?;
                 processes.push(*pid);
                 processes.sort_unstable();
                 Ok(processes)
             }
-            Whom::Cgroup(path) => match cgroup::processes(root, path)? {
+            Selector::Cgroup(path) => match cgroup::processes(root, path)? {
                 None => Err(GroupError::NoSuchCgroup { path: path.clone() }),
                 Some(processes) if processes.is_empty() => Err(GroupError::EmptyCgroup { path: path.clone() }),
                 Some(processes) => Ok(processes.into_iter().collect()),
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_family_is_a_process_with_its_descendants() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let family = Whom::Family(std::process::id()).processes(&Root::host());
+        let family = Selector::Family(std::process::id()).processes(&Root::host());
         child.kill().and_then(|()| child.wait().map(drop)).unwrap();
         let family = family.unwrap();
         assert!(family.contains(&child.id()) && family.contains(&std::process::id()) && family.is_sorted());
@@ -185,7 +185,7 @@ mod tests {
         write("proc/self/mountinfo", "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
         write("sys/fs/cgroup/idle/cgroup.procs", "");
         let error =
-            |path: &str| Whom::Cgroup(path.to_owned()).processes(&Root::at(tree.path())).unwrap_err().to_string();
+            |path: &str| Selector::Cgroup(path.to_owned()).processes(&Root::at(tree.path())).unwrap_err().to_string();
         assert!(error("/gone").contains("no control group '/gone' here: give its path as the last part of a line"));
         assert!(error("/idle").contains("'/idle' holds no process; start its program"));
     }

@@ -20,7 +20,7 @@ use crate::act::{Outcome, Promoted, Record, Turn};
 use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend};
 use crate::engine::coverage::{self, Known, Most};
 use crate::engine::done::LastDone;
-use crate::engine::flight::Flight;
+use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::unfinished::Unfinished;
 use crate::engine::{FRESH, Pilot, on_record, page_tables, promotions};
@@ -30,17 +30,17 @@ const SOONEST: Duration = Duration::from_secs(1);
 /// The longest from one look to the next.
 const LATEST: Duration = Duration::from_secs(60);
 /// How often newly walked pages are counted between looks; one reading of the page tables.
-const GLANCE: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Growth of resident memory by this share makes the next look due.
 const GROWN: f64 = 0.05;
 /// A plan that saves less than this share of all walks was hardly worth it.
 const WORTH_A_LOOK: f64 = 0.01;
 /// Regions whose contents are read in one look: 2 MiB each, some 10 ms in all.
-const MOST_LOOKED_INTO: usize = 32;
+const MOST_INSPECTED: usize = 32;
 /// What a collapse takes about, until it is known: with a prepared page.
 const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
 /// Counting newly walked pages may take one part in so many of what looking may.
-const PART_OF_GLANCES: u32 = 4;
+const SHARE_OF_POLLS: u32 = 4;
 /// With so many empty base pages a region is split when memory is short: an eighth of it.
 const WORTH_RELIEF: u16 = 64;
 
@@ -57,15 +57,15 @@ pub(super) struct Member {
     pub(super) faults_per_second: f64,
     pub(super) parent: u32,
     pub(super) weight: f64,
-    pub(super) next_look: Instant,
+    pub(super) next_scan: Instant,
     /// Others wait for what it promotes for them; its turn comes before theirs.
     pub(super) is_awaited: bool,
     interval: Duration,
     /// From the last look to the next, so that looking takes no more from the process than it may.
     affordable: Duration,
-    next_glance: Instant,
+    next_poll: Instant,
     trend: Trend,
-    pub(super) looked_at: Option<Instant>,
+    pub(super) scanned_at: Option<Instant>,
     rss: Bytes,
     /// What each region grew by that is there still and was on a huge page by us: a split frees that, or does not.
     growth: HashMap<Address, Bytes>,
@@ -104,13 +104,13 @@ impl Member {
             faults_per_second: 0.0,
             parent: 0,
             weight,
-            next_look: now,
+            next_scan: now,
             is_awaited: false,
             interval: SOONEST,
             affordable: Duration::ZERO,
-            next_glance: now,
+            next_poll: now,
             trend: Trend::default(),
-            looked_at: None,
+            scanned_at: None,
             rss: Bytes(0),
             growth: HashMap::new(),
             splits_free,
@@ -168,11 +168,11 @@ impl Member {
     /// Leaves what is left of the plan, because it was made for something else.
     pub(super) fn plan_anew(&mut self) {
         self.unfinished = Unfinished::default();
-        self.look_soon();
+        self.scan_soon();
     }
 
     /// While it is left alone, nobody waits for it and no part is kept for what it would like to have.
-    pub(super) fn want_nothing(&mut self) {
+    pub(super) fn clear_demand(&mut self) {
         let held = self.past.held().count();
         self.claim.held.truncate(held);
         self.claim.wanted.clear();
@@ -192,34 +192,34 @@ impl Member {
 
     fn notice_growth(&mut self, rss: Bytes) {
         if self.rss.0 > 0 && rss.0 as f64 > self.rss.0 as f64 * (1.0 + GROWN) {
-            self.look_soon();
+            self.scan_soon();
         }
     }
 
     /// Counts newly walked pages, if that is due.
     pub(super) fn glance(&mut self, target: impl FnOnce() -> Option<Target>, pilot: &mut Pilot<'_>) {
         let now = Instant::now();
-        if self.looked_at.is_none() || now < self.next_glance || self.next_look < now + GLANCE {
+        if self.scanned_at.is_none() || now < self.next_poll || self.next_scan < now + POLL_INTERVAL {
             return;
         }
         let before = own_cpu_time();
         let walked = target().and_then(|target| pilot.tracker.walked_pages(&target).ok().flatten());
         let cost = Nanos(own_cpu_time().0 - before.0);
-        self.next_glance = now + GLANCE.max(pilot.budget.rest_for(cost) * PART_OF_GLANCES);
+        self.next_poll = now + POLL_INTERVAL.max(pilot.budget.rest_for(cost) * SHARE_OF_POLLS);
         pilot.budget.charge(Nanos(0));
         if walked.is_some_and(|walked| self.trend.rises(pilot.clock(), walked)) {
-            self.look_soon();
+            self.scan_soon();
         }
     }
 
-    pub(super) fn look_soon(&mut self) {
+    pub(super) fn scan_soon(&mut self) {
         self.interval = SOONEST;
-        self.next_look = self.next_look.min(Instant::now() + self.rest());
+        self.next_scan = self.next_scan.min(Instant::now() + self.rest());
     }
 
     pub(super) fn wait_longer(&mut self) {
         self.interval = (self.interval * 2).min(LATEST);
-        self.next_look = Instant::now() + self.rest();
+        self.next_scan = Instant::now() + self.rest();
     }
 
     /// From one look to the next: the interval, or longer where a look costs much.
@@ -248,12 +248,12 @@ impl Member {
         }
         self.past.notice(&heat, pilot.clock());
         if options.tell_use_of_huge {
-            self.look_into_cold_regions(target);
+            self.inspect_cold_regions(target);
         }
         self.growth.retain(|start, _| heat.regions.binary_search_by_key(start, |region| region.start).is_ok());
-        self.looked_at = Some(Instant::now());
+        self.scanned_at = Some(Instant::now());
         self.is_awaited = false;
-        self.next_glance = Instant::now() + GLANCE;
+        self.next_poll = Instant::now() + POLL_INTERVAL;
         self.trend = trend_after(&heat, pilot.clock());
         self.address_space = heat.address_space;
         self.rss = heat.rss;
@@ -267,7 +267,7 @@ impl Member {
     }
 
     /// Goes on from where a pilot left off that was stopped, or killed: what it promoted is ours.
-    pub(super) fn take_up(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
+    pub(super) fn restore(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
         let record = Record::of(target).unwrap_or_default();
         if record.regions.is_empty() {
             return;
@@ -319,12 +319,12 @@ impl Member {
     }
 
     /// Finds out what cold regions hold.
-    fn look_into_cold_regions(&mut self, target: &Target) {
+    fn inspect_cold_regions(&mut self, target: &Target) {
         let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
-        let cold: Vec<Address> = self.past.cold().take(MOST_LOOKED_INTO).collect();
+        let cold: Vec<Address> = self.past.cold().take(MOST_INSPECTED).collect();
         for start in cold {
             if let Ok(empty) = contents.empty_pages(start) {
-                self.past.looked_into(start, empty);
+                self.past.inspected(start, empty);
             }
         }
     }
@@ -337,20 +337,20 @@ impl Member {
         plan: &Plan,
         turn: &Turn,
         pilot: &mut Pilot<'_>,
-        flight: &mut Flight,
+        pilot_summary: &mut PilotSummary,
     ) {
         self.reasons = plan.counts();
         let gains = self.gains(plan);
         let of_turn = give_backs_of_a_turn(plan, pilot.promoter.pacer.steps_within(FRESH, USUAL_COLLAPSE));
         let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();
-        let given_back = self.give_back(target, &starts, &turn.stop, pilot, flight);
+        let given_back = self.give_back(target, &starts, &turn.stop, pilot, pilot_summary);
         self.done.add(of_turn.iter().copied(), &given_back);
         let before = self.last;
         // What was not given back leaves no room.
         let missing = plan.give_backs().count() - given_back.applied as usize;
         let mut regions = promotions(plan);
         regions.truncate(regions.len().saturating_sub(missing));
-        let promoted = promote(target, heat, &regions, turn, pilot, flight);
+        let promoted = promote(target, heat, &regions, turn, pilot, pilot_summary);
         self.unfinished = Unfinished::of(heat, plan, promoted.tried as usize, missing);
         self.remember(plan.promotions(), &promoted);
         self.done.add(plan.promotions(), &promoted);
@@ -367,11 +367,11 @@ impl Member {
             self.interval = SOONEST;
             // Whoever wants it fast is looked at again at once while it pays; what that costs the program is soon over.
             let rest = if pilot.promoter.pacer.max_slowdown().is_fast() { SOONEST } else { self.rest() };
-            self.next_look = Instant::now() + if self.is_unfinished() { rest.max(LATEST) } else { rest };
+            self.next_scan = Instant::now() + if self.is_unfinished() { rest.max(LATEST) } else { rest };
         } else {
             self.wait_longer();
         }
-        flight.promoted(promoted);
+        pilot_summary.promoted(promoted);
     }
 
     /// Promotes more of what the last plan says, if that is still as it was.
@@ -382,22 +382,22 @@ impl Member {
         target: &Target,
         turn: &Turn,
         pilot: &mut Pilot<'_>,
-        flight: &mut Flight,
+        pilot_summary: &mut PilotSummary,
     ) -> Result<(), ObserveError> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
         let now = pilot.survey(target)?;
         unfinished.check(&now, self.part.map(|part| part - self.huge()))?;
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
-        let promoted = promote(target, &now, &regions, turn, pilot, flight);
+        let promoted = promote(target, &now, &regions, turn, pilot, pilot_summary);
         self.remember(unfinished.decisions().iter(), &promoted);
         self.done.add(unfinished.decisions().iter(), &promoted);
         unfinished.reached(promoted.tried as usize);
-        flight.promoted(promoted);
+        pilot_summary.promoted(promoted);
         self.survey(target, pilot);
         pilot.budget.charge(Nanos(0));
         self.unfinished = unfinished;
         if !self.is_unfinished() {
-            self.look_soon();
+            self.scan_soon();
         }
         Ok(())
     }
@@ -419,14 +419,14 @@ impl Member {
         regions: &[Address],
         stop: &Stop,
         pilot: &mut Pilot<'_>,
-        flight: &mut Flight,
+        pilot_summary: &mut PilotSummary,
     ) -> Outcome {
         if regions.is_empty() {
             return Outcome::default();
         }
         let outcome = pilot.give_back(target, regions, stop);
         self.remember_given_back(regions, &outcome);
-        flight.counts.given_back += outcome.applied;
+        pilot_summary.counts.given_back += outcome.applied;
         outcome
     }
 
@@ -442,7 +442,7 @@ impl Member {
     }
 
     /// When memory is short: splits what holds empty pages, that which is worth the least first.
-    pub(super) fn relieve(&mut self, target: &Target, pilot: &mut Pilot<'_>, flight: &mut Flight) {
+    pub(super) fn relieve(&mut self, target: &Target, pilot: &mut Pilot<'_>, pilot_summary: &mut PilotSummary) {
         if self.growth.is_empty() {
             return;
         }
@@ -453,9 +453,9 @@ impl Member {
         grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
         let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
         let holds_empty_pages = |start: &Address| contents.empty_pages(*start).is_ok_and(|empty| empty >= WORTH_RELIEF);
-        let coldest = grown.iter().take(MOST_LOOKED_INTO).map(|held| held.start);
+        let coldest = grown.iter().take(MOST_INSPECTED).map(|held| held.start);
         let regions: Vec<Address> = coldest.filter(holds_empty_pages).collect();
-        if self.give_back(target, &regions, &pilot.stop.clone(), pilot, flight).applied > 0 {
+        if self.give_back(target, &regions, &pilot.stop.clone(), pilot, pilot_summary).applied > 0 {
             self.survey(target, pilot);
         }
         pilot.budget.charge(Nanos(0));
@@ -496,8 +496,8 @@ impl Member {
 /// nothing meanwhile.
 fn give_backs_of_a_turn(plan: &Plan, mut places: usize) -> Vec<&Decision> {
     let mut has_its_turn = |decision: &&Decision| {
-        let waits = decision.reason == Reason::Outdone && places == 0;
-        places -= usize::from(decision.reason == Reason::Outdone && !waits);
+        let waits = decision.reason == Reason::Displaced && places == 0;
+        places -= usize::from(decision.reason == Reason::Displaced && !waits);
         !waits
     };
     plan.give_backs().filter(|decision| has_its_turn(decision)).collect()
@@ -510,12 +510,12 @@ fn promote(
     regions: &[(Address, Promoted)],
     turn: &Turn,
     pilot: &mut Pilot<'_>,
-    flight: &mut Flight,
+    pilot_summary: &mut PilotSummary,
 ) -> Outcome {
     let (mut outcome, mut busy) = (Outcome::default(), Nanos(0));
     if !regions.is_empty() {
         pilot.act_while_fresh(target, heat, regions, turn, &mut outcome, |outcome| {
-            flight.collapsed(Nanos(outcome.busy.0 - busy.0));
+            pilot_summary.collapsed(Nanos(outcome.busy.0 - busy.0));
             busy = outcome.busy;
         });
     }
@@ -530,7 +530,7 @@ fn trend_after(heat: &Heat, now: Nanos) -> Trend {
     // Their bits may have been set all along, and are not new when a glance counts them.
     let unobserved: u64 = base().map(|region| u64::from(region.unobserved)).sum();
     let between = (heat.window.seconds() - 0.1).max(0.1);
-    Trend::after_look(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)
+    Trend::after_scan(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)
 }
 
 #[cfg(test)]
@@ -567,8 +567,8 @@ mod tests {
     #[test]
     fn no_more_places_change_hands_than_are_filled_in_a_turn() {
         let give_back = |number, reason| Decision::give_back(at(number), reason, 1.0);
-        let places = (0..40).map(|number| give_back(number, Reason::Outdone));
-        let decisions = places.chain((40..43).map(|number| give_back(number, Reason::BeyondPart))).collect();
+        let places = (0..40).map(|number| give_back(number, Reason::Displaced));
+        let decisions = places.chain((40..43).map(|number| give_back(number, Reason::OverQuota))).collect();
         let plan = Plan { pid: 1, meaning: Meaning::Walked, decisions, walk_share: None, walks: Walks::default() };
         assert_eq!(give_backs_of_a_turn(&plan, 8).len(), 8 + 3);
         assert_eq!(give_backs_of_a_turn(&plan, 1000).len(), 43);

@@ -4,14 +4,14 @@
 //! done.
 
 mod activity;
-pub mod board;
+pub mod shared_state;
 mod budget;
 pub mod clients;
 mod coverage;
 mod done;
 mod family;
 mod fleet;
-mod flight;
+mod pilot_summary;
 mod group;
 mod member;
 mod quota;
@@ -45,8 +45,8 @@ pub use budget::Budget;
 use coverage::{Known, Most};
 pub use family::{Family, FamilyWatch, add_family};
 pub use fleet::{Fleet, Rules};
-pub use flight::Flight;
-pub use group::{GroupError, GroupSeen, Whom, observe_group};
+pub use pilot_summary::PilotSummary;
+pub use group::{GroupError, GroupSeen, Selector, observe_group};
 pub use scope::{Enrolled, Matcher, Rule, Scope};
 pub use series::{Rhythm, Series};
 
@@ -127,7 +127,7 @@ impl Pilot<'_> {
         Ok(heat)
     }
 
-    fn can_afford_a_look(&self) -> bool {
+    fn can_afford_a_scan(&self) -> bool {
         self.budget.free_at() <= Instant::now()
     }
 

@@ -35,7 +35,7 @@ impl Fleet {
     }
 
     /// While somebody waits for huge pages, those who have more than their part are looked at next, and then those who wait.
-    pub(super) fn hasten_those_beyond_their_part(&mut self) {
+    pub(super) fn expedite_over_quota(&mut self) {
         let is_beyond = |member: &Member| member.part.is_some_and(|part| member.huge() > part);
         let waits = self.members.values().any(Member::lacks_huge_pages);
         if waits && self.members.values().any(is_beyond) {
@@ -106,13 +106,13 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100), member(1, 0, 0)]);
         fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
-        fleet.members.values_mut().for_each(|member| member.next_look = later);
-        fleet.hasten_those_beyond_their_part();
-        assert!(fleet.members.values().all(|member| member.next_look == later), "nobody waits");
+        fleet.members.values_mut().for_each(|member| member.next_scan = later);
+        fleet.expedite_over_quota();
+        assert!(fleet.members.values().all(|member| member.next_scan == later), "nobody waits");
         let second = fleet.members.get_mut(&process(2)).expect("a member");
         second.reasons.insert(crate::decide::Reason::HugeLimit, 100);
-        fleet.hasten_those_beyond_their_part();
-        let soon: Vec<bool> = fleet.members.values().map(|member| member.next_look < later).collect();
+        fleet.expedite_over_quota();
+        let soon: Vec<bool> = fleet.members.values().map(|member| member.next_scan < later).collect();
         assert_eq!(soon, [true, true, false]);
     }
 

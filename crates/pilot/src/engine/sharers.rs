@@ -82,7 +82,7 @@ impl Fleet {
     /// observed once.
     pub(super) fn count_faults(&self, process: Process, pilot: &mut Pilot<'_>) {
         let member = &self.members[&process];
-        let may_share = member.looked_at.is_none() && member.shared_rss > Bytes(0);
+        let may_share = member.scanned_at.is_none() && member.shared_rss > Bytes(0);
         if may_share || member.view.objects().next().is_some() {
             let may_meet = |other: &Member| other.view.meets(&member.view) || other.parent == process.pid;
             let sharers = self.members.iter().filter(|(_, other)| may_meet(other));
@@ -96,7 +96,7 @@ impl Fleet {
         let rank = |(process, mapped): (Process, Bytes)| (std::cmp::Reverse(mapped), process.start_ticks, process.pid);
         let mut best: BTreeMap<Object, (Process, Bytes)> = BTreeMap::new();
         for (&other, member) in &self.members {
-            if other != process && (member.left_alone.is_some() || self.board.is_paused(other)) {
+            if other != process && (member.left_alone.is_some() || self.shared_state.is_paused(other)) {
                 continue;
             }
             for (object, mapped) in member.view.objects() {
@@ -114,20 +114,20 @@ impl Fleet {
 
     /// Those who share memory with a program of which more is huge now are to map it huge, too. Of many that are alike it is seen by how much
     /// of their page tables is left.
-    pub(super) fn hasten_those_who_share(&mut self, process: Process) {
+    pub(super) fn expedite_sharers(&mut self, process: Process) {
         let view = &self.members[&process].view;
         let shares = |(other, member): &(&Process, &Member)| **other != process && member.view.meets(view);
         let sharers = self.members.iter().filter(shares).map(|(other, _)| *other);
         let sharers: Vec<Process> = sharers.filter(|other| !self.is_one_of_many(*other)).collect();
-        sharers.into_iter().for_each(|other| self.members.get_mut(&other).expect("a member").look_soon());
+        sharers.into_iter().for_each(|other| self.members.get_mut(&other).expect("a member").scan_soon());
     }
 
     /// What others lose on the memory that they share may be reason enough to promote it now.
-    pub(super) fn hasten_those_who_act_for_others<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
+    pub(super) fn expedite_promoters<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
         for process in processes {
             if let Some(member) = self.members.get_mut(process).filter(|member| !member.is_unfinished()) {
                 member.is_awaited = true;
-                member.look_soon();
+                member.scan_soon();
             }
         }
     }
@@ -176,7 +176,7 @@ mod tests {
     use heat::units::AddressRange;
     use heat::{Heat, Region, Shared};
 
-    use crate::engine::board::Board;
+    use crate::engine::shared_state::SharedState;
     use crate::engine::shared::SharedView;
     use crate::engine::{Rules, Scope};
     use super::*;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn fleet(members: Vec<Member>) -> Fleet {
-        let mut fleet = Fleet::new(Scope::process(process(1), true), Rules::default(), Board::default());
+        let mut fleet = Fleet::new(Scope::process(process(1), true), Rules::default(), SharedState::default());
         fleet.members = (1..).map(process).zip(members).collect();
         fleet
     }
@@ -269,12 +269,12 @@ mod tests {
     fn of_many_that_are_alike_none_is_observed_because_more_is_huge() {
         let later = Instant::now() + std::time::Duration::from_secs(40);
         let mut fleet = fleet(std::iter::once(server()).chain((0..9).map(|_| backend())).chain([server()]).collect());
-        fleet.members.values_mut().for_each(|member| member.next_look = later);
-        fleet.hasten_those_who_share(process(1));
+        fleet.members.values_mut().for_each(|member| member.next_scan = later);
+        fleet.expedite_sharers(process(1));
         let soon: Vec<u32> = fleet
             .members
             .iter()
-            .filter(|(_, member)| member.next_look < later)
+            .filter(|(_, member)| member.next_scan < later)
             .map(|(process, _)| process.pid)
             .collect();
         assert_eq!(soon, [11]);

@@ -10,9 +10,9 @@ use kernel::process::own_cpu_time;
 use kernel::target::Process;
 
 use crate::decide::Fairness;
-use crate::engine::board::{BudgetState, ClientState, DecisionState, State, TargetState};
+use crate::engine::shared_state::{BudgetState, ClientState, DecisionState, State, TargetState};
 use crate::engine::clients::Client;
-use crate::engine::done::{Deed, Done};
+use crate::engine::done::{Action, Done};
 use crate::engine::member::Member;
 use crate::engine::shared::huge_once;
 use crate::engine::watching::Watching;
@@ -42,9 +42,9 @@ impl Fleet {
                 growth_bytes: self.members.values().map(Member::growth).sum(),
                 max_cpu: pilot.budget.share().0,
                 cpu_ns: own_cpu_time(),
-                busy_ns: self.flight.outcome.busy,
+                busy_ns: self.pilot_summary.outcome.busy,
             },
-            counts: self.flight.counts.clone(),
+            counts: self.pilot_summary.counts.clone(),
             targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
             clients: self.clients(),
             age: None,
@@ -63,7 +63,7 @@ impl Fleet {
                 lists: watching.map_or(0, Watching::lists),
             }
         };
-        self.board.clients().all().into_iter().map(state).collect()
+        self.shared_state.clients().all().into_iter().map(state).collect()
     }
 }
 
@@ -86,8 +86,8 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         walks_saved_per_second: member.past.held().fold(0.0, |sum, held| sum + held.worth),
         faults_per_second: member.faults_per_second,
         page_tables_bytes: member.page_tables,
-        looked_ns_ago: member.looked_at.map(|at| Nanos::from_duration(now - at)),
-        next_look_in_ns: Nanos::from_duration(member.next_look.saturating_duration_since(now)),
+        scanned_ns_ago: member.scanned_at.map(|at| Nanos::from_duration(now - at)),
+        next_scan_in_ns: Nanos::from_duration(member.next_scan.saturating_duration_since(now)),
         left_alone: member.left_alone.clone(),
         reasons: member
             .reasons
@@ -102,14 +102,14 @@ fn decision_state(done: &Done, now: Instant) -> DecisionState {
     DecisionState {
         ns_ago: Nanos::from_duration(now - done.at),
         start: done.start,
-        done: match done.deed {
-            Deed::Promoted => "promoted",
-            Deed::GivenBack => "given_back",
-            Deed::Refused(_) => "refused",
+        done: match done.action {
+            Action::Promoted => "promoted",
+            Action::GivenBack => "given_back",
+            Action::Refused(_) => "refused",
         }
         .to_owned(),
-        reason: match done.deed {
-            Deed::Refused(why) => words::refusal(why).0,
+        reason: match done.action {
+            Action::Refused(why) => words::refusal(why).0,
             _ => words::reason(done.reason, Meaning::Walked),
         }
         .to_owned(),

@@ -85,7 +85,7 @@ impl Watching {
     }
 
     /// Whether the next thing to do is to look, which takes a tenth of a second.
-    pub(super) fn wants_a_look(&self) -> bool {
+    pub(super) fn wants_a_scan(&self) -> bool {
         self.under_way.is_none() && self.next <= Instant::now()
     }
 

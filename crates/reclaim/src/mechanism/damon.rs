@@ -16,7 +16,7 @@ use kernel::damon::Purpose;
 use kernel::{Root, iomem};
 
 use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
-use crate::policy::Stroke;
+use crate::policy::Batch;
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Quotas are for so long, and begin anew by DAMON's own clock.
@@ -156,11 +156,11 @@ impl Damon {
     }
 
     /// The schemes that carry these strokes out, allowed to look at as much as it took so far to take what is wanted.
-    fn schemes(&self, strokes: &[Stroke]) -> Vec<Scheme> {
-        let mut schemes = self.abilities.schemes(strokes);
-        for (scheme, stroke) in schemes.iter_mut().zip(strokes) {
+    fn schemes(&self, batches: &[Batch]) -> Vec<Scheme> {
+        let mut schemes = self.abilities.schemes(batches);
+        for (scheme, batch) in schemes.iter_mut().zip(batches) {
             let effort = self.effort.get(&scheme.uses).copied().unwrap_or(1.0);
-            scheme.quota = Bytes((scheme.wanted.0 as f64 * effort) as u64).min(Bytes(stroke.most.0 / MOST_QUOTAS));
+            scheme.quota = Bytes((scheme.wanted.0 as f64 * effort) as u64).min(Bytes(batch.most.0 / MOST_QUOTAS));
         }
         schemes
     }
@@ -272,7 +272,7 @@ impl Mechanism for Damon {
             *self.counts.entry("switched_off_late").or_default() += 1;
         }
         let effects = self.tell()?;
-        self.set(self.schemes(order.strokes))?;
+        self.set(self.schemes(order.batches))?;
         *until = self.is_on.then(|| Instant::now() + LATEST);
         Ok(effects)
     }
@@ -329,8 +329,8 @@ impl Abilities {
     }
 
     /// The schemes that carry these strokes out.
-    fn schemes(&self, strokes: &[Stroke]) -> Vec<Scheme> {
-        let mut schemes: Vec<Scheme> = strokes.iter().map(|stroke| self.scheme(stroke)).collect();
+    fn schemes(&self, batches: &[Batch]) -> Vec<Scheme> {
+        let mut schemes: Vec<Scheme> = batches.iter().map(|batch| self.scheme(batch)).collect();
         let spares_mapped = schemes.iter().all(|scheme| scheme.filters.contains(&("unmapped", false)));
         if !schemes.is_empty() && spares_mapped && self.young && self.lru_prio {
             // What processes map and use is to outlive what nobody maps, whatever the kernel itself reclaims meanwhile.
@@ -346,8 +346,8 @@ impl Abilities {
         schemes
     }
 
-    fn scheme(&self, stroke: &Stroke) -> Scheme {
-        let uses = stroke.uses;
+    fn scheme(&self, batch: &Batch) -> Scheme {
+        let uses = batch.uses;
         let anonymous = uses.has(MemoryUse::Anonymous);
         // Shared memory may be either: whoever takes it with one of the two takes only that part of it.
         let (mapped, unmapped) = (!uses.and(Uses::MAPPED_FILES).is_empty(), uses.has(MemoryUse::UnmappedCache));
@@ -365,7 +365,7 @@ impl Abilities {
         filters.extend(kinds.iter().filter(|(wanted, ..)| *wanted).map(|&(_, kind, matching)| (kind, matching)));
         // What a process maps is not torn out of it: it leaves when the kernel needs memory, unless it is used until then.
         let action = if only_mapped && self.lru_deprio { Action::Deprioritize } else { Action::Pageout };
-        Scheme { action, uses, filters, wanted: stroke.bytes, quota: stroke.bytes, told: Statistics::default() }
+        Scheme { action, uses, filters, wanted: batch.bytes, quota: batch.bytes, told: Statistics::default() }
     }
 }
 

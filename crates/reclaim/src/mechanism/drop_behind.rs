@@ -452,9 +452,9 @@ impl Mechanism for DropBehind {
     }
 
     fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError> {
-        let effects = order.strokes.iter().map(|stroke| {
-            let dropped = Bytes(self.drop_up_to(stroke.bytes, stop) * BASE_PAGE);
-            Effect { uses: stroke.uses, aged: dropped, reclaimed: dropped }
+        let effects = order.batches.iter().map(|batch| {
+            let dropped = Bytes(self.drop_up_to(batch.bytes, stop) * BASE_PAGE);
+            Effect { uses: batch.uses, aged: dropped, reclaimed: dropped }
         });
         Ok(effects.collect())
     }

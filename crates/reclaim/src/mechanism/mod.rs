@@ -19,7 +19,7 @@ pub use drop_behind::{DropBehind, DropBehindOptions, probe as probe_drop_behind}
 pub use error::AgeError;
 pub use reclaim::Reclaim;
 
-use crate::policy::Stroke;
+use crate::policy::Batch;
 use heat::memory_use::Uses;
 use hugepilot_os::stop::Stop;
 use heat::units::Bytes;
@@ -57,7 +57,7 @@ pub trait Mechanism {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order<'a> {
     /// What is to be aged.
-    pub strokes: &'a [Stroke],
+    pub batches: &'a [Batch],
 }
 
 /// Which mechanism, best first.

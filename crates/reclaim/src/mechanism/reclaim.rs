@@ -16,7 +16,7 @@ use hugepilot_os::stop::Stop;
 use kernel::{Root, cgroup};
 
 use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
-use crate::policy::Stroke;
+use crate::policy::Batch;
 
 /// Asked for in one call, which does not return before the kernel has tried that much.
 const MOST_AT_ONCE: Bytes = Bytes(64 << 20);
@@ -44,20 +44,20 @@ impl Reclaim {
         Ok(Self { root: root.clone(), groups, spares_swap, fell_short: 0, calls: 0 })
     }
 
-    fn stroke(&mut self, stroke: &Stroke, stop: &Stop) -> Result<Vec<Effect>, AgeError> {
+    fn batch(&mut self, batch: &Batch, stop: &Stop) -> Result<Vec<Effect>, AgeError> {
         let wanted: Vec<Uses> =
             [MAPPED_FILES, only(MemoryUse::UnmappedCache), only(MemoryUse::Anonymous), only(MemoryUse::Shared)]
-                .map(|uses| uses.and(stroke.uses))
+                .map(|uses| uses.and(batch.uses))
                 .to_vec();
-        let argument = if self.spares_swap && !stroke.uses.iter().any(MemoryUse::needs_swap) { SPARE_SWAP } else { "" };
+        let argument = if self.spares_swap && !batch.uses.iter().any(MemoryUse::needs_swap) { SPARE_SWAP } else { "" };
         let held: Vec<Held> = self.groups.iter().map(|group| Held::read(&self.root, group)).collect();
-        let all: Bytes = held.iter().map(|held| held.of(stroke.uses)).sum();
+        let all: Bytes = held.iter().map(|held| held.of(batch.uses)).sum();
         let mut effects: Vec<Effect> = wanted.iter().map(|&uses| Effect { uses, ..Effect::default() }).collect();
         for (group, before) in self.groups.clone().iter().zip(held) {
             if all == Bytes(0) || stop.requested() {
                 break;
             }
-            let part = u128::from(stroke.bytes.0) * u128::from(before.of(stroke.uses).0) / u128::from(all.0);
+            let part = u128::from(batch.bytes.0) * u128::from(before.of(batch.uses).0) / u128::from(all.0);
             self.ask(group, Bytes(part as u64), argument, stop)?;
             let after = Held::read(&self.root, group);
             for effect in &mut effects {
@@ -154,8 +154,8 @@ impl Mechanism for Reclaim {
 
     fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError> {
         let mut effects = Vec::new();
-        for stroke in order.strokes {
-            effects.extend(self.stroke(stroke, stop)?);
+        for batch in order.batches {
+            effects.extend(self.batch(batch, stop)?);
         }
         Ok(effects)
     }
@@ -198,8 +198,8 @@ mod tests {
         let (_tree, root) = machine(&[("system.slice", 3000), ("user.slice", 800)]);
         let mut reclaim = Reclaim::open(&root).unwrap();
         // Of 3,200 and 1,000.
-        let stroke = Stroke { uses: Uses::OF_FILES, bytes: Bytes(420), most: Bytes(420) };
-        let effects = reclaim.step(Order { strokes: &[stroke] }, &Stop::default()).unwrap();
+        let batch = Batch { uses: Uses::OF_FILES, bytes: Bytes(420), most: Bytes(420) };
+        let effects = reclaim.step(Order { batches: &[batch] }, &Stop::default()).unwrap();
         assert!(asked(&root, "system.slice").starts_with("320 swappiness=0"), "{}", asked(&root, "system.slice"));
         assert!(asked(&root, "user.slice").starts_with("100 swappiness=0"));
         assert!(effects.iter().all(|effect| effect.reclaimed == Bytes(0)), "nothing has gone here: {effects:?}");

@@ -1,4 +1,4 @@
-//! Wishes that read aloud: what a kind of machine has best aged.
+//! Policies that read aloud: what a kind of machine has best aged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use heat::memory_use::{ByUse, MemoryUse, Uses};
 use heat::units::{Bytes, Nanos, SizeOrShare};
 
-use crate::policy::{ClassWish, MappedPageCost, Wishes};
+use crate::policy::{ClassPolicy, MappedPageCost, Policies};
 
 /// A kind of machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,29 +34,29 @@ impl Preset {
     }
 
     /// What it wishes. Swapping processes out is no preset's wish: large machines hardly swap, and it costs most.
-    pub fn wishes(self) -> Wishes {
-        let rests = ClassWish { rate: SizeOrShare::Size(Bytes(0)), floor: SizeOrShare::Size(Bytes(0)) };
+    pub fn requests(self) -> Policies {
+        let rests = ClassPolicy { rate: SizeOrShare::Size(Bytes(0)), floor: SizeOrShare::Size(Bytes(0)) };
         let mut classes = ByUse::of(|_| rests);
-        let mut wish = |class, rate, floor| {
+        let mut request = |class, rate, floor| {
             let floor = if floor > 0.0 { SizeOrShare::ShareOfRam(floor) } else { rests.floor };
-            classes[class] = ClassWish { rate: SizeOrShare::Share(rate), floor };
+            classes[class] = ClassPolicy { rate: SizeOrShare::Share(rate), floor };
         };
         let (cost, free, huge) = match self {
             Self::BackupServer => {
-                wish(MemoryUse::UnmappedCache, 240.0, 0.0);
+                request(MemoryUse::UnmappedCache, 240.0, 0.0);
                 (MappedPageCost::FORBIDS, 0.9, 0.75)
             }
             Self::Database => {
-                wish(MemoryUse::UnmappedCache, 0.2, 0.05);
+                request(MemoryUse::UnmappedCache, 0.2, 0.05);
                 (MappedPageCost::FORBIDS, 0.2, 0.1)
             }
             Self::Balanced => {
-                wish(MemoryUse::UnmappedCache, 0.2, 0.1);
-                Uses::MAPPED_FILES.iter().for_each(|class| wish(class, 0.2, 0.0));
+                request(MemoryUse::UnmappedCache, 0.2, 0.1);
+                Uses::MAPPED_FILES.iter().for_each(|class| request(class, 0.2, 0.0));
                 (MappedPageCost(90), 0.2, 0.1)
             }
         };
-        Wishes {
+        Policies {
             classes,
             mapped_page_cost: cost,
             free_below: Some(SizeOrShare::ShareOfRam(free)),
@@ -109,9 +109,9 @@ mod tests {
         for preset in Preset::ALL {
             let held = ByUse::of(|_| Bytes(1 << 30));
             let stock = Stock { total: Bytes(16 << 30), held, swap: true, ..Stock::default() };
-            let wishes = preset.wishes();
+            let requests = preset.requests();
             let alone: Vec<Uses> = MemoryUse::ALL.iter().map(|&class| [class].into_iter().collect()).collect();
-            let made = plan(&wishes, &stock, &wishes.due(&stock, Nanos(1_000_000_000)), &alone);
+            let made = plan(&requests, &stock, &requests.due(&stock, Nanos(1_000_000_000)), &alone);
             for class in [MemoryUse::Anonymous, MemoryUse::Shared] {
                 assert_eq!(made.decisions[class].reason, Reason::NotWished, "{preset} {class}");
             }

@@ -1,10 +1,10 @@
-//! Wishes as people write them.
+//! Policies as people write them.
 
 use std::str::FromStr;
 
 use heat::units::{Bytes, SizeOrShare};
 
-use crate::policy::{ClassWish, MappedPageCost, Wishes};
+use crate::policy::{ClassPolicy, MappedPageCost, Policies};
 
 impl FromStr for MappedPageCost {
     type Err = String;
@@ -17,7 +17,7 @@ impl FromStr for MappedPageCost {
     }
 }
 
-impl FromStr for ClassWish {
+impl FromStr for ClassPolicy {
     type Err = String;
 
     /// Accepts `RATE` and `RATE:FLOOR`.
@@ -28,7 +28,7 @@ impl FromStr for ClassWish {
     }
 }
 
-impl Wishes {
+impl Policies {
     /// Reads how little memory must be free for any to be aged.
     pub fn parse_mark(text: &str) -> Result<SizeOrShare, String> {
         match SizeOrShare::from_str(text).map_err(|error| error.to_string())? {
@@ -60,23 +60,23 @@ mod tests {
 
     #[test]
     fn a_wish_is_a_rate_and_perhaps_a_floor() {
-        let wish = |text: &str| text.parse::<ClassWish>().map(|wish| (wish.rate, wish.floor));
+        let request = |text: &str| text.parse::<ClassPolicy>().map(|request| (request.rate, request.floor));
         let size = |size| SizeOrShare::Size(Bytes(size));
-        assert_eq!(wish("20%:1G"), Ok((SizeOrShare::Share(0.2), size(1 << 30))));
-        assert_eq!(wish("0"), Ok((size(0), size(0))));
-        assert!(wish("lots").is_err() && wish("1%:").is_err() && wish("1:2:3").is_err());
+        assert_eq!(request("20%:1G"), Ok((SizeOrShare::Share(0.2), size(1 << 30))));
+        assert_eq!(request("0"), Ok((size(0), size(0))));
+        assert!(request("lots").is_err() && request("1%:").is_err() && request("1:2:3").is_err());
     }
 
     #[test]
     fn a_mark_can_be_reached() {
-        assert_eq!(Wishes::parse_mark("100%"), Ok(SizeOrShare::Share(1.0)));
-        assert!(Wishes::parse_mark("101%").is_err() && Wishes::parse_mark("0").is_err());
+        assert_eq!(Policies::parse_mark("100%"), Ok(SizeOrShare::Share(1.0)));
+        assert!(Policies::parse_mark("101%").is_err() && Policies::parse_mark("0").is_err());
     }
 
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(text in ".{0,24}|[0-9]{0,4}[%GMr]{0,2}(:[0-9]{1,3}%?)?") {
-            let _ = (text.parse::<ClassWish>(), Wishes::parse_mark(&text), text.parse::<MappedPageCost>());
+            let _ = (text.parse::<ClassPolicy>(), Policies::parse_mark(&text), text.parse::<MappedPageCost>());
         }
     }
 }

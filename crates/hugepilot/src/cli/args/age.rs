@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use heat::memory_use::MemoryUse;
 use heat::units::{Nanos, SizeOrShare};
-use reclaim::AgeWishes;
+use reclaim::ReclaimOptions;
 use reclaim::mechanism::DropBehindOptions;
-use reclaim::policy::{ClassWish, MappedPageCost, Preset, Wishes};
+use reclaim::policy::{ClassPolicy, MappedPageCost, Preset, Policies};
 
 use super::parse_length;
 
@@ -34,7 +34,7 @@ pub struct AgeArgs {
     pub mapped_page_cost: Option<MappedPageCost>,
     /// How much of a use of memory is aged in a minute, and how much stays: unmapped-cache=20%:1G [default: the preset's]
     #[arg(long = "class", value_name = "NAME=RATE[:FLOOR]", value_parser = parse_class)]
-    pub classes: Vec<(MemoryUse, ClassWish)>,
+    pub classes: Vec<(MemoryUse, ClassPolicy)>,
     /// Directories, or files, of which clean contents that no process maps may leave memory
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub drop_behind: Vec<PathBuf>,
@@ -49,10 +49,10 @@ pub struct AgeArgs {
     #[arg(long, value_name = "TIME", value_parser = DropBehindOptions::parse_wait)]
     pub write_behind: Option<Nanos>,
     /// Age while less memory than this is free: a size, or a share of it (20%) [default: the preset's; with --when-huge-below, none]
-    #[arg(long, value_name = "SIZE", value_parser = Wishes::parse_mark)]
+    #[arg(long, value_name = "SIZE", value_parser = Policies::parse_mark)]
     pub when_free_below: Option<SizeOrShare>,
     /// Age while less memory than this is free in huge pages [default: the preset's; with --when-free-below, none]
-    #[arg(long, value_name = "SIZE", value_parser = Wishes::parse_mark)]
+    #[arg(long, value_name = "SIZE", value_parser = Policies::parse_mark)]
     pub when_huge_below: Option<SizeOrShare>,
     /// How long [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
@@ -73,14 +73,14 @@ pub struct AgeArgs {
 
 impl AgeArgs {
     /// What these arguments wish.
-    pub fn wishes(&self) -> AgeWishes {
-        let mut wishes = self.preset.wishes();
-        wishes.mapped_page_cost = self.mapped_page_cost.unwrap_or(wishes.mapped_page_cost);
-        for (class, wish) in &self.classes {
-            wishes.classes[*class] = *wish;
+    pub fn requests(&self) -> ReclaimOptions {
+        let mut requests = self.preset.requests();
+        requests.mapped_page_cost = self.mapped_page_cost.unwrap_or(requests.mapped_page_cost);
+        for (class, request) in &self.classes {
+            requests.classes[*class] = *request;
         }
-        wishes.set_marks(self.when_free_below, self.when_huge_below);
-        let spare_mapped = wishes.mapped_page_cost == MappedPageCost::FORBIDS;
+        requests.set_marks(self.when_free_below, self.when_huge_below);
+        let spare_mapped = requests.mapped_page_cost == MappedPageCost::FORBIDS;
         let drop_behind = DropBehindOptions {
             paths: self.drop_behind.clone(),
             except: self.except.clone(),
@@ -88,15 +88,15 @@ impl AgeArgs {
             spare_mapped,
             write_behind: self.write_behind.map(Nanos::duration),
         };
-        AgeWishes { wishes, drop_behind }
+        ReclaimOptions { requests, drop_behind }
     }
 }
 
-fn parse_class(text: &str) -> Result<(MemoryUse, ClassWish), String> {
-    let (name, wish) = text
+fn parse_class(text: &str) -> Result<(MemoryUse, ClassPolicy), String> {
+    let (name, request) = text
         .split_once('=')
         .ok_or_else(|| format!("'{text}' does not say how much: write NAME=RATE, such as unmapped-cache=20%"))?;
-    Ok((name.parse()?, wish.parse()?))
+    Ok((name.parse()?, request.parse()?))
 }
 
 #[cfg(test)]
@@ -122,12 +122,12 @@ mod tests {
         let line = "hugepilot age --preset database --mapped-page-cost 30 --class shared=1M --class unmapped-cache=20%:5%ram \
                     --drop-behind /a /b --except /a/c --idle 0s --write-behind 5s --when-free-below 30% --for 1h --json";
         let args = parse(line).unwrap();
-        let AgeWishes { wishes, drop_behind } = args.wishes();
-        assert_eq!(wishes.mapped_page_cost.get(), 30);
-        assert_eq!(wishes.classes[MemoryUse::Shared].rate, SizeOrShare::Size(Bytes(1 << 20)));
-        let cache = wishes.classes[MemoryUse::UnmappedCache];
+        let ReclaimOptions { requests, drop_behind } = args.requests();
+        assert_eq!(requests.mapped_page_cost.get(), 30);
+        assert_eq!(requests.classes[MemoryUse::Shared].rate, SizeOrShare::Size(Bytes(1 << 20)));
+        let cache = requests.classes[MemoryUse::UnmappedCache];
         assert_eq!((cache.rate, cache.floor), (SizeOrShare::Share(0.2), SizeOrShare::ShareOfRam(0.05)));
-        assert_eq!((wishes.free_below, wishes.huge_below), (Some(SizeOrShare::Share(0.3)), None));
+        assert_eq!((requests.free_below, requests.huge_below), (Some(SizeOrShare::Share(0.3)), None));
         let expected = DropBehindOptions {
             paths: vec!["/a".into(), "/b".into()],
             except: vec!["/a/c".into()],
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn what_is_not_said_is_the_presets() {
         let args = parse("hugepilot age").unwrap();
-        assert_eq!(args.wishes().wishes, Preset::Balanced.wishes());
-        let backup = parse("hugepilot age --preset backup-server").unwrap().wishes();
-        assert!(backup.drop_behind.spare_mapped && backup.wishes.mapped_page_cost == MappedPageCost::FORBIDS);
-        assert_eq!([args.wishes(), backup].map(|wished| wished.drop_behind.idle.as_millis()), [10_000, 250]);
+        assert_eq!(args.requests().requests, Preset::Balanced.requests());
+        let backup = parse("hugepilot age --preset backup-server").unwrap().requests();
+        assert!(backup.drop_behind.spare_mapped && backup.requests.mapped_page_cost == MappedPageCost::FORBIDS);
+        assert_eq!([args.requests(), backup].map(|requested| requested.drop_behind.idle.as_millis()), [10_000, 250]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use heat::units::{Bytes, Nanos, TimeError};
-use pool::{Bound, Effort, Wish, parse_page_size};
+use pool::{Bound, Effort, SizeRequest, parse_page_size};
 
 pub(super) const POOL_EXAMPLES: &str = "\
 Examples:
@@ -75,7 +75,7 @@ pub enum PoolCommand {
 pub struct PoolSetArgs {
     /// Pages wanted of each size: a number, a size, or a change of it with + or -
     #[arg(value_name = "SIZE=PAGES", required = true)]
-    pub wishes: Vec<Wish>,
+    pub requests: Vec<SizeRequest>,
     /// Only on this memory node
     #[arg(long, value_name = "NODE", conflicts_with_all = ["min", "max"])]
     pub node: Option<u32>,
@@ -101,7 +101,7 @@ pub struct PoolSetArgs {
 pub struct PoolPersistArgs {
     /// Pages of each size that should last [default: the pools as they are now]
     #[arg(value_name = "SIZE=PAGES")]
-    pub wishes: Vec<Wish>,
+    pub requests: Vec<SizeRequest>,
     /// A group, by name or number, that may have shared memory (SysV) on huge pages, lock as much memory, and use the mounts
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
@@ -213,7 +213,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let args = set("hugepilot pool set 2M=1000 1G=-4 --node 1 --make-room --time-limit 2s --json");
-        assert_eq!(args.wishes, ["2M=1000", "1G=-4"].map(|wish| wish.parse().unwrap()));
+        assert_eq!(args.requests, ["2M=1000", "1G=-4"].map(|request| request.parse().unwrap()));
         assert_eq!((args.node, args.bound(), args.json), (Some(1), Bound::Size, true));
         assert_eq!(args.effort(), Effort { make_room: true, time_limit: Duration::from_secs(2) });
         assert_eq!(set("hugepilot pool set 2M=1 --min").bound(), Bound::Least);

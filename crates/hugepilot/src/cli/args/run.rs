@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use launch::wish::{PageKind, Want, Wish};
+use launch::request::{PageKind, Want, LaunchRequest};
 
 use super::{BudgetOptions, PaceOptions, SpendOptions, WatchOptions};
 
@@ -94,16 +94,16 @@ pub enum PrintFormat {
 
 impl LaunchOptions {
     /// What is wished for, if anything.
-    pub fn wish(&self) -> Option<Wish> {
+    pub fn request(&self) -> Option<LaunchRequest> {
         let Some(pages) = self.pages else {
-            let wish = if self.growing { Wish::growing() } else { Wish::shared() };
-            return (self.growing || self.shm).then_some(Wish { shm: self.shm, ..wish });
+            let request = if self.growing { LaunchRequest::growing() } else { LaunchRequest::shared() };
+            return (self.growing || self.shm).then_some(LaunchRequest { shm: self.shm, ..request });
         };
         if !(self.heap || self.mmap || self.shm || self.text) {
-            return Some(Wish::of(pages));
+            return Some(LaunchRequest::of(pages));
         }
         let mmap = if self.mmap { Want::Asked } else { Want::No };
-        Some(Wish { pages, heap: self.heap, mmap, shm: self.shm, text: self.text })
+        Some(LaunchRequest { pages, heap: self.heap, mmap, shm: self.shm, text: self.text })
     }
 }
 
@@ -130,23 +130,23 @@ mod tests {
 
     #[test]
     fn shared_and_growing_memory_is_wished_for_without_pages() {
-        assert_eq!(parse("hugepilot run prog").unwrap().wish(), None);
-        assert_eq!(parse("hugepilot run --shm prog").unwrap().wish(), Some(Wish::shared()));
-        let growing = parse("hugepilot run --growing prog").unwrap().wish();
-        assert_eq!(growing, Some(Wish::growing()));
-        let both = parse("hugepilot run --growing --shm prog").unwrap().wish();
-        assert_eq!(both, Some(Wish { shm: true, ..Wish::growing() }));
+        assert_eq!(parse("hugepilot run prog").unwrap().request(), None);
+        assert_eq!(parse("hugepilot run --shm prog").unwrap().request(), Some(LaunchRequest::shared()));
+        let growing = parse("hugepilot run --growing prog").unwrap().request();
+        assert_eq!(growing, Some(LaunchRequest::growing()));
+        let both = parse("hugepilot run --growing --shm prog").unwrap().request();
+        assert_eq!(both, Some(LaunchRequest { shm: true, ..LaunchRequest::growing() }));
         assert!(parse("hugepilot run --growing --pages thp prog").is_err(), "that is all of it");
     }
 
     #[test]
     fn the_heap_and_mappings_are_meant_unless_something_else_is() {
-        let wish = |line: &str| parse(line).unwrap().wish().unwrap();
-        assert_eq!(wish("hugepilot run --pages thp prog"), Wish::of(PageKind::Transparent));
-        let shm = Wish { pages: PageKind::Huge, heap: false, mmap: Want::No, shm: true, text: false };
-        assert_eq!(wish("hugepilot run --pages 2M --shm --stack=no prog"), shm);
-        let both = Wish { pages: PageKind::Giant, heap: true, mmap: Want::Asked, shm: false, text: false };
-        assert_eq!(wish("hugepilot run --pages=1G --heap --mmap -- prog --text"), both);
+        let request = |line: &str| parse(line).unwrap().request().unwrap();
+        assert_eq!(request("hugepilot run --pages thp prog"), LaunchRequest::of(PageKind::Transparent));
+        let shm = LaunchRequest { pages: PageKind::Huge, heap: false, mmap: Want::No, shm: true, text: false };
+        assert_eq!(request("hugepilot run --pages 2M --shm --stack=no prog"), shm);
+        let both = LaunchRequest { pages: PageKind::Giant, heap: true, mmap: Want::Asked, shm: false, text: false };
+        assert_eq!(request("hugepilot run --pages=1G --heap --mmap -- prog --text"), both);
     }
 
     #[test]

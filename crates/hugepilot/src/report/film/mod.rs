@@ -30,7 +30,7 @@ pub struct Film {
 
 /// Takes observations one by one, and keeps no more of them than a film shows.
 #[derive(Clone, Debug, Default)]
-pub struct Camera {
+pub struct Recorder {
     names: BTreeMap<Address, String>,
     columns: Vec<Column>,
     /// Observations in a full column; doubled whenever there are too many columns.
@@ -68,7 +68,7 @@ pub struct Cell {
     pub present: Bytes,
 }
 
-impl Camera {
+impl Recorder {
     /// Adds the observation that follows.
     pub fn take(&mut self, moment: &Moment) {
         let heat = &moment.heat;
@@ -204,9 +204,9 @@ pub(super) mod tests {
     }
 
     pub fn film(title: &str, moments: &[Moment]) -> Film {
-        let mut camera = Camera::default();
-        moments.iter().for_each(|moment| camera.take(moment));
-        camera.film(title.to_owned())
+        let mut recorder = Recorder::default();
+        moments.iter().for_each(|moment| recorder.take(moment));
+        recorder.film(title.to_owned())
     }
 
     #[test]

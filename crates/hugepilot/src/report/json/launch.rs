@@ -61,7 +61,7 @@ struct MechanismFields {
 pub(super) fn launch_fields<'a>(report: &LaunchReport<'a>) -> LaunchFields<'a> {
     let (recipe, account) = (&report.prepared.recipe, report.account);
     LaunchFields {
-        pages: report.prepared.wish.pages.word(),
+        pages: report.prepared.request.pages.word(),
         environment: recipe.variables.iter().map(|variable| (variable.name, variable.value.as_str())).collect(),
         arguments: recipe.arguments.iter().flat_map(|insert| &insert.words).map(String::as_str).collect(),
         obstacles: recipe.obstacles.iter().map(remark_fields).collect(),

@@ -1,6 +1,6 @@
 //! A running pilot, and what it did on request.
 
-use pilot::engine::board::State;
+use pilot::engine::shared_state::State;
 use serde::Serialize;
 
 use super::{VERSION, line};

@@ -9,7 +9,7 @@ use pilot::act::Outcome;
 use heat::RefusalReason;
 use crate::report::table::{Side, table};
 use pilot::words::{count, count_of, percent, rate, refusal};
-use crate::report::{Expectation, FlightReport, GiveBackReport, PromoteReport};
+use crate::report::{Expectation, PilotReport, GiveBackReport, PromoteReport};
 use heat::Snapshot;
 use heat::units::{Bytes, Nanos, Slowdown};
 
@@ -101,7 +101,7 @@ const MOST_LEFT_ALONE: usize = 3;
 
 /// The short summary of a run or an attachment, each line marked as ours because a program's own output may stand around it. Of the
 /// refusals only the commonest is told; JSON has all.
-pub fn flight(report: &FlightReport) -> String {
+pub fn pilot_summary(report: &PilotReport) -> String {
     let outcome = report.outcome;
     let walks = |snapshot: &Option<Snapshot>| {
         snapshot.and_then(|snapshot| snapshot.walks_per_second).map_or("unknown".to_owned(), rate)
@@ -146,7 +146,7 @@ pub fn flight(report: &FlightReport) -> String {
 }
 
 /// What came of a flight so far, in a few words.
-pub fn under_way(report: &FlightReport) -> String {
+pub fn under_way(report: &PilotReport) -> String {
     let promoted = count_of(report.outcome.applied, "region");
     format!("{}, {promoted} promoted, memory grown by {}", count_of(report.rounds, "round"), report.growth)
 }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_run_ends_with_a_few_lines() {
         let outcome = outcome();
-        let report = FlightReport {
+        let report = PilotReport {
             rounds: 3,
             processes: 2,
             left_alone: &BTreeSet::new(),
@@ -278,14 +278,14 @@ mod tests {
             pilot: Nanos(1_200_000_000),
             elapsed: Nanos(60_000_000_000),
         };
-        insta::assert_snapshot!(flight(&report));
-        let short = flight(&FlightReport { before: None, after: None, outcome: &Outcome::default(), ..report });
+        insta::assert_snapshot!(pilot_summary(&report));
+        let short = pilot_summary(&PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report });
         assert!(short.starts_with("hugepilot: the program ended before it could be observed\n"), "{short}");
-        let unseen = FlightReport { before: None, after: None, outcome: &Outcome::default(), ..report };
-        let small = flight(&FlightReport { too_small: Some(Bytes(5 << 20)), ..unseen });
+        let unseen = PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report };
+        let small = pilot_summary(&PilotReport { too_small: Some(Bytes(5 << 20)), ..unseen });
         assert!(small.contains("no process had more than 5 MiB resident"), "{small}");
         let left_alone = BTreeSet::from(["process 7 runs a virtual machine".to_owned()]);
-        let alone = flight(&FlightReport { left_alone: &left_alone, ..unseen });
+        let alone = pilot_summary(&PilotReport { left_alone: &left_alone, ..unseen });
         assert!(alone.starts_with("hugepilot: left alone: process 7 runs a virtual machine\n"), "{alone}");
     }
 }

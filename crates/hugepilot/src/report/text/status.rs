@@ -1,7 +1,7 @@
 //! The state of a running pilot: what it does, what it may spend, its targets, and what it did last.
 
 use heat::units::{Bytes, Slowdown};
-use pilot::engine::board::{ClientState, Counts, State, TargetState};
+use pilot::engine::shared_state::{ClientState, Counts, State, TargetState};
 use pilot::words::{age, count, count_of, percent, printable, rate};
 
 use crate::report::table::{Side, table};
@@ -169,7 +169,7 @@ fn row(target: &TargetState) -> Vec<String> {
         rate(target.faults_per_second),
         target.page_tables_bytes.to_string(),
         target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()),
-        target.looked_ns_ago.map_or("not yet".to_owned(), |since| format!("{} ago", age(since))),
+        target.scanned_ns_ago.map_or("not yet".to_owned(), |since| format!("{} ago", age(since))),
         remark,
     ]
 }
@@ -210,7 +210,7 @@ fn last_decisions(targets: &[TargetState]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use pilot::engine::board::BudgetState;
+    use pilot::engine::shared_state::BudgetState;
 
     use crate::report::samples::pilot_state;
     use super::*;

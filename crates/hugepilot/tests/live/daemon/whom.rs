@@ -1,4 +1,4 @@
-//! Whom a daemon pilots, and what it does when told otherwise.
+//! Selector a daemon pilots, and what it does when told otherwise.
 
 use std::process::{Command, Stdio};
 
@@ -106,7 +106,7 @@ fn status_tells_everything() {
     let huge = number(target, "huge_bytes");
     assert_eq!([huge, number(target, "promoted_bytes")], [program.huge_bytes(), collapses << 21], "{status}");
     assert_eq!(number(budget, "huge_bytes"), huge);
-    assert!(number(target, "rss_bytes") >= 64 * MIB && number(target, "looked_ns_ago") > 0, "{status}");
+    assert!(number(target, "rss_bytes") >= 64 * MIB && number(target, "scanned_ns_ago") > 0, "{status}");
     assert!(target["walks_per_second_before"].as_f64() > target["walks_per_second"].as_f64(), "{status}");
     assert!(target["walks_saved_per_second"].as_f64() > Some(1e4), "{status}");
     let done = list(target, "last_decisions").last().expect("something was done");

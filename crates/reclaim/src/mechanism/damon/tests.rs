@@ -13,12 +13,12 @@ fn open(release: Release) -> (tempfile::TempDir, Root, Damon) {
     (folder, root, damon)
 }
 
-fn step(damon: &mut Damon, strokes: &[Stroke]) -> Vec<Effect> {
-    damon.step(Order { strokes }, &Stop::default()).unwrap()
+fn step(damon: &mut Damon, batches: &[Batch]) -> Vec<Effect> {
+    damon.step(Order { batches }, &Stop::default()).unwrap()
 }
 
-fn stroke(classes: &[MemoryUse], mib: u64) -> Stroke {
-    Stroke { uses: classes.iter().copied().collect(), bytes: Bytes(mib << 20), most: Bytes((120 << 20) * MOST_QUOTAS) }
+fn batch(classes: &[MemoryUse], mib: u64) -> Batch {
+    Batch { uses: classes.iter().copied().collect(), bytes: Bytes(mib << 20), most: Bytes((120 << 20) * MOST_QUOTAS) }
 }
 
 fn scheme(root: &Root, number: usize, name: &str) -> String {
@@ -50,7 +50,7 @@ fn what_is_reached_follows_from_the_filters() {
 #[test]
 fn a_scheme_is_set_up_switched_on_told_of_and_taken_away() {
     let (_folder, root, mut damon) = open(Release::Linux618);
-    assert_eq!(step(&mut damon, &[stroke(&[MemoryUse::UnmappedCache], 64)]), []);
+    assert_eq!(step(&mut damon, &[batch(&[MemoryUse::UnmappedCache], 64)]), []);
     assert_eq!(scheme(&root, 0, "action"), "pageout");
     let filter = |scheme_number, number: usize| {
         let part = |name| scheme(&root, scheme_number, &format!("ops_filters/{number}/{name}"));
@@ -82,7 +82,7 @@ fn a_scheme_is_set_up_switched_on_told_of_and_taken_away() {
 fn quotas_follow_while_it_goes_on() {
     let (_folder, root, mut damon) = open(Release::Linux612);
     let files: Vec<MemoryUse> = Uses::OF_FILES.iter().collect();
-    step(&mut damon, &[stroke(&files, 100)]);
+    step(&mut damon, &[batch(&files, 100)]);
     assert_eq!(
         (scheme(&root, 0, "filters/nr_filters"), scheme(&root, 0, "watermarks/metric")),
         ("2".into(), "none".into())
@@ -94,10 +94,10 @@ fn quotas_follow_while_it_goes_on() {
         }
     };
     counted(100 << 20);
-    step(&mut damon, &[stroke(&files, 105)]);
+    step(&mut damon, &[batch(&files, 105)]);
     assert_eq!(text(&root, "0/state"), "update_schemes_stats", "as good as the same");
     counted(205 << 20);
-    let told = step(&mut damon, &[stroke(&files, 50)]);
+    let told = step(&mut damon, &[batch(&files, 50)]);
     assert_eq!((told[0].aged, text(&root, "0/state").as_str()), (Bytes(105 << 20), "commit"));
     assert_eq!(scheme(&root, 0, "quotas/bytes"), (50 << 20).to_string());
     counted(30);
@@ -108,7 +108,7 @@ fn quotas_follow_while_it_goes_on() {
 fn more_is_looked_at_where_little_of_it_can_be_taken_but_never_more_than_may_be_lost() {
     let (_folder, root, mut damon) = open(Release::Linux618);
     let cache = [MemoryUse::UnmappedCache];
-    step(&mut damon, &[stroke(&cache, 40)]);
+    step(&mut damon, &[batch(&cache, 40)]);
     let counted = |tried: u64, applied: u64| {
         for (name, count) in [("sz_tried", tried), ("sz_applied", applied)] {
             let path = format!("{DIRECTORY}/0/contexts/0/schemes/0/stats/{name}");
@@ -116,7 +116,7 @@ fn more_is_looked_at_where_little_of_it_can_be_taken_but_never_more_than_may_be_
         }
     };
     let quota = |damon: &mut Damon| {
-        step(damon, &[stroke(&cache, 40)]);
+        step(damon, &[batch(&cache, 40)]);
         scheme(&root, 0, "quotas/bytes").parse::<u64>().unwrap() >> 20
     };
     counted(40, 10);
@@ -132,7 +132,7 @@ fn more_is_looked_at_where_little_of_it_can_be_taken_but_never_more_than_may_be_
 #[test]
 fn a_late_step_finds_it_switched_off_and_until_then_floors_hold() {
     let (_folder, root, mut damon) = open(Release::Linux618);
-    let spare = Stroke { most: Bytes(60 << 20), ..stroke(&[MemoryUse::UnmappedCache], 60) };
+    let spare = Batch { most: Bytes(60 << 20), ..batch(&[MemoryUse::UnmappedCache], 60) };
     step(&mut damon, &[spare]);
     assert_eq!(scheme(&root, 0, "quotas/bytes"), (10 << 20).to_string(), "of 60, for six quotas");
     assert!(damon.deadline.hold().is_some_and(|until| until > Instant::now() && until <= Instant::now() + LATEST));
@@ -157,7 +157,7 @@ fn quotas_are_for_one_interval_however_late_a_step_comes() {
 fn without_a_filter_for_what_is_in_use_only_idle_regions_are_heeded() {
     let limits = |release| {
         let (_folder, root, mut damon) = open(release);
-        step(&mut damon, &[stroke(&MemoryUse::ALL, 1)]);
+        step(&mut damon, &[batch(&MemoryUse::ALL, 1)]);
         (scheme(&root, 0, "access_pattern/nr_accesses/max"), scheme(&root, 0, "access_pattern/age/min"))
     };
     assert_eq!(limits(Release::Linux61), ("0".into(), "50".into()));
@@ -167,18 +167,18 @@ fn without_a_filter_for_what_is_in_use_only_idle_regions_are_heeded() {
 #[test]
 fn what_is_mapped_is_not_torn_out() {
     let abilities = open(Release::Linux618).2.abilities;
-    let made = abilities.scheme(&stroke(&[MemoryUse::MappedFiles, MemoryUse::Code], 1));
+    let made = abilities.scheme(&batch(&[MemoryUse::MappedFiles, MemoryUse::Code], 1));
     assert_eq!(
         (made.action, made.filters),
         (Action::Deprioritize, vec![("anon", true), ("unmapped", true), ("young", true)])
     );
-    let made = abilities.scheme(&stroke(&[MemoryUse::Anonymous], 1));
+    let made = abilities.scheme(&batch(&[MemoryUse::Anonymous], 1));
     assert_eq!((made.action, made.filters), (Action::Pageout, vec![("anon", false), ("young", true)]));
-    let made = abilities.scheme(&stroke(&[MemoryUse::Shared, MemoryUse::UnmappedCache], 1));
+    let made = abilities.scheme(&batch(&[MemoryUse::Shared, MemoryUse::UnmappedCache], 1));
     assert_eq!(made.filters[1], ("unmapped", false), "files that are mapped stay, though shared memory may be mapped");
-    let cache = stroke(&[MemoryUse::UnmappedCache], 1);
+    let cache = batch(&[MemoryUse::UnmappedCache], 1);
     assert_eq!(abilities.schemes(&[cache]).len(), 2, "and what is mapped and used is protected");
-    assert_eq!(abilities.schemes(&[cache, stroke(&[MemoryUse::Code], 1)]).len(), 2, "unless it is aged as well");
+    assert_eq!(abilities.schemes(&[cache, batch(&[MemoryUse::Code], 1)]).len(), 2, "unless it is aged as well");
 }
 
 #[test]

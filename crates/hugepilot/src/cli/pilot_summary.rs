@@ -1,0 +1,38 @@
+//! What `run`, `attach` and the daemon say alike, at the beginning and at the end.
+//!
+//! Owns: what to expect of the pace, and the summary of a flight. Never touches: how the summary is printed.
+
+use std::io::{self, Write};
+
+use heat::units::{Nanos, Slowdown};
+use kernel::process::own_cpu_time;
+use pilot::act;
+use pilot::engine::PilotSummary;
+
+use crate::report::{PilotReport, text};
+
+/// Says on standard error what being fast will do to a program, where that can be found out.
+pub(super) fn say_if_fast(max_slowdown: Slowdown) {
+    if max_slowdown >= Slowdown::FAST
+        && let Ok(times) = act::collapse_times()
+    {
+        // Standard error may be closed; nothing depends on this.
+        let _ = io::stderr().write_all(text::fast(max_slowdown, times.slowest()).as_bytes());
+    }
+}
+
+pub(super) fn report_of(pilot_summary: &PilotSummary, elapsed: Nanos) -> PilotReport<'_> {
+    PilotReport {
+        rounds: pilot_summary.counts.looks,
+        processes: pilot_summary.processes,
+        outcome: &pilot_summary.outcome,
+        given_back: pilot_summary.counts.given_back,
+        growth: pilot_summary.growth,
+        before: pilot_summary.before(),
+        after: pilot_summary.after(),
+        left_alone: &pilot_summary.left_alone,
+        too_small: pilot_summary.too_small,
+        pilot: own_cpu_time(),
+        elapsed,
+    }
+}

@@ -1,0 +1,132 @@
+//! What is wished for: which kind of huge page, and for which memory of the program.
+//!
+//! Owns: the words for both. Never touches: whether it can be had.
+
+use std::fmt;
+use std::str::FromStr;
+
+use heat::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
+
+/// A kind of huge page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// Transparent huge pages of 2 MiB: from ordinary memory, on request.
+    Transparent,
+    /// Reserved pages of 2 MiB, from a pool (hugetlb).
+    Huge,
+    /// Reserved pages of 1 GiB, from a pool (hugetlb).
+    Giant,
+}
+
+/// Whether something is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// No.
+    No,
+    /// Where nothing speaks against it: nobody said.
+    ByDefault,
+    /// The user said so.
+    Asked,
+    /// Only for what follows memory that the program has filled.
+    AfterFilled,
+}
+
+/// Which memory is to be on which pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchRequest {
+    /// On what.
+    pub pages: PageKind,
+    /// What the program's allocator hands out.
+    pub heap: bool,
+    /// Large pieces that the program maps itself.
+    pub mmap: Want,
+    /// Shared memory: System V segments, and with transparent huge pages all that it maps.
+    pub shm: bool,
+    /// The program's code.
+    pub text: bool,
+}
+
+/// A kind of page that there is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{given}' is no kind of huge page: write thp, 2M or 1G")]
+pub struct PageKindError {
+    given: String,
+}
+
+impl PageKind {
+    /// Bytes in such a page.
+    pub fn size(self) -> Bytes {
+        match self {
+            Self::Transparent | Self::Huge => Bytes(HUGE_PAGE),
+            Self::Giant => Bytes(GIANT_PAGE),
+        }
+    }
+
+    /// Whether they come from a pool.
+    pub fn is_reserved(self) -> bool {
+        self != Self::Transparent
+    }
+
+    /// What stands on the command line, and in the environment of the preload library.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Transparent => "thp",
+            Self::Huge => "2M",
+            Self::Giant => "1G",
+        }
+    }
+}
+
+impl fmt::Display for PageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for PageKind {
+    type Err = PageKindError;
+
+    fn from_str(text: &str) -> Result<Self, PageKindError> {
+        let kinds = [Self::Transparent, Self::Huge, Self::Giant];
+        let named = kinds.into_iter().find(|kind| kind.word().eq_ignore_ascii_case(text));
+        named.ok_or_else(|| PageKindError { given: text.to_owned() })
+    }
+}
+
+impl LaunchRequest {
+    /// The heap and large mappings, which is what is done unless something else was asked for.
+    pub fn of(pages: PageKind) -> Self {
+        Self { pages, heap: true, mmap: Want::ByDefault, shm: false, text: false }
+    }
+
+    /// Shared memory only, where huge pages fit.
+    pub fn shared() -> Self {
+        Self { pages: PageKind::Transparent, heap: false, mmap: Want::No, shm: true, text: false }
+    }
+
+    /// Only what a program that grows maps, once it has filled what it mapped before.
+    pub fn growing() -> Self {
+        Self { mmap: Want::AfterFilled, shm: false, ..Self::shared() }
+    }
+
+    /// Whether something was asked for that only the preload library can do.
+    pub fn insists_on_preload(&self) -> bool {
+        matches!(self.mmap, Want::Asked | Want::AfterFilled) || self.shm || self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_as_they_are_written() {
+        for kind in [PageKind::Transparent, PageKind::Huge, PageKind::Giant] {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert_eq!("1g".parse(), Ok(PageKind::Giant));
+        for text in ["", "2", "4M", "huge", "always"] {
+            assert!(text.parse::<PageKind>().unwrap_err().to_string().contains("thp, 2M or 1G"), "{text}");
+        }
+    }
+}

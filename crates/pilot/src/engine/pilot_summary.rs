@@ -1,0 +1,119 @@
+//! What came of piloting, all programs together.
+//!
+//! Owns: the sums. Never touches: a single program; that is [`crate::engine::member`].
+
+use std::collections::BTreeSet;
+
+use heat::Snapshot;
+use heat::units::{Bytes, Nanos};
+
+use crate::act::Outcome;
+use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
+use crate::engine::member::Member;
+use crate::words;
+
+/// Refusals and reasons kept, for a pilot that goes on for months.
+const MOST_KEPT: usize = 10_000;
+const MOST_REASONS: usize = 16;
+
+/// What came of piloting.
+#[derive(Clone, Debug, Default)]
+pub struct PilotSummary {
+    /// How many processes were observed.
+    pub processes: usize,
+    /// All promotions together.
+    pub outcome: Outcome,
+    /// Memory growth that promotions took and that was not given back, in processes that live and in those that have ended.
+    pub growth: Bytes,
+    /// Why processes were not observed, each reason once.
+    pub left_alone: BTreeSet<String>,
+    /// The most memory that a process was seen with, if none was ever large enough to be observed.
+    pub too_small: Option<Bytes>,
+    /// What was done, by what came of it.
+    pub counts: Counts,
+    pub(super) before: Option<Snapshot>,
+    pub(super) after: Option<Snapshot>,
+}
+
+impl PilotSummary {
+    /// What comes of a program that is not piloted, for that reason.
+    pub fn never_begun(reason: &str) -> Self {
+        Self { left_alone: BTreeSet::from([reason.to_owned()]), ..Self::default() }
+    }
+
+    /// All processes together, each before anything was promoted in it.
+    pub fn before(&self) -> Option<Snapshot> {
+        self.before
+    }
+
+    /// All processes at their last look together.
+    pub fn after(&self) -> Option<Snapshot> {
+        self.after
+    }
+
+    /// Adds one collapse.
+    pub(super) fn collapsed(&mut self, took: Nanos) {
+        let classes = &mut self.counts.collapse_classes;
+        classes.resize(COLLAPSE_CLASSES.len() + 1, 0);
+        classes[COLLAPSE_CLASSES.partition_point(|&end| end < took)] += 1;
+    }
+
+    /// Adds what came of one plan.
+    pub(super) fn promoted(&mut self, outcome: Outcome) {
+        self.counts.promoted += outcome.applied;
+        for refusal in &outcome.refused {
+            *self.counts.refused.entry(words::refusal_name(refusal.reason).to_owned()).or_default() += 1;
+        }
+        self.outcome = std::mem::take(&mut self.outcome).and(outcome);
+        self.outcome.refused.truncate(MOST_KEPT);
+    }
+
+    /// Adds a member, as it is at the end.
+    pub(super) fn add(&mut self, member: &Member) {
+        self.processes += usize::from(member.scanned_at.is_some());
+        self.growth += member.growth();
+        if let Some(reason) = member.left_alone.as_ref().filter(|_| self.left_alone.len() < MOST_REASONS) {
+            self.left_alone.insert(reason.clone());
+        }
+        let sum = |one: Option<Snapshot>, other: Option<Snapshot>| one.into_iter().chain(other).reduce(together);
+        (self.before, self.after) = (sum(self.before, member.first), sum(self.after, member.last));
+    }
+}
+
+pub(super) fn together(one: Snapshot, other: Snapshot) -> Snapshot {
+    Snapshot {
+        walks_per_second: one.walks_per_second.zip(other.walks_per_second).map(|(one, other)| one + other),
+        rss: one.rss + other.rss,
+        huge: one.huge + other.huge,
+        page_tables: one.page_tables + other.page_tables,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::RefusalReason;
+    use heat::units::Address;
+
+    use crate::act::Refusal;
+    use super::*;
+
+    #[test]
+    fn collapses_are_counted_by_how_long_they_took() {
+        let mut pilot_summary = PilotSummary::default();
+        for us in [400, 500, 501, 3_000, 15_000, 15_001, 900_000] {
+            pilot_summary.collapsed(Nanos(us * 1000));
+        }
+        assert_eq!(pilot_summary.counts.collapse_classes, [2, 1, 0, 1, 0, 1, 1, 0, 1]);
+    }
+
+    #[test]
+    fn refusals_are_counted_by_reason() {
+        let mut pilot_summary = PilotSummary::default();
+        let refusal = |reason| Refusal { start: Address(0), reason, errno: 0 };
+        let refused = vec![refusal(RefusalReason::Busy), refusal(RefusalReason::Busy), refusal(RefusalReason::Other)];
+        pilot_summary.promoted(Outcome { applied: 5, refused, ..Outcome::default() });
+        pilot_summary.promoted(Outcome { applied: 1, ..Outcome::default() });
+        assert_eq!((pilot_summary.counts.promoted, pilot_summary.outcome.applied), (6, 6));
+        assert_eq!(pilot_summary.counts.refused.values().collect::<Vec<_>>(), [&2, &1]);
+    }
+}

@@ -1,0 +1,377 @@
+//! What the pilot shows to the outside, and what it is told from there.
+//!
+//! Owns: the state that the loop and its edges (the control socket, metrics) share. Never touches: sockets, memory, or what the
+//! loop does with a wish.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use heat::units::{Address, Bytes, Nanos};
+use hugepilot_os::stop::Stop;
+use kernel::target::Process;
+use reclaim::AgeState;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::clients::Clients;
+
+/// Policies that wait for the loop at most; further ones are refused.
+const MOST_WISHES: usize = 64;
+
+/// Upper ends of the classes in which collapses are counted by how long they took, in nanoseconds; one more class has no end.
+pub const COLLAPSE_CLASSES: [Nanos; 8] = [
+    Nanos(500_000),
+    Nanos(1_000_000),
+    Nanos(2_000_000),
+    Nanos(4_000_000),
+    Nanos(8_000_000),
+    Nanos(15_000_000),
+    Nanos(50_000_000),
+    Nanos(200_000_000),
+];
+
+/// Everything that is worth knowing about a pilot at one moment. Its fields are the format of `hugepilot status --json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Which fields to expect: 1.
+    pub version: u32,
+    /// Who watches.
+    pub tracker: String,
+    /// Share of the time in which promoting may hold a program up, 0.01 for 1 %.
+    pub max_slowdown: f64,
+    /// `benefit` or `share`.
+    pub fairness: String,
+    /// Whether everything is paused.
+    pub paused: bool,
+    /// Since the pilot began.
+    pub up_ns: Nanos,
+    /// Why nothing is promoted at present, such as memory pressure; None if nothing holds it back.
+    pub held_back: Option<String>,
+    /// Whether splitting a huge page frees its empty pages on this kernel; None if that could not be tried.
+    pub frees_empty_pages: Option<bool>,
+    /// What may be spent, and what is.
+    pub budget: BudgetState,
+    /// What was done since the pilot began, in all targets, also those that have ended.
+    pub counts: Counts,
+    /// The targets that live.
+    pub targets: Vec<TargetState>,
+    /// Programs that see to their huge pages themselves, and are told which of their memory is active.
+    #[serde(default)]
+    pub clients: Vec<ClientState>,
+    /// How memory is aged; None where it is not.
+    #[serde(default)]
+    pub age: Option<AgeState>,
+}
+
+/// One program that sees to its huge pages itself (libhps).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientState {
+    /// Its process.
+    pub pid: u32,
+    /// Clock ticks after boot at which it started.
+    pub start_ticks: u64,
+    /// Whose process it is.
+    pub uid: u32,
+    /// Whether it rests until its walks rise.
+    pub resting: bool,
+    /// Base pages that were active at the last look.
+    pub active_pages: u64,
+    /// Lists of active pages that it was given.
+    pub lists: u64,
+}
+
+/// What may be spent, and what is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BudgetState {
+    /// Most memory on huge pages in all targets together; None for no such limit.
+    pub max_huge_bytes: Option<Bytes>,
+    /// Memory on huge pages in all targets together.
+    pub huge_bytes: Bytes,
+    /// Memory growth that promoting took, and that was not given back.
+    pub growth_bytes: Bytes,
+    /// Share of one CPU that observing and deciding may take, 0 to 1.
+    pub max_cpu: f64,
+    /// CPU time of the pilot, collapsing included.
+    pub cpu_ns: Nanos,
+    /// Time spent in collapsing.
+    pub busy_ns: Nanos,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Looks at a target.
+    pub looks: u64,
+    /// Regions put on huge pages.
+    pub promoted: u64,
+    /// Regions that the kernel refused, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Regions given back.
+    pub given_back: u64,
+    /// Collapses by how long they took: one count for each of [`COLLAPSE_CLASSES`], then those that took longer.
+    pub collapse_classes: Vec<u64>,
+}
+
+/// One target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetState {
+    /// Its process.
+    pub pid: u32,
+    /// Clock ticks after boot at which it started.
+    pub start_ticks: u64,
+    /// The process's name.
+    pub name: String,
+    /// Whose process it is.
+    pub uid: u32,
+    /// Its part, against other targets, where memory on huge pages is shared by weight.
+    pub weight: f64,
+    /// Whether it is left alone on request.
+    pub paused: bool,
+    /// Resident memory.
+    pub rss_bytes: Bytes,
+    /// Memory on huge pages, whoever put it there.
+    pub huge_bytes: Bytes,
+    /// Memory that this pilot put on huge pages and has not given back.
+    pub promoted_bytes: Bytes,
+    /// Memory growth that promoting took.
+    pub growth_bytes: Bytes,
+    /// Memory that it may have on huge pages at present; None for no limit.
+    pub may_have_bytes: Option<Bytes>,
+    /// Page walks a second before anything was promoted.
+    pub walks_per_second_before: Option<f64>,
+    /// Page walks a second at the last look.
+    pub walks_per_second: Option<f64>,
+    /// What was saved, when they were promoted, by the regions that are on huge pages now: page walks a second, with page faults and page
+    /// tables counted as so many of them.
+    pub walks_saved_per_second: f64,
+    /// Page faults a second on shared memory, seen at the last look, that huge pages would save, of all processes that map it.
+    pub faults_per_second: f64,
+    /// Memory that its page tables take.
+    pub page_tables_bytes: Bytes,
+    /// Since the last look; None if it was not looked at yet.
+    pub scanned_ns_ago: Option<Nanos>,
+    /// Until the next look.
+    pub next_scan_in_ns: Nanos,
+    /// Why it could not be observed when that was last tried.
+    pub left_alone: Option<String>,
+    /// Regions by the reason given at the last look.
+    pub reasons: BTreeMap<String, u64>,
+    /// The last few things done, oldest first.
+    pub last_decisions: Vec<DecisionState>,
+}
+
+/// Something that was done to a region, and why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DecisionState {
+    /// Since then.
+    pub ns_ago: Nanos,
+    /// Where the region starts.
+    pub start: Address,
+    /// `promoted`, `given_back`, or `refused`.
+    pub done: String,
+    /// Why, in words.
+    pub reason: String,
+    /// Page walks a second that it had then.
+    pub walks_per_second: f64,
+}
+
+impl TargetState {
+    /// The process, told from a later one that has the same id.
+    pub fn process(&self) -> Process {
+        Process { pid: self.pid, start_ticks: self.start_ticks }
+    }
+}
+
+/// Something to be done by the loop, and where to answer.
+#[derive(Debug)]
+pub struct GiveBackRequest {
+    /// The process whose promoted regions are to be given back; it is paused already.
+    pub give_back: Process,
+    /// Takes how many regions were given back, or why none were.
+    pub answer: SyncSender<Result<u64, String>>,
+}
+
+/// Shared by the loop and its edges.
+#[derive(Clone, Debug, Default)]
+pub struct SharedState {
+    pinned: Arc<Mutex<Pinned>>,
+    /// Asks the loop to leave off what it does: someone wants something else.
+    call: Stop,
+    clients: Clients,
+}
+
+#[derive(Debug, Default)]
+struct Pinned {
+    state: State,
+    age: Option<AgeState>,
+    paused: bool,
+    paused_processes: BTreeSet<Process>,
+    requests: Vec<GiveBackRequest>,
+    /// Selector the loop works on.
+    at_work: Option<Process>,
+}
+
+impl SharedState {
+    /// The loop tells how things are. Pauses are the board's own, and entered into what is shown, as is how memory is aged.
+    pub fn show(&self, state: State) {
+        self.pinned().state = state;
+    }
+
+    /// Whoever ages memory tells how that stands.
+    pub fn show_age(&self, age: Option<AgeState>) {
+        self.pinned().age = age;
+    }
+
+    /// How things are.
+    pub fn state(&self) -> State {
+        let pinned = self.pinned();
+        let mut state = State { paused: pinned.paused, age: pinned.age.clone(), ..pinned.state.clone() };
+        for target in &mut state.targets {
+            target.paused = pinned.paused || pinned.paused_processes.contains(&target.process());
+        }
+        state
+    }
+
+    /// The loop begins to work on a process, or ends that; nothing calls it off yet.
+    pub fn work_on(&self, process: Option<Process>) {
+        let mut pinned = self.pinned();
+        pinned.at_work = process;
+        self.call.withdraw();
+    }
+
+    /// Leaves one process, or all, alone until [`SharedState::resume`].
+    pub fn pause(&self, process: Option<Process>) {
+        let mut pinned = self.pinned();
+        match process {
+            Some(process) => {
+                pinned.paused_processes.insert(process);
+            }
+            None => pinned.paused = true,
+        }
+        if process.is_none() || pinned.at_work == process {
+            self.call.request();
+        }
+    }
+
+    /// Ends the pause of one process, or the pause of all; those paused one by one stay so.
+    pub fn resume(&self, process: Option<Process>) {
+        let mut pinned = self.pinned();
+        match process {
+            Some(process) => {
+                pinned.paused_processes.remove(&process);
+            }
+            None => pinned.paused = false,
+        }
+    }
+
+    /// Whether the loop must leave the process alone.
+    pub fn is_paused(&self, process: Process) -> bool {
+        let pinned = self.pinned();
+        pinned.paused || pinned.paused_processes.contains(&process)
+    }
+
+    /// Asks the loop to give back what it promoted in a process, and pauses the process, or it would be promoted again; the answer
+    /// comes when that is done. None: too many wait already, and nothing was changed.
+    pub fn request_give_back(&self, process: Process) -> Option<Receiver<Result<u64, String>>> {
+        let mut pinned = self.pinned();
+        if pinned.requests.len() >= MOST_WISHES {
+            return None;
+        }
+        let (answer, receiver) = sync_channel(1);
+        pinned.paused_processes.insert(process);
+        pinned.requests.push(GiveBackRequest { give_back: process, answer });
+        if pinned.at_work == Some(process) {
+            self.call.request();
+        }
+        Some(receiver)
+    }
+
+    /// The wishes that came since the last time; the loop answers each.
+    pub fn take_requests(&self) -> Vec<GiveBackRequest> {
+        std::mem::take(&mut self.pinned().requests)
+    }
+
+    /// Requested when the process that the loop works on is paused or to be given back, or all are paused: whatever takes long ends early
+    /// then. What users ask of their own processes ends nobody else's turn.
+    pub fn call(&self) -> &Stop {
+        &self.call
+    }
+
+    /// Programs that want to be told which of their memory is active.
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// Forgets the pauses of processes that have ended.
+    pub fn forget_ended(&self, lives: impl Fn(&Process) -> bool) {
+        self.pinned().paused_processes.retain(lives);
+    }
+
+    fn pinned(&self) -> MutexGuard<'_, Pinned> {
+        // Whoever panicked while holding it left every field whole.
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Process = Process { pid: 1, start_ticks: 10 };
+    const OTHER: Process = Process { pid: 1, start_ticks: 20 };
+
+    #[test]
+    fn a_pause_is_of_a_process_and_not_of_the_next_one_with_its_id() {
+        let shared_state = SharedState::default();
+        let target = |process: Process| TargetState {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            ..TargetState::default()
+        };
+        shared_state.show(State { targets: vec![target(ONE), target(OTHER)], ..State::default() });
+        shared_state.pause(Some(ONE));
+        assert_eq!([ONE, OTHER].map(|process| shared_state.is_paused(process)), [true, false]);
+        let shown = shared_state.state();
+        assert_eq!((shown.paused, shown.targets[0].paused, shown.targets[1].paused), (false, true, false));
+        shared_state.pause(None);
+        assert!(shared_state.is_paused(OTHER) && shared_state.state().targets[1].paused);
+        shared_state.resume(None);
+        assert_eq!([ONE, OTHER].map(|process| shared_state.is_paused(process)), [true, false], "one by one stays");
+        shared_state.forget_ended(|process| *process != ONE);
+        assert!(!shared_state.is_paused(ONE));
+        shared_state.pause(Some(OTHER));
+        shared_state.resume(Some(OTHER));
+        assert!(!shared_state.is_paused(OTHER));
+    }
+
+    #[test]
+    fn only_what_concerns_it_ends_a_turn() {
+        let shared_state = SharedState::default();
+        let called = |act: &dyn Fn()| {
+            shared_state.work_on(Some(ONE));
+            act();
+            shared_state.call().requested()
+        };
+        assert!(!called(&|| shared_state.pause(Some(OTHER))) && !called(&|| drop(shared_state.request_give_back(OTHER))));
+        assert!(called(&|| shared_state.pause(Some(ONE))) && called(&|| drop(shared_state.request_give_back(ONE))));
+        assert!(called(&|| shared_state.pause(None)));
+        shared_state.work_on(None);
+        assert!(!shared_state.call().requested());
+    }
+
+    #[test]
+    fn wishes_are_answered_and_bounded() {
+        let shared_state = SharedState::default();
+        let answer = shared_state.request_give_back(ONE).expect("room");
+        let requests = shared_state.take_requests();
+        assert_eq!((requests.len(), requests[0].give_back), (1, ONE));
+        assert!(shared_state.is_paused(ONE), "or it would be promoted again");
+        requests[0].answer.send(Ok(3)).expect("someone waits");
+        assert_eq!(answer.recv().unwrap(), Ok(3));
+        assert!(shared_state.take_requests().is_empty());
+        let waiting: Vec<_> = (0..MOST_WISHES).map(|_| shared_state.request_give_back(ONE).expect("room")).collect();
+        assert!(shared_state.request_give_back(OTHER).is_none() && !shared_state.is_paused(OTHER));
+        drop(shared_state.take_requests());
+        assert!(waiting[0].recv().is_err(), "whoever is not answered learns so");
+    }
+}
