@@ -167,7 +167,7 @@ pub enum Command {
 /// What every workload can be told.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// Three rounds and a small program: a look, not a figure.
+    /// Three rounds and a small program: a quick check, not a published result.
     #[arg(long)]
     pub quick: bool,
     /// Rounds; each configuration has one turn in each [default: 20, with --quick 3].

@@ -75,7 +75,7 @@ struct Record {
     passes: Vec<Pass>,
 }
 
-/// One look.
+/// One scan.
 #[derive(Debug, Serialize)]
 struct Pass {
     way: String,
@@ -85,10 +85,10 @@ struct Pass {
     read_ns_each: u64,
     /// CPU time of a kernel thread in the window.
     kernel_ns: u64,
-    /// All that the look took of our CPU time, and what it took of the program's.
+    /// All that the scan took of our CPU time, and what it took of the program's.
     own_ns: u64,
     program_ns: u64,
-    /// From the begin of one look to that of the next, at the pace that hugepilot keeps.
+    /// From the begin of one scan to that of the next, at the pace that hugepilot keeps.
     pace_ns: u64,
 }
 
@@ -221,7 +221,7 @@ struct Point {
     clear_ms: f64,
     read_ms: f64,
     kernel_ms: f64,
-    /// What the program loses by one look.
+    /// What the program loses by one scan.
     program_ms: f64,
     cpu_seconds_an_hour: f64,
 }

@@ -4,7 +4,7 @@
 //!
 //! In each round one process has three windows of the same length: watched, left alone, and left alone again, which tells what the
 //! machine's noise is. They take turns at being first, so that what follows a watched window, too, is shared out. A watched one
-//! holds whole periods, a look and the rest after it, because what a look costs falls on its first moments.
+//! holds whole periods, a scan and the rest after it, because what a scan costs falls on its first moments.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub struct SlowdownArguments {
     /// Pairs of a watched and an unwatched window of each tracker.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub pairs: u32,
-    /// Seconds of each window at least; it holds whole periods of the tracker, each a look and the rest after it.
+    /// Seconds of each window at least; it holds whole periods of the tracker, each a scan and the rest after it.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
     /// The trackers that slow a program down, separated by commas [default: all that work here].
@@ -80,7 +80,7 @@ struct Span {
     seconds: f64,
     /// Steps a second.
     throughput: f64,
-    /// Each look's cost, as hugepilot accounts for it.
+    /// Each scan's cost, as hugepilot accounts for it.
     looks: Vec<Cost>,
 }
 
@@ -158,7 +158,7 @@ impl Kind {
     }
 }
 
-/// A program, and who watches it.
+/// A program, and what watches it.
 struct Watched<'a> {
     watcher: Watcher,
     stop: &'a Stop,
@@ -234,7 +234,7 @@ impl Stretch {
     }
 }
 
-/// Looks again and again at the pace that hugepilot keeps, until that many seconds have passed and the last look's rest has.
+/// Looks again and again at the pace that hugepilot keeps, until that many seconds have passed and the last scan's rest has.
 fn periods(seconds: f64, stop: &Stop, mut look: impl FnMut() -> Result<Cost>) -> Result<Stretch> {
     let (start, mut looks) = (Instant::now(), Vec::new());
     let mut next = start + LINE;
@@ -246,7 +246,7 @@ fn periods(seconds: f64, stop: &Stop, mut look: impl FnMut() -> Result<Cost>) ->
         next = Instant::now().max(began + cost.rest(CpuShare::default()));
         looks.push(cost);
     }
-    // As much earlier as the first look began later.
+    // As much earlier as the first scan began later.
     stop.sleep_until(next - LINE)?;
     Ok(Stretch { start, end: Instant::now(), looks })
 }
@@ -290,7 +290,7 @@ impl Row {
 }
 
 impl Row {
-    /// What the same loss for each look comes to at the steady pace.
+    /// What the same loss for each scan comes to at the steady pace.
     fn steady(&self) -> Option<Interval> {
         let rarer = self.seconds / self.looks.max(1.0) / STEADY.as_secs_f64();
         self.watched.map(|watched| {
@@ -302,7 +302,7 @@ impl Row {
 }
 
 fn table(spans: &[Span]) -> String {
-    let mut text = "tracker       pairs  window s  looks  M steps/s alone  watched, of alone     a look a minute       alone again, of alone  at most 1 % slower\n"
+    let mut text = "tracker       pairs  window s  looks  M steps/s alone  watched, of alone     a scan a minute       alone again, of alone  at most 1 % slower\n"
         .to_owned();
     for group in spans.chunk_by(|one, other| one.tracker == other.tracker) {
         let row = Row::of(group);
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn rarer_looks_cost_less() {
         let row = Row { looks: 2.0, ..Row::of(&rounds(TrackerKind::PageWalk, 8, 0.97)) };
-        // 3 % of 5 s for two looks, and so 0.075 s of each minute.
+        // 3 % of 5 s for two scans, and so 0.075 s of each minute.
         assert!((row.steady().unwrap().estimate - (1.0 - 0.075 / 60.0)).abs() < 1e-6, "{:?}", row.steady());
     }
 

@@ -32,7 +32,7 @@ const WINDOW: Nanos = Nanos(150_000_000);
 const LINE: Duration = Duration::from_millis(600);
 /// Large enough for clearing in slices.
 const LARGE: Bytes = Bytes(6 << 30);
-/// How long waits are measured without a look.
+/// How long waits are measured without a scan.
 const UNOBSERVED: Duration = Duration::from_secs(3);
 /// After the program's pages have changed.
 const LEAD: Duration = Duration::from_millis(50);
@@ -85,7 +85,7 @@ struct Record {
     looks: Vec<Look>,
 }
 
-/// One look at one program.
+/// One scan of one program.
 #[derive(Debug, Serialize)]
 struct Look {
     program: &'static str,
@@ -95,10 +95,10 @@ struct Look {
     longest_stall_ns: u64,
     read_ns_each: u64,
     inspect_ns: u64,
-    /// What the machine had more of on the inactive list of anonymous memory after the look than before.
+    /// What the machine had more of on the inactive list of anonymous memory after the scan than before.
     made_inactive_bytes: u64,
     walks_per_second: f64,
-    /// The longest that the program waited to map or unmap a page during the look, and in a second before all looks.
+    /// The longest that the program waited to map or unmap a page during the scan, and in a second before all scans.
     longest_wait_ns: u64,
     longest_wait_unobserved_ns: u64,
     /// Of the pages found walked (or of the hottest quarter of regions), the share that really is read; None
@@ -195,7 +195,7 @@ struct Program {
 }
 
 impl Program {
-    /// A look begins with the period in which the same pages are used, so that it ends in the same one.
+    /// A scan begins with the period in which the same pages are used, so that it ends in the same one.
     fn wait_for_its_period(&self) {
         if let Some(period) = self.truth.as_ref().and_then(|child| child.pattern.period()) {
             let into = clock().as_nanos() % period.as_nanos();
@@ -232,7 +232,7 @@ fn look(
     let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
     let options = Options { window: WINDOW, clearing: program.clearing, ..Options::default() };
-    // The lines of progress that hold begin and end of the look begin before and end after it.
+    // The lines of progress that hold begin and end of the scan begin before and end after it.
     stop.sleep_until(Instant::now() + LINE)?;
     let inactive = inactive_anonymous()?;
     let heat = tracker.observe(&target, &options, stop)?;

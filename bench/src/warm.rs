@@ -22,7 +22,7 @@ use crate::sample::{free_memory, machine_memory};
 pub const SPARE: u64 = 512 << 20;
 /// Touched between two looks at the wish to stop, and freed at once.
 const STEP: usize = 64 << 20;
-/// Kept free ahead of the program: more than it takes between two looks.
+/// Kept free ahead of the program: more than it takes between two scans.
 const AHEAD: u64 = 256 << 20;
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -59,7 +59,7 @@ pub struct FeltArguments {
     /// Who promotes, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["default"])]
     modes: Vec<Mode>,
-    /// Two rounds of a small program: a look, not a figure
+    /// Two rounds of a small program: a quick check, not a published result
     #[arg(long)]
     quick: bool,
     /// Rounds; each mode has one turn in each [default: 20, with --quick 2]

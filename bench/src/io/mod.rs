@@ -75,7 +75,7 @@ pub struct IoArguments {
     /// Seconds of measuring in each turn, once the page cache is full
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
-    /// One size and one round: a look, not a figure
+    /// One size and one round: a quick check, not a published result
     #[arg(long)]
     quick: bool,
     /// Where the order of turns and all random numbers start

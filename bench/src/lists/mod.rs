@@ -81,7 +81,7 @@ pub struct ListsArguments {
     /// Intervals of ten seconds that each run measures at least [default: 40; with --quick 20]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     intervals: Option<u32>,
-    /// Small memory and short runs: a look in seconds
+    /// Small memory and short runs: a quick check in seconds
     #[arg(long)]
     quick: bool,
     #[command(flatten)]

@@ -48,7 +48,7 @@ pub struct PilotArguments {
     /// The scenarios, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Scene>,
-    /// Few rounds, short waits and small programs: a look, not a figure
+    /// Few rounds, short waits and small programs: a quick check, not a published result
     #[arg(long)]
     quick: bool,
     /// Rounds of each scenario [default: 20 for budget and steady, 6 for the others; with --quick 3, and 1]

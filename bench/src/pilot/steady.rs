@@ -3,7 +3,7 @@
 //! Owns: its windows, and what they come to. Never touches: how often the pilot looks.
 //!
 //! The program is equally huge in all windows. A pilot that is left out of a window is stopped by a signal, so that it stays settled;
-//! when it goes on, a look that has become due is taken at once. Windows so hold at least as many looks as they would without stops.
+//! when it goes on, a scan that has become due is taken at once. Windows so hold at least as many looks as they would without stops.
 
 use std::time::Duration;
 

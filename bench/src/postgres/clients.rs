@@ -19,9 +19,9 @@ use super::server::Server;
 const FOR_EVER: u32 = 1_000_000;
 /// The longest until all are connected and the first line comes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From one look at the page tables to the next, while they grow.
+/// From one scan of the page tables to the next, while they grow.
 const LOOK: Duration = Duration::from_secs(5);
-/// Page tables that grow by less than this share between two looks hold what clients use.
+/// Page tables that grow by less than this share between two scans hold what clients use.
 const STILL_GROWS: f64 = 0.01;
 /// The longest that is waited for that.
 const WARMING: Duration = Duration::from_secs(150);

@@ -92,7 +92,7 @@ pub struct PostgresArguments {
     /// Attach hugepilot with --fast: clients notice it, and it is over sooner
     #[arg(long)]
     fast: bool,
-    /// Two rounds with small buffers: a look, not a figure
+    /// Two rounds with small buffers: a quick check, not a published result
     #[arg(long)]
     quick: bool,
     /// Rounds; each setup has one turn in each [default: 20, with --quick 2]

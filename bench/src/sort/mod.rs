@@ -47,7 +47,7 @@ pub struct SortArguments {
     /// Where the order of turns starts
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Small sizes and few rounds: a look, not a figure
+    /// Small sizes and few rounds: a quick check, not a published result
     #[arg(long)]
     quick: bool,
     /// Measures nothing, and reports what was measured before: a file that was kept, or lines of hugepilot-sort

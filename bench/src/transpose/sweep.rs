@@ -152,7 +152,7 @@ mod tests {
             point(dimension)
         });
         assert_eq!((dimensions(&swept.points), ended.is_ok()), (vec![1, 3, 5, 7], true));
-        assert_eq!(asked, [(1, 1), (7, 1), (1, 4), (5, 4), (3, 4), (7, 4)], "a look at both ends first");
+        assert_eq!(asked, [(1, 1), (7, 1), (1, 4), (5, 4), (3, 4), (7, 4)], "a scan of both ends first");
     }
 
     #[test]

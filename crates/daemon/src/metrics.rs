@@ -56,7 +56,7 @@ const COUNTERS: &[Counter] = &[
     counter("hugepilot_cpu_seconds", "CPU time of the pilot, collapsing included", |state| {
         state.budget.cpu_ns.seconds()
     }),
-    counter("hugepilot_scans", "Looks at a target", |state| state.counts.looks as f64),
+    counter("hugepilot_scans", "Scans at a target", |state| state.counts.looks as f64),
     counter("hugepilot_promoted_regions", "Regions put on huge pages", |state| state.counts.promoted as f64),
     counter("hugepilot_given_back_regions", "Regions given back", |state| state.counts.given_back as f64),
 ];
@@ -84,7 +84,7 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
         "A target's page walks a second before anything was promoted in it; absent where an earlier daemon did that",
         |target| target.walks_per_second_before,
     ),
-    gauge("hugepilot_target_walks_per_second", "A target's page walks a second at the last look", |target| {
+    gauge("hugepilot_target_walks_per_second", "A target's page walks a second at the last scan", |target| {
         target.walks_per_second
     }),
     gauge(
@@ -94,7 +94,7 @@ const TARGET_GAUGES: &[Gauge<TargetState>] = &[
     ),
     gauge(
         "hugepilot_target_faults_per_second",
-        "Page faults a second on a target's shared memory, at the last look, that huge pages would save",
+        "Page faults a second on a target's shared memory, at the last scan, that huge pages would save",
         |target| Some(target.faults_per_second),
     ),
     gauge("hugepilot_target_page_tables_bytes", "Memory that a target's page tables take", |target| {

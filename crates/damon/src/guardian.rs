@@ -23,7 +23,7 @@ for attempt in 1 2 3 4 5 6 7 8 9 10; do
     read -r running < pid && case $running in $thread) echo off > state && exit ;; *) exit ;; esac
     sleep 1
 done";
-/// From one look of the thread to the next.
+/// From one scan of the thread to the next.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A process that switches DAMON off when this one has ended without dismissing it, which dropping does.

@@ -154,7 +154,7 @@ impl Clearing {
         Nanos(base_pages.0.saturating_mul(CLEAR_REFS_PER_PAGE.0))
     }
 
-    /// What decides without a look at the program's calls; None where they must be counted. `bits_set_again`: what the program loses at
+    /// What decides without a scan of the program's calls; None where they must be counted. `bits_set_again`: what the program loses at
     /// most to that; `max_slowdown`: by how much it may be slowed down, if that was promised.
     pub fn reason_without_sample(
         expected: Nanos,

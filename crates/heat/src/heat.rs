@@ -119,7 +119,7 @@ impl Cost {
         self.clear + self.read + self.interim_read + self.inspect + self.kernel
     }
 
-    /// How long after a look with this cost the next one may begin, so that observing takes at most this
+    /// How long after a scan with this cost the next one may begin, so that observing takes at most this
     /// share of a CPU, of ours and of the program's each.
     pub fn rest(&self, share: CpuShare) -> Duration {
         share.rest_after(self.own().max(self.program))

@@ -33,7 +33,7 @@ pub const HPS_WAIT: u32 = 1;
 /// Flag: after `hps_disable_track` the process stays registered, and is tracked again when its walks have risen.
 pub const HPS_WAKE: u32 = 1;
 /// Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7). What is mapped there later is watched from
-/// the next look on.
+/// the next scan on.
 pub const HPS_OWN_WRITES: u32 = 2;
 /// Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.
 pub const HPS_ARENA_FORK: u32 = 1;

@@ -74,7 +74,7 @@ impl OwnWatch {
         let len = range.end - range.start;
         match self.watch.take_written(range.start, len, |run| runs.push(run)) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                // It may be unmapped again just now, or of a kind that cannot be watched: the next look tries again.
+                // It may be unmapped again just now, or of a kind that cannot be watched: the next scan tries again.
                 let _ = self.watch.add(range.start, len);
                 Ok(())
             }
@@ -97,7 +97,7 @@ impl OwnWatch {
             self.ranges = self.ranges.iter().flat_map(around).flatten().collect();
         } else {
             for part in &inside {
-                // Where this fails the next look finds it out, and tries again.
+                // Where this fails the next scan finds it out, and tries again.
                 let _ = self.watch.add(part.start, part.end - part.start);
             }
         }

@@ -6,7 +6,7 @@ use heat::memory_use::MemoryUse;
 
 /// The flags that hugepilot knows, by the kernel's names without `KPF_`.
 pub mod flag {
-    /// Found in use at the last look, once.
+    /// Found in use at the last scan, once.
     pub const REFERENCED: u64 = 1 << 2;
     /// Written, and not yet written back.
     pub const DIRTY: u64 = 1 << 4;

@@ -13,17 +13,17 @@ use kernel::{Root, hugetlb};
 
 use crate::request::PageKind;
 
-/// The first look, and the shortest time between two: short programs want to be seen, too.
+/// The first scan, and the shortest time between two: short programs want to be seen, too.
 const SOONEST: Duration = Duration::from_millis(20);
 /// The longest, unless looking takes long.
 const LATEST: Duration = Duration::from_secs(1);
-/// A tenth of the time that has gone by passes before the next look.
+/// A tenth of the time that has gone by passes before the next scan.
 const SHARE_OF_AGE: u32 = 10;
-/// So many times the CPU time that a look took passes before the next: half a per cent of a CPU.
+/// So many times the CPU time that a scan took passes before the next: half a per cent of a CPU.
 const REST_AFTER: u32 = 200;
 /// However long looks take, the next comes within this time, and before the program is twice as old: a short one is seen more than once.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// A later look stands for an earlier one that saw at most so much more memory.
+/// A later scan stands for an earlier one that saw at most so much more memory.
 const ALIKE: f64 = 0.9;
 
 /// A program and its descendants at one moment; sums.
@@ -48,9 +48,9 @@ pub struct Sample {
 pub struct Seen {
     /// How often it was looked at.
     pub looks: u64,
-    /// The last look at it when it had at least nine tenths of the most memory that it was ever seen with.
+    /// The last scan of it when it had at least nine tenths of the most memory that it was ever seen with.
     pub largest: Sample,
-    /// The last look.
+    /// The last scan.
     pub last: Sample,
     /// The most memory that could be on huge pages.
     pub most: Bytes,
@@ -106,7 +106,7 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
     })
 }
 
-/// How long to wait after a look at a program of that age which cost so much.
+/// How long to wait after a scan of a program of that age which cost so much.
 fn rest(age: Duration, cost: Duration) -> Duration {
     let for_its_cost = cost.saturating_mul(REST_AFTER).min(LONGEST_REST).min(age);
     (age / SHARE_OF_AGE).clamp(SOONEST, LATEST).max(for_its_cost)

@@ -28,7 +28,7 @@ pub(super) struct MappingFlags {
 }
 
 /// Joins what `/proc/PID/maps` and the kernel's flags say. Both ascend; a mapping that only one of them has came or went
-/// between the two and counts as special until the next look. Memory policies are not in either ([`crate::node_policy`]).
+/// between the two and counts as special until the next scan. Memory policies are not in either ([`crate::node_policy`]).
 pub(super) fn mappings(
     lines: Vec<maps::Line>,
     flags: &[MappingFlags],

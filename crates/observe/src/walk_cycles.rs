@@ -3,7 +3,7 @@
 //! Owns: counting the cycles of walks while it lives. Never touches: the target.
 //!
 //! Only some of Intel's processors count them ([`kernel::pmu`]); AMD's have no such event. Where nothing can be counted, which
-//! is usual in virtual machines, one look at sysfs is all that is done.
+//! is usual in virtual machines, one scan of sysfs is all that is done.
 
 use heat::WalkShare;
 use hugepilot_os::perf::Counters;

@@ -1,6 +1,6 @@
 //! How the pools stand: what they hold, who uses it, and what they leave for everybody else.
 //!
-//! Owns: one look at all of it. Never touches: the pools.
+//! Owns: one scan of all of it. Never touches: the pools.
 
 use heat::units::Bytes;
 use kernel::hugetlb::{self, FileSystem, NodePool, Pool};
@@ -10,7 +10,7 @@ use kernel::{KernelError, Root, mounts, optional};
 
 use crate::users::{User, users};
 
-/// One look at the pools.
+/// One scan of the pools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// The machine's memory.

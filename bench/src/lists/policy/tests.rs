@@ -94,7 +94,7 @@ fn mixed_ages_mapped_pages_when_nearly_all_are() {
     let (freed, scan, _) = memory.reclaim(2);
     assert_eq!(freed, [10, 11]);
     assert!(scan.mappings > 0, "who maps them has been asked: {scan:?}");
-    // Each was used when it came, so the first look at it only takes that note.
+    // Each was used when it came, so the first scan of it only takes that note.
     assert_eq!(memory.list(0).len() + memory.list(1).len(), 10);
 }
 

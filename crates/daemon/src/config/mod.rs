@@ -31,7 +31,7 @@ const LONGEST: Bytes = Bytes(256 << 10);
 /// What a daemon pilots, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Who watches.
+    /// The tracker.
     pub tracker: Choice,
     /// How to watch.
     pub watch: Options,

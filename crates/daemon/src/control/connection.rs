@@ -28,7 +28,7 @@ const A_LIFE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(super) struct Bounds {
     /// For its request.
     pub(super) request: Duration,
-    /// For giving back, which the loop does between two looks.
+    /// For giving back, which the loop does between two scans.
     pub(super) answer: Duration,
     /// For reading the reply.
     pub(super) reply: Duration,

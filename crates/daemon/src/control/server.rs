@@ -162,7 +162,7 @@ impl Desk {
         Some(ready.collect())
     }
 
-    /// Until the next deadline, or the next glance at what the loop has answered; None for as long as it takes.
+    /// Until the next deadline, or the next check of what the loop has answered; None for as long as it takes.
     fn longest_wait(&self) -> Option<Timespec> {
         let now = Instant::now();
         let waits = self.connections.iter().map(|connection| match connection.awaits() {

@@ -197,7 +197,7 @@ pub struct HeatArgs {
     /// What to draw.
     #[command(flatten)]
     pub pictures: PictureOptions,
-    /// Print for each walked page by address in how many looks it was walked; with --for in more than one
+    /// Print for each walked page by address in how many scans it was walked; with --for in more than one
     #[arg(long, conflicts_with_all = ["live", "html", "png", "family", "cgroup"])]
     pub pages: bool,
     /// Print JSON with every region
@@ -362,7 +362,7 @@ pub struct DoctorArgs {
 /// How a process is watched.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct WatchOptions {
-    /// Who watches: auto takes the first of page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem that works on this machine
+    /// The tracker: auto takes the first of page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem that works on this machine
     #[arg(long, value_name = "TRACKER", default_value_t)]
     pub tracker: Choice,
     /// How long to watch, 100ms to 1h

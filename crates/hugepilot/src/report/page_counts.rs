@@ -1,4 +1,4 @@
-//! Counters of pages: in how many looks each base page was found walked.
+//! Counters of pages: in how many scans each base page was found walked.
 //!
 //! Owns: the counters, and their form as text and JSON. Never touches: how pages are observed.
 
@@ -13,7 +13,7 @@ use serde_json::json;
 /// Characters of a mapping's name that are shown.
 const NAME_LIMIT: usize = 48;
 
-/// In how many looks each page was walked.
+/// In how many scans each page was walked.
 #[derive(Default)]
 pub struct PageCounts {
     looks: u64,
@@ -21,7 +21,7 @@ pub struct PageCounts {
     mappings: Vec<Mapping>,
 }
 
-/// Pages next to each other that were walked in equally many looks.
+/// Pages next to each other that were walked in equally many scans.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     /// Their addresses.
@@ -31,7 +31,7 @@ pub struct Run {
 }
 
 impl PageCounts {
-    /// Adds what one look saw.
+    /// Adds what one scan saw.
     pub fn add(&mut self, heat: &Heat) {
         self.looks += 1;
         self.mappings.clone_from(&heat.mappings);
@@ -74,7 +74,7 @@ impl PageCounts {
         text
     }
 
-    /// All runs, with the number of looks.
+    /// All runs, with the number of scans.
     pub fn json(&self, pid: u32) -> String {
         let runs: Vec<_> = self
             .runs()

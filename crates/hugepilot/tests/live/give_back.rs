@@ -19,7 +19,7 @@ crate::trials!(
 
 const MIB: u64 = 1 << 20;
 
-/// Promotes so many regions at least, and returns how many: of one look few regions may seem to hold nearly all walks.
+/// Promotes so many regions at least, and returns how many: of one scan few regions may seem to hold nearly all walks.
 fn promote(program: &Program, least: u64, options: &str) -> u64 {
     let command = format!("promote {} --fast --json --window 200ms {options}", program.pid);
     let mut applied = 0;

@@ -173,7 +173,7 @@ impl Pair {
         Self { parent, child, folder }
     }
 
-    /// Starts a look at both, parent first.
+    /// Starts a scan of both, parent first.
     fn watch(&self) -> Child {
         let mut command = Command::new(crate::support::binary());
         command.args(["heat", &self.parent.0.id().to_string(), "--family", "--window", "3s"]);

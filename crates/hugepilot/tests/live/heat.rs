@@ -36,7 +36,7 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
 }
 
 /// Watches a program through the library, which shows single pages. Looks again if the program got little CPU meanwhile, for what
-/// did not run cannot be seen, and takes the look in which it got most. What the bits say plays no part in that. What is looked at
+/// did not run cannot be seen, and takes the scan in which it got most. What the bits say plays no part in that. What is looked at
 /// last is the memory after a tenth of a second, of which reading it all once may take the half.
 pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
     let clearing = ClearPolicy::allowing_stalls(allow_stall);

@@ -136,7 +136,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Starts recording a program, with looks in short order.
+    /// Starts recording a program, with scans in short order.
     fn of(program: &Program, file: PathBuf) -> Self {
         let mut command = Command::new(binary());
         command.args(["record", &program.pid.to_string(), "--every", "200ms", "--window", "100ms", "-o"]).arg(&file);
@@ -211,7 +211,7 @@ fn a_program_that_forks_while_it_is_watched() {
 
 fn a_program_that_ends_while_it_is_watched() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Bits that are set again and cleared again show that the first look is over.
+    // Bits that are set again and cleared again show that the first scan is over.
     let steps = "map=64M nohugepage fill ready await=/again read=all,0s touch=/read await=/end exit=0";
     let (program, child) = watched(folder.path(), steps, "heat PID --for 20s --window 100ms --json");
     program.wait_until_watched();

@@ -232,12 +232,12 @@ impl Program {
         (self.start..self.start + self.len).contains(&address)
     }
 
-    /// Waits until hugepilot has begun a look: until accessed bits were cleared that the program, which must be at rest, has set.
+    /// Waits until hugepilot has begun a scan: until accessed bits were cleared that the program, which must be at rest, has set.
     pub fn wait_until_watched(&self) {
         wait_until_watched(self.pid, self.len);
     }
 
-    /// Waits until it has had a processor for a while: what it does first is to put what it will read in order, and a look that meets it
+    /// Waits until it has had a processor for a while: what it does first is to put what it will read in order, and a scan that meets it
     /// there, on a machine with little time for it, sees nothing else.
     pub fn wait_until_at_work(&self) {
         let had = || cpu_time(&Root::host(), self.pid).expect("it lives");
@@ -275,7 +275,7 @@ fn smaps_sum(pid: u32, names: &[&str]) -> u64 {
     text.lines().filter(is_named).filter_map(kibibytes).sum::<u64>() * 1024
 }
 
-/// Waits until hugepilot has begun a look at a process: until accessed bits were cleared of the `touched` bytes that the process, which
+/// Waits until hugepilot has begun a scan of a process: until accessed bits were cleared of the `touched` bytes that the process, which
 /// must be at rest, has accessed.
 pub fn wait_until_watched(pid: u32, touched: u64) {
     wait_until("accessed bits are cleared", || smaps_sum(pid, &["Referenced:"]) < touched / 2);

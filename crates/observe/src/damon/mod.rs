@@ -118,11 +118,11 @@ impl Tracker for Damon {
 /// Addresses that DAMON took for alike in each of its looks.
 struct Stretch {
     range: AddressRange,
-    /// Of all samples in all looks, those in which the page looked at had been accessed: 0 to 1.
+    /// Of all samples in all scans, those in which the page looked at had been accessed: 0 to 1.
     accessed: f64,
 }
 
-/// What all looks say together, ascending: cut wherever one of them has a border. A look that leaves addresses out saw nothing there.
+/// What all scans say together, ascending: cut wherever one of them has a border. A scan that leaves addresses out saw nothing there.
 fn over_all(looks: &[Vec<Seen>]) -> Vec<Stretch> {
     let mut borders: Vec<Address> =
         looks.iter().flatten().flat_map(|seen| [seen.range.start, seen.range.end]).collect();

@@ -21,7 +21,7 @@ use kernel::Root;
 use crate::page_walk::ObserveError;
 use crate::program_clock::now;
 
-/// Clearing comes before glimpses at what was cleared, which then take a processor of their own.
+/// Clearing comes before interim reads at what was cleared, which then take a processor of their own.
 const CLEARING: u8 = 2;
 /// Clearing that takes no longer than a tick of the scheduler comes before all others: whoever is interrupted holds the lock that the
 /// target's page faults wait for. Longer, it would keep the target from its processor for all that time, which more programs notice.

@@ -1,4 +1,4 @@
-//! Early sightings: what was walked a millisecond after it was cleared, read while the rest is still being cleared.
+//! Early readings: what was walked a millisecond after it was cleared, read while the rest is still being cleared.
 //!
 //! Owns: following the front up to which bits are cleared, from counts alone. Never touches: page tables; whoever reads
 //! them reports here.
@@ -15,12 +15,12 @@ use heat::units::{Address, Nanos};
 
 /// How long after it was passed a region is read for the last time.
 const AGE: Nanos = Nanos(1_500_000);
-/// A read sooner than this tells little: where the front was is known to within a glimpse.
+/// A read sooner than this tells little: where the front was is known to within a interim read.
 const TOO_SOON: Nanos = Nanos(300_000);
 /// Regions read ahead of the front: what is cleared in 4 ms.
 const AHEAD: usize = 160;
 
-/// One region, as far as glimpses go.
+/// One region, as far as interim reads go.
 #[derive(Clone, Copy, Debug, Default)]
 struct InterimRead {
     /// When the front was seen to have passed; 0 before that.
@@ -30,7 +30,7 @@ struct InterimRead {
     walked: u32,
 }
 
-/// What a glimpse found of one region.
+/// What a interim read found of one region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Its number in the batch.
@@ -41,7 +41,7 @@ pub(super) struct Seen {
     pub(super) walked: u32,
 }
 
-/// The glimpses of one clearing.
+/// The interim reads of one clearing.
 pub(super) struct InterimReads<'a> {
     /// Pages of each region with a bit set before clearing.
     before: &'a [u32],

@@ -1,4 +1,4 @@
-//! Which huge pages a program uses, told by a look that flushes the TLB.
+//! Which huge pages a program uses, told by a scan that flushes the TLB.
 //!
 //! Owns: the flush, and the reads after it. Never touches: rates of page walks, which were counted before.
 //!

@@ -1,4 +1,4 @@
-//! The first look of an observation: what is mapped where, and what is present.
+//! The first scan of an observation: what is mapped where, and what is present.
 //!
 //! Owns: one reading of the mappings and of all page tables. Never touches: accessed bits.
 

@@ -52,7 +52,7 @@ use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages, Slowdow
 
 /// From clearing one batch to the next: the last read comes after 100 ms.
 const BATCH_TIME: Nanos = Nanos(100_000_000);
-/// From one glimpse to the next.
+/// From one interim read to the next.
 const BETWEEN_GLIMPSES: Duration = Duration::from_micros(200);
 /// The end of the lower half of the address space with 5-level page tables.
 const USER_SPACE: AddressRange = AddressRange { start: Address(0), end: Address(1 << 56) };
@@ -354,7 +354,7 @@ impl Watch<'_> {
         self.clock.tick();
         let cleared = thread::scope(|scope| {
             let clearing = scope.spawn(move || clear::clear(root, target.handle(), &how, batch));
-            // A glimpse that comes late is none.
+            // A interim read that comes late is none.
             let _punctual = Punctual::begin(clear::GLIMPSING);
             // What is cleared of a sample lies apart, and is cleared soon.
             while !self.reach.is_sample() && !clearing.is_finished() && !interim_reads.window().is_empty() {
@@ -495,7 +495,7 @@ impl<'a> Cursor<'a> {
         Self { regions, next: 0 }
     }
 
-    /// The region that starts here, if it was there at the first look.
+    /// The region that starts here, if it was there at the first scan.
     fn find(&mut self, start: Address) -> Option<(usize, &mut Region)> {
         self.next += self.regions[self.next..].iter().take_while(|region| region.start < start).count();
         let index = self.next;

@@ -28,7 +28,7 @@ use crate::survey::Survey;
 use crate::{ObserveError, Options, Tracker};
 
 const SAMPLES_PER_SECOND: u64 = 4000;
-/// From one look at the samples to the next: they take half of the ring's room in this time.
+/// From one scan of the samples to the next: they take half of the ring's room in this time.
 const LOOK: Duration = Duration::from_millis(100);
 /// What a program loses for each sample: the interrupt and the processor's own record. Taken high, because it was not measured on a
 /// machine with such a processor.

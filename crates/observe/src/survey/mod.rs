@@ -1,4 +1,4 @@
-//! A look at what is present, what is huge and what would grow, for trackers that learn elsewhere which pages are used.
+//! A scan of what is present, what is huge and what would grow, for trackers that learn elsewhere which pages are used.
 //!
 //! Owns: choosing how to look. Never touches: accessed bits.
 //!

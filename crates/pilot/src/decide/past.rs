@@ -1,10 +1,10 @@
-//! What is remembered of a program's regions from one look to the next.
+//! What is remembered of a program's regions from one scan to the next.
 //!
 //! Owns: which regions are on huge pages by us, what each is worth, and which must rest. Never touches: the system; it is told what was
 //! seen and done.
 //!
 //! A huge page that stays in the TLB is never walked and looks idle, so a region's worth is what was seen before it was promoted; it
-//! is lowered only by a look that flushed the TLB. A region that was given back, or that somebody split, rests twice as long each time
+//! is lowered only by a scan that flushed the TLB. A region that was given back, or that somebody split, rests twice as long each time
 //! before it is promoted again.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const LONGEST_REST: Nanos = Nanos(1_200_000_000_000);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
     regions: BTreeMap<Address, Known>,
-    /// The time of the last look, on a clock that never goes back.
+    /// The time of the last scan, on a clock that never goes back.
     now: Nanos,
 }
 
@@ -52,7 +52,7 @@ struct Known {
 pub struct Held {
     /// Where it starts.
     pub start: Address,
-    /// Page walks a second that its huge page saves, as far as is known; 0 if the last look saw no access.
+    /// Page walks a second that its huge page saves, as far as is known; 0 if the last scan saw no access.
     pub worth: f64,
     /// The same, as a claim against other programs: it is lowered by three looks only, for a program may rest for one.
     pub claim: f64,
@@ -65,7 +65,7 @@ impl Known {
         if self.unused > 0 { 0.0 } else { self.bounded_by(LOWERED_AFTER) }
     }
 
-    /// What it was worth at first, or less if so many looks agree.
+    /// What it was worth at first, or less if so many scans agree.
     fn bounded_by(&self, looks: usize) -> f64 {
         let bounds: Option<Vec<f64>> = self.at_most[..looks].iter().map(|bound| bound.map(f64::from)).collect();
         let bound = bounds.map_or(f64::INFINITY, |bounds| bounds.into_iter().fold(0.0, f64::max));
@@ -86,7 +86,7 @@ impl Known {
 }
 
 impl Past {
-    /// Takes note of a look. What is not there any more is forgotten; what was promoted and is not huge any more was split by
+    /// Takes note of a scan. What is not there any more is forgotten; what was promoted and is not huge any more was split by
     /// somebody: by writing to it after a fork, by reclaim, or by the program's own advice.
     pub fn notice(&mut self, heat: &Heat, now: Nanos) {
         self.now = now;
@@ -203,7 +203,7 @@ mod tests {
         past.notice(&heat_of(vec![seen(0, None)]), Nanos(1));
         assert_eq!(worth(&past), [900.0], "it may stay in the TLB");
         past.notice(&heat_of(vec![seen(0, Some(20.0))]), Nanos(2));
-        assert_eq!(worth(&past), [900.0], "one look may have come at a quiet moment");
+        assert_eq!(worth(&past), [900.0], "one scan may have come at a quiet moment");
         past.notice(&heat_of(vec![seen(0, Some(30.0))]), Nanos(3));
         assert_eq!(worth(&past), [30.0]);
         past.notice(&heat_of(vec![seen(0, Some(f32::INFINITY))]), Nanos(4));

@@ -21,7 +21,7 @@ const RISES: f64 = 2.0;
 const ENOUGH: u64 = 1024;
 
 impl Trend {
-    /// After a look: pages walked by its end, and how fast new ones came at the end of it.
+    /// After a scan: pages walked by its end, and how fast new ones came at the end of it.
     pub fn after_scan(now: Nanos, walked: Pages, new_per_second: f64) -> Self {
         Self { last: Some((now, walked)), rate: new_per_second }
     }

@@ -24,14 +24,14 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct Seen {
-    /// Walks a second of each page that the look saw.
+    /// Walks a second of each page that the scan saw.
     at_once: f64,
     /// For each page the number of the read that saw it first, from 1; 0 if none did.
     first_read: [u8; PAGES_PER_REGION],
 }
 
 impl Activity {
-    /// After a look, which is the first read; of the regions that lie in these ranges at least in part, or of all if there are none.
+    /// After a scan, which is the first read; of the regions that lie in these ranges at least in part, or of all if there are none.
     pub(super) fn of(heat: &Heat, ranges: &[Range]) -> Self {
         let of_interest = |region: &Region| {
             let (start, end) = (region.start.0, region.start.0 + HUGE_PAGE);

@@ -1,6 +1,6 @@
 //! The share of a CPU that observing and deciding may take.
 //!
-//! Owns: the account of our CPU time, and when the next look can be afforded. Never touches: what the time is spent on.
+//! Owns: the account of our CPU time, and when the next scan can be afforded. Never touches: what the time is spent on.
 //!
 //! A pilot has little to do most of the time, and much at once when a program changes. So what it did not spend is saved up, for half a
 //! minute at most.
@@ -70,12 +70,12 @@ impl Budget {
         (self.seen, self.seen_at) = (own_cpu_time(), Instant::now());
     }
 
-    /// When the next look can be afforded.
+    /// When the next scan can be afforded.
     pub fn free_at(&self) -> Instant {
         self.spent_until
     }
 
-    /// From the begin of one look to the next, so that a program loses no larger share of a CPU by them either.
+    /// From the begin of one scan to the next, so that a program loses no larger share of a CPU by them either.
     pub fn rest_for(&self, program: Nanos) -> Duration {
         self.share.rest_after(program)
     }

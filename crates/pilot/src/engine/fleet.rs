@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const CENSUS: Duration = Duration::from_secs(1);
 /// A newcomer is noticed within this time, however many processes there are.
 const LATEST_CENSUS: Duration = Duration::from_secs(10);
-/// After the census, and the glance at all, so many times what it took passes before the next: each takes a five-hundredth of a CPU at
+/// After the census, and the poll of all, so many times what it took passes before the next: each takes a five-hundredth of a CPU at
 /// most, but for a census that comes because it is the latest time for one.
 const REST_AFTER: u32 = 500;
 /// How often the board is renewed while nothing is done.
@@ -87,7 +87,7 @@ pub struct Fleet {
     /// Whether a split frees empty pages here; None if that could not be tried. Where it frees nothing, limits bind only when regions
     /// are promoted.
     pub(super) frees_empty_pages: Option<bool>,
-    /// Who watches, once somebody was looked at.
+    /// The tracker, once somebody was looked at.
     pub(super) tracker: Option<TrackerKind>,
     pub(super) began: Instant,
     /// When piloting ends, whatever goes on; None if that is not known.
@@ -124,7 +124,7 @@ impl Fleet {
     pub fn change(&mut self, scope: Scope, rules: Rules) {
         let (now, scope) = (Instant::now(), scope.with_ids_of(&self.scope));
         (self.scope, self.rules, self.next_census, self.next_poll) = (scope, rules, now, now);
-        // Who has too much by the new rules, or too little, shows in a look only.
+        // Who has too much by the new rules, or too little, shows in a scan only.
         self.members.values_mut().for_each(Member::plan_anew);
     }
 
@@ -239,7 +239,7 @@ impl Fleet {
             let member = self.members.entry(process).or_insert_with(|| {
                 let splits_free = self.frees_empty_pages != Some(false);
                 let mut member = Member::new(now, weight, splits_free);
-                // What others may have depends on what this one has, also before its first look.
+                // What others may have depends on what this one has, also before its first scan.
                 open(process).into_iter().for_each(|target| member.restore(&target, pilot));
                 member
             });
@@ -277,7 +277,7 @@ impl Fleet {
         let mut looks = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let watching = self.watching.entry(*id).or_insert_with(Watching::new);
-            // Each look waits for a while, and there may be many who want one.
+            // Each scan waits for a while, and there may be many who want one.
             looks += u32::from(watching.wants_a_scan());
             if pilot.stop.requested() || watching.wants_a_scan() && looks > LOOKS_OF_A_STEP {
                 continue;
@@ -367,7 +367,7 @@ impl Fleet {
         tracing::debug!(pid = process.pid, "decided: {:?}", plan.counts());
         let shared_before = member.view.bytes();
         member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.pilot_summary);
-        // The next look tells what may give way, or whether what was unused stays so.
+        // The next scan tells what may give way, or whether what was unused stays so.
         if member.lacks_huge_pages() && !tell_use_of_huge || tell_use_of_huge && member.past.is_in_doubt() {
             member.scan_soon();
         }
@@ -386,7 +386,7 @@ impl Fleet {
         self.members.iter().filter(move |(other, _)| **other != process).map(|(_, member)| member)
     }
 
-    /// Takes note of how a look went.
+    /// Takes note of how a scan went.
     fn note(&mut self, process: Process, looked: anyhow::Result<()>, stopping: bool) {
         let Some(member) = self.members.get_mut(&process) else { return };
         match looked {

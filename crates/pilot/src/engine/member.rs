@@ -25,17 +25,17 @@ use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::unfinished::Unfinished;
 use crate::engine::{FRESH, Pilot, on_record, page_tables, promotions};
 
-/// From one look to the next while promoting still pays.
+/// From one scan to the next while promoting still pays.
 const SOONEST: Duration = Duration::from_secs(1);
-/// The longest from one look to the next.
+/// The longest from one scan to the next.
 const LATEST: Duration = Duration::from_secs(60);
-/// How often newly walked pages are counted between looks; one reading of the page tables.
+/// How often newly walked pages are counted between scans; one reading of the page tables.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Growth of resident memory by this share makes the next look due.
+/// Growth of resident memory by this share makes the next scan due.
 const GROWN: f64 = 0.05;
 /// A plan that saves less than this share of all walks was hardly worth it.
 const WORTH_A_LOOK: f64 = 0.01;
-/// Regions whose contents are read in one look: 2 MiB each, some 10 ms in all.
+/// Regions whose contents are read in one scan: 2 MiB each, some 10 ms in all.
 const MOST_INSPECTED: usize = 32;
 /// What a collapse takes about, until it is known: with a prepared page.
 const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
@@ -61,7 +61,7 @@ pub(super) struct Member {
     /// Others wait for what it promotes for them; its turn comes before theirs.
     pub(super) is_awaited: bool,
     interval: Duration,
-    /// From the last look to the next, so that looking takes no more from the process than it may.
+    /// From the last scan to the next, so that looking takes no more from the process than it may.
     affordable: Duration,
     next_poll: Instant,
     trend: Trend,
@@ -75,7 +75,7 @@ pub(super) struct Member {
     pub(super) first: Option<Snapshot>,
     acted: bool,
     pub(super) last: Option<Snapshot>,
-    /// Why the last look at it failed.
+    /// Why the last scan of it failed.
     pub(super) left_alone: Option<String>,
     pub(super) past: Past,
     /// What is known from observations of all of it.
@@ -222,7 +222,7 @@ impl Member {
         self.next_scan = Instant::now() + self.rest();
     }
 
-    /// From one look to the next: the interval, or longer where a look costs much.
+    /// From one scan to the next: the interval, or longer where a scan costs much.
     fn rest(&self) -> Duration {
         self.interval.max(self.affordable)
     }
@@ -312,7 +312,7 @@ impl Member {
         self.view = std::mem::take(&mut self.view).after_acting(heat);
     }
 
-    /// Whether the next look should tell which huge pages are used: some of ours may be waste.
+    /// Whether the next scan should tell which huge pages are used: some of ours may be waste.
     pub(super) fn may_hold_waste(&self) -> bool {
         let grown = |start: &Address| self.growth.get(start).is_some_and(|&growth| growth >= Bytes(HUGE_PAGE / 2));
         self.past.held().any(|held| grown(&held.start))
@@ -522,12 +522,12 @@ fn promote(
     outcome
 }
 
-/// Newly walked pages after a look: as many as between its read at 100 ms and its end.
+/// Newly walked pages after a scan: as many as between its read at 100 ms and its end.
 fn trend_after(heat: &Heat, now: Nanos) -> Trend {
     let base = || heat.regions.iter().filter(|region| !region.huge);
     let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
     let early: u64 = base().map(|region| region.walked.len() as u64).sum();
-    // Their bits may have been set all along, and are not new when a glance counts them.
+    // Their bits may have been set all along, and are not new when a poll counts them.
     let unobserved: u64 = base().map(|region| u64::from(region.unobserved)).sum();
     let between = (heat.window.seconds() - 0.1).max(0.1);
     Trend::after_scan(now, Pages(by_end + unobserved), by_end.saturating_sub(early) as f64 / between)

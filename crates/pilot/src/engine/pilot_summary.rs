@@ -46,7 +46,7 @@ impl PilotSummary {
         self.before
     }
 
-    /// All processes at their last look together.
+    /// All processes at their last scan together.
     pub fn after(&self) -> Option<Snapshot> {
         self.after
     }

@@ -11,7 +11,7 @@ use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
 use crate::engine::shared::huge_once;
 
-/// A limit of which less than one part in so many is left is used up: the next look tells what may give way.
+/// A limit of which less than one part in so many is left is used up: the next scan tells what may give way.
 const USED_UP: u64 = 16;
 
 impl Fleet {

@@ -1,6 +1,6 @@
 //! Observing a process again and again, as `heat --for`, `heat --live` and `record` do.
 //!
-//! Owns: when the next look begins, and when it was the last. Never touches: what is made of what was seen.
+//! Owns: when the next scan begins, and when it was the last. Never touches: what is made of what was seen.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::recording::Moment;
 /// When to look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rhythm {
-    /// From the beginning of one look to the next, or longer where that would take more of a CPU than `max_cpu`.
+    /// From the beginning of one scan to the next, or longer where that would take more of a CPU than `max_cpu`.
     pub at_least: Duration,
     /// The same, whatever it costs.
     pub every: Option<Duration>,
@@ -25,9 +25,9 @@ pub struct Rhythm {
     pub max_cpu: CpuShare,
 }
 
-/// One look after the other: an iterator that rests between them.
+/// One scan after the other: an iterator that rests between them.
 ///
-/// It ends when time is up, and when the process ends or a signal comes, too; where these two interrupt the first look, they are
+/// It ends when time is up, and when the process ends or a signal comes, too; where these two interrupt the first scan, they are
 /// errors. After any error whoever iterates may go on, as makes sense after an exec.
 pub struct Series<'a> {
     tracker: &'a mut dyn Tracker,
@@ -55,7 +55,7 @@ impl<'a> Series<'a> {
         Self { tracker, target, options, rhythm, budget, stop, started: now, next: now, seen: false }
     }
 
-    /// Waits for the next look; None if there is none.
+    /// Waits for the next scan; None if there is none.
     fn rest(&mut self) -> Option<()> {
         let fits = |length| self.next + self.options.window.duration() <= self.started + length;
         (!self.seen || self.rhythm.length.is_none_or(fits)).then_some(())?;
@@ -121,7 +121,7 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_millis(1);
 
-    /// What a series answers, at most so many times, for a child that ends after the first look if that is wanted.
+    /// What a series answers, at most so many times, for a child that ends after the first scan if that is wanted.
     fn looks(answers: Vec<Result<Cost, ObserveError>>, rhythm: Rhythm, most: usize, ends: bool) -> Vec<bool> {
         let mut child: Child = Command::new("sleep").arg("60").spawn().unwrap();
         let target = Target::open(child.id()).unwrap();

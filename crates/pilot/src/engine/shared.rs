@@ -35,7 +35,7 @@ pub(super) struct SharedView {
 }
 
 impl SharedView {
-    /// What a look showed.
+    /// What a scan showed.
     pub(super) fn of(heat: &Heat) -> Self {
         let busy_cpus = heat.busy_cpus.unwrap_or(0.0);
         let mut view = Self {

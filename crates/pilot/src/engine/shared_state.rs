@@ -35,7 +35,7 @@ pub const COLLAPSE_CLASSES: [Nanos; 8] = [
 pub struct State {
     /// Which fields to expect: 1.
     pub version: u32,
-    /// Who watches.
+    /// The tracker.
     pub tracker: String,
     /// Share of the time in which promoting may hold a program up, 0.01 for 1 %.
     pub max_slowdown: f64,
@@ -74,7 +74,7 @@ pub struct ClientState {
     pub uid: u32,
     /// Whether it rests until its walks rise.
     pub resting: bool,
-    /// Base pages that were active at the last look.
+    /// Base pages that were active at the last scan.
     pub active_pages: u64,
     /// Lists of active pages that it was given.
     pub lists: u64,
@@ -100,7 +100,7 @@ pub struct BudgetState {
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Looks at a target.
+    /// Scans at a target.
     pub looks: u64,
     /// Regions put on huge pages.
     pub promoted: u64,
@@ -139,22 +139,22 @@ pub struct TargetState {
     pub may_have_bytes: Option<Bytes>,
     /// Page walks a second before anything was promoted.
     pub walks_per_second_before: Option<f64>,
-    /// Page walks a second at the last look.
+    /// Page walks a second at the last scan.
     pub walks_per_second: Option<f64>,
     /// What was saved, when they were promoted, by the regions that are on huge pages now: page walks a second, with page faults and page
     /// tables counted as so many of them.
     pub walks_saved_per_second: f64,
-    /// Page faults a second on shared memory, seen at the last look, that huge pages would save, of all processes that map it.
+    /// Page faults a second on shared memory, seen at the last scan, that huge pages would save, of all processes that map it.
     pub faults_per_second: f64,
     /// Memory that its page tables take.
     pub page_tables_bytes: Bytes,
-    /// Since the last look; None if it was not looked at yet.
+    /// Since the last scan; None if it was not looked at yet.
     pub scanned_ns_ago: Option<Nanos>,
-    /// Until the next look.
+    /// Until the next scan.
     pub next_scan_in_ns: Nanos,
     /// Why it could not be observed when that was last tried.
     pub left_alone: Option<String>,
-    /// Regions by the reason given at the last look.
+    /// Regions by the reason given at the last scan.
     pub reasons: BTreeMap<String, u64>,
     /// The last few things done, oldest first.
     pub last_decisions: Vec<DecisionState>,

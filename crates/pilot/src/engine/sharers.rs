@@ -57,7 +57,7 @@ impl Fleet {
         self.owns_little(member) && member.shared_rss > member.private_rss && kin.count() >= SAMPLE_OF_FAMILY
     }
 
-    /// Whether what it waits for is under way: another look could not tell more, and would hold the other one up.
+    /// Whether what it waits for is under way: another scan could not tell more, and would hold the other one up.
     pub(super) fn is_promoted_by_another(&self, member: &Member) -> bool {
         let acts = |other: &Member| other.is_unfinished() && other.view.meets(&member.view);
         member.waits_for_another() && !member.is_unfinished() && self.members.values().any(acts)

@@ -12,7 +12,7 @@ use observe::ObserveError;
 use crate::decide::{Decision, Plan};
 use crate::engine::{changed, ensure_same_program};
 
-/// The most regions that are kept: 16 GiB, in 2 MiB of our memory. The next look finds the others.
+/// The most regions that are kept: 16 GiB, in 2 MiB of our memory. The next scan finds the others.
 const MOST: usize = 8192;
 
 /// The rest of a plan; empty if there is none.

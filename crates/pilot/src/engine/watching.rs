@@ -2,7 +2,7 @@
 //!
 //! Owns: the order of these. Never touches: what the client does with the list, or who is a client ([`crate::engine::clients`]).
 //!
-//! A look clears and reads bits; more reads follow over the client's interval, at next to no cost. A list is written only once the one before
+//! A scan clears and reads bits; more reads follow over the client's interval, at next to no cost. A list is written only once the one before
 //! was taken: until then nothing is observed either. A signal that the kernel has no room for is sent again; what a client
 //! missed it finds by the list's sequence number.
 
@@ -22,7 +22,7 @@ use crate::engine::Pilot;
 use crate::engine::activity::Activity;
 use crate::engine::clients::Client;
 
-/// The look; later reads need no window.
+/// The scan; later reads need no window.
 const LOOK: Nanos = Nanos(110_000_000);
 /// When bits are read again, in eighths of the interval.
 const READS: [u32; 4] = [1, 2, 4, 8];
@@ -42,12 +42,12 @@ pub(super) struct Watching {
     owed: Option<u64>,
     under_way: Option<Look>,
     next: Instant,
-    /// The next look would cost the program more than its share.
+    /// The next scan would cost the program more than its share.
     not_before: Instant,
     was_resting: bool,
     /// Active pages and page walks a second when it began to rest.
     at_rest: Option<(u64, f64)>,
-    /// Active pages at the last look.
+    /// Active pages at the last scan.
     pub(super) active: u64,
 }
 

@@ -461,7 +461,7 @@ impl Mechanism for DropBehind {
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
         let counts = &self.counts;
-        // What there is at each look is not more the more often it is looked at.
+        // What there is at each scan is not more the more often it is looked at.
         let met = self.last_round.as_ref().unwrap_or(&self.this_round);
         BTreeMap::from([
             ("rounds", counts.rounds),

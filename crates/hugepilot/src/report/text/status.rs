@@ -133,7 +133,7 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
         ("page faults", Side::Right),
         ("page tables", Side::Right),
         ("may have", Side::Right),
-        ("last look", Side::Right),
+        ("last scan", Side::Right),
         ("", Side::Left),
     ];
     table(&columns, &targets.iter().map(row).collect::<Vec<_>>())

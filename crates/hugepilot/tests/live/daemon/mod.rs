@@ -134,11 +134,11 @@ impl Daemon {
         }
     }
 
-    /// Waits until there were so many more looks.
+    /// Waits until there were so many more scans.
     pub fn wait_for_looks(&self, more: u64) {
         let looks = || self.status()["counts"]["looks"].as_u64().expect("a number");
         let enough = looks() + more;
-        wait_until("more looks", || looks() >= enough);
+        wait_until("more scans", || looks() >= enough);
     }
 }
 

@@ -43,7 +43,7 @@ fn everything_is_paused_and_resumed() {
     let program = Program::start(&format!("map=64M fill ready await={} read=all", go.display()));
     let daemon = Daemon::start(&target(&[&program]));
     assert!(daemon.ask("pause").status.success());
-    // A look that has begun is not taken back.
+    // A scan that has begun is not taken back.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let looks = || number(&daemon.status()["counts"], "looks");
     let before = looks();
