@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use heat::statistics::median;
 pub use hugepilot::report::picture::FONT;
 use hugepilot::report::picture::prepare_font;
-use heat::statistics::median;
 use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
 use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
 use plotters::coord::{CoordTranslate, Shift};

@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::machine_memory;
 use crate::warm::SPARE;
-use crate::workload::{Clients, Memcached, Popularity, REDIS_ITEM_OVERHEAD, Reader, Running, Server, Start, Wire, Workload, serve_redis};
+use crate::workload::{
+    Clients, Memcached, Popularity, REDIS_ITEM_OVERHEAD, Reader, Running, Server, Start, Wire, Workload, serve_redis,
+};
 
 const VALUE_SIZE: usize = 512;
 /// Clients that wait for each answer, when capacity is measured.

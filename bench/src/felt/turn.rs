@@ -9,13 +9,13 @@ use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 use indicatif::ProgressBar;
 
-use crate::sample::huge_memory;
-use crate::settings::Settings;
-use crate::workload::{Running, WINDOW, WorkInterval};
 use super::host::Host;
 use super::mode::{Mode, Promoter};
 use super::program::{Loaded, Setup};
 use super::record::{Phase, Promoted, Turn};
+use crate::sample::huge_memory;
+use crate::settings::Settings;
+use crate::workload::{Running, WINDOW, WorkInterval};
 
 /// Left out before the first phase: what starting, giving back and counting huge pages leaves behind.
 const SETTLE: Duration = WINDOW.saturating_mul(8);

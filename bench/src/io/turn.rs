@@ -16,13 +16,13 @@ use reclaim::policy::Stock;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::sample::cpu_time;
-use crate::tool::ToolProcess;
-use crate::workload::{OwnProcess, Progress, Running};
 use super::children::{FillChild, Obtained, ResidentHeapChild, WritersChild, obtain, on_disk};
 use super::kernel_work::KernelWork;
 use super::supply::Supply;
 use super::{Aging, Stage};
+use crate::sample::cpu_time;
+use crate::tool::ToolProcess;
+use crate::workload::{OwnProcess, Progress, Running};
 
 /// The resident process's heap, and its file.
 const RESIDENT: Bytes = Bytes(256 << 20);

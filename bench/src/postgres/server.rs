@@ -17,8 +17,8 @@ use kernel::Root;
 use kernel::process::{FamilyUsage, Status, descendants};
 use rustix::process::Signal;
 
-use crate::process::BoundChild;
 use super::load::Load;
+use crate::process::BoundChild;
 
 /// PostgreSQL refuses to run as root.
 const USER: &str = "postgres";

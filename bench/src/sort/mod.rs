@@ -17,11 +17,11 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{Pages, SEED, Task};
 
+use self::record::Record;
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results};
 use crate::run::{order_of_round, progress_bar};
 use crate::settings::Settings;
-use self::record::Record;
 
 pub const EXAMPLES: &str = "\
 Examples:

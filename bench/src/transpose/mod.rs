@@ -21,14 +21,14 @@ use hps::color::Palette;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use serde::Serialize;
 
-use crate::machine::Machine;
-use crate::outputs::{Outputs, Results, json_lines};
-use crate::run::progress_bar;
 use self::measured::{AGAIN, Built};
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
 use self::simulation::{Point, simulate};
 use self::sweep::{Sweep, Swept};
+use crate::machine::Machine;
+use crate::outputs::{Outputs, Results, json_lines};
+use crate::run::progress_bar;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -211,8 +211,8 @@ fn usual_dimensions(processor: Processor) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::simulation::SUPER_PAGE;
+    use super::*;
 
     fn arguments(line: &str) -> TransposeArguments {
         #[derive(clap::Parser)]

@@ -15,10 +15,10 @@ use clap::ValueEnum;
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 
-use crate::process::Processors;
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};
 use super::{Running, Start, Workload};
+use crate::process::Processors;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
+use heat::units::Bytes;
 use hps::wire::{Range, Track, usual_signal};
 use hps::{Application, Judge, Region, Settings, Tracker, Verdict};
-use heat::units::Bytes;
 use hugepilot_os::memory::Mapping;
 
 use super::{Role, Start};

@@ -16,11 +16,11 @@ use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::process::Processors;
 use super::chase::{place, step};
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
 use super::pages::{WORDS_PER_PAGE, below};
 use super::{Running, Start, Workload};
+use crate::process::Processors;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -17,9 +17,9 @@ use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::process::{BoundChild, Processors};
 use super::progress::WorkInterval;
 use super::{Histogram, Progress, Running, SearchWork, Start, client};
+use crate::process::{BoundChild, Processors};
 
 /// A killed program that takes longer to end is left to the kernel.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -16,13 +16,13 @@ use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::process::{BoundChild, Processors, bind_this_thread};
 use super::connection::Connection;
 use super::open_loop::OpenLoop;
 use super::progress::WorkInterval;
 use super::wire::Wire;
 use super::zipfian::{Popularity, ScrambledZipfian};
 use super::{Histogram, Progress, Running};
+use crate::process::{BoundChild, Processors, bind_this_thread};
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);

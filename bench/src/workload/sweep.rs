@@ -16,12 +16,12 @@ use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::process::{Processors, bind_this_thread};
 use super::client::ClientArguments;
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
 use super::progress::WorkInterval;
 use super::{Progress, Running, Start, Workload};
+use crate::process::{Processors, bind_this_thread};
 
 /// The paper's.
 pub const SWEEPS_PER_SAMPLE: u32 = 16;

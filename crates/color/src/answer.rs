@@ -127,8 +127,8 @@ pub fn indexing(answer: Answer, cache: &Cache, virtual_machine: bool) -> Option<
 mod tests {
     use std::convert::Infallible;
 
-    use crate::random::Random;
     use super::*;
+    use crate::random::Random;
 
     fn answer(pairs: &[(f64, f64)]) -> Answer {
         judge(paired_ratio(pairs).as_ref())

@@ -97,8 +97,8 @@ fn heed(deadline: &Weak<Mutex<Option<Instant>>>, root: &Root) {
 mod tests {
     use std::fs;
 
-    use crate::samples::{text, tree};
     use super::*;
+    use crate::samples::{text, tree};
 
     /// What becomes of DAMON, at work with this thread, once someone who had it at work with that one has ended.
     fn left_behind(running: &str, told: &[Option<u32>]) -> String {

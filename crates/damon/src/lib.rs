@@ -16,9 +16,9 @@ use std::{fs, io, thread};
 
 pub use guardian::{Deadline, Guardian};
 
+use heat::units::Nanos;
 use kernel::damon::{DIRECTORY, Leftover, NOTE, Note, Purpose, leftover, threads_of_others};
 use kernel::{KernelError, Root, process};
-use heat::units::Nanos;
 
 /// The kernel splits a target into at most so many regions: enough for a hot set of a few MiB in a few GiB.
 const MOST_REGIONS: u64 = 1000;
@@ -307,8 +307,8 @@ pub mod samples;
 mod tests {
     use std::cell::Cell;
 
-    use crate::samples::{text, tree};
     use super::*;
+    use crate::samples::{text, tree};
 
     #[test]
     fn it_is_taken_and_put_back() {

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Amount, Heat, Mapping, Object, PageSet, Region, Summary};
 use crate::parts::{Part, cut};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
+use crate::{Amount, Heat, Mapping, Object, PageSet, Region, Summary};
 
 /// Processes that were observed.
 #[derive(Clone, Debug, Default)]
@@ -194,8 +194,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::samples::{MEMFD, at, heat_of, huge, region};
     use crate::Shared;
+    use crate::samples::{MEMFD, at, heat_of, huge, region};
 
     /// A process that maps so many regions of some shared memory, from this one on, and after them as many private ones.
     fn heat(pid: u32, offset: u64, regions: Vec<Region>, shared_regions: u64) -> Heat {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clearing::Clearing;
-use crate::{PageSet, Sample, Walks};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, CpuShare, HUGE_PAGE, Nanos, Pages};
+use crate::{PageSet, Sample, Walks};
 
 /// What a tracker saw of one process.
 #[derive(Clone, Debug)]

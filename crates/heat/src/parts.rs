@@ -2,8 +2,8 @@
 //!
 //! Owns: cutting regions, and sharing out their page walks. Never touches: the heat.
 
-use crate::{Amount, Heat, Mapping, PageSet, Region};
 use crate::units::{Bytes, Pages};
+use crate::{Amount, Heat, Mapping, PageSet, Region};
 
 /// Pages of a region that belong to the same owner.
 pub(crate) struct Part<O> {

@@ -58,7 +58,9 @@ const LEAST_PACE: u64 = 10;
 /// always counts, at a tenth of its delay at least.
 pub fn at_pace(read_counts: &mut ReadCounts, pace: impl Fn(Nanos) -> Nanos) {
     let last = read_counts.len() - 1;
-    for (number, read_count) in read_counts.iter_mut().enumerate().filter(|(_, read_count)| read_count.delay() > Nanos(0)) {
+    for (number, read_count) in
+        read_counts.iter_mut().enumerate().filter(|(_, read_count)| read_count.delay() > Nanos(0))
+    {
         let (delay, least) = (pace(read_count.delay()), Nanos(read_count.delay().0 / LEAST_PACE));
         let counts = delay >= least || number == last;
         *read_count = if counts { ReadCount::new(delay.max(least), read_count.walked) } else { ReadCount::default() };
@@ -226,7 +228,8 @@ mod tests {
 
     #[test]
     fn one_hot_page_in_a_cold_region_is_hot() {
-        let seen_at_once: Vec<ReadCount> = DELAYS_MS.iter().map(|&ms| ReadCount::new(Nanos(ms * 1_000_000), 1)).collect();
+        let seen_at_once: Vec<ReadCount> =
+            DELAYS_MS.iter().map(|&ms| ReadCount::new(Nanos(ms * 1_000_000), 1)).collect();
         assert!(walks_per_second(512, &seen_at_once) >= 1000.0);
         let seen_late = [ReadCount::new(Nanos(1_000_000), 0), ReadCount::new(Nanos(100_000_000), 1)];
         assert!(walks_per_second(512, &seen_late) < 11.0);

@@ -193,8 +193,8 @@ impl SplitMix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{huge, region};
     use crate::PageSet;
+    use crate::samples::{huge, region};
     use proptest::prelude::*;
 
     const BLOCK_PAGES: u64 = BLOCK / BASE_PAGE;

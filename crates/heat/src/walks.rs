@@ -73,14 +73,12 @@ impl EarlyRead {
 }
 
 /// Of the walks that a group of regions was rated at, the share that is certain; `tlb_entries` of its pages may never have been walked.
-pub fn certain_share<'a>(
-    seen: impl Iterator<Item = Seen<'a>> + Clone,
-    rated_per_second: f64,
-    tlb_entries: f64,
-) -> f64 {
+pub fn certain_share<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone, rated_per_second: f64, tlb_entries: f64) -> f64 {
     let certain_by = |read: usize| {
         let (mut pages, mut per_second) = (0.0, 0.0);
-        for read_count in seen.clone().map(|seen| seen.read_counts[read]).filter(|read_count| read_count.delay() > Nanos(0)) {
+        for read_count in
+            seen.clone().map(|seen| seen.read_counts[read]).filter(|read_count| read_count.delay() > Nanos(0))
+        {
             pages += f64::from(read_count.walked);
             per_second += f64::from(read_count.walked) / read_count.delay().seconds();
         }

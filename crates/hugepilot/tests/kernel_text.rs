@@ -9,7 +9,9 @@ use kernel::lockdown::{self, Lockdown};
 use kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes};
 use kernel::process::{self, Status};
 use kernel::thp::Thp;
-use kernel::{Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, maps, memory, nodes, numa_maps, smaps, vm_flags};
+use kernel::{
+    Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, maps, memory, nodes, numa_maps, smaps, vm_flags,
+};
 
 const TREES: [&str; 3] = ["linux-6.18", "debian-6.1", "debian-6.12"];
 

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::getpid;
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
 
 use crate::{KernelError, Root, process};
 

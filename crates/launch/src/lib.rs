@@ -10,9 +10,9 @@ pub mod counts;
 pub mod machine;
 pub mod program;
 pub mod recipe;
+pub mod request;
 pub mod verify;
 pub mod watch;
-pub mod request;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use kernel::{KernelError, Root, hugetlb};
 use machine::Machine;
 use program::{Family, Program, ProgramError};
 use recipe::{Given, Recipe, recipe};
-use request::{PageKind, LaunchRequest};
+use request::{LaunchRequest, PageKind};
 
 /// The preload library's file.
 pub const LIBRARY: &str = "libhugepilot_preload.so";

@@ -10,8 +10,8 @@ use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use crate::counts::{InTheWay, Placed, Placing};
 use crate::machine::Machine;
 use crate::recipe::{Mechanism, Memory, Recipe};
-use crate::watch::{Sample, Seen};
 use crate::request::LaunchRequest;
+use crate::watch::{Sample, Seen};
 
 /// Who put memory on huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -205,9 +205,9 @@ mod tests {
     use kernel::hugetlb_limits::Limit;
     use proptest::prelude::*;
 
+    use super::*;
     use crate::recipe::Variable;
     use crate::request::PageKind;
-    use super::*;
 
     const HEAP: Mechanism = Mechanism { memory: Memory::Heap, name: "glibc.malloc.hugetlb", is_reserved: false };
     const MMAP: Mechanism = Mechanism { memory: Memory::Mmap, name: Mechanism::PRELOAD, is_reserved: false };
@@ -235,7 +235,13 @@ mod tests {
 
     fn account(seen: Seen, recipe: &Recipe, placed: Option<&Placed>, promoted: u64) -> Account {
         let piloted = Piloted { promoted: Bytes(promoted), ..Piloted::default() };
-        Account::of(seen, (&LaunchRequest::of(PageKind::Transparent), recipe, &madvise()), placed, Some(&piloted), Some(90.0))
+        Account::of(
+            seen,
+            (&LaunchRequest::of(PageKind::Transparent), recipe, &madvise()),
+            placed,
+            Some(&piloted),
+            Some(90.0),
+        )
     }
 
     #[test]
@@ -286,7 +292,8 @@ mod tests {
             let mut seen = seen(1000, 0, 0);
             seen.last.pool_left = left;
             let piloted = Piloted::default();
-            Account::of(seen, (&LaunchRequest::of(request), &recipe, &machine), placed.as_ref(), Some(&piloted), None).rest
+            Account::of(seen, (&LaunchRequest::of(request), &recipe, &machine), placed.as_ref(), Some(&piloted), None)
+                .rest
         };
         let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
         assert_eq!(why(PageKind::Transparent, never, Recipe::default(), None, None), [Why::SwitchedOff]);

@@ -37,8 +37,8 @@ pub(super) fn order<const N: usize>(reclaim: Option<Reclaim>, mut trackers: [Tra
 mod tests {
     use heat::units::Bytes;
 
-    use crate::choice::TRACKERS;
     use super::*;
+    use crate::choice::TRACKERS;
 
     fn memory(available: u64, swap_free: u64) -> Memory {
         let [total, available, swap_total, swap_free] = [100, available, 10, swap_free].map(|mib| Bytes(mib << 20));

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::decide::{Decision, Plan, Reason};
 use heat::by_mapping;
-use heat::{Amount, Heat, Mapping, Obstacle, Region};
 use heat::units::{Address, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
+use heat::{Amount, Heat, Mapping, Obstacle, Region};
 
 /// What the kernel was told about huge pages. None: it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,10 +177,10 @@ fn has_holes(region: &Region) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heat::samples::{MEMFD, heat_of, huge, region};
     use crate::decide::{Allowance, Limits, Past, Spent, decide};
-    use heat::{Growth, PageSet};
+    use heat::samples::{MEMFD, heat_of, huge, region};
     use heat::units::BASE_PAGE;
+    use heat::{Growth, PageSet};
 
     fn explained(regions: Vec<Region>, change: impl Fn(&mut Mapping), surroundings: &Surroundings) -> Explained {
         let mut heat = heat_of(regions);

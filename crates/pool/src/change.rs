@@ -132,8 +132,8 @@ fn on_all(request: &SizeRequest, bound: Bound, pool: &Pool) -> Change {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::Amount;
     use super::*;
+    use crate::Amount;
 
     const POOL: Pool =
         Pool { page_size: Bytes(2 << 20), total: 103, free: 40, reserved: 36, surplus: 3, overcommit: 50 };

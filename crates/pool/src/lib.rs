@@ -13,10 +13,10 @@ mod error;
 mod mount;
 mod obstacles;
 mod persist;
+mod request;
 mod resize;
 mod users;
 mod view;
-mod request;
 
 pub use accounts::{Group, Owner, group, owner};
 pub use change::{Bound, Change, changes, find};
@@ -25,10 +25,10 @@ pub use error::PoolError;
 pub use mount::{MountOptions, mount, place, unmount};
 pub use obstacles::{Hindrance, Obstacles, ZoneObstacles};
 pub use persist::{Lasting, LastingPool, NextStep, Surroundings, persist};
+pub use request::{Amount, SizeRequest, SizeRequestError, parse_page_size};
 pub use resize::{Effort, Ended, Resized, resize};
 pub use users::{User, users};
 pub use view::{View, is_all_promised};
-pub use request::{Amount, SizeRequest, SizeRequestError, parse_page_size};
 
 use heat::units::{BASE_PAGE, Bytes};
 

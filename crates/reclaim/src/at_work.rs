@@ -9,7 +9,7 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::Stop;
 
 use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
-use crate::policy::{Plan, Stock, Policies, plan};
+use crate::policy::{Plan, Policies, Stock, plan};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -89,9 +89,9 @@ mod tests {
 
     use heat::memory_use::{MemoryUse, Uses};
 
+    use super::*;
     use crate::mechanism::LONGEST_PAUSE;
     use crate::policy::Preset;
-    use super::*;
 
     /// Does all that it is told to at once.
     struct Obedient(Duration);
@@ -110,11 +110,8 @@ mod tests {
         }
 
         fn step(&mut self, order: Order<'_>, _: &Stop) -> Result<Vec<Effect>, AgeError> {
-            let effect = |batch: &crate::policy::Batch| Effect {
-                uses: batch.uses,
-                aged: batch.bytes,
-                reclaimed: batch.bytes,
-            };
+            let effect =
+                |batch: &crate::policy::Batch| Effect { uses: batch.uses, aged: batch.bytes, reclaimed: batch.bytes };
             Ok(order.batches.iter().map(effect).collect())
         }
 

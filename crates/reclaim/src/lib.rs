@@ -19,14 +19,14 @@ pub use state::{AgeState, ClassState, MechanismState};
 pub use store::Store;
 
 use crate::mechanism::{AgeError, Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, Reclaim};
-use crate::policy::{Plan, Reason, Stock, Policies};
+use crate::policy::{Plan, Policies, Reason, Stock};
+use heat::memory_use::{ByUse, MemoryUse};
+use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 use kernel::buddy::Buddy;
 use kernel::memory::Memory;
 use kernel::{KernelError, Root, balloon};
-use heat::memory_use::{ByUse, MemoryUse};
 use observe::census::ProgramFiles;
-use hugepilot_os::stop::Stop;
-use heat::units::Bytes;
 
 /// From one step to the next: the pace of the fastest mechanism.
 pub const STEP: Duration = Duration::from_millis(250);
@@ -351,9 +351,9 @@ mod tests {
     use heat::memory_use::Uses;
     use heat::units::SizeOrShare;
 
+    use super::*;
     use crate::mechanism::Order;
     use crate::policy::Preset;
-    use super::*;
 
     #[test]
     fn what_is_there_follows_from_the_kernels_counts() {

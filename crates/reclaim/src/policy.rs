@@ -179,8 +179,10 @@ impl Policies {
 
     /// Whether a mechanism of this reach can do anything of what is wished, once there is enough of that.
     pub fn are_served_by(&self, stock: &Stock, reach: &[Uses]) -> bool {
-        let nothing_stays = |class: MemoryUse| ClassPolicy { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
-        let requests = Policies { classes: ByUse::of(nothing_stays), free_below: None, huge_below: None, ..self.clone() };
+        let nothing_stays =
+            |class: MemoryUse| ClassPolicy { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
+        let requests =
+            Policies { classes: ByUse::of(nothing_stays), free_below: None, huge_below: None, ..self.clone() };
         let enough = |class: MemoryUse| if requests.allow(class).is_ok() { stock.total } else { stock.held[class] };
         let stock = Stock { held: ByUse::of(enough), ..*stock };
         !plan(&requests, &stock, &stock.held, reach).batches.is_empty()
@@ -354,7 +356,8 @@ mod tests {
     fn nothing_is_aged_while_enough_is_free() {
         let rests = |free_below: Option<&str>, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
-            let requests = Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..requests() };
+            let requests =
+                Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..requests() };
             let made = after_a_minute(&requests, &stock(), &[FILES]);
             assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == Reason::EnoughFree);
             made.batches.is_empty()
@@ -369,7 +372,8 @@ mod tests {
     fn no_more_is_aged_than_is_missing() {
         let taken = |free_below: &str, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
-            let requests = Policies { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..requests() };
+            let requests =
+                Policies { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..requests() };
             let each: Vec<Uses> = FILES.iter().map(only).collect();
             after_a_minute(&requests, &stock(), &each).batches.iter().map(|batch| batch.bytes.0).sum::<u64>()
         };

@@ -52,11 +52,11 @@ impl Facts {
 }
 
 /// One thing looked at.
-pub type Check = hugepilot_checks::Check<Mend>;
+pub type Check = hugepilot_checks::Check<Fix>;
 
 /// How an account gets the right to lock pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mend {
+pub struct Fix {
     /// Where to click.
     pub policy: &'static str,
     /// The same by commands for an elevated prompt.
@@ -141,8 +141,8 @@ fn privilege(standing: &Standing) -> Check {
         ),
     };
     let mend =
-        Mend { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
-    Check::new(name, status, finding, meaning).mended_by((!standing.held).then_some(mend))
+        Fix { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
+    Check::new(name, status, finding, meaning).fixed_by((!standing.held).then_some(mend))
 }
 
 fn contiguous(Contiguous { largest_bytes, refused }: Contiguous) -> Check {
@@ -192,7 +192,7 @@ mod tests {
     fn an_account_with_the_right_has_nothing_to_mend() {
         let checks = check(&facts(true, false));
         assert_eq!(checks.len(), 4);
-        assert!(checks.iter().all(|check| check.status == Status::Ok && check.mend.is_none()), "{checks:?}");
+        assert!(checks.iter().all(|check| check.status == Status::Ok && check.fix.is_none()), "{checks:?}");
         assert!(checks[0].finding.contains("2048 KiB") && checks[0].meaning.contains("never paged out"));
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let (status, check) = status(&facts(false, true), "privilege");
         assert_eq!(status, Status::Missing);
         assert!(check.finding.contains("elevated") && check.meaning.contains("1314") && check.meaning.contains("1300"));
-        let mend = check.mend.expect("there is a way");
+        let mend = check.fix.expect("there is a way");
         assert!(mend.policy.contains("Lock pages in memory") && mend.afterwards.contains("sign out"));
         assert!(
             mend.commands.iter().any(|line| line.starts_with("secedit /configure"))
@@ -220,7 +220,7 @@ mod tests {
         let mut facts = facts(true, false);
         facts.standing = facts.standing.map(|standing| Standing { enabled: Err(error), ..standing });
         let (status, check) = status(&facts, "privilege");
-        assert!(status == Status::Warning && check.mend.is_none() && check.meaning.contains("error 5"), "{check:?}");
+        assert!(status == Status::Warning && check.fix.is_none() && check.meaning.contains("error 5"), "{check:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use hugepilot_checks::wrap;
 
-use crate::doctor::{Check, Mend};
+use crate::doctor::{Check, Fix};
 
 /// Consoles of Windows are that wide unless somebody makes them wider.
 const WIDTH: usize = 80;
@@ -16,14 +16,14 @@ pub fn text(checks: &[Check]) -> String {
     for check in checks {
         text += &format!("{:<MARGIN$}{}\n", check.status, check.name);
         let said = wrapped(&format!("{}. {}", check.finding, check.meaning));
-        for line in said.into_iter().chain(check.mend.iter().flat_map(mend_lines)) {
+        for line in said.into_iter().chain(check.fix.iter().flat_map(mend_lines)) {
             text += &format!("{:MARGIN$}{line}\n", "");
         }
     }
     text
 }
 
-fn mend_lines(mend: &Mend) -> Vec<String> {
+fn mend_lines(mend: &Fix) -> Vec<String> {
     let mut lines = vec!["To give the account that right:".to_owned(), format!("  {}", mend.policy)];
     lines.push("or, in an elevated prompt:".to_owned());
     lines.extend(mend.commands.iter().map(|command| format!("  {command}")));

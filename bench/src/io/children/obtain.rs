@@ -14,10 +14,10 @@ use hugepilot_os::page_scan;
 use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
+use super::use_up_first;
 use crate::process::BoundChild;
 use crate::sample::huge_memory;
 use crate::workload::{Histogram, print_line};
-use super::use_up_first;
 
 /// Regions asked for between two looks at how many came on a huge page.
 const REGIONS_PER_LOOK: usize = 16;

@@ -18,9 +18,9 @@ use pilot::recording::{Moment, Recording};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::lists::pages::Class;
 use super::writers::Files;
 use super::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
+use crate::lists::pages::Class;
 
 /// The whole trace.
 pub struct Recorded {

@@ -7,7 +7,7 @@ use heat::memory_use::MemoryUse;
 use heat::units::Nanos;
 use reclaim::ReclaimOptions;
 use reclaim::mechanism::DropBehindOptions;
-use reclaim::policy::{ClassPolicy, MappedPageCost, Preset, Policies};
+use reclaim::policy::{ClassPolicy, MappedPageCost, Policies, Preset};
 
 use crate::config::section::Section;
 use crate::config::{Mistake, set};
@@ -45,8 +45,8 @@ mod tests {
 
     use heat::units::{Bytes, SizeOrShare};
 
-    use crate::config::Config;
     use super::*;
+    use crate::config::Config;
 
     fn error(text: &str) -> String {
         Config::parse(&format!("[age]\n{text}\n")).unwrap_err().to_string()

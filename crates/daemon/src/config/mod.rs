@@ -16,12 +16,12 @@ use std::str::FromStr;
 pub use mistake::{ConfigError, Mistake};
 
 use crate::config::section::Section;
-use pilot::decide::{Allowance, Fairness};
 use heat::clearing::ClearPolicy;
-use observe::{Choice, Options};
-use reclaim::ReclaimOptions;
-use pilot::engine::scope::{Matcher, Pid, Rule, Scope};
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
+use observe::{Choice, Options};
+use pilot::decide::{Allowance, Fairness};
+use pilot::engine::scope::{Matcher, Pid, Rule, Scope};
+use reclaim::ReclaimOptions;
 
 /// The longest window of a daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use hps::wire::Notice;
 use hugepilot_os::socket::send_with;
-use pilot::engine::shared_state::SharedState;
 use pilot::engine::clients::Place;
+use pilot::engine::shared_state::SharedState;
 use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_peercred;
 
@@ -138,8 +138,15 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, request: Result<Request, RequestError>, shared_state: &SharedState, bounds: &Bounds, room: usize) -> Going {
-        let answered = request.map_err(|error| error.to_string()).and_then(|request| answer(request, self.peer, shared_state));
+    fn answer(
+        &mut self,
+        request: Result<Request, RequestError>,
+        shared_state: &SharedState,
+        bounds: &Bounds,
+        room: usize,
+    ) -> Going {
+        let answered =
+            request.map_err(|error| error.to_string()).and_then(|request| answer(request, self.peer, shared_state));
         match answered {
             Ok(Answer::Now(reply)) => self.reply(reply, bounds, room),
             Err(why) => self.reply(Reply::Error(why), bounds, room),

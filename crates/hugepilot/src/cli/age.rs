@@ -11,9 +11,9 @@ use observe::Census;
 use reclaim::mechanism::MechanismKind;
 use reclaim::{AgeState, Aging, Moment, STEP, Store};
 
-use crate::report::{AgeStatusReport, age_plot, json, text};
 use super::args::AgeArgs;
 use super::terminal;
+use crate::report::{AgeStatusReport, age_plot, json, text};
 
 pub(super) fn age(args: &AgeArgs) -> anyhow::Result<ExitCode> {
     match (args.status, args.dry_run) {

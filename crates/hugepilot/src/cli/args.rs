@@ -23,12 +23,12 @@ pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArg
 use run::RUN_EXAMPLES;
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 
-use pilot::decide::{Allowance, Limits};
-use heat::clearing::ClearPolicy;
-use observe::{Choice, Options};
 use heat::Coverage;
-use pilot::engine::Selector;
+use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
+use observe::{Choice, Options};
+use pilot::decide::{Allowance, Limits};
+use pilot::engine::Selector;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -13,10 +13,10 @@ use pilot::act::{Pacer, Promoter};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
 
-use crate::report::{json, text};
 use super::args::AttachArgs;
 use super::pilot_summary::{report_of, say_if_fast};
 use super::{require, terminal};
+use crate::report::{json, text};
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

@@ -6,9 +6,9 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::capability::Capability;
 
-use crate::report::{json, text};
 use super::args::{ColorArgs, ColorCommand, ColorProbeArgs};
 use super::{require, terminal};
+use crate::report::{json, text};
 
 pub(super) fn color(args: &ColorArgs) -> anyhow::Result<ExitCode> {
     match &args.command {

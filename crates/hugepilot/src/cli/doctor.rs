@@ -12,9 +12,9 @@ use observe::PageWalk;
 use pilot::act::collapse_times;
 use reclaim::mechanism::probe_drop_behind;
 
-use crate::doctor::{check, render_table, to_json};
 use super::args::DoctorArgs;
 use super::terminal;
+use crate::doctor::{check, render_table, to_json};
 
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let checks = check(&Facts::gather(&Root::host(), try_on_ourselves()));

@@ -8,16 +8,16 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use kernel::thp::Thp;
+use observe;
 use observe::walk_cycles::WalkCycles;
 use observe::{Faults, ObserveError, calibrate, populated};
-use observe;
 use pilot::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
 use pilot::engine::{FamilyWatch, add_family};
 use pilot::explain::{self, Surroundings};
 
-use crate::report::{AfterRestart, ExplainReport, json, text};
 use super::args::ExplainArgs;
 use super::{require, terminal};
+use crate::report::{AfterRestart, ExplainReport, json, text};
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

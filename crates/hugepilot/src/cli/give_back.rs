@@ -9,14 +9,14 @@ use heat::units::Address;
 use heat::{Heat, Obstacle, Snapshot};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::{Process, Target};
-use observe::Choice;
 use observe;
+use observe::Choice;
 use pilot::act::{self, Record};
 use pilot::engine::page_tables;
 
-use crate::report::{GiveBackReport, json, text};
 use super::args::GiveBackArgs;
 use super::{require, terminal};
+use crate::report::{GiveBackReport, json, text};
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;

@@ -7,14 +7,14 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use observe;
-use pilot::engine::{Rhythm, Series, Selector, observe_group};
+use pilot::engine::{Rhythm, Selector, Series, observe_group};
 use pilot::recording::Moment;
 
+use super::args::HeatArgs;
+use super::{live, require, terminal};
 use crate::report::film::Recorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
-use super::args::HeatArgs;
-use super::{live, require, terminal};
 
 pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let pid = match args.target() {

@@ -14,15 +14,15 @@ use hugepilot_os::placement::CountsFile;
 use hugepilot_os::stop::Stop;
 use kernel::Root;
 use launch::counts::Placed;
+use launch::request::LaunchRequest;
 use launch::verify::{Account, Piloted};
 use launch::watch::{Seen, watch};
-use launch::request::LaunchRequest;
 use launch::{COUNTS_VARIABLE, Prepared, prepare};
 use pilot::engine::PilotSummary;
 
-use crate::report::text;
 use super::args::{PrintFormat, RunArgs};
 use super::terminal;
+use crate::report::text;
 
 /// The exit status if less than what was asked for was on huge pages.
 const NOT_MET: u8 = 3;

@@ -19,8 +19,8 @@ use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::report::live::{Asked, Live};
 use super::args::HeatArgs;
+use crate::report::live::{Asked, Live};
 
 /// How soon a key is noticed.
 const LOOK: Duration = Duration::from_millis(50);

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use daemon::control::Client;
 
-use crate::report::text;
 use super::args::PauseArgs;
 use super::terminal;
+use crate::report::text;
 
 pub(super) fn pause(args: &PauseArgs) -> anyhow::Result<ExitCode> {
     Client::at(&args.daemon.socket).pause(args.pid)?;

@@ -8,11 +8,14 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::cpu::Cpu;
 use kernel::hugetlb::{self, FileSystem, Pool};
-use pool::{self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, Surroundings, View, SizeRequest};
+use pool::{
+    self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, SizeRequest, Surroundings,
+    View,
+};
 
-use crate::report::{PersistReport, json, text};
 use super::args::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 use super::terminal;
+use crate::report::{PersistReport, json, text};
 
 pub(super) fn pool(args: &PoolArgs) -> anyhow::Result<ExitCode> {
     match &args.command {

@@ -16,10 +16,10 @@ use pilot::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
 use pilot::decide::{Decision, Spent, expected_gain};
 use pilot::engine::{Budget, Pilot, Round, candidate, on_this_machine};
 
-use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 use super::args::PromoteArgs;
 use super::pilot_summary::say_if_fast;
 use super::{require, terminal};
+use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();

@@ -9,10 +9,10 @@ use pilot::decide::{Past, Spent, decide, expected_gain};
 use pilot::engine::{Family, on_this_machine};
 use pilot::recording::{Moment, Recording, RecordingError};
 
-use crate::report::film::Recorder;
-use crate::report::{PlanReport, json, text};
 use super::args::ReplayArgs;
 use super::terminal;
+use crate::report::film::Recorder;
+use crate::report::{PlanReport, json, text};
 
 /// What is wanted of a recording.
 struct Wanted {

@@ -11,6 +11,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::Instant;
 
+use ::launch::Prepared;
+use ::launch::verify::Account;
 use anyhow::{Context, bail};
 use heat::units::Nanos;
 use hugepilot_os::PidFd;
@@ -18,22 +20,20 @@ use hugepilot_os::signals::is_ignored;
 use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::target::Process;
-use ::launch::Prepared;
-use ::launch::verify::Account;
 use observe::{self, Faults, Options, Tracker, Waits};
 use pilot::act::{Pacer, Promoter};
 use pilot::engine::shared_state::SharedState;
-use pilot::engine::{Budget, Fleet, PilotSummary, Pilot, Rules, Scope, on_this_machine};
+use pilot::engine::{Budget, Fleet, Pilot, PilotSummary, Rules, Scope, on_this_machine};
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
-use crate::report::{LaunchReport, RunReport, json, text};
 use super::args::RunArgs;
-use super::pilot_summary::{report_of, say_if_fast};
 use super::launch::{self, Launch};
+use super::pilot_summary::{report_of, say_if_fast};
 use super::require;
+use crate::report::{LaunchReport, RunReport, json, text};
 
 /// Signals that are meant for the program.
 const PASSED_ON: [Signal; 6] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
@@ -92,7 +92,13 @@ fn run_child(
     Ok(launch::status(exit_code(status), status.success(), account.as_ref()))
 }
 
-fn pilot(args: &RunArgs, pid: u32, tracker: &mut dyn Tracker, stop: Stop, began: Instant) -> anyhow::Result<PilotSummary> {
+fn pilot(
+    args: &RunArgs,
+    pid: u32,
+    tracker: &mut dyn Tracker,
+    stop: Stop,
+    began: Instant,
+) -> anyhow::Result<PilotSummary> {
     say_if_fast(args.pace.max_slowdown());
     let mut pilot = Pilot {
         tracker,

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use daemon::control::Client;
 
-use crate::report::{json, text};
 use super::args::StatusArgs;
 use super::terminal;
+use crate::report::{json, text};
 
 pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let state = Client::at(&args.daemon.socket).status()?;

@@ -139,8 +139,8 @@ mod tests {
     use kernel::Root;
     use kernel::probe::LiveProbes;
 
-    use super::*;
     use super::super::Status;
+    use super::*;
 
     const POOL: Pool =
         Pool { page_size: Bytes(2 << 20), total: 1000, free: 900, reserved: 100, surplus: 0, overcommit: 0 };

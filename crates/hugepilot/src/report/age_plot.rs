@@ -65,8 +65,8 @@ fn draw_on(
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples::moment;
     use super::*;
+    use crate::report::samples::moment;
 
     #[test]
     fn every_moment_is_a_point_of_every_line() {

@@ -24,13 +24,13 @@ pub use pool::{mount, persist, pools, resized};
 use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
 
-use pilot::words::{meaning_name, obstacle_name, reason_name, refusal_name};
-use super::{PilotReport, GiveBackReport, PlanReport, PromoteReport, RunReport};
+use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RunReport};
 use heat::Snapshot;
+use heat::units::{Address, Bytes, Nanos};
+use heat::{Heat, Region, Summary, TrackerKind};
 use pilot::act::Outcome;
 use pilot::decide::{Decision, GainPercent, Verdict};
-use heat::{Heat, Region, Summary, TrackerKind};
-use heat::units::{Address, Bytes, Nanos};
+use pilot::words::{meaning_name, obstacle_name, reason_name, refusal_name};
 
 /// The version that every document carries.
 pub const VERSION: u32 = 1;
@@ -444,9 +444,9 @@ mod tests {
     use pilot::decide::GainPercent;
     use pilot::engine::Family;
 
+    use super::*;
     use crate::report::Expectation;
     use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
-    use super::*;
 
     /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
     pub(super) fn pretty(document: &str) -> String {

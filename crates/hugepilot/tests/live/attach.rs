@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use crate::support::{Ended, PATIENCE, Program, Setting, binary, hugepilot, list, number, program_command, send, wait_until};
+use crate::support::{
+    Ended, PATIENCE, Program, Setting, binary, hugepilot, list, number, program_command, send, wait_until,
+};
 
 crate::trials!(
     memory_is_promoted_until_time_is_up,
@@ -97,8 +99,7 @@ fn children_are_piloted_if_asked() {
     assert_eq!(number(&attach(""), "applied"), 0);
     assert!(number(&attach(" --children"), "applied") >= 30);
     // The shell would leave its child behind.
-    for pid in kernel::process::descendants(&kernel::Root::host(), parent.0.id()).expect("a list")
-    {
+    for pid in kernel::process::descendants(&kernel::Root::host(), parent.0.id()).expect("a list") {
         send(pid, Signal::KILL);
     }
     parent.0.wait().expect("it ends");

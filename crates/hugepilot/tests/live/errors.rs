@@ -13,7 +13,9 @@ use kernel::process::{Status, threads};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Cgroup, Ended, Program, Ran, Setting, binary, hugepilot, list, number, public_copy, send, shell, wait_until};
+use crate::support::{
+    Cgroup, Ended, Program, Ran, Setting, binary, hugepilot, list, number, public_copy, send, shell, wait_until,
+};
 
 crate::trials!(
     no_such_process,

@@ -126,7 +126,7 @@ impl Status {
 }
 
 /// `12 kB`, the kernel's way to write 12 KiB.
-pub(in crate) fn kilobytes(value: &str) -> Option<Bytes> {
+pub(crate) fn kilobytes(value: &str) -> Option<Bytes> {
     let number: u64 = value.strip_suffix("kB")?.trim().parse().ok()?;
     number.checked_mul(1 << 10).map(Bytes)
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use crate::machine::Machine;
 use crate::program::{Family, Program};
-use crate::request::{PageKind, LaunchRequest};
+use crate::request::{LaunchRequest, PageKind};
 
 /// What a program is to be started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

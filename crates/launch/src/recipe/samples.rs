@@ -10,7 +10,7 @@ use crate::program::{Family, Linking, Program, TUNABLE};
 use crate::recipe::Given;
 
 /// A program linked with a glibc that has the tunable.
-pub(in crate) fn program(family: Family) -> Program {
+pub(crate) fn program(family: Family) -> Program {
     Program {
         path: "/usr/bin/program".into(),
         is_script: false,

@@ -3,7 +3,7 @@
 
 use crate::program::{Family, MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, REDIS_OPTION};
 use crate::recipe::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe, Remark};
-use crate::request::{PageKind, Want, LaunchRequest};
+use crate::request::{LaunchRequest, PageKind, Want};
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     match context.program.family {

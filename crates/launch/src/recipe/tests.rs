@@ -6,10 +6,12 @@ use heat::units::{Bytes, HUGE_PAGE};
 use kernel::hugetlb_limits::Limit;
 use proptest::prelude::*;
 
-use crate::program::{Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_VARIABLE, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION};
+use super::*;
+use crate::program::{
+    Allocator, JEMALLOC_OPTIONS, Linking, MYSQL_VARIABLE, OPTIONS, POSTGRES_OPTION, REDIS_OPTION, TCMALLOC_OPTION,
+};
 use crate::recipe::samples::{given, machine, program, static_program};
 use crate::request::Want;
-use super::*;
 
 const THP: PageKind = PageKind::Transparent;
 const HUGE: PageKind = PageKind::Huge;
@@ -349,7 +351,10 @@ fn memcached_is_started_with_large_slabs_where_the_kernel_heeds_it() {
 
 #[test]
 fn node_moves_its_own_code() {
-    let recipe = plain(&program(Family::Node), &LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) });
+    let recipe = plain(
+        &program(Family::Node),
+        &LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) },
+    );
     assert_eq!(variables(&recipe), [("NODE_OPTIONS", "--use-largepages=silent")]);
     assert!(!variables(&plain(&program(Family::Node), &heap(THP))).iter().any(|(name, _)| *name == "NODE_OPTIONS"));
 }
@@ -363,7 +368,9 @@ fn mysql_takes_the_default_size_only() {
     assert_eq!(line(HUGE, &["--user=mysql"]), "--user=mysql --large-pages");
     assert_eq!(line(HUGE, &["--large-pages=0"]), "--large-pages=0");
     assert_eq!([line(THP, &[]), line(GIANT, &[])], ["", ""]);
-    assert!(said(&plain(&server, &LaunchRequest::of(THP)).named).contains("MariaDB switches transparent huge pages off"));
+    assert!(
+        said(&plain(&server, &LaunchRequest::of(THP)).named).contains("MariaDB switches transparent huge pages off")
+    );
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::fs;
 pub use damon::DamonError;
 use damon::{Claim, ensure_free, number};
 pub(super) use damon::{Intervals, Watched};
+use heat::units::{Address, AddressRange, Nanos};
 use kernel::damon::Purpose;
 use kernel::{Root, kallsyms, probe};
-use heat::units::{Address, AddressRange, Nanos};
 
 /// The kernel (6.7 to 6.13) gives up listing regions after two aggregations, without an error, and on a busy machine DAMON's thread may
 /// take longer. An empty list therefore says nothing, least of all that nothing was walked.

@@ -17,14 +17,14 @@ use std::time::Instant;
 pub use interface::DamonError;
 use interface::{Intervals, Seen, Session, Space, Watched};
 
-use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use crate::survey::Survey;
 use crate::{ObserveError, Options, Tracker, wait_until};
-use kernel::pagemap::Entry;
-use kernel::{Root, iomem, process};
-use hugepilot_os::stop::Stop;
-use kernel::target::Target;
 use heat::units::{Address, AddressRange, BASE_PAGE, Nanos};
+use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
+use hugepilot_os::stop::Stop;
+use kernel::pagemap::Entry;
+use kernel::target::Target;
+use kernel::{Root, iomem, process};
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Samples in an aggregation.

@@ -42,11 +42,8 @@ impl Watch<'_> {
     fn seen(&self, of: Range<usize>) -> impl Iterator<Item = Seen<'_>> + Clone {
         let (regions, read_counts, early) = (&self.regions[of.clone()], &self.read_counts[of.clone()], &self.early[of]);
         let all = regions.iter().zip(read_counts).zip(early);
-        all.filter(|((region, _), _)| !region.huge && region.unobserved == 0).map(|((region, read_counts), early)| Seen {
-            observed: region.present.len() as u32,
-            read_counts,
-            early,
-        })
+        all.filter(|((region, _), _)| !region.huge && region.unobserved == 0)
+            .map(|((region, read_counts), early)| Seen { observed: region.present.len() as u32, read_counts, early })
     }
 
     fn pages_observed(&self, of: Range<usize>) -> f64 {

@@ -191,7 +191,7 @@ mod tests {
         let mut read_counts = [seen(500), seen(500), seen(499), seen(499), seen(499), seen(499)];
         blind(&mut quiet, &mut read_counts, true, &shared);
         assert_eq!((quiet.unobserved, quiet.walked), (499, PageSet::NONE));
-        assert!(read_counts.iter().all(|seen| seen.walked == 0), "{readings:?}");
+        assert!(read_counts.iter().all(|seen| seen.walked == 0), "{read_counts:?}");
 
         let mut busy = Region { walked: PageSet::first(510), ..region(0, 0.0, 0) };
         let mut read_counts = [seen(501), seen(505), seen(506), seen(507), seen(508), seen(510)];

@@ -121,8 +121,8 @@ pub(super) mod made {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::perf_mem::samples::made::*;
     use super::*;
+    use crate::perf_mem::samples::made::*;
 
     #[test]
     fn intel_tells_a_walk_from_a_hit() {

@@ -103,8 +103,8 @@ fn reached(walks: f64, pages: usize) -> usize {
 mod tests {
     use heat::samples::{at, huge, region};
 
-    use crate::perf_mem::samples::made::*;
     use super::*;
+    use crate::perf_mem::samples::made::*;
 
     const SECOND: Nanos = Nanos(1_000_000_000);
     const PID: u32 = 42;

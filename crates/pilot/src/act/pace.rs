@@ -5,8 +5,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use heat::units::{Nanos, Slowdown};
 use super::promote::refusal_reason;
+use heat::units::{Nanos, Slowdown};
 use heat::{HeldBack, RefusalReason};
 
 use crate::decide::{BackOff, Collapse, Throttle};

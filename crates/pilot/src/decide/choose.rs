@@ -216,8 +216,8 @@ mod tests {
     use heat::{Growth, Obstacle};
     use proptest::prelude::*;
 
-    use crate::decide::{Allowance, Spent};
     use super::*;
+    use crate::decide::{Allowance, Spent};
 
     /// Limits under which every walked region is promoted, unless a test narrows one.
     fn generous() -> Limits {
@@ -408,8 +408,9 @@ mod tests {
             past.notice(&heat_of(vec![unused.clone()]), Nanos(1));
         }
         past.inspected(at(0), 400);
-        let plan =
-            |give_back| crate::decide::decide(&heat_of(vec![unused.clone()]), &Limits { give_back, ..generous() }, &past);
+        let plan = |give_back| {
+            crate::decide::decide(&heat_of(vec![unused.clone()]), &Limits { give_back, ..generous() }, &past)
+        };
         assert_eq!(given_back(&plan(true)), [(at(0), Reason::Waste)]);
         assert_eq!(given_back(&plan(false)), []);
     }

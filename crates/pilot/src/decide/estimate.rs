@@ -66,13 +66,13 @@ pub fn expected_gain(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Op
 #[cfg(test)]
 mod tests {
     use heat::Chase;
-    use heat::units::{Bytes, Nanos};
     use heat::samples::{heat_of, huge, region};
+    use heat::units::{Bytes, Nanos};
     use heat::{Meaning, Walks};
     use proptest::prelude::*;
 
-    use crate::decide::{Allowance, Limits, Past, Spent, decide};
     use super::*;
+    use crate::decide::{Allowance, Limits, Past, Spent, decide};
 
     /// A plan that saves this many page walks a second.
     fn saving(walks_per_second: f64) -> Plan {

@@ -57,8 +57,8 @@ mod tests {
     use heat::units::Bytes;
     use heat::{Growth, Mapping, Obstacle};
 
-    use crate::decide::{Allowance, Spent};
     use super::*;
+    use crate::decide::{Allowance, Spent};
 
     /// Why the only region of a process is kept, in a mapping that is spread over memory nodes.
     fn reason(region: Region, include_interleaved: bool, include_shared: bool) -> Option<Reason> {

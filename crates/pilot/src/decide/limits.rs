@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use heat::{Object, Region};
 use heat::units::{Bytes, Nanos, SizeOrShare};
+use heat::{Object, Region};
 
 /// What the user allows. A share is of the resident memory of each process; a size holds for all processes together, and so does a
 /// share of the machine's memory, which [`Allowance::with_ram`] turns into a size.

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use heat::{Heat, Region};
 use heat::units::{Address, Nanos, PAGES_PER_REGION};
+use heat::{Heat, Region};
 
 /// Looks one after the other that saw no access, before a region counts as cold.
 const COLD_AFTER: usize = 3;

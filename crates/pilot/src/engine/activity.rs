@@ -11,8 +11,8 @@ use std::time::Duration;
 use hps::wire::{Page, Range};
 
 use heat::Heat;
-use heat::{Obstacle, PageSet, Region};
 use heat::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
+use heat::{Obstacle, PageSet, Region};
 
 /// What was seen so far.
 #[derive(Debug)]

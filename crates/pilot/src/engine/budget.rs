@@ -15,8 +15,10 @@ use kernel::process::own_cpu_time;
 
 /// The longest time whose share can be saved up: 0.3 s of CPU time at 1 %.
 const SAVED_UP: Duration = Duration::from_secs(30);
-/// The same for whoever wants it over with: PostgreSQL with 100 connections and 12 GiB took 2 s of CPU time until all was promoted.
+/// The same for whoever wants it over with, in the first minutes: PostgreSQL with 100 connections and 12 GiB took 2 s of CPU time until all was
+/// promoted.
 const SAVED_UP_FAST: Duration = Duration::from_secs(300);
+const FIRST_MINUTES: Duration = Duration::from_secs(180);
 
 /// An account of CPU time.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Budget {
     share: CpuShare,
     /// How long a time's share may be saved up.
     saves: Duration,
+    /// From then on no more than usual may be.
+    hurries_until: Instant,
     /// Our CPU time up to the last entry, and when that was made.
     seen: Nanos,
     seen_at: Instant,
@@ -35,7 +39,7 @@ impl Budget {
     /// An account that begins now, and saves nothing up.
     pub fn new(share: CpuShare) -> Self {
         let now = Instant::now();
-        Self { share, saves: Duration::ZERO, seen: own_cpu_time(), seen_at: now, spent_until: now }
+        Self { share, saves: Duration::ZERO, hurries_until: now, seen: own_cpu_time(), seen_at: now, spent_until: now }
     }
 
     /// An account that saves up what is not spent for a while, and begins with as much as that: a pilot has most to do at first.
@@ -43,7 +47,7 @@ impl Budget {
         let account = Self::new(share);
         let saves = if max_slowdown.is_fast() { SAVED_UP_FAST } else { SAVED_UP };
         let spent_until = account.seen_at.checked_sub(saves).unwrap_or(account.seen_at);
-        Self { saves, spent_until, ..account }
+        Self { saves, hurries_until: account.seen_at + FIRST_MINUTES, spent_until, ..account }
     }
 
     /// The share.
@@ -58,6 +62,9 @@ impl Budget {
 
     fn enter(&mut self, own: Nanos, kernel: Nanos, now: Instant) {
         let spent = Nanos(own.0.saturating_sub(self.seen.0)) + kernel;
+        if now >= self.hurries_until {
+            self.saves = self.saves.min(SAVED_UP);
+        }
         // What was not spent long before the last entry is lost.
         let saved_from = self.seen_at.checked_sub(self.saves).unwrap_or(self.spent_until);
         self.spent_until = self.spent_until.max(saved_from) + self.share.rest_after(spent);
@@ -122,6 +129,9 @@ mod tests {
         let (start, before) = (budget.seen_at, budget.seen);
         budget.enter(before + Nanos(2_500_000_000), Nanos(0), start);
         assert!(budget.free_at() < start);
+        budget.enter(before + Nanos(2_500_000_000), Nanos(0), start + FIRST_MINUTES);
+        budget.enter(before + Nanos(2_800_000_000), Nanos(0), start + FIRST_MINUTES + SECOND);
+        assert_eq!(budget.free_at(), start + FIRST_MINUTES, "after some minutes no more is saved up than usual");
     }
 
     #[test]

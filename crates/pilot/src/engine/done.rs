@@ -67,8 +67,8 @@ impl LastDone {
 mod tests {
     use heat::samples::at;
 
-    use crate::act::Refusal;
     use super::*;
+    use crate::act::Refusal;
 
     #[test]
     fn what_was_tried_is_kept_and_only_the_last_of_it() {

@@ -17,10 +17,10 @@ use observe::{ObserveError, Options, faults, keep_away_from};
 
 use crate::act::{self, Record, Turn};
 use crate::decide::{Claim, Fairness, Limits, OwnPressure, Spent, claim, decide};
-use crate::engine::shared_state::{SharedState, GiveBackRequest};
-use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::member::Member;
+use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::shared::{add_others, huge_in_any};
+use crate::engine::shared_state::{GiveBackRequest, SharedState};
 use crate::engine::watching::Watching;
 use crate::engine::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
 
@@ -129,7 +129,12 @@ impl Fleet {
     }
 
     /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
-    pub fn fly(mut self, pilot: &mut Pilot<'_>, until: Option<Instant>, mut progress: impl FnMut(&Self)) -> PilotSummary {
+    pub fn fly(
+        mut self,
+        pilot: &mut Pilot<'_>,
+        until: Option<Instant>,
+        mut progress: impl FnMut(&Self),
+    ) -> PilotSummary {
         self.ends = until;
         loop {
             self.step(pilot, &mut progress);
@@ -260,7 +265,8 @@ impl Fleet {
         if self.shortage.is_none() || !self.gives_back() || self.next_relief > Instant::now() {
             return;
         }
-        for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.shared_state.is_paused(**process)) {
+        for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.shared_state.is_paused(**process))
+        {
             if let Ok(target) = open(*process) {
                 member.relieve(&target, pilot, &mut self.pilot_summary);
             }
@@ -436,8 +442,8 @@ fn open(process: Process) -> anyhow::Result<Target> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use heat::samples::{at, heat_of, huge};
     use heat::Snapshot;
+    use heat::samples::{at, heat_of, huge};
     use heat::units::HUGE_PAGE;
 
     pub(in crate::engine) fn process(pid: u32) -> Process {

@@ -538,8 +538,8 @@ mod tests {
     use heat::samples::at;
     use heat::{Meaning, RefusalReason, Walks};
 
-    use crate::act::Refusal;
     use super::*;
+    use crate::act::Refusal;
 
     impl Member {
         /// As if its plan had so many more regions.

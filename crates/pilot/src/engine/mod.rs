@@ -4,20 +4,20 @@
 //! done.
 
 mod activity;
-pub mod shared_state;
 mod budget;
 pub mod clients;
 mod coverage;
 mod done;
 mod family;
 mod fleet;
-mod pilot_summary;
 mod group;
 mod member;
+mod pilot_summary;
 mod quota;
 pub mod scope;
 mod series;
 mod shared;
+pub mod shared_state;
 mod sharers;
 mod state;
 mod unfinished;
@@ -45,8 +45,8 @@ pub use budget::Budget;
 use coverage::{Known, Most};
 pub use family::{Family, FamilyWatch, add_family};
 pub use fleet::{Fleet, Rules};
-pub use pilot_summary::PilotSummary;
 pub use group::{GroupError, GroupSeen, Selector, observe_group};
+pub use pilot_summary::PilotSummary;
 pub use scope::{Enrolled, Matcher, Rule, Scope};
 pub use series::{Rhythm, Series};
 

@@ -8,8 +8,8 @@ use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 
 use crate::act::Outcome;
-use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 use crate::engine::member::Member;
+use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 use crate::words;
 
 /// Refusals and reasons kept, for a pilot that goes on for months.
@@ -94,8 +94,8 @@ mod tests {
     use heat::RefusalReason;
     use heat::units::Address;
 
-    use crate::act::Refusal;
     use super::*;
+    use crate::act::Refusal;
 
     #[test]
     fn collapses_are_counted_by_how_long_they_took() {

@@ -66,9 +66,9 @@ impl Fleet {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use super::*;
     use crate::decide::Fairness;
     use crate::engine::fleet::tests::{fleet, member, process};
-    use super::*;
 
     fn parts(fleet: &Fleet) -> Vec<u64> {
         fleet.members.values().map(|member| member.part.expect("a limit").0 / HUGE_PAGE).collect()

@@ -352,7 +352,9 @@ mod tests {
             act();
             shared_state.call().requested()
         };
-        assert!(!called(&|| shared_state.pause(Some(OTHER))) && !called(&|| drop(shared_state.request_give_back(OTHER))));
+        assert!(
+            !called(&|| shared_state.pause(Some(OTHER))) && !called(&|| drop(shared_state.request_give_back(OTHER)))
+        );
         assert!(called(&|| shared_state.pause(Some(ONE))) && called(&|| drop(shared_state.request_give_back(ONE))));
         assert!(called(&|| shared_state.pause(None)));
         shared_state.work_on(None);

@@ -176,10 +176,10 @@ mod tests {
     use heat::units::AddressRange;
     use heat::{Heat, Region, Shared};
 
-    use crate::engine::shared_state::SharedState;
-    use crate::engine::shared::SharedView;
-    use crate::engine::{Rules, Scope};
     use super::*;
+    use crate::engine::shared::SharedView;
+    use crate::engine::shared_state::SharedState;
+    use crate::engine::{Rules, Scope};
 
     const MIB: u64 = 1 << 20;
 

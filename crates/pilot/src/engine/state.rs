@@ -10,11 +10,11 @@ use kernel::process::own_cpu_time;
 use kernel::target::Process;
 
 use crate::decide::Fairness;
-use crate::engine::shared_state::{BudgetState, ClientState, DecisionState, State, TargetState};
 use crate::engine::clients::Client;
 use crate::engine::done::{Action, Done};
 use crate::engine::member::Member;
 use crate::engine::shared::huge_once;
+use crate::engine::shared_state::{BudgetState, ClientState, DecisionState, State, TargetState};
 use crate::engine::watching::Watching;
 use crate::engine::{Fleet, Pilot};
 use crate::words;

@@ -81,8 +81,8 @@ mod tests {
     use heat::samples::{at, heat_of, huge, region};
     use heat::{Meaning, Walks};
 
-    use crate::decide::{Reason, Verdict};
     use super::*;
+    use crate::decide::{Reason, Verdict};
 
     /// A plan that promotes these regions, and takes a page of memory for each.
     fn plan(numbers: impl Iterator<Item = u64>) -> Plan {

@@ -171,8 +171,8 @@ mod tests {
     use heat::samples::{MEMFD, at, clearing, heat_of, mixed_heat, region};
     use heat::{Growth, Meaning, Obstacle, Region};
 
-    use crate::decide::{Allowance, Past, Spent, decide};
     use super::*;
+    use crate::decide::{Allowance, Past, Spent, decide};
 
     fn moment(at_seconds: u64, heat: Heat) -> Moment {
         Moment { at: Nanos(at_seconds * 1_000_000_000), heat, page_tables: Bytes(12 << 10) }

@@ -21,8 +21,8 @@ pub use reclaim::Reclaim;
 
 use crate::policy::Batch;
 use heat::memory_use::Uses;
-use hugepilot_os::stop::Stop;
 use heat::units::Bytes;
+use hugepilot_os::stop::Stop;
 
 /// After a pause of the machine or of this process no more is due than after this.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -95,8 +95,8 @@ impl FromStr for Preset {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{Reason, Stock, plan};
     use super::*;
+    use crate::policy::{Reason, Stock, plan};
 
     #[test]
     fn names_lead_back_to_presets() {

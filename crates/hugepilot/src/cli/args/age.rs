@@ -7,7 +7,7 @@ use heat::memory_use::MemoryUse;
 use heat::units::{Nanos, SizeOrShare};
 use reclaim::ReclaimOptions;
 use reclaim::mechanism::DropBehindOptions;
-use reclaim::policy::{ClassPolicy, MappedPageCost, Preset, Policies};
+use reclaim::policy::{ClassPolicy, MappedPageCost, Policies, Preset};
 
 use super::parse_length;
 
@@ -107,8 +107,8 @@ mod tests {
     use heat::units::Bytes;
     use proptest::prelude::*;
 
-    use crate::cli::args::{Cli, Command};
     use super::*;
+    use crate::cli::args::{Cli, Command};
 
     fn parse(line: &str) -> Result<AgeArgs, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {

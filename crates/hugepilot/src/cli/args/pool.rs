@@ -190,8 +190,8 @@ mod tests {
 
     use clap::Parser;
 
-    use crate::cli::args::{Cli, Command};
     use super::*;
+    use crate::cli::args::{Cli, Command};
 
     fn parse(line: &str) -> Result<PoolArgs, clap::Error> {
         match Cli::try_parse_from(line.split(' '))?.command {

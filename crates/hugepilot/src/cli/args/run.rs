@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use launch::request::{PageKind, Want, LaunchRequest};
+use launch::request::{LaunchRequest, PageKind, Want};
 
 use super::{BudgetOptions, PaceOptions, SpendOptions, WatchOptions};
 
@@ -118,8 +118,8 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 mod tests {
     use clap::Parser;
 
-    use super::*;
     use super::super::{Cli, Command};
+    use super::*;
 
     fn parse(line: &str) -> Result<LaunchOptions, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {

@@ -5,8 +5,8 @@
 use pilot::words::rate;
 use plotters::prelude::*;
 
-use crate::report::picture::{DrawError, FONT, prepare_font};
 use super::{Cell, Film, warmth};
+use crate::report::picture::{DrawError, FONT, prepare_font};
 
 const SIZE: (u32, u32) = (1200, 720);
 const LABELS: usize = 12;
@@ -74,8 +74,8 @@ fn color(cell: &Cell, hottest: f64) -> RGBColor {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::film::tests::{film, moments};
     use super::*;
+    use crate::report::film::tests::{film, moments};
 
     #[test]
     fn a_picture_shows_hot_cold_and_huge() {

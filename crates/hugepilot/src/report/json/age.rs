@@ -7,8 +7,8 @@ use observe::Census;
 use reclaim::{AgeState, Moment};
 use serde::Serialize;
 
-use crate::report::AgeStatusReport;
 use super::{VERSION, line};
+use crate::report::AgeStatusReport;
 
 #[derive(Serialize)]
 struct StatusDocument<'a> {
@@ -89,9 +89,9 @@ fn census_fields(census: &Census) -> CensusFields {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::report::json::tests::pretty;
     use crate::report::samples;
-    use super::*;
 
     #[test]
     fn a_status_has_every_field() {

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use heat::clearing::{ClearMethod, ClearReason, Clearing};
 use heat::Reclaim;
+use heat::clearing::{ClearMethod, ClearReason, Clearing};
 use heat::units::Nanos;
 
 /// The same in every document that has it. Rates are null where nobody had to know, or where the kernel does not tell.

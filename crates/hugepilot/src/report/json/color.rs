@@ -106,8 +106,8 @@ fn memory_fields(obstacle: Obstacle) -> Option<MemoryFields> {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples;
     use super::*;
+    use crate::report::samples;
 
     #[test]
     fn colors_have_their_fields() {

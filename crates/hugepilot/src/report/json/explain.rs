@@ -8,9 +8,9 @@ use pilot::explain::Explained;
 use pilot::words::{meaning_name, reason_name, why_name};
 use serde::Serialize;
 
-use crate::report::ExplainReport;
 use super::clearing::{ClearingFields, clearing_fields};
 use super::{GainFields, RangeFields, VERSION, gain_fields, line};
+use crate::report::ExplainReport;
 
 #[derive(Serialize)]
 struct ExplainDocument<'a> {

@@ -144,9 +144,9 @@ fn mapping_fields(pid: u32, mapping: &SharedMapping) -> MappingFields {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples::group_seen;
-    use super::*;
     use super::super::tests::pretty;
+    use super::*;
+    use crate::report::samples::group_seen;
 
     #[test]
     fn a_group_has_its_fields() {

@@ -120,8 +120,8 @@ fn why_name(why: &Why) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples::{account_of_a_search, prepared_search};
     use super::*;
+    use crate::report::samples::{account_of_a_search, prepared_search};
 
     #[test]
     fn a_launch_has_its_fields() {

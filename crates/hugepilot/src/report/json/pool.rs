@@ -6,9 +6,9 @@ use kernel::hugetlb_limits::Limit;
 use pool::{Edit, Obstacles, Resized, User, View, ZoneObstacles, is_all_promised};
 use serde::Serialize;
 
+use super::{VERSION, line};
 use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended_name, hindrance, hindrance_name, next_step};
-use super::{VERSION, line};
 
 #[derive(Serialize)]
 struct PoolsDocument<'a> {
@@ -303,9 +303,9 @@ fn file_fields(edit: &Edit) -> FileFields<'_> {
 mod tests {
     use pool::NextStep;
 
+    use super::*;
     use crate::report::json::tests::pretty;
     use crate::report::pool_samples;
-    use super::*;
 
     #[test]
     fn pools_have_their_fields() {

@@ -26,9 +26,9 @@ pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::report::json::tests::pretty;
     use crate::report::samples::pilot_state;
-    use super::*;
 
     #[test]
     fn a_status_has_the_fields_of_the_state_and_no_others() {

@@ -7,9 +7,9 @@ use observe::Census;
 use pilot::words::{age, count, percent, printable};
 use reclaim::{AgeState, ClassState, MechanismState, Moment};
 
+use super::joined;
 use crate::report::AgeStatusReport;
 use crate::report::table::{Side, table};
-use super::joined;
 
 const REFUSAL_LIMIT: usize = 400;
 
@@ -206,8 +206,8 @@ fn contiguous(now: &Moment) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples::{age_state, census, moment};
     use super::*;
+    use crate::report::samples::{age_state, census, moment};
 
     #[test]
     fn a_status_reads_from_uses_to_what_was_freed() {

@@ -117,8 +117,8 @@ fn conclusion(probe: &Probe) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::samples;
     use super::*;
+    use crate::report::samples;
 
     #[test]
     fn each_level_has_its_answer_and_its_reason() {

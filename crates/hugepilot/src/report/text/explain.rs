@@ -6,10 +6,10 @@ use pilot::engine::Family;
 use pilot::explain::Explained;
 use pilot::words::{count, count_of, meaning, printable, rate, reason, why};
 
-use crate::report::table::{Side, table};
-use crate::report::{AfterRestart, ExplainReport};
 use super::clearing::clearing;
 use super::joined;
+use crate::report::table::{Side, table};
+use crate::report::{AfterRestart, ExplainReport};
 
 /// Mappings told about one by one; the others are added up in JSON only.
 const MOST: usize = 8;
@@ -164,8 +164,8 @@ mod tests {
     use pilot::decide::GainPercent;
     use pilot::explain::{Surroundings, explain as explanation_of};
 
-    use crate::report::samples::mixed_plan;
     use super::*;
+    use crate::report::samples::mixed_plan;
 
     #[test]
     fn an_explanation_answers_both_questions() {

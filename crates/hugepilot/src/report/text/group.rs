@@ -6,9 +6,9 @@ use heat::{Amount, Group, Meaning, Object, Region};
 use pilot::engine::GroupSeen;
 use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
 
+use super::joined;
 use crate::report::heatmap::{Canvas, heat_map};
 use crate::report::table::{Side, table};
-use super::joined;
 
 /// Lines of each list; a server may have a thousand processes, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -171,8 +171,8 @@ mod tests {
     use heat::Heat;
     use heat::samples::{heat_of, region};
 
-    use crate::report::samples::group_seen;
     use super::*;
+    use crate::report::samples::group_seen;
 
     const PLAIN: Canvas = Canvas { width: 60, color: false };
 

@@ -6,10 +6,10 @@ use heat::units::Pages;
 use heat::{Amount, Estimate, Heat, Meaning, by_mapping};
 use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved};
 
-use crate::report::heatmap::{Canvas, heat_map};
-use crate::report::table::{Side, table};
 use super::clearing::clearing;
 use super::joined;
+use crate::report::heatmap::{Canvas, heat_map};
+use crate::report::table::{Side, table};
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;

@@ -183,8 +183,8 @@ mod tests {
 
     use launch::verify::Account;
 
-    use crate::report::samples::{account_of_a_search, prepared_search};
     use super::*;
+    use crate::report::samples::{account_of_a_search, prepared_search};
 
     #[test]
     fn a_start_is_told_line_by_line() {

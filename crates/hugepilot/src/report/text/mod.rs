@@ -18,7 +18,7 @@ pub use explain::explain;
 pub use group::group;
 pub use heat::heat;
 pub use launch::{account, recipe, shell_environment, unit_environment};
-pub use outcome::{expectation, fast, pilot_summary, give_back, promote, under_way};
+pub use outcome::{expectation, fast, give_back, pilot_summary, promote, under_way};
 pub use plan::plan;
 pub use pool::{mount, persist, pools, resized};
 pub use status::{given_back_by_daemon, paused, resumed, status};

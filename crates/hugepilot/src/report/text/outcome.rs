@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use super::{joined, plan};
-use pilot::act::Outcome;
-use heat::RefusalReason;
 use crate::report::table::{Side, table};
-use pilot::words::{count, count_of, percent, rate, refusal};
-use crate::report::{Expectation, PilotReport, GiveBackReport, PromoteReport};
+use crate::report::{Expectation, GiveBackReport, PilotReport, PromoteReport};
+use heat::RefusalReason;
 use heat::Snapshot;
 use heat::units::{Bytes, Nanos, Slowdown};
+use pilot::act::Outcome;
+use pilot::words::{count, count_of, percent, rate, refusal};
 
 /// What to expect, said before acting.
 pub fn expectation(expectation: &Expectation) -> String {
@@ -233,8 +233,8 @@ fn relative(before: f64, after: f64) -> Option<String> {
 mod tests {
     use heat::units::Nanos;
 
-    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
     use super::*;
+    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
 
     #[test]
     fn a_promotion_shows_before_and_after_and_every_refusal() {

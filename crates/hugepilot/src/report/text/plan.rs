@@ -5,10 +5,10 @@ use heat::units::{Address, Bytes, HUGE_PAGE};
 use pilot::decide::{Decision, Plan, Verdict};
 use pilot::words::{count, count_of, meaning, rate, reason};
 
-use crate::report::PlanReport;
-use crate::report::table::{Side, table};
 use super::clearing::clearing;
 use super::{joined, outcome};
+use crate::report::PlanReport;
+use crate::report::table::{Side, table};
 
 /// Runs of regions listed; what is left out adds up to little, and JSON has it.
 const MAX_RUNS: usize = 40;
@@ -148,9 +148,9 @@ mod tests {
     use pilot::decide::{Allowance, GainPercent, Past, Spent, decide};
     use pilot::engine::Family;
 
+    use super::*;
     use crate::report::Expectation;
     use crate::report::samples::mixed_plan;
-    use super::*;
 
     #[test]
     fn a_dry_run_gives_a_reason_for_every_region() {

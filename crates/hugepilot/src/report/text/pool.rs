@@ -6,10 +6,10 @@ use kernel::hugetlb_limits::Limit;
 use pilot::words::{count, count_of, percent, printable};
 use pool::{Ended, Obstacles, Resized, User, View, is_all_promised};
 
+use super::joined;
 use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
 use crate::report::table::{Side, table};
-use super::joined;
 
 /// Processes told about; JSON has all.
 const MOST_USERS: usize = 20;
@@ -320,8 +320,8 @@ pub fn mount(file_system: &FileSystem, done: &str) -> String {
 mod tests {
     use pool::{Change, Edit, NextStep};
 
-    use crate::report::pool_samples::{limit, mount as mount_sample, obstacles as obstacles_sample, short, view};
     use super::*;
+    use crate::report::pool_samples::{limit, mount as mount_sample, obstacles as obstacles_sample, short, view};
 
     #[test]
     fn pools_read_from_memory_to_limits() {

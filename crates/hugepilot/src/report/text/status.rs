@@ -4,8 +4,8 @@ use heat::units::{Bytes, Slowdown};
 use pilot::engine::shared_state::{ClientState, Counts, State, TargetState};
 use pilot::words::{age, count, count_of, percent, printable, rate};
 
-use crate::report::table::{Side, table};
 use super::joined;
+use crate::report::table::{Side, table};
 
 /// Decisions told about, of all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
@@ -212,8 +212,8 @@ fn last_decisions(targets: &[TargetState]) -> Vec<String> {
 mod tests {
     use pilot::engine::shared_state::BudgetState;
 
-    use crate::report::samples::pilot_state;
     use super::*;
+    use crate::report::samples::pilot_state;
 
     #[test]
     fn a_status_reads_from_budget_to_decisions() {

@@ -10,8 +10,8 @@ use kernel::memory::Memory;
 use kernel::pressure::Pressure;
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 
-use crate::support::{Program, Setting, wait_until};
 use super::{Daemon, MIB, named, target, wait_until_huge};
+use crate::support::{Program, Setting, wait_until};
 
 crate::trials!(a_clock_that_jumps, no_contiguous_memory,);
 

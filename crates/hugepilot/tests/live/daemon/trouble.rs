@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use kernel::Root;
 use kernel::process::Status;
 
-use crate::support::{Cgroup, Ended, Program, Setting, binary, in_some_try, list, number, wait_for, wait_until};
 use super::{Daemon, MIB, named, slowly, target, wait_until_huge};
+use crate::support::{Cgroup, Ended, Program, Setting, binary, in_some_try, list, number, wait_for, wait_until};
 
 crate::trials!(
     killed_in_the_middle_it_leaves_everything_well,
