@@ -119,9 +119,9 @@ mod tests {
         let text = to_json(&checks).unwrap();
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         let told = serde_json::json!({ "version": 1, "checks": [
-            { "name": "a", "status": "missing", "finding": "b", "meaning": "c", "mend": "d" },
+            { "name": "a", "status": "missing", "finding": "b", "meaning": "c", "fix": "d" },
             { "name": "e", "status": "warning", "finding": "not known: why",
-              "meaning": "What cannot be told is not taken for granted.", "mend": null },
+              "meaning": "What cannot be told is not taken for granted.", "fix": null },
         ] });
         assert_eq!(document, told);
     }

@@ -56,7 +56,7 @@ const COUNTERS: &[Counter] = &[
     counter("hugepilot_cpu_seconds", "CPU time of the pilot, collapsing included", |state| {
         state.budget.cpu_ns.seconds()
     }),
-    counter("hugepilot_scans", "Scans at a target", |state| state.counts.looks as f64),
+    counter("hugepilot_scans", "Scans of a target", |state| state.counts.scans as f64),
     counter("hugepilot_promoted_regions", "Regions put on huge pages", |state| state.counts.promoted as f64),
     counter("hugepilot_given_back_regions", "Regions given back", |state| state.counts.given_back as f64),
 ];

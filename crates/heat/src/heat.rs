@@ -101,6 +101,7 @@ pub struct Cost {
     /// Time spent reading page tables.
     pub read: Nanos,
     /// Time spent reading page tables while bits were being cleared.
+    #[serde(alias = "glimpse")]
     pub interim_read: Nanos,
     /// How often the page tables were read.
     pub reads: u32,

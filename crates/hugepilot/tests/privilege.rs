@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         }),
         trial("with_another_thread_it_is_refused", None, || child(&[], "is-refused")),
         trial("a_tracker_looks_with_what_the_unit_leaves_it", missing.or(no_btf), || {
-            child(&["--bounding-set", &capabilities_of_the_unit()], "looks")
+            child(&["--bounding-set", &capabilities_of_the_unit()], "scans")
         }),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -87,7 +87,7 @@ fn play(part: &str) {
             drop(end);
             let _ = other.join();
         }
-        "looks" => {
+        "scans" => {
             let mut tracker = observe::open(Choice::Only(TrackerKind::PageWalk)).unwrap();
             drop_sys_admin().unwrap();
             let parent = getppid().expect("whoever tests").as_raw_pid() as u32;

@@ -226,7 +226,7 @@ mod tests {
             reserved: Bytes(reserved),
             pool_left: None,
         };
-        Seen { looks: 1, largest: sample, last: sample, ..Seen::default() }
+        Seen { scans: 1, largest: sample, last: sample, ..Seen::default() }
     }
 
     fn madvise() -> Machine {

@@ -47,7 +47,7 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// How often it was looked at.
-    pub looks: u64,
+    pub scans: u64,
     /// The last scan of it when it had at least nine tenths of the most memory that it was ever seen with.
     pub largest: Sample,
     /// The last scan.
@@ -78,7 +78,7 @@ impl Sample {
 
 impl Seen {
     fn note(&mut self, sample: Sample) {
-        self.looks += 1;
+        self.scans += 1;
         self.most = self.most.max(sample.could);
         if sample.could >= self.most.share(ALIKE) {
             self.largest = sample;
@@ -145,7 +145,7 @@ mod tests {
         for sample in [with(100, 0), with(1000, 0), with(990, 900), with(950, 950), with(10, 0)] {
             seen.note(sample);
         }
-        assert_eq!((seen.looks, seen.largest, seen.last), (5, with(950, 950), with(10, 0)));
+        assert_eq!((seen.scans, seen.largest, seen.last), (5, with(950, 950), with(10, 0)));
     }
 
     #[test]
@@ -157,12 +157,12 @@ mod tests {
             assert_eq!(rest(ms(age), ms(cost)), ms(expected), "{age} {cost}");
         }
         let mut age = SOONEST;
-        let looks = std::iter::repeat_with(|| {
+        let scans = std::iter::repeat_with(|| {
             age += rest(age, ms(50));
             age
         });
-        let looks: Vec<Duration> = looks.take(6).collect();
-        assert_eq!(looks, [40, 80, 160, 320, 640, 1280].map(ms), "however much each of them costs");
+        let scans: Vec<Duration> = scans.take(6).collect();
+        assert_eq!(scans, [40, 80, 160, 320, 640, 1280].map(ms), "however much each of them costs");
     }
 
     #[test]

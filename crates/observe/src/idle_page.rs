@@ -66,7 +66,7 @@ impl IdlePage {
     /// What is there, and the frames that can be marked.
     fn initial_scan(&mut self, target: &Target) -> Result<(Heat, Vec<Frame>), ObserveError> {
         let (mut frames, mut index) = (Vec::new(), 0);
-        let mut heat = self.survey.look(target, |region, entries| {
+        let mut heat = self.survey.scan(target, |region, entries| {
             frames.extend(frames_of(index, region, entries));
             region.unobserved = region.present.len() as u16;
             index += 1;
@@ -119,7 +119,7 @@ impl Tracker for IdlePage {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.look(target, |_, _| false)
+        self.survey.scan(target, |_, _| false)
     }
 }
 
@@ -405,17 +405,17 @@ mod tests {
         all.push(Frame { number: 5120, region: 1, page: 0, dirty: false });
         let mut marks = Marks::of(&bitmap, all);
         let mut read_counts = vec![ReadCounts::default(); 2];
-        let mut look = |marks: &mut Marks<'_>, number| {
+        let mut scan = |marks: &mut Marks<'_>, number| {
             marks.read(&mut Cost::default()).unwrap();
             marks.tell(&mut regions, number, &mut read_counts);
             (regions[0].walked.iter().collect::<Vec<_>>(), regions[1].walked.len(), read_counts[0][number].walked)
         };
         marks.set().unwrap();
-        assert_eq!(look(&mut marks, 0), (vec![], 0, 0));
+        assert_eq!(scan(&mut marks, 0), (vec![], 0, 0));
         take_marks(&bitmap, &[71, 5000]);
-        assert_eq!(look(&mut marks, 1), (vec![2, 3], 0, 2));
+        assert_eq!(scan(&mut marks, 1), (vec![2, 3], 0, 2));
         take_marks(&bitmap, &[10, 5120]);
-        assert_eq!(look(&mut marks, 2), (vec![0, 2, 3], 512, 3));
+        assert_eq!(scan(&mut marks, 2), (vec![0, 2, 3], 512, 3));
         assert!(read_counts.iter().all(|each| each[2].delay() > Nanos(0) && each[2].delay() >= each[1].delay()));
         marks.count_in_window(&mut regions);
         assert_eq!((regions[0].walked_in_window, regions[1].walked_in_window), (3, 512));

@@ -23,7 +23,7 @@ const AS_GOOD: f64 = 0.1;
 /// to 4 ms (EEVDF, kernel/sched/fair.c): so a moment of our work in its place is felt.
 pub fn keep_away_from(pid: u32) -> Option<PinnedTo> {
     let mut processors = Processors::default();
-    processors.look(pid);
+    processors.scan(pid);
     let allowed = allowed_cpus().ok()?;
     let unused = unused(&allowed, &processors.used);
     (!unused.is_empty() && unused.len() < allowed.len()).then(|| PinnedTo::cpus(&unused).ok())?
@@ -32,7 +32,7 @@ pub fn keep_away_from(pid: u32) -> Option<PinnedTo> {
 /// Whether this thread may run where the target does; so while that cannot be told.
 pub fn shares_with(pid: u32) -> bool {
     let mut processors = Processors::default();
-    processors.look(pid);
+    processors.scan(pid);
     let is_known = !processors.used.is_empty();
     !is_known || allowed_cpus().is_ok_and(|allowed| unused(&allowed, &processors.used).len() < allowed.len())
 }
@@ -40,14 +40,14 @@ pub fn shares_with(pid: u32) -> bool {
 /// Knows where a target's threads run.
 #[derive(Debug, Default)]
 pub struct Processors {
-    looked: Option<Look>,
+    looked: Option<Scan>,
     /// The target's time on each, lately.
     used: BTreeMap<u32, Nanos>,
     chosen: Option<u32>,
 }
 
 #[derive(Debug)]
-struct Look {
+struct Scan {
     at: Instant,
     pid: u32,
     times: BTreeMap<u32, ThreadTime>,
@@ -56,20 +56,20 @@ struct Look {
 impl Processors {
     /// The processor that this target uses least; where this thread runs if nothing is known.
     pub fn least_used_by(&mut self, pid: u32) -> u32 {
-        let is_old = |look: &Look| look.pid != pid || look.at.elapsed() >= INTERVAL;
+        let is_old = |scan: &Scan| scan.pid != pid || scan.at.elapsed() >= INTERVAL;
         if self.looked.as_ref().is_none_or(is_old) {
-            self.look(pid);
+            self.scan(pid);
             let before = self.chosen.unwrap_or_else(current_cpu);
             self.chosen = allowed_cpus().ok().and_then(|allowed| choose(&allowed, &self.used, before));
         }
         self.chosen.unwrap_or_else(current_cpu)
     }
 
-    fn look(&mut self, pid: u32) {
+    fn scan(&mut self, pid: u32) {
         let root = Root::host();
         let times = thread_times(&root, pid).unwrap_or_default();
         // Of a target that is seen for the first time, all of its past counts.
-        let before = self.looked.take().filter(|look| look.pid == pid).map(|look| look.times).unwrap_or_default();
+        let before = self.looked.take().filter(|scan| scan.pid == pid).map(|scan| scan.times).unwrap_or_default();
         self.used.clear();
         for (&thread, time) in &times {
             let earlier = before.get(&thread).map_or(0, |time| time.ran.0);
@@ -81,7 +81,7 @@ impl Processors {
                 *sum = *sum + lately;
             }
         }
-        self.looked = Some(Look { at: Instant::now(), pid, times });
+        self.looked = Some(Scan { at: Instant::now(), pid, times });
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(300);
         while Instant::now() < until {}
         assert!(allowed_cpus().unwrap().contains(&processor.least_used_by(std::process::id())));
-        assert!(processor.looked.is_some_and(|look| !look.times.is_empty()));
+        assert!(processor.looked.is_some_and(|scan| !scan.times.is_empty()));
         assert!(Processors::default().least_used_by(u32::MAX) < 8192, "a target that is not there");
     }
 }

@@ -70,7 +70,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::Pays => "its page walks pay for the move",
         Reason::Waste => "nothing uses it, and most of it is empty",
         Reason::Displaced => "a region that saves far more page walks takes its place within the limit on huge pages",
-        Reason::OverQuota => "beyond the program's part of the limit on huge pages, which others share",
+        Reason::OverQuota => "over the program's quota of huge pages; others share the limit",
         Reason::Rests => "given back, split or refused not long ago, so that it rests before another try",
         Reason::AlreadyHuge => "on a huge page already",
         Reason::Obstacle(in_the_way) => obstacle(in_the_way),

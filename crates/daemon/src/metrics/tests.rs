@@ -47,7 +47,7 @@ fn state() -> State {
             busy_ns: Nanos(750_000_000),
         },
         counts: Counts {
-            looks: 12,
+            scans: 12,
             promoted: 512,
             refused: BTreeMap::from([("no-memory".to_owned(), 3), ("changed".to_owned(), 1)]),
             given_back: 7,

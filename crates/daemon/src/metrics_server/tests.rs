@@ -37,13 +37,13 @@ const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 #[test]
 fn metrics_are_those_of_the_moment_with_their_length_and_kind() {
     let (shared_state, server) = server();
-    for looks in [1, 2] {
-        shared_state.show(State { counts: Counts { looks, ..Counts::default() }, ..State::default() });
+    for scans in [1, 2] {
+        shared_state.show(State { counts: Counts { scans, ..Counts::default() }, ..State::default() });
         let answer = asked(&server, GET);
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{head}");
         assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
-        assert!(body.contains(&format!("\nhugepilot_looks_total {looks}.0\n")) && body.ends_with("# EOF\n"), "{body}");
+        assert!(body.contains(&format!("\nhugepilot_scans_total {scans}.0\n")) && body.ends_with("# EOF\n"), "{body}");
     }
 }
 

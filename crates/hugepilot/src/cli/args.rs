@@ -85,7 +85,7 @@ Examples:
   hugepilot record -o cache.hugepilot 4242               until Ctrl-C, or until the process ends
   hugepilot record -o day.hugepilot 4242 --for 8h --every 30s
 
-Look at a recording with `hugepilot replay`, or with zcat and jq.";
+Scan at a recording with `hugepilot replay`, or with zcat and jq.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:

@@ -23,7 +23,7 @@ pub(super) fn say_if_fast(max_slowdown: Slowdown) {
 
 pub(super) fn report_of(pilot_summary: &PilotSummary, elapsed: Nanos) -> PilotReport<'_> {
     PilotReport {
-        rounds: pilot_summary.counts.looks,
+        rounds: pilot_summary.counts.scans,
         processes: pilot_summary.processes,
         outcome: &pilot_summary.outcome,
         given_back: pilot_summary.counts.given_back,

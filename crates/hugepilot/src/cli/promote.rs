@@ -42,7 +42,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     };
     let observing =
         terminal::Spinner::begin(format!("observing process {}, spread over time where it would notice;", args.pid));
-    let round = pilot.look(&target, args.children, &Spent::default())?;
+    let round = pilot.scan(&target, args.children, &Spent::default())?;
     drop(observing);
     let expectation = expect(&round, &mut pilot.promoter);
     if args.dry_run {

@@ -16,7 +16,7 @@ const NAME_LIMIT: usize = 48;
 /// In how many scans each page was walked.
 #[derive(Default)]
 pub struct PageCounts {
-    looks: u64,
+    scans: u64,
     regions: BTreeMap<Address, [u16; PAGES_PER_REGION]>,
     mappings: Vec<Mapping>,
 }
@@ -33,7 +33,7 @@ pub struct Run {
 impl PageCounts {
     /// Adds what one scan saw.
     pub fn add(&mut self, heat: &Heat) {
-        self.looks += 1;
+        self.scans += 1;
         self.mappings.clone_from(&heat.mappings);
         for region in heat.regions.iter().filter(|region| !region.walked.is_empty()) {
             let counts = self.regions.entry(region.start).or_insert([0; PAGES_PER_REGION]);
@@ -59,7 +59,7 @@ impl PageCounts {
 
     /// A line for each mapping with walked pages, and one for each run in it.
     pub fn text(&self) -> String {
-        let mut text = format!("walked in how many of {}, by addresses\n", count_of(self.looks, "look"));
+        let mut text = format!("walked in how many of {}, by addresses\n", count_of(self.scans, "scan"));
         let mut named = None;
         for Run { range, count } in self.runs() {
             let mapping = self.mappings.iter().find(|mapping| mapping.range.contains(range.start));
@@ -81,7 +81,7 @@ impl PageCounts {
             .iter()
             .map(|run| json!({ "start": run.range.start.0, "end": run.range.end.0, "count": run.count }))
             .collect();
-        format!("{}\n", json!({ "version": 1, "pid": pid, "looks": self.looks, "pages": runs }))
+        format!("{}\n", json!({ "version": 1, "pid": pid, "scans": self.scans, "pages": runs }))
     }
 }
 
@@ -120,9 +120,9 @@ mod tests {
                 run((3, 511), (4, 1), 1),
             ]
         );
-        assert!(counts.text().starts_with("walked in how many of 2 looks, by addresses\n"), "{}", counts.text());
+        assert!(counts.text().starts_with("walked in how many of 2 scans, by addresses\n"), "{}", counts.text());
         assert!(counts.text().contains(&format!("  {}-{} 2\n", runs[1].range.start, runs[1].range.end)));
         let json: serde_json::Value = serde_json::from_str(&counts.json(7)).unwrap();
-        assert_eq!((&json["looks"], &json["pages"][1]["count"], &json["pid"]), (&2.into(), &2.into(), &7.into()));
+        assert_eq!((&json["scans"], &json["pages"][1]["count"], &json["pid"]), (&2.into(), &2.into(), &7.into()));
     }
 }

@@ -129,7 +129,7 @@ pub(super) fn pilot_state() -> State {
             busy_ns: Nanos(4_000_000_000),
         },
         counts: Counts {
-            looks: 1204,
+            scans: 1204,
             promoted: 1024,
             refused: [("no_contiguous_memory".to_owned(), 3), ("busy".to_owned(), 1)].into(),
             given_back: 1,
@@ -204,7 +204,7 @@ pub(super) fn account_of_a_search() -> Account {
     };
     let in_the_way = InTheWay { pool_empty: Bytes(24 << 20), fork_copies: Bytes(2 << 20), ..InTheWay::default() };
     Account {
-        seen: Seen { looks: 7, largest, last: Sample { pool_left: Some(3), ..Sample::default() }, most: largest.could },
+        seen: Seen { scans: 7, largest, last: Sample { pool_left: Some(3), ..Sample::default() }, most: largest.could },
         by: vec![
             (By::Recipe(vec![heap]), Bytes(3 << 29)),
             (By::Recipe(vec![mmap]), Bytes(1 << 29)),

@@ -52,13 +52,13 @@ fn finds_the_hot_part(tracker: &str, window: &str) {
     let program = Program::start("map=128M nohugepage fill ready read=third");
     // Where DAMON draws the borders of its regions is chance: looks are summed up until they say it. What knew nothing would put
     // twice as much outside of that third.
-    let mut looks = Vec::new();
+    let mut scans = Vec::new();
     let found = (0..6).any(|_| {
-        looks.push(walks_of_the_third(&program, tracker, window));
-        let (within, without) = looks.iter().fold((0.0, 0.0), |sum, look| (sum.0 + look.0, sum.1 + look.1));
+        scans.push(walks_of_the_third(&program, tracker, window));
+        let (within, without) = scans.iter().fold((0.0, 0.0), |sum, scan| (sum.0 + scan.0, sum.1 + scan.1));
         within > 2.0 * without
     });
-    assert!(found, "within and without: {looks:?}");
+    assert!(found, "within and without: {scans:?}");
     assert_eq!(fs::read_to_string(THREADS).expect("it is there").trim(), "0", "it was put back");
 }
 

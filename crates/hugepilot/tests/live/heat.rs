@@ -47,8 +47,8 @@ fn observe_as(tracker: &mut dyn Tracker, program: &Program, options: &Options) -
     let target = Target::open(program.pid).expect("a target");
     let busy = |heat: &Heat| heat.busy_cpus.expect("it runs");
     let mut busiest = tracker.observe(&target, options, &Stop::default()).expect("a heat");
-    for look in 0..20 {
-        let enough = if look < 6 { 0.8 } else { 0.4 };
+    for scan in 0..20 {
+        let enough = if scan < 6 { 0.8 } else { 0.4 };
         if busy(&busiest) > enough {
             break;
         }

@@ -87,18 +87,18 @@ impl Tracker for Damon {
         };
         let session = Session::start(&self.root, watched, INTERVALS)?;
         let window = options.window.max(SHORTEST).duration();
-        let mut looks = Vec::new();
-        for look in 1..=LOOKS {
-            wait_until(started + window / 2 + window * look / (2 * LOOKS), target, stop)?;
-            looks.push(session.read()?);
+        let mut scans = Vec::new();
+        for scan in 1..=LOOKS {
+            wait_until(started + window / 2 + window * scan / (2 * LOOKS), target, stop)?;
+            scans.push(session.read()?);
         }
-        let stretches = over_all(&looks);
+        let stretches = over_all(&scans);
         let kernel = session.cpu_time();
         drop(session);
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
         let space = self.space;
-        let heat = self.survey.look(target, |region, entries| {
+        let heat = self.survey.scan(target, |region, entries| {
             warm(region, entries, space, &stretches);
             !region.walked.is_empty()
         })?;
@@ -111,7 +111,7 @@ impl Tracker for Damon {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.look(target, |_, _| false)
+        self.survey.scan(target, |_, _| false)
     }
 }
 
@@ -123,14 +123,14 @@ struct Stretch {
 }
 
 /// What all scans say together, ascending: cut wherever one of them has a border. A scan that leaves addresses out saw nothing there.
-fn over_all(looks: &[Vec<Seen>]) -> Vec<Stretch> {
+fn over_all(scans: &[Vec<Seen>]) -> Vec<Stretch> {
     let mut borders: Vec<Address> =
-        looks.iter().flatten().flat_map(|seen| [seen.range.start, seen.range.end]).collect();
+        scans.iter().flatten().flat_map(|seen| [seen.range.start, seen.range.end]).collect();
     borders.sort_unstable();
     borders.dedup();
-    let samples = SAMPLES * looks.len() as f64;
+    let samples = SAMPLES * scans.len() as f64;
     let stretch = |start: Address, end: Address| {
-        let accesses: u64 = looks.iter().filter_map(|look| find(look, start)).map(|seen| seen.accesses).sum();
+        let accesses: u64 = scans.iter().filter_map(|scan| find(scan, start)).map(|seen| seen.accesses).sum();
         Stretch { range: AddressRange { start, end }, accessed: accesses as f64 / samples }
     };
     borders.windows(2).map(|ends| stretch(ends[0], ends[1])).collect()

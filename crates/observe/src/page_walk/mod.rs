@@ -104,18 +104,18 @@ impl PageWalk {
     fn choose_clearing(
         &mut self,
         target: &Target,
-        look: &InitialScan,
+        scan: &InitialScan,
         options: &Options,
         stop: &Stop,
     ) -> Result<Clearing, ObserveError> {
-        let expected = Clearing::expected(look.base_pages());
-        let bits_set_again = Nanos(look.base_pages_accessed().0 * self.price().0);
+        let expected = Clearing::expected(scan.base_pages());
+        let bits_set_again = Nanos(scan.base_pages_accessed().0 * self.price().0);
         let (policy, max_slowdown) = (options.clearing, options.max_slowdown);
         let reclaim = reclaim::of_machine(&self.root);
         let (reason, calls) = match Clearing::reason_without_sample(expected, policy, bits_set_again, max_slowdown) {
             Some(reason) => (reason, None),
             None => {
-                let calls = self.calls.sample(&self.root, target, look.address_space, expected, stop)?;
+                let calls = self.calls.sample(&self.root, target, scan.address_space, expected, stop)?;
                 (calls.reason(expected), Some(calls))
             }
         };
@@ -136,7 +136,7 @@ impl PageWalk {
         let (mut cost, mut inquiry, mut failed) = (Cost::default(), Inquiry::new(&self.frames), None);
         let layout = self.reader.layout;
         let mut next = 0;
-        let look =
+        let scan =
             InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |region, mappings, pages, number| {
                 let wanted = each(region, &pages.as_pagemap(number, layout));
                 if wanted && region.obstacle.is_none() && !region.huge && failed.is_none() {
@@ -148,9 +148,9 @@ impl PageWalk {
             return Err(error);
         }
         let asking = Instant::now();
-        let findings = inquiry.finish(look.regions.len())?;
+        let findings = inquiry.finish(scan.regions.len())?;
         cost.inspect = cost.inspect + Nanos::from_duration(asking.elapsed());
-        let mut heat = look.heat(&self.root, target, cost)?;
+        let mut heat = scan.heat(&self.root, target, cost)?;
         heat.regions.iter_mut().zip(findings).for_each(|(region, finding)| region.growth = finding.growth);
         Ok(heat)
     }
@@ -166,18 +166,18 @@ impl Tracker for PageWalk {
         let pid = target.pid();
         let mut cost = Cost::default();
         let busy_before = process::cpu_time(&self.root, pid)?;
-        let look = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let scan = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
         let price = self.price();
         let most = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
-        let takes = most.map_or(Nanos(0), |most| time_for(look.base_pages_accessed(), most));
+        let takes = most.map_or(Nanos(0), |most| time_for(scan.base_pages_accessed(), most));
         let coverage = match options.clearing {
             ClearPolicy::OneOfMany => Coverage::Everything,
-            _ => options.coverage.in_time(look.base_pages().bytes(), takes),
+            _ => options.coverage.in_time(scan.base_pages().bytes(), takes),
         };
-        let reach = Reach::of(coverage, &look.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
+        let reach = Reach::of(coverage, &scan.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
         let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
-        let clearing = self.choose_clearing(target, &look, &Options { clearing: policy, ..*options }, stop)?;
-        let InitialScan { address_space, mappings, regions, accessed } = look;
+        let clearing = self.choose_clearing(target, &scan, &Options { clearing: policy, ..*options }, stop)?;
+        let InitialScan { address_space, mappings, regions, accessed } = scan;
         let method = clearing.method;
         let thread = crate::living_thread(target)?;
         let mut watch = Watch {
@@ -249,8 +249,8 @@ impl Tracker for PageWalk {
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
         let mut cost = Cost::default();
-        let look = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
-        look.heat(&self.root, target, cost)
+        let scan = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        scan.heat(&self.root, target, cost)
     }
 
     fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {

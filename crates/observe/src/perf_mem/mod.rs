@@ -136,7 +136,7 @@ impl Tracker for PerfMem {
         let tally = self.sample(target, started + options.window.duration(), stop, &mut cost)?;
         let elapsed = started.elapsed();
         let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
-        let mut heat = self.survey.look(target, |region, _| tally.has_samples_of(region.start))?;
+        let mut heat = self.survey.scan(target, |region, _| tally.has_samples_of(region.start))?;
         tally.warm(&mut heat.regions, Nanos::from_duration(elapsed));
         cost.read = cost.read + heat.cost.read;
         cost.reads += heat.cost.reads;
@@ -150,7 +150,7 @@ impl Tracker for PerfMem {
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
-        self.survey.look(target, |_, _| false)
+        self.survey.scan(target, |_, _| false)
     }
 }
 

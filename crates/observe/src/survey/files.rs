@@ -42,7 +42,7 @@ impl FileSurvey {
 
     /// Looks once, for a tracker whose bits mean that. `each` gets every region with a page present, ascending, with its entries;
     /// what it writes into the region stays, other than its growth, and it answers whether that is wanted.
-    pub(super) fn look(
+    pub(super) fn scan(
         &self,
         target: &Target,
         tracker: TrackerKind,

@@ -47,7 +47,7 @@ impl Survey {
 
     /// Looks once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are
     /// sure; what it writes into the region stays, other than its growth, and it answers whether that is wanted.
-    pub fn look(
+    pub fn scan(
         &mut self,
         target: &Target,
         each: impl FnMut(&mut Region, &[Entry]) -> bool,
@@ -55,7 +55,7 @@ impl Survey {
         let (tracker, meaning) = (self.tracker, self.meaning);
         match &mut self.way {
             Way::PageTables(walk) => Ok(Heat { tracker, meaning, ..walk.survey_pages(target, each)? }),
-            Way::Files(files) => files.look(target, tracker, meaning, each),
+            Way::Files(files) => files.scan(target, tracker, meaning, each),
         }
     }
 }

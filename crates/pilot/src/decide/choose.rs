@@ -56,7 +56,7 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
 
 /// What the program could do with huge pages, were there no limit on them; its weight is 1.
 pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Claim {
-    let unlimited = Limits { max_huge: None, part: None, ..limits.clone() };
+    let unlimited = Limits { max_huge: None, quota: None, ..limits.clone() };
     let plan = decide(heat, &unlimited, past);
     let held = HeldRegions::of(heat, past).0.into_iter().map(|held| held.claim).filter(|&claim| claim > 0.0);
     let wanted = plan.promotions().map(|decision| decision.worth);
@@ -92,15 +92,15 @@ impl HeldRegions {
         self.0.iter().fold(0.0, |sum, held| sum + held.worth)
     }
 
-    /// What goes whatever is hot: waste, and what is more than the program's part, those worth the least first.
+    /// What goes whatever is hot: waste, and what is more than the program's quota, those worth the least first.
     fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(Held, Reason)> {
         let mut given_back = Vec::new();
         if limits.give_back {
             let waste = self.0.extract_if(.., |held| held.is_waste);
             given_back.extend(waste.map(|held| (held, Reason::Waste)));
         }
-        let part = limits.part.map_or(u64::MAX, |part| part.0 / HUGE_PAGE);
-        let beyond = budget.huge_pages.saturating_sub(given_back.len() as u64).saturating_sub(part);
+        let quota = limits.quota.map_or(u64::MAX, |quota| quota.0 / HUGE_PAGE);
+        let beyond = budget.huge_pages.saturating_sub(given_back.len() as u64).saturating_sub(quota);
         let beyond = self.0.len().min(usize::try_from(beyond).unwrap_or(usize::MAX));
         given_back.extend(self.0.drain(self.0.len() - beyond..).rev().map(|held| (held, Reason::OverQuota)));
         given_back.iter().for_each(|_| budget.huge_page_is_free());
@@ -169,7 +169,7 @@ impl Budget {
         Self {
             growth_left: limits.max_growth,
             huge_pages: huge.0.div_ceil(HUGE_PAGE),
-            most_huge_pages: limits.max_huge.into_iter().chain(limits.part).min().map(|max| max.0 / HUGE_PAGE),
+            most_huge_pages: limits.max_huge.into_iter().chain(limits.quota).min().map(|max| max.0 / HUGE_PAGE),
             worth_accounted: sum_of(|region| if region.huge { region.walks_per_second } else { 0.0 }) + saved,
             worth_enough: (heat.walks_per_second() + beside_walks + saved) * limits.coverage,
         }
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_programs_part_is_given_back_coldest_first() {
-        let limits = Limits { part: Some(Bytes(2 * HUGE_PAGE)), ..generous() };
+        let limits = Limits { quota: Some(Bytes(2 * HUGE_PAGE)), ..generous() };
         let heat = heat_of(vec![huge(0, 0.0), huge(1, 0.0), huge(2, 0.0), huge(3, 0.0), region(4, 1e6, 0)]);
         let past = promoted_at(&[(0, 5000.0), (1, 1000.0), (2, 3000.0)]);
         let plan = crate::decide::decide(&heat, &limits, &past);
@@ -441,16 +441,16 @@ mod tests {
             region(3, 1.0, 0),
         ]);
         (0..3).for_each(|_| past.notice(&heat, Nanos(1)));
-        let limits = Limits { max_huge: Some(Bytes(0)), part: Some(Bytes(0)), ..generous() };
+        let limits = Limits { max_huge: Some(Bytes(0)), quota: Some(Bytes(0)), ..generous() };
         assert_eq!(claim(&heat, &limits, &past), Claim { weight: 1.0, held: vec![800.0], wanted: vec![700.0] });
     }
 
     fn any_region(number: u64) -> impl Strategy<Value = Region> {
         // Few distinct values, so that ties are common.
         let walks = prop_oneof![Just(0.0), Just(50.0), (0..6u32).prop_map(|n| f64::from(n) * 500.0), 0.0..1e6];
-        let parts = (prop_oneof![Just(0u16), 0..6u16, 0..300u16], 0..2u16, 0..2u16, 0..2u16);
+        let quotas = (prop_oneof![Just(0u16), 0..6u16, 0..300u16], 0..2u16, 0..2u16, 0..2u16);
         let obstacle = prop_oneof![9 => Just(None), 1 => Just(Some(Obstacle::Stack))];
-        (walks, parts, obstacle, prop::bool::weighted(0.2), prop::bool::weighted(0.8)).prop_map(
+        (walks, quotas, obstacle, prop::bool::weighted(0.2), prop::bool::weighted(0.8)).prop_map(
             move |(walks, (unpopulated, lazily_freed, shared_by_fork, merged), obstacle, huge, plain)| {
                 let mut region = Region { obstacle, huge, ..region(number, walks, 0) };
                 region.growth = Growth { unpopulated, ..Growth::default() };
@@ -499,9 +499,9 @@ mod tests {
 
         #[test]
         fn what_is_ours_is_within_its_part_afterwards(
-            heat in any_heat(), limits in any_limits(), part in 0..40u64, worth in prop::collection::vec(0.0..1e6, 40),
+            heat in any_heat(), limits in any_limits(), quota in 0..40u64, worth in prop::collection::vec(0.0..1e6, 40),
         ) {
-            let limits = Limits { part: Some(Bytes(part * HUGE_PAGE)), ..limits };
+            let limits = Limits { quota: Some(Bytes(quota * HUGE_PAGE)), ..limits };
             let ours = heat.regions.iter().filter(|region| region.huge && region.obstacle.is_none());
             let past = promoted_at(&ours.clone().map(|region| {
                 let number = (region.start.0 - at(0).0) / HUGE_PAGE;
@@ -511,7 +511,7 @@ mod tests {
             let (promoted, given_back) = (plan.promotions().count() as u64, plan.give_backs().count() as u64);
             let others = heat.huge_bytes().0 / HUGE_PAGE - ours.count() as u64;
             let huge = heat.huge_bytes().0 / HUGE_PAGE + promoted - given_back;
-            prop_assert!(huge <= part.max(others));
+            prop_assert!(huge <= quota.max(others));
             if let (Some(max), true) = (limits.max_huge, promoted > 0) {
                 prop_assert!(Bytes(huge * HUGE_PAGE) <= max);
             }

@@ -56,7 +56,7 @@ impl Allowance {
         Limits {
             max_growth: left(self.max_growth, spent.growth_elsewhere) - spent.growth,
             max_huge: self.max_huge.map(|max| left(max, spent.huge_elsewhere)),
-            part: None,
+            quota: None,
             give_back: false,
             coverage: Limits::COVERAGE,
             walk_cost: Limits::WALK_COST,
@@ -80,7 +80,7 @@ pub struct Limits {
     /// Memory that may be on huge pages after the plan, what is huge already included; None for no limit.
     pub max_huge: Option<Bytes>,
     /// What is on huge pages beyond this is given back, if it was promoted by us; None for no such limit.
-    pub part: Option<Bytes>,
+    pub quota: Option<Bytes>,
     /// Give back what is waste.
     pub give_back: bool,
     /// Stop once the regions taken (and those huge already) account for this share of all page walks.

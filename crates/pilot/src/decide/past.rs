@@ -66,8 +66,8 @@ impl Known {
     }
 
     /// What it was worth at first, or less if so many scans agree.
-    fn bounded_by(&self, looks: usize) -> f64 {
-        let bounds: Option<Vec<f64>> = self.at_most[..looks].iter().map(|bound| bound.map(f64::from)).collect();
+    fn bounded_by(&self, scans: usize) -> f64 {
+        let bounds: Option<Vec<f64>> = self.at_most[..scans].iter().map(|bound| bound.map(f64::from)).collect();
         let bound = bounds.map_or(f64::INFINITY, |bounds| bounds.into_iter().fold(0.0, f64::max));
         self.walks_per_second.min(bound)
     }
@@ -216,13 +216,13 @@ mod tests {
     fn only_what_is_cold_and_mostly_empty_is_waste() {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
-        let look = |past: &mut Past, at_most| past.notice(&heat_of(vec![seen(0, Some(at_most))]), Nanos(1));
+        let scan = |past: &mut Past, at_most| past.notice(&heat_of(vec![seen(0, Some(at_most))]), Nanos(1));
         let is_waste = |past: &Past| past.held().next().expect("held").is_waste;
         assert!(!past.is_in_doubt());
-        look(&mut past, 0.0);
-        look(&mut past, 0.0);
+        scan(&mut past, 0.0);
+        scan(&mut past, 0.0);
         assert!(past.cold().count() == 0 && past.is_in_doubt());
-        look(&mut past, 0.0);
+        scan(&mut past, 0.0);
         assert!(!past.is_in_doubt());
         assert_eq!(past.cold().collect::<Vec<_>>(), [at(0)]);
         assert!(!is_waste(&past), "never on accessed bits alone");
@@ -230,10 +230,10 @@ mod tests {
         assert!(!is_waste(&past));
         past.inspected(at(0), 256);
         assert!(is_waste(&past));
-        look(&mut past, 1.0);
+        scan(&mut past, 1.0);
         assert!(!is_waste(&past) && past.cold().count() == 0);
         for _ in 0..3 {
-            look(&mut past, 0.0);
+            scan(&mut past, 0.0);
         }
         assert!(!is_waste(&past), "what it holds must be looked into again");
     }

@@ -97,7 +97,7 @@ pub enum Reason {
     Waste,
     /// Given back: a region that saves far more page walks takes its place within the limit on memory on huge pages.
     Displaced,
-    /// Given back: it is more than the program's part of the limit that it shares with others.
+    /// Given back: it is over the program's quota of the limit that it shares with others.
     OverQuota,
     /// Kept: it was given back, split or refused not long ago.
     Rests,

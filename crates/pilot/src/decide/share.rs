@@ -1,8 +1,8 @@
 //! Who may have how much of a huge-page budget that is too small for all.
 //!
-//! Owns: the two ways of dividing it. Never touches: which regions of a program take its part; that is [`crate::decide::decide`].
+//! Owns: the two ways of dividing it. Never touches: which regions of a program take its quota; that is [`crate::decide::decide`].
 //!
-//! *Benefit*: the regions with the most page walks get it, whoever they belong to. *Share*: each program gets its weight's part (max-min
+//! *Benefit*: the regions with the most page walks get it, whoever they belong to. *Share*: each program gets its weight's quota (max-min
 //! fair, as Ingens does: Kwon et al., OSDI 2016), and what one has no use for goes to the others. In both ways huge pages that their
 //! program does not use give it no claim, and who came first plays no part.
 
@@ -15,14 +15,14 @@ pub enum Fairness {
     /// By benefit: the most page walks saved in all.
     #[default]
     Benefit,
-    /// By weight: each program its part.
+    /// By weight: each program its quota.
     Share,
 }
 
 /// What one program could do with huge pages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claim {
-    /// Its part against those of the others; above 0.
+    /// Its quota against those of the others; above 0.
     pub weight: f64,
     /// Page walks a second saved by each huge page that it has and uses.
     pub held: Vec<f64>,
@@ -50,37 +50,37 @@ fn by_benefit(budget: u64, claims: &[Claim]) -> Vec<u64> {
         ranked.extend(claim.wanted.iter().map(|&walks| (walks, owner)));
     }
     ranked.sort_by(|(left, one), (right, other)| right.total_cmp(left).then(one.cmp(other)));
-    let mut parts = vec![0; claims.len()];
-    ranked.iter().take(usize::try_from(budget).unwrap_or(usize::MAX)).for_each(|&(_, owner)| parts[owner] += 1);
-    parts
+    let mut quotas = vec![0; claims.len()];
+    ranked.iter().take(usize::try_from(budget).unwrap_or(usize::MAX)).for_each(|&(_, owner)| quotas[owner] += 1);
+    quotas
 }
 
 /// Fills all evenly by weight, as water fills vessels, until each is full or the budget is spent.
 fn by_weight(budget: u64, claims: &[Claim]) -> Vec<u64> {
     let room = |claim: &Claim| (claim.held.len() + claim.wanted.len()) as u64;
-    let mut parts = vec![0u64; claims.len()];
+    let mut quotas = vec![0u64; claims.len()];
     let mut left = budget;
     loop {
-        let thirsty: Vec<usize> = (0..claims.len()).filter(|&owner| parts[owner] < room(&claims[owner])).collect();
+        let thirsty: Vec<usize> = (0..claims.len()).filter(|&owner| quotas[owner] < room(&claims[owner])).collect();
         let weights: f64 = thirsty.iter().map(|&owner| claims[owner].weight).sum();
         if left == 0 || thirsty.is_empty() {
-            return parts;
+            return quotas;
         }
         let mut given = 0;
         for &owner in &thirsty {
             let claim = &claims[owner];
-            let part = (left as f64 * claim.weight / weights) as u64;
-            let part = part.min(room(claim) - parts[owner]).min(left - given);
-            parts[owner] += part;
-            given += part;
+            let quota = (left as f64 * claim.weight / weights) as u64;
+            let quota = quota.min(room(claim) - quotas[owner]).min(left - given);
+            quotas[owner] += quota;
+            given += quota;
         }
         // What is left is less than one for each: whoever is furthest behind gets it.
         if given == 0 {
-            let behind = |&owner: &usize| parts[owner] as f64 / claims[owner].weight;
+            let behind = |&owner: &usize| quotas[owner] as f64 / claims[owner].weight;
             let mut by_lag = thirsty;
             by_lag.sort_by(|one, other| behind(one).total_cmp(&behind(other)).then(one.cmp(other)));
-            by_lag.into_iter().take(left as usize).for_each(|owner| parts[owner] += 1);
-            return parts;
+            by_lag.into_iter().take(left as usize).for_each(|owner| quotas[owner] += 1);
+            return quotas;
         }
         left -= given;
     }
@@ -136,17 +136,17 @@ mod tests {
             let claims: Vec<Claim> =
                 claims.into_iter().map(|(weight, held, wanted)| Claim { weight, held, wanted }).collect();
             let fairness = if share { Fairness::Share } else { Fairness::Benefit };
-            let parts = divide(budget, &claims, fairness);
+            let quotas = divide(budget, &claims, fairness);
             let room: Vec<u64> = claims.iter().map(|claim| (claim.held.len() + claim.wanted.len()) as u64).collect();
-            prop_assert!(parts.iter().zip(&room).all(|(part, room)| part <= room));
-            prop_assert_eq!(parts.iter().sum::<u64>(), budget.min(room.iter().sum()));
+            prop_assert!(quotas.iter().zip(&room).all(|(quota, room)| quota <= room));
+            prop_assert_eq!(quotas.iter().sum::<u64>(), budget.min(room.iter().sum()));
         }
 
         #[test]
         fn equals_get_equal_parts(budget in 0..200u64, room in 1..80usize, programs in 1..6usize) {
             let claims = vec![Claim { weight: 1.0, held: Vec::new(), wanted: vec![1.0; room] }; programs];
-            let parts = divide(budget, &claims, Fairness::Share);
-            prop_assert!(parts.iter().max().unwrap() - parts.iter().min().unwrap() <= 1);
+            let quotas = divide(budget, &claims, Fairness::Share);
+            prop_assert!(quotas.iter().max().unwrap() - quotas.iter().min().unwrap() <= 1);
         }
     }
 }

@@ -39,7 +39,7 @@ const SHOWING: Duration = Duration::from_secs(1);
 const SHORTEST_WINDOW: Nanos = Nanos(150_000_000);
 
 /// Clients that are looked at in a step.
-const LOOKS_OF_A_STEP: u32 = 4;
+const SCANS_OF_A_STEP: u32 = 4;
 /// The longest that a step goes on from one process to the next; newcomers and wishes wait meanwhile.
 const STEP: Duration = Duration::from_secs(2);
 /// How often memory is given back while it is short.
@@ -280,12 +280,12 @@ impl Fleet {
         // Who has waited longest comes first, and newcomers before all.
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
-        let mut looks = 0;
+        let mut scans = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let watching = self.watching.entry(*id).or_insert_with(Watching::new);
             // Each scan waits for a while, and there may be many who want one.
-            looks += u32::from(watching.wants_a_scan());
-            if pilot.stop.requested() || watching.wants_a_scan() && looks > LOOKS_OF_A_STEP {
+            scans += u32::from(watching.wants_a_scan());
+            if pilot.stop.requested() || watching.wants_a_scan() && scans > SCANS_OF_A_STEP {
                 continue;
             }
             match watching.go_on(client, pilot) {
@@ -342,7 +342,7 @@ impl Fleet {
         let options = Options { tell_use_of_huge, which_pages: false, clearing, ..pilot.watch };
         self.count_faults(process, pilot);
         let member = self.members.get_mut(&process).expect("still known");
-        let seen = member.look(&target, pilot, &options, &stop);
+        let seen = member.scan(&target, pilot, &options, &stop);
         let faults = pilot.faults.end();
         let mut heat = match seen {
             // Looking may take long, where it is spread over time.
@@ -354,7 +354,7 @@ impl Fleet {
         }
         member.join(&target, &mut heat, &huge_elsewhere, &turn(), pilot);
         self.tracker = Some(heat.tracker);
-        self.pilot_summary.counts.looks += 1;
+        self.pilot_summary.counts.scans += 1;
         let spent = Spent { growth: member.growth(), ..spent };
         let left_to_others = self.left_to_others(process);
         faults::note(&faults, &mut heat);

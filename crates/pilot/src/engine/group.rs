@@ -80,7 +80,7 @@ pub fn observe_group(
     let mut seen = GroupSeen::default();
     for (done, &pid) in processes.iter().enumerate() {
         progress(done as u64);
-        match look(pid, tracker, options, stop)? {
+        match scan(pid, tracker, options, stop)? {
             Ok((name, heat)) => seen.group.add(&name, &heat),
             Err(reason) => seen.left_out.push((pid, reason)),
         }
@@ -94,7 +94,7 @@ pub fn observe_group(
 }
 
 /// One process's name and heat, or why it is left out. Errors: what would keep the others from being observed, too.
-fn look(
+fn scan(
     pid: u32,
     tracker: &mut dyn Tracker,
     options: &Options,

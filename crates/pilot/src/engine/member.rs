@@ -39,7 +39,7 @@ const WORTH_A_LOOK: f64 = 0.01;
 const MOST_INSPECTED: usize = 32;
 /// What a collapse takes about, until it is known: with a prepared page.
 const USUAL_COLLAPSE: Nanos = Nanos(1_000_000);
-/// Counting newly walked pages may take one part in so many of what looking may.
+/// Counting newly walked pages may take one part in so many of what scanning may.
 const SHARE_OF_POLLS: u32 = 4;
 /// With so many empty base pages a region is split when memory is short: an eighth of it.
 const WORTH_RELIEF: u16 = 64;
@@ -84,7 +84,7 @@ pub(super) struct Member {
     pub(super) view: SharedView,
     pub(super) claim: Claim,
     /// What it may have on huge pages; None for no limit.
-    pub(super) part: Option<Bytes>,
+    pub(super) quota: Option<Bytes>,
     /// What is left of the last plan.
     unfinished: Unfinished,
     /// Regions by the reason that the last plan gave.
@@ -123,7 +123,7 @@ impl Member {
             known: Known::default(),
             view: SharedView::default(),
             claim: Claim { weight, ..Claim::default() },
-            part: None,
+            quota: None,
             unfinished: Unfinished::default(),
             reasons: BTreeMap::new(),
             done: LastDone::default(),
@@ -171,7 +171,7 @@ impl Member {
         self.scan_soon();
     }
 
-    /// While it is left alone, nobody waits for it and no part is kept for what it would like to have.
+    /// While it is left alone, nobody waits for it and no quota is kept for what it would like to have.
     pub(super) fn clear_demand(&mut self) {
         let held = self.past.held().count();
         self.claim.held.truncate(held);
@@ -217,6 +217,13 @@ impl Member {
         self.next_scan = self.next_scan.min(Instant::now() + self.rest());
     }
 
+    /// Others lose on memory that it promotes for them. Each of many says so: the less was to be promoted lately, the later is soon enough.
+    pub(super) fn scan_for_others(&mut self) {
+        self.is_awaited = true;
+        let rest = (self.interval / 4).max(self.affordable);
+        self.next_scan = self.next_scan.min(Instant::now() + rest);
+    }
+
     pub(super) fn wait_longer(&mut self) {
         self.interval = (self.interval * 2).min(LATEST);
         self.next_scan = Instant::now() + self.rest();
@@ -228,7 +235,7 @@ impl Member {
     }
 
     /// Looks, and tells the past; changes nothing.
-    pub(super) fn look(
+    pub(super) fn scan(
         &mut self,
         target: &Target,
         pilot: &mut Pilot<'_>,
@@ -386,7 +393,7 @@ impl Member {
     ) -> Result<(), ObserveError> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
         let now = pilot.survey(target)?;
-        unfinished.check(&now, self.part.map(|part| part - self.huge()))?;
+        unfinished.check(&now, self.quota.map(|quota| quota - self.huge()))?;
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
         let promoted = promote(target, &now, &regions, turn, pilot, pilot_summary);
         self.remember(unfinished.decisions().iter(), &promoted);
@@ -486,9 +493,9 @@ impl Member {
         }
     }
 
-    /// What the plan may spend: `limits` with this member's part.
+    /// What the plan may spend: `limits` with this member's quota.
     pub(super) fn limits(&self, limits: Limits) -> Limits {
-        Limits { part: self.part, ..limits }
+        Limits { quota: self.quota, ..limits }
     }
 }
 

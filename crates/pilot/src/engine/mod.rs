@@ -101,7 +101,7 @@ pub fn on_this_machine(allowance: Allowance) -> Result<Allowance, KernelError> {
 impl Pilot<'_> {
     /// Observes and decides; changes nothing. `spent` is what earlier rounds took of the allowance; with its children what they lose on
     /// shared memory counts, too.
-    pub fn look(&mut self, target: &Target, with_children: bool, spent: &Spent) -> Result<Round, ObserveError> {
+    pub fn scan(&mut self, target: &Target, with_children: bool, spent: &Spent) -> Result<Round, ObserveError> {
         self.waits.watch(target);
         let family = FamilyWatch::begin(&mut self.faults, target.pid(), with_children)?;
         let mut heat =

@@ -18,7 +18,7 @@ impl Fleet {
     /// Says what each may have of a limit that holds for all together.
     pub(super) fn divide(&mut self, max_huge: Option<SizeOrShare>) {
         let Some(SizeOrShare::Size(all)) = max_huge else {
-            self.members.values_mut().for_each(|member| member.part = None);
+            self.members.values_mut().for_each(|member| member.quota = None);
             return;
         };
         // Huge pages that others made can be neither moved nor divided.
@@ -26,17 +26,17 @@ impl Fleet {
         let claims: Vec<Claim> = self.members.values().map(|member| member.claim.clone()).collect();
         let promoted = self.members.values().map(Member::promoted).sum();
         let ours = (all - (huge_once(self.members.values()) - promoted)).0 / HUGE_PAGE;
-        let parts = divide(ours, &claims, self.rules.fairness);
+        let quotas = divide(ours, &claims, self.rules.fairness);
         // What nobody has a use for may be anybody's.
-        let unclaimed = ours - parts.iter().sum::<u64>();
-        for ((member, foreign), part) in self.members.values_mut().zip(foreign).zip(parts) {
-            member.part = Some(foreign + Bytes((part + unclaimed) * HUGE_PAGE));
+        let unclaimed = ours - quotas.iter().sum::<u64>();
+        for ((member, foreign), quota) in self.members.values_mut().zip(foreign).zip(quotas) {
+            member.quota = Some(foreign + Bytes((quota + unclaimed) * HUGE_PAGE));
         }
     }
 
-    /// While somebody waits for huge pages, those who have more than their part are looked at next, and then those who wait.
+    /// While somebody waits for huge pages, those who have more than their quota are looked at next, and then those who wait.
     pub(super) fn expedite_over_quota(&mut self) {
-        let is_beyond = |member: &Member| member.part.is_some_and(|part| member.huge() > part);
+        let is_beyond = |member: &Member| member.quota.is_some_and(|quota| member.huge() > quota);
         let waits = self.members.values().any(Member::lacks_huge_pages);
         if waits && self.members.values().any(is_beyond) {
             let concerned = self.members.values_mut().filter(|member| is_beyond(member) || member.lacks_huge_pages());
@@ -70,8 +70,8 @@ mod tests {
     use crate::decide::Fairness;
     use crate::engine::fleet::tests::{fleet, member, process};
 
-    fn parts(fleet: &Fleet) -> Vec<u64> {
-        fleet.members.values().map(|member| member.part.expect("a limit").0 / HUGE_PAGE).collect()
+    fn quotas(fleet: &Fleet) -> Vec<u64> {
+        fleet.members.values().map(|member| member.quota.expect("a limit").0 / HUGE_PAGE).collect()
     }
 
     #[test]
@@ -79,26 +79,26 @@ mod tests {
         let all = Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE)));
         let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100)]);
         fleet.divide(all);
-        assert_eq!(parts(&fleet), [50, 50]);
+        assert_eq!(quotas(&fleet), [50, 50]);
         fleet.rules.fairness = Fairness::Benefit;
         fleet.divide(all);
-        assert_eq!(parts(&fleet), [100, 0], "nobody moves for equal benefit");
+        assert_eq!(quotas(&fleet), [100, 0], "nobody moves for equal benefit");
     }
 
     #[test]
     fn what_nobody_uses_may_be_anybodys() {
         let mut fleet = fleet(Fairness::Share, vec![member(10, 0, 5), member(0, 0, 20)]);
         fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
-        assert_eq!(parts(&fleet), [15 + 65, 20 + 65]);
+        assert_eq!(quotas(&fleet), [15 + 65, 20 + 65]);
     }
 
     #[test]
     fn huge_pages_of_others_are_not_divided() {
         let mut fleet = fleet(Fairness::Share, vec![member(10, 40, 100), member(0, 0, 100)]);
         fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
-        assert_eq!(parts(&fleet), [70, 30], "30 for each of the 60 that can be moved");
+        assert_eq!(quotas(&fleet), [70, 30], "30 for each of the 60 that can be moved");
         fleet.divide(None);
-        assert!(fleet.members.values().all(|member| member.part.is_none()));
+        assert!(fleet.members.values().all(|member| member.quota.is_none()));
     }
 
     #[test]

@@ -122,44 +122,44 @@ mod tests {
     const WINDOW: Duration = Duration::from_millis(1);
 
     /// What a series answers, at most so many times, for a child that ends after the first scan if that is wanted.
-    fn looks(answers: Vec<Result<Cost, ObserveError>>, rhythm: Rhythm, most: usize, ends: bool) -> Vec<bool> {
+    fn scans(answers: Vec<Result<Cost, ObserveError>>, rhythm: Rhythm, most: usize, ends: bool) -> Vec<bool> {
         let mut child: Child = Command::new("sleep").arg("60").spawn().unwrap();
         let target = Target::open(child.id()).unwrap();
         let (mut tracker, stop) = (Scripted(answers), Stop::default());
         let options = Options { window: Nanos::from_duration(WINDOW), ..Options::default() };
         let series = Series::new(&mut tracker, &target, options, rhythm, &stop);
-        let mut looks = Vec::new();
+        let mut scans = Vec::new();
         for moment in series.take(most) {
-            looks.push(moment.is_ok());
+            scans.push(moment.is_ok());
             if ends {
                 child.kill().unwrap();
                 child.wait().unwrap();
             }
         }
         _ = child.kill().and_then(|()| child.wait().map(drop));
-        looks
+        scans
     }
 
     #[test]
     fn as_many_looks_as_fit_and_one_at_least() {
         let length = |length| Rhythm { length: Some(length), ..Rhythm::default() };
-        assert_eq!(looks(Vec::new(), length(Duration::ZERO), 9, false), [true]);
+        assert_eq!(scans(Vec::new(), length(Duration::ZERO), 9, false), [true]);
         // What cost 10 ms is followed by a rest of a second.
         let costly = Cost { program: Nanos(10_000_000), ..Cost::default() };
-        assert_eq!(looks(vec![Ok(costly)], length(Duration::from_millis(900)), 9, false), [true]);
+        assert_eq!(scans(vec![Ok(costly)], length(Duration::from_millis(900)), 9, false), [true]);
         let every = Rhythm { every: Some(Duration::from_millis(200)), ..length(Duration::from_millis(500)) };
-        assert_eq!(looks(vec![Ok(costly), Ok(costly)], every, 9, false), [true; 3]);
+        assert_eq!(scans(vec![Ok(costly), Ok(costly)], every, 9, false), [true; 3]);
         let at_least = Rhythm { at_least: Duration::from_millis(400), ..length(Duration::from_millis(500)) };
-        assert_eq!(looks(Vec::new(), at_least, 9, false), [true; 2]);
+        assert_eq!(scans(Vec::new(), at_least, 9, false), [true; 2]);
     }
 
     #[test]
     fn an_error_can_be_passed_over_and_one_at_the_end_is_an_end() {
         let exec = || Err(ObserveError::Exec { pid: 1 });
-        assert_eq!(looks(vec![exec(), Ok(Cost::default()), exec()], Rhythm::default(), 3, false), [false, true, false]);
+        assert_eq!(scans(vec![exec(), Ok(Cost::default()), exec()], Rhythm::default(), 3, false), [false, true, false]);
         let gone = || Err(ObserveError::Exited { pid: 1 });
-        assert_eq!(looks(vec![Ok(Cost::default()), gone()], Rhythm::default(), 9, true), [true]);
-        assert_eq!(looks(vec![gone()], Rhythm::default(), 1, false), [false]);
+        assert_eq!(scans(vec![Ok(Cost::default()), gone()], Rhythm::default(), 9, true), [true]);
+        assert_eq!(scans(vec![gone()], Rhythm::default(), 1, false), [false]);
     }
 
     #[test]

@@ -100,8 +100,8 @@ pub struct BudgetState {
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Scans at a target.
-    pub looks: u64,
+    /// Scans of a target.
+    pub scans: u64,
     /// Regions put on huge pages.
     pub promoted: u64,
     /// Regions that the kernel refused, by reason.

@@ -126,8 +126,7 @@ impl Fleet {
     pub(super) fn expedite_promoters<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
         for process in processes {
             if let Some(member) = self.members.get_mut(process).filter(|member| !member.is_unfinished()) {
-                member.is_awaited = true;
-                member.scan_soon();
+                member.scan_for_others();
             }
         }
     }
@@ -170,7 +169,7 @@ pub(super) fn hash(process: &Process) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use heat::samples::{MEMFD, at, heat_of, huge, region};
     use heat::units::AddressRange;
@@ -267,7 +266,7 @@ mod tests {
 
     #[test]
     fn of_many_that_are_alike_none_is_observed_because_more_is_huge() {
-        let later = Instant::now() + std::time::Duration::from_secs(40);
+        let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(std::iter::once(server()).chain((0..9).map(|_| backend())).chain([server()]).collect());
         fleet.members.values_mut().for_each(|member| member.next_scan = later);
         fleet.expedite_sharers(process(1));
@@ -288,6 +287,20 @@ mod tests {
         let other = with(unobserved(), |member| member.name = "other".to_owned());
         let fleet = self::fleet(vec![backend(), other]);
         assert!((fleet.times_observed(process(1)) - 1.0).abs() < 1e-9, "of another family");
+    }
+
+    #[test]
+    fn whoever_promotes_for_others_is_not_scanned_for_each_of_them() {
+        let (asked_for, mut fleet) = ([process(1)], fleet(vec![server()]));
+        fleet.members.get_mut(&process(1)).expect("a member").next_scan += Duration::from_secs(60);
+        let rest = |fleet: &mut Fleet| {
+            fleet.expedite_promoters(asked_for.iter());
+            fleet.members[&process(1)].next_scan - Instant::now()
+        };
+        assert!(rest(&mut fleet) <= Duration::from_secs(1));
+        // Nothing was to be promoted again and again.
+        (0..8).for_each(|_| fleet.members.get_mut(&process(1)).expect("a member").wait_longer());
+        assert!((Duration::from_secs(14)..=Duration::from_secs(15)).contains(&rest(&mut fleet)));
     }
 
     #[test]

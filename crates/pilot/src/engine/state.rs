@@ -80,7 +80,7 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         huge_bytes: last.huge,
         promoted_bytes: member.promoted(),
         growth_bytes: member.growth(),
-        may_have_bytes: member.part,
+        may_have_bytes: member.quota,
         walks_per_second_before: first.walks_per_second,
         walks_per_second: last.walks_per_second,
         walks_saved_per_second: member.past.held().fold(0.0, |sum, held| sum + held.worth),

@@ -40,7 +40,7 @@ pub(super) struct Watching {
     written: u64,
     /// Pages of that list, of which the client is still to be told.
     owed: Option<u64>,
-    under_way: Option<Look>,
+    under_way: Option<Scan>,
     next: Instant,
     /// The next scan would cost the program more than its share.
     not_before: Instant,
@@ -52,7 +52,7 @@ pub(super) struct Watching {
 }
 
 #[derive(Debug)]
-struct Look {
+struct Scan {
     began: Instant,
     activity: Activity,
     /// Of [`READS`].
@@ -102,7 +102,7 @@ impl Watching {
         // Until something else is said.
         self.next = now + AFTER_FAILURE;
         match self.under_way.take() {
-            Some(look) => self.read(look, client, pilot),
+            Some(scan) => self.read(scan, client, pilot),
             None if client.taken != self.written || pilot.budget.free_at().max(self.not_before) > now => {
                 self.next = now;
                 Ok(false)
@@ -110,49 +110,49 @@ impl Watching {
             None => {
                 // The list before was taken, and the memory of it is of no more use.
                 client.list.set_len(Head::LEN as u64).context("cannot shorten a client's list")?;
-                self.look(client, pilot).map(|()| false)
+                self.scan(client, pilot).map(|()| false)
             }
         }
     }
 
-    fn look(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
+    fn scan(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         let target = open(client)?;
         let options = Options { window: LOOK, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
         let began = Instant::now();
         let heat = pilot.tracker.observe(&target, &options, &pilot.stop)?;
         pilot.budget.charge(heat.cost.kernel);
         self.not_before = began + pilot.budget.rest_for(heat.cost.program);
-        self.under_way = Some(Look { began, activity: Activity::of(&heat, &client.track.ranges), reads: 0 });
+        self.under_way = Some(Scan { began, activity: Activity::of(&heat, &client.track.ranges), reads: 0 });
         self.next = began + at_eighths(client, READS[0]);
         Ok(())
     }
 
-    fn read(&mut self, mut look: Look, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
+    fn read(&mut self, mut scan: Scan, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
         let target = open(client)?;
-        let activity = &mut look.activity;
-        activity.begin_read(look.began.elapsed());
+        let activity = &mut scan.activity;
+        activity.begin_read(scan.began.elapsed());
         let can_tell = pilot.tracker.walked(&target, &mut |start, walked| activity.note(start, walked))?;
         pilot.budget.charge(Nanos(0));
         // The loop comes by a few times a second; for a short interval one read stands for several.
-        let passed = |eighths: &&u32| look.began + at_eighths(client, **eighths) <= Instant::now();
-        look.reads = READS.iter().take_while(passed).count().max(look.reads + 1);
-        if can_tell && look.reads < READS.len() {
-            self.next = look.began + at_eighths(client, READS[look.reads]);
-            self.under_way = Some(look);
+        let passed = |eighths: &&u32| scan.began + at_eighths(client, **eighths) <= Instant::now();
+        scan.reads = READS.iter().take_while(passed).count().max(scan.reads + 1);
+        if can_tell && scan.reads < READS.len() {
+            self.next = scan.began + at_eighths(client, READS[scan.reads]);
+            self.under_way = Some(scan);
             return Ok(false);
         }
-        self.finish(&look, client)
+        self.finish(&scan, client)
     }
 
     /// Writes the list if there is enough to tell.
-    fn finish(&mut self, look: &Look, client: &Client) -> anyhow::Result<bool> {
-        self.active = look.activity.pages(&client.track.ranges).count() as u64;
+    fn finish(&mut self, scan: &Scan, client: &Client) -> anyhow::Result<bool> {
+        self.active = scan.activity.pages(&client.track.ranges).count() as u64;
         self.next = Instant::now() + if client.resting { interval(client) * RESTING } else { Duration::ZERO };
-        let has_risen = !client.resting || self.has_risen(look.activity.walks_per_second(&client.track.ranges));
+        let has_risen = !client.resting || self.has_risen(scan.activity.walks_per_second(&client.track.ranges));
         if self.active < client.track.threshold_pages || !has_risen {
             return Ok(false);
         }
-        let pages = look.activity.pages(&client.track.ranges);
+        let pages = scan.activity.pages(&client.track.ranges);
         let head = Head { sequence: self.written + 1, pages: self.active.min(MOST_PAGES) };
         write(client, head, pages).context("cannot write a client's list")?;
         self.written = head.sequence;

@@ -117,7 +117,7 @@ struct Position {
 /// What is known of a file from the rounds before.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
-    look: Look,
+    scan: Scan,
     /// Since when it looks like that.
     since: Instant,
     /// When it was last seen to have been written; None while it never was.
@@ -143,13 +143,13 @@ impl Remembered {
 
 /// What a file looks like from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct Scan {
     size: u64,
     modified: (i64, i64),
     cached: u64,
 }
 
-impl Look {
+impl Scan {
     /// Whether somebody has used what was there before. A file that only gets longer was not, however long that takes, nor was one of
     /// which the kernel has taken a part.
     fn shows_use_since(self, before: Self) -> bool {
@@ -287,7 +287,7 @@ impl DropBehind {
             let dropped = drop_from(file, &mut known.offset, len, budget)?;
             self.counts.dropped_files += u64::from(dropped > 0);
             self.counts.dropped_pages += dropped;
-            known.look.cached = state.cached.saturating_sub(dropped);
+            known.scan.cached = state.cached.saturating_sub(dropped);
             known.dropped = if dropped > 0 { Some(now) } else { known.dropped };
         }
         if state.dirty > 0 {
@@ -301,7 +301,7 @@ impl DropBehind {
     /// Whatever there is no room for will look as if it were met for the first time.
     fn remember(&mut self, number: (u64, u64), known: Remembered, now: Instant) {
         let many = self.remembered.len();
-        if known.look.cached == 0 && (many > MOST_REMEMBERED / 2 || !known.is_lately(now)) {
+        if known.scan.cached == 0 && (many > MOST_REMEMBERED / 2 || !known.is_lately(now)) {
             self.remembered.remove(&number);
         } else if many < MOST_REMEMBERED || self.remembered.contains_key(&number) {
             self.remembered.insert(number, known);
@@ -311,9 +311,9 @@ impl DropBehind {
     /// What is known of a file, with what has changed since.
     fn recall(&mut self, metadata: &Metadata, state: CacheState, now: Instant) -> Remembered {
         let modified = (metadata.mtime(), metadata.mtime_nsec());
-        let look = Look { size: metadata.len(), modified, cached: state.cached };
+        let scan = Scan { size: metadata.len(), modified, cached: state.cached };
         let fresh = Remembered {
-            look,
+            scan,
             since: now,
             written: None,
             dirty_since: None,
@@ -324,19 +324,19 @@ impl DropBehind {
             round_number: self.round_number,
         };
         let mut known = self.remembered.get(&(metadata.dev(), metadata.ino())).copied().unwrap_or(fresh);
-        if known.dropped.is_some() && look.modified == known.look.modified && look.cached > known.look.cached {
+        if known.dropped.is_some() && scan.modified == known.scan.modified && scan.cached > known.scan.cached {
             self.counts.comebacks += 1;
             known.rests_until = Some(now + (FIRST_REST * 2u32.pow(known.comebacks.min(10))).min(LONGEST_REST));
             known.comebacks += 1;
             known.dropped = None;
         }
-        if look.modified != known.look.modified {
+        if scan.modified != known.scan.modified {
             known.written = Some(now);
         }
-        if look.shows_use_since(known.look) {
+        if scan.shows_use_since(known.scan) {
             known.since = now;
         }
-        known.look = look;
+        known.scan = scan;
         known.dirty_since = if state.dirty == 0 { None } else { known.dirty_since.or(Some(now)) };
         known.round_number = self.round_number;
         known

@@ -109,7 +109,7 @@ pub struct PoolPersistArgs {
     #[arg(long)]
     pub mount: bool,
     /// Take away all that was written before
-    #[arg(long, conflicts_with_all = ["wishes", "group", "mount"])]
+    #[arg(long, conflicts_with_all = ["requests", "group", "mount"])]
     pub remove: bool,
     /// Write the files; without it, they are only shown
     #[arg(long)]

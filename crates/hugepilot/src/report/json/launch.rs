@@ -18,7 +18,7 @@ pub(super) struct LaunchFields<'a> {
     obstacles: Vec<RemarkFields<'a>>,
     named: Vec<RemarkFields<'a>>,
     left_to_pilot: &'a [String],
-    looks: u64,
+    scans: u64,
     /// When the program had most memory, which is what the share is of.
     largest: SampleFields,
     last: SampleFields,
@@ -67,7 +67,7 @@ pub(super) fn launch_fields<'a>(report: &LaunchReport<'a>) -> LaunchFields<'a> {
         obstacles: recipe.obstacles.iter().map(remark_fields).collect(),
         named: recipe.named.iter().map(remark_fields).collect(),
         left_to_pilot: &recipe.left_to_pilot,
-        looks: account.seen.looks,
+        scans: account.seen.scans,
         largest: sample_fields(&account.seen.largest),
         last: sample_fields(&account.seen.last),
         huge_percent: account.percent(),

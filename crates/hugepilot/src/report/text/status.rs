@@ -103,7 +103,7 @@ fn so_far(counts: &Counts) -> String {
     let refused: u64 = counts.refused.values().fold(0, |sum, count| sum.saturating_add(*count));
     format!(
         "{}, {} promoted, {} refused, {} given back",
-        count_of(counts.looks, "look"),
+        count_of(counts.scans, "scan"),
         count_of(counts.promoted, "region"),
         count(refused),
         count(counts.given_back)

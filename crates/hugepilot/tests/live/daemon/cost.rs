@@ -54,7 +54,7 @@ fn much_memory_is_watched_with_little() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128G fill=lone ready read=lone");
     let daemon = Daemon::start(&target(&[&program]));
-    wait_until("it was looked at", || daemon.status()["counts"]["looks"].as_u64().is_some_and(|looks| looks > 0));
+    wait_until("it was looked at", || daemon.status()["counts"]["scans"].as_u64().is_some_and(|scans| scans > 0));
     let most = most_resident(&daemon);
     assert!(most <= Bytes((32 + 2 * 4) * MIB), "{most} at most");
     program.assert_unharmed();

@@ -136,9 +136,9 @@ impl Daemon {
 
     /// Waits until there were so many more scans.
     pub fn wait_for_looks(&self, more: u64) {
-        let looks = || self.status()["counts"]["looks"].as_u64().expect("a number");
-        let enough = looks() + more;
-        wait_until("more scans", || looks() >= enough);
+        let scans = || self.status()["counts"]["scans"].as_u64().expect("a number");
+        let enough = scans() + more;
+        wait_until("more scans", || scans() >= enough);
     }
 }
 

@@ -45,11 +45,11 @@ fn everything_is_paused_and_resumed() {
     assert!(daemon.ask("pause").status.success());
     // A scan that has begun is not taken back.
     std::thread::sleep(std::time::Duration::from_millis(500));
-    let looks = || number(&daemon.status()["counts"], "looks");
-    let before = looks();
+    let scans = || number(&daemon.status()["counts"], "scans");
+    let before = scans();
     fs::write(go, "").expect("a file");
     std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!((looks(), program.huge_bytes()), (before, 0), "a newcomer would have been looked at");
+    assert_eq!((scans(), program.huge_bytes()), (before, 0), "a newcomer would have been looked at");
     assert_eq!(daemon.status()["paused"], true);
     assert!(daemon.ask("resume").status.success());
     wait_until_huge(&program, 60 * MIB);

@@ -88,7 +88,7 @@ fn status_tells_everything() {
     let daemon = Daemon::start(&format!("max-huge = '1G'\n{}", target(&[&program])));
     wait_until("all promoted, and looked at since", || {
         let promoted = daemon.target(program.pid).map_or(0, |target| number(&target, "promoted_bytes"));
-        promoted >= 60 * MIB && number(&daemon.status()["counts"], "looks") >= 2
+        promoted >= 60 * MIB && number(&daemon.status()["counts"], "scans") >= 2
     });
     let status = daemon.status();
     assert_eq!([&status["tracker"], &status["fairness"]], ["page-walk", "benefit"]);

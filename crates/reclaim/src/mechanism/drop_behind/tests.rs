@@ -199,8 +199,8 @@ fn what_is_excepted_stays() {
 
 #[test]
 fn only_who_uses_what_was_there_keeps_a_file_young() {
-    let before = Look { size: 10_000, modified: (1, 0), cached: 3 };
-    let uses = |size, modified, cached| Look { size, modified: (modified, 0), cached }.shows_use_since(before);
+    let before = Scan { size: 10_000, modified: (1, 0), cached: 3 };
+    let uses = |size, modified, cached| Scan { size, modified: (modified, 0), cached }.shows_use_since(before);
     assert!(!uses(10_000, 1, 3));
     assert!(!uses(10_000, 1, 1), "the kernel took some");
     assert!(uses(10_000, 1, 4), "more of it was read");
@@ -311,7 +311,7 @@ fn only_files_of_which_something_is_known_are_remembered() {
     assert!(behind.remembered.is_empty(), "it went long ago");
     (0..2 * MOST_REMEMBERED as u64).for_each(|inode| behind.remember((0, inode), known, now));
     assert!(behind.remembered.len() <= MOST_REMEMBERED / 2 + 1);
-    known.look.cached = 1;
+    known.scan.cached = 1;
     (0..2 * MOST_REMEMBERED as u64).for_each(|inode| behind.remember((0, inode), known, now));
     assert_eq!(behind.remembered.len(), MOST_REMEMBERED);
 }
