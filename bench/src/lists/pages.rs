@@ -133,7 +133,7 @@ impl Pages {
         self.classes[frame as usize]
     }
 
-    /// Selector its page belongs to.
+    /// Who its page belongs to.
     pub fn owner(&self, frame: u32) -> u32 {
         self.owners[frame as usize]
     }

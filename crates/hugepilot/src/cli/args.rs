@@ -260,7 +260,7 @@ pub struct GiveBackArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Selector to ask first.
+    /// Whom to ask first.
     #[command(flatten)]
     pub daemon: DaemonOptions,
 }

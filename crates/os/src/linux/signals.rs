@@ -85,7 +85,7 @@ pub fn wait_open_to(signal: i32, waits_for: &[BorrowedFd<'_>], limit: Option<Dur
     }
 }
 
-/// Selector a signal goes to.
+/// Who gets a signal.
 #[derive(Debug)]
 pub struct Addressee {
     fd: OwnedFd,

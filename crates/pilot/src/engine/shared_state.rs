@@ -207,7 +207,7 @@ struct Pinned {
     paused: bool,
     paused_processes: BTreeSet<Process>,
     requests: Vec<GiveBackRequest>,
-    /// Selector the loop works on.
+    /// What the loop works on.
     at_work: Option<Process>,
 }
 

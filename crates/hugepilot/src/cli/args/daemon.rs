@@ -46,7 +46,7 @@ Examples:
 /// `hugepilot daemon`
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct DaemonArgs {
-    /// Selector to pilot, and what that may take; `hugepilot config` prints one
+    /// Which processes to pilot, and what that may take; `hugepilot config` prints one
     #[arg(long, value_name = "FILE", default_value = Config::PATH)]
     pub config: PathBuf,
     /// Where to listen for `hugepilot status` and its like.
@@ -68,7 +68,7 @@ pub struct StatusArgs {
     /// Print JSON with every target
     #[arg(long)]
     pub json: bool,
-    /// Selector to ask.
+    /// The daemon to ask.
     #[command(flatten)]
     pub daemon: DaemonOptions,
 }
@@ -79,7 +79,7 @@ pub struct PauseArgs {
     /// Process that is meant [default: all]
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub pid: Option<u32>,
-    /// Selector to ask.
+    /// The daemon to ask.
     #[command(flatten)]
     pub daemon: DaemonOptions,
 }

@@ -1,4 +1,4 @@
-//! Selector a daemon pilots, and what it does when told otherwise.
+//! Which processes a daemon pilots, and what it does when told otherwise.
 
 use std::process::{Command, Stdio};
 
