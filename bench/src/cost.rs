@@ -16,7 +16,6 @@ use heat::{Coverage, Heat, TrackerKind};
 use hugepilot_os::memory::Mapping;
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
-use observe;
 use observe::write_scan::WriteScan;
 use observe::{Choice, Options, Tracker};
 use plotters::coord::Shift;

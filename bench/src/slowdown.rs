@@ -16,7 +16,6 @@ use heat::units::{Bytes, CpuShare, Nanos};
 use heat::{Cost, Coverage, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
-use observe;
 use observe::choice::TRACKERS;
 use observe::write_scan::WriteScan;
 use observe::{Choice, Options, Tracker};

@@ -14,7 +14,6 @@ use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE
 use heat::{Heat, Region, TrackerKind};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
-use observe;
 use observe::{Choice, Options, Tracker};
 use pilot::decide::{Allowance, Past, Spent, decide};
 use serde::Serialize;

@@ -152,7 +152,7 @@ impl Aging {
             Aging::BackupServer => &["--preset=backup-server"],
             Aging::MappedPageCost100 => &["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--idle=0s"],
         };
-        let (free, huge) = Preset::BackupServer.requests().marks(left);
+        let (free, huge) = Preset::BackupServer.policies().marks(left);
         let marks = [("--when-free-below", free), ("--when-huge-below", huge)];
         let marks = marks.into_iter().filter_map(|(name, mark)| Some(format!("{name}={}", mark?.0)));
         Some(how.iter().map(|&word| word.to_owned()).chain(marks).collect())

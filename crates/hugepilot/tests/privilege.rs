@@ -14,7 +14,7 @@ use kernel::Root;
 use kernel::privilege::{PrivilegeError, drop_sys_admin};
 use kernel::target::Target;
 use libtest_mimic::{Arguments, Failed, Trial};
-use observe::{self, Choice, Options};
+use observe::{Choice, Options};
 use rustix::process::{getppid, getuid};
 
 const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");

@@ -43,14 +43,14 @@ impl AtWork {
     }
 
     /// What it would do in the next second; changes nothing else.
-    pub fn preview(&mut self, requests: &Policies, stock: &Stock) {
-        self.plan = Some(self.due(SECOND, requests, stock));
+    pub fn preview(&mut self, policies: &Policies, stock: &Stock) {
+        self.plan = Some(self.due(SECOND, policies, stock));
     }
 
     /// Does what is due, if it is its turn. Others have `freed` so much in this step, which the stock lacks already.
     pub fn step(
         &mut self,
-        requests: &Policies,
+        policies: &Policies,
         (stock, freed): (&Stock, &ByUse<Bytes>),
         stop: &Stop,
     ) -> Result<Vec<Effect>, AgeError> {
@@ -64,7 +64,7 @@ impl AtWork {
         self.next = (self.next + pace).max(now);
         let elapsed = self.stepped.map_or(pace, |before| now - before);
         self.stepped = Some(now);
-        let plan = self.due(self.mechanism.span(elapsed), requests, stock);
+        let plan = self.due(self.mechanism.span(elapsed), policies, stock);
         self.freed = ByUse::default();
         let done = self.mechanism.step(Order { batches: &plan.batches }, stop);
         self.plan = Some(plan);
@@ -76,10 +76,10 @@ impl AtWork {
         self.mechanism.step(Order::default(), &Stop::default())
     }
 
-    fn due(&self, elapsed: Duration, requests: &Policies, stock: &Stock) -> Plan {
-        let all_due = requests.due(stock, Nanos::from_duration(elapsed));
+    fn due(&self, elapsed: Duration, policies: &Policies, stock: &Stock) -> Plan {
+        let all_due = policies.due(stock, Nanos::from_duration(elapsed));
         let due = ByUse::of(|class| all_due[class] - self.freed[class]);
-        plan(requests, stock, &due, &self.mechanism.reach())
+        plan(policies, stock, &due, &self.mechanism.reach())
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
         stock.held[MemoryUse::UnmappedCache] = Bytes(600 << 20);
         let freed = ByUse::of(|_| Bytes(freed));
         // A fifth in a minute.
-        let effects = at_work.step(&Preset::Database.requests(), (&stock, &freed), &Stop::default()).unwrap();
+        let effects = at_work.step(&Preset::Database.policies(), (&stock, &freed), &Stop::default()).unwrap();
         effects.first().map(|effect| effect.reclaimed.0)
     }
 

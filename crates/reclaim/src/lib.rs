@@ -38,7 +38,7 @@ const FILES_HOLD: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReclaimOptions {
     /// For each use of memory, and when.
-    pub requests: Policies,
+    pub policies: Policies,
     /// Named directories, and how they are treated.
     pub drop_behind: DropBehindOptions,
 }
@@ -61,7 +61,7 @@ struct Known {
 /// Aging at work.
 pub struct Aging {
     root: Root,
-    requests: Policies,
+    policies: Policies,
     mechanisms: Vec<AtWork>,
     refused: Refused,
     known: Known,
@@ -80,19 +80,19 @@ impl Aging {
     /// Opens the mechanisms that this machine has; nothing is aged yet. `damon_taken` says who else needs DAMON, if anybody does.
     ///
     /// Errors: a directory cannot be opened, or there is no mechanism at all.
-    pub fn begin(root: &Root, requested: ReclaimOptions, damon_taken: Option<&str>) -> Result<Self, AgeError> {
+    pub fn begin(root: &Root, options: ReclaimOptions, damon_taken: Option<&str>) -> Result<Self, AgeError> {
         // Who can look into no process goes without: then all mapped files count as such.
         let files = ProgramFiles::read(root).unwrap_or_default();
         // What is unknown is no reason to keep little free.
         let known = Known { files, host_takes_free: balloon::reports_free_memory(root).unwrap_or(false) };
         let before = stock(root, known)?;
-        let (mechanisms, refused) = open(root, &requested, &before, damon_taken)?;
+        let (mechanisms, refused) = open(root, &options, &before, damon_taken)?;
         let first = Moment::now(root)?;
         let mut history = History::default();
         history.add(first.clone());
         Ok(Self {
             root: root.clone(),
-            requests: requested.requests,
+            policies: options.policies,
             mechanisms,
             refused,
             known,
@@ -109,11 +109,11 @@ impl Aging {
     }
 
     /// Goes on with other wishes. Errors: a directory cannot be opened; then nothing has changed.
-    pub fn change(&mut self, requested: ReclaimOptions) -> Result<(), AgeError> {
-        let spares_files = !requested.drop_behind.except.is_empty();
-        let behind = match requested.drop_behind.paths.is_empty() {
+    pub fn change(&mut self, options: ReclaimOptions) -> Result<(), AgeError> {
+        let spares_files = !options.drop_behind.except.is_empty();
+        let behind = match options.drop_behind.paths.is_empty() {
             true => None,
-            false => Some(DropBehind::open(&self.root, requested.drop_behind)?),
+            false => Some(DropBehind::open(&self.root, options.drop_behind)?),
         };
         if spares_files {
             let of_all = self.mechanisms.extract_if(.., |at_work| KNOWING_NO_FILES.contains(&at_work.kind()));
@@ -124,14 +124,14 @@ impl Aging {
         if let Some(behind) = behind {
             self.mechanisms.insert(0, AtWork::begin(Box::new(behind)));
         }
-        self.requests = requested.requests;
+        self.policies = options.policies;
         Ok(())
     }
 
     /// What would be done in the next second; changes nothing.
     pub fn preview(&mut self) -> Result<(), AgeError> {
         self.stock = stock(&self.root, self.known)?;
-        self.mechanisms.iter_mut().for_each(|at_work| at_work.preview(&self.requests, &self.stock));
+        self.mechanisms.iter_mut().for_each(|at_work| at_work.preview(&self.policies, &self.stock));
         self.judge();
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Aging {
         self.stock = stock(&self.root, self.known)?;
         let (mut left, mut freed, mut failed) = (self.stock, ByUse::default(), Vec::new());
         for (number, at_work) in self.mechanisms.iter_mut().enumerate() {
-            match at_work.step(&self.requests, (&left, &freed), stop) {
+            match at_work.step(&self.policies, (&left, &freed), stop) {
                 Ok(effects) => {
                     for effect in &effects {
                         account(effect, &self.stock, &mut self.aged, &mut self.reclaimed);
@@ -188,7 +188,7 @@ impl Aging {
 
     /// What comes after DAMON was not asked while that worked.
     fn replace_damon(&mut self) {
-        match reclaim(&self.root, &self.requests, &self.stock) {
+        match reclaim(&self.root, &self.policies, &self.stock) {
             Ok(mechanism) => {
                 tracing::info!("{} takes over", mechanism.kind());
                 self.mechanisms.push(mechanism);
@@ -213,7 +213,7 @@ impl Aging {
 /// The best of those that know all memory, or why the last of them cannot serve; why those before it could not goes to `refused`.
 fn of_all_memory(
     root: &Root,
-    requests: &Policies,
+    policies: &Policies,
     stock: &Stock,
     damon_taken: Option<&str>,
     refused: &mut Refused,
@@ -222,25 +222,25 @@ fn of_all_memory(
         Some(who) => Err(who.to_owned()),
         None => Damon::open(root).map_err(|error| error.to_string()),
     };
-    damon.and_then(|damon| serving(Box::new(damon), requests, stock)).or_else(|why| {
+    damon.and_then(|damon| serving(Box::new(damon), policies, stock)).or_else(|why| {
         refused.push((MechanismKind::Damon, why));
-        reclaim(root, requests, stock)
+        reclaim(root, policies, stock)
     })
 }
 
 /// The second best of those that know all memory, or why it cannot serve.
-fn reclaim(root: &Root, requests: &Policies, stock: &Stock) -> Result<AtWork, String> {
+fn reclaim(root: &Root, policies: &Policies, stock: &Stock) -> Result<AtWork, String> {
     let reclaim = Reclaim::open(root).map_err(|error| error.to_string())?;
-    serving(Box::new(reclaim), requests, stock)
+    serving(Box::new(reclaim), policies, stock)
 }
 
 /// A mechanism, if it can do anything of what is wished; else why not.
-fn serving(mechanism: Box<dyn Mechanism>, requests: &Policies, stock: &Stock) -> Result<AtWork, String> {
+fn serving(mechanism: Box<dyn Mechanism>, policies: &Policies, stock: &Stock) -> Result<AtWork, String> {
     let reach = mechanism.reach();
-    if requests.are_served_by(stock, &reach) {
+    if policies.are_served_by(stock, &reach) {
         return Ok(AtWork::begin(mechanism));
     }
-    let in_the_way: Vec<&str> = requests.in_the_way(stock, &reach).iter().map(MemoryUse::name).collect();
+    let in_the_way: Vec<&str> = policies.in_the_way(stock, &reach).iter().map(MemoryUse::name).collect();
     Err(match in_the_way.first() {
         None => "nothing of what it could take is to be aged".to_owned(),
         Some(first) => format!(
@@ -255,23 +255,23 @@ fn serving(mechanism: Box<dyn Mechanism>, requests: &Policies, stock: &Stock) ->
 /// of what is wished.
 fn open(
     root: &Root,
-    requested: &ReclaimOptions,
+    options: &ReclaimOptions,
     stock: &Stock,
     damon_taken: Option<&str>,
 ) -> Result<(Vec<AtWork>, Refused), AgeError> {
     let (mut mechanisms, mut refused) = (Vec::new(), Refused::new());
-    if !requested.drop_behind.paths.is_empty() {
-        mechanisms.push(AtWork::begin(Box::new(DropBehind::open(root, requested.drop_behind.clone())?)));
+    if !options.drop_behind.paths.is_empty() {
+        mechanisms.push(AtWork::begin(Box::new(DropBehind::open(root, options.drop_behind.clone())?)));
     }
-    if requested.drop_behind.except.is_empty() {
-        match of_all_memory(root, &requested.requests, stock, damon_taken, &mut refused) {
+    if options.drop_behind.except.is_empty() {
+        match of_all_memory(root, &options.policies, stock, damon_taken, &mut refused) {
             Ok(mechanism) => mechanisms.push(mechanism),
             Err(why) => refused.push((MechanismKind::Reclaim, why)),
         }
     } else {
         refused.extend(KNOWING_NO_FILES.map(|kind| (kind, SPARED_FILES.to_owned())));
     }
-    if requested.drop_behind.paths.is_empty() {
+    if options.drop_behind.paths.is_empty() {
         refused.push((MechanismKind::DropBehind, "no directory is named (--drop-behind)".to_owned()));
     }
     if mechanisms.is_empty() { Err(nobody(&refused)) } else { Ok((mechanisms, refused)) }
@@ -415,10 +415,10 @@ mod tests {
     }
 
     fn aging(root: &Root, drop_behind: DropBehindOptions) -> Result<Aging, AgeError> {
-        let mut requests = Preset::Balanced.requests();
-        (requests.free_below, requests.huge_below) = (None, None);
-        requests.classes[MemoryUse::UnmappedCache].floor = SizeOrShare::Size(Bytes(0));
-        Aging::begin(root, ReclaimOptions { requests, drop_behind }, Some("taken"))
+        let mut policies = Preset::Balanced.policies();
+        (policies.free_below, policies.huge_below) = (None, None);
+        policies.classes[MemoryUse::UnmappedCache].floor = SizeOrShare::Size(Bytes(0));
+        Aging::begin(root, ReclaimOptions { policies, drop_behind }, Some("taken"))
     }
 
     #[test]
@@ -452,8 +452,8 @@ mod tests {
         assert_eq!(root.text("sys/fs/cgroup/a/memory.reclaim").unwrap(), "");
         let mut changed = aging(&root, DropBehindOptions::default()).unwrap();
         assert_eq!(kinds(&changed), [MechanismKind::Reclaim]);
-        let requests = changed.requests.clone();
-        changed.change(ReclaimOptions { requests, drop_behind }).unwrap();
+        let policies = changed.policies.clone();
+        changed.change(ReclaimOptions { policies, drop_behind }).unwrap();
         assert_eq!(kinds(&changed), [MechanismKind::DropBehind]);
     }
 
@@ -461,14 +461,14 @@ mod tests {
     fn what_is_in_the_way_is_named() {
         let (_tree, root) = machine();
         let mut stock = stock(&root, Known::default()).unwrap();
-        let mut requests = Preset::BackupServer.requests();
+        let mut policies = Preset::BackupServer.policies();
         let of_all = || Box::new(Refusing) as Box<dyn Mechanism>;
-        assert!(serving(of_all(), &requests, &stock).is_ok(), "nothing else is held of what it takes");
+        assert!(serving(of_all(), &policies, &stock).is_ok(), "nothing else is held of what it takes");
         stock.held[MemoryUse::Code] = Bytes(1 << 20);
-        let why = serving(of_all(), &requests, &stock).err().unwrap();
+        let why = serving(of_all(), &policies, &stock).err().unwrap();
         assert!(why.contains("leave code alone") && why.contains("--class code=1%"), "{why}");
-        requests.classes[MemoryUse::UnmappedCache].rate = SizeOrShare::Size(Bytes(0));
-        assert!(serving(of_all(), &requests, &stock).err().unwrap().contains("nothing of what it could take"));
+        policies.classes[MemoryUse::UnmappedCache].rate = SizeOrShare::Size(Bytes(0));
+        assert!(serving(of_all(), &policies, &stock).err().unwrap().contains("nothing of what it could take"));
     }
 
     #[test]

@@ -181,11 +181,11 @@ impl Policies {
     pub fn are_served_by(&self, stock: &Stock, reach: &[Uses]) -> bool {
         let nothing_stays =
             |class: MemoryUse| ClassPolicy { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
-        let requests =
+        let policies =
             Policies { classes: ByUse::of(nothing_stays), free_below: None, huge_below: None, ..self.clone() };
-        let enough = |class: MemoryUse| if requests.allow(class).is_ok() { stock.total } else { stock.held[class] };
+        let enough = |class: MemoryUse| if policies.allow(class).is_ok() { stock.total } else { stock.held[class] };
         let stock = Stock { held: ByUse::of(enough), ..*stock };
-        !plan(&requests, &stock, &stock.held, reach).batches.is_empty()
+        !plan(&policies, &stock, &stock.held, reach).batches.is_empty()
     }
 
     /// What of this reach is held and not to be aged, but lies in one set with what is.
@@ -213,21 +213,21 @@ impl Policies {
 /// What to do in the next step where so much is due, and with a mechanism that takes memory of these sets of uses, best first, each without
 /// telling its uses apart. Whatever a stroke takes its memory from, no use is left with less than its floor, and none that is not to be
 /// aged loses any.
-pub fn plan(requests: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
-    let met = requests.are_met(stock);
+pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
+    let met = policies.are_met(stock);
     // What goes beyond the marks would be read again for nothing.
-    let mut missing = requests.missing(stock).unwrap_or(Bytes(u64::MAX));
+    let mut missing = policies.missing(stock).unwrap_or(Bytes(u64::MAX));
     let takeable = Uses::that(|class| stock.swap || !class.needs_swap());
     // Of what need not stay at all there cannot be taken too much.
-    let spare = ByUse::of(|class| match requests.floor(class, stock) {
+    let spare = ByUse::of(|class| match policies.floor(class, stock) {
         Bytes(0) => Bytes(u64::MAX),
         floor => stock.held[class] - floor,
     });
-    let rests = ByUse::of(|class| match requests.allow(class) {
+    let rests = ByUse::of(|class| match policies.allow(class) {
         Err(reason) => Some(reason),
         Ok(()) if !takeable.has(class) => Some(Reason::NoSwap),
         Ok(()) if met => Some(Reason::EnoughFree),
-        Ok(()) if stock.held[class] <= requests.floor(class, stock) => Some(Reason::AtFloor),
+        Ok(()) if stock.held[class] <= policies.floor(class, stock) => Some(Reason::AtFloor),
         Ok(()) => None,
     });
     let mut decisions =
@@ -287,7 +287,7 @@ mod tests {
     }
 
     /// Everything is aged at half of what it holds a minute, and at no cost; 100 of each use.
-    fn requests() -> Policies {
+    fn policies() -> Policies {
         let request = ClassPolicy { rate: SizeOrShare::Share(0.5), floor: SizeOrShare::Size(Bytes(0)) };
         let classes = ByUse::of(|_| request);
         Policies {
@@ -304,8 +304,8 @@ mod tests {
         Stock { total: Bytes(1000), free: Bytes(100), free_huge: Bytes(40), held, ..Stock::default() }
     }
 
-    fn after_a_minute(requests: &Policies, stock: &Stock, reach: &[Uses]) -> Plan {
-        plan(requests, stock, &requests.due(stock, MINUTE), reach)
+    fn after_a_minute(policies: &Policies, stock: &Stock, reach: &[Uses]) -> Plan {
+        plan(policies, stock, &policies.due(stock, MINUTE), reach)
     }
 
     fn reason(plan: &Plan, class: MemoryUse) -> Reason {
@@ -315,8 +315,8 @@ mod tests {
     #[test]
     fn the_cost_sets_the_ratio_of_unmapped_to_mapped() {
         let due = |cost| {
-            let requests = Policies { mapped_page_cost: MappedPageCost::new(cost).unwrap(), ..requests() };
-            let due = requests.due(&stock(), MINUTE);
+            let policies = Policies { mapped_page_cost: MappedPageCost::new(cost).unwrap(), ..policies() };
+            let due = policies.due(&stock(), MINUTE);
             (due[MemoryUse::UnmappedCache].0, due[MemoryUse::MappedFiles].0, due[MemoryUse::Code].0)
         };
         assert_eq!([due(0), due(50), due(80), due(100)], [(50, 50, 50), (50, 25, 25), (50, 10, 10), (50, 0, 0)]);
@@ -325,29 +325,29 @@ mod tests {
 
     #[test]
     fn rates_are_of_what_a_class_holds_or_of_the_machine() {
-        let mut requests = requests();
+        let mut policies = policies();
         let rate = |text: &str| text.parse::<SizeOrShare>().unwrap();
-        requests.classes[MemoryUse::UnmappedCache].rate = rate("3%ram");
-        requests.classes[MemoryUse::MappedFiles].rate = rate("7");
-        let due = requests.due(&stock(), MINUTE);
+        policies.classes[MemoryUse::UnmappedCache].rate = rate("3%ram");
+        policies.classes[MemoryUse::MappedFiles].rate = rate("7");
+        let due = policies.due(&stock(), MINUTE);
         assert_eq!((due[MemoryUse::UnmappedCache], due[MemoryUse::MappedFiles]), (Bytes(30), Bytes(7)));
-        requests.classes[MemoryUse::MappedFiles].rate = rate("1G");
-        assert_eq!(requests.due(&stock(), MINUTE)[MemoryUse::MappedFiles], Bytes(100), "there is no more");
+        policies.classes[MemoryUse::MappedFiles].rate = rate("1G");
+        assert_eq!(policies.due(&stock(), MINUTE)[MemoryUse::MappedFiles], Bytes(100), "there is no more");
     }
 
     #[test]
     fn every_class_has_its_reason() {
-        let mut requests = requests();
-        requests.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
-        requests.classes[MemoryUse::MappedFiles].floor = SizeOrShare::Share(0.1);
-        let made = after_a_minute(&requests, &stock(), &[only(MemoryUse::UnmappedCache)]);
+        let mut policies = policies();
+        policies.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
+        policies.classes[MemoryUse::MappedFiles].floor = SizeOrShare::Share(0.1);
+        let made = after_a_minute(&policies, &stock(), &[only(MemoryUse::UnmappedCache)]);
         let reasons = MemoryUse::ALL.map(|class| reason(&made, class));
         let (cannot, no_swap) = (Reason::CannotTellApart, Reason::NoSwap);
         assert_eq!(reasons, [Reason::NotWished, cannot, no_swap, no_swap, Reason::AtFloor, Reason::Aged]);
         let uses = only(MemoryUse::UnmappedCache);
         assert_eq!(made.batches, [Batch { uses, bytes: Bytes(50), most: Bytes(u64::MAX) }]);
-        requests.mapped_page_cost = MappedPageCost::FORBIDS;
-        let made = after_a_minute(&requests, &stock(), &[FILES]);
+        policies.mapped_page_cost = MappedPageCost::FORBIDS;
+        let made = after_a_minute(&policies, &stock(), &[FILES]);
         assert_eq!(reason(&made, MemoryUse::ReadOnlyData), Reason::CostForbids);
         assert_eq!(reason(&made, MemoryUse::UnmappedCache), cannot, "what maps files would lose them too");
     }
@@ -356,9 +356,9 @@ mod tests {
     fn nothing_is_aged_while_enough_is_free() {
         let rests = |free_below: Option<&str>, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
-            let requests =
-                Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..requests() };
-            let made = after_a_minute(&requests, &stock(), &[FILES]);
+            let policies =
+                Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..policies() };
+            let made = after_a_minute(&policies, &stock(), &[FILES]);
             assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == Reason::EnoughFree);
             made.batches.is_empty()
         };
@@ -372,10 +372,10 @@ mod tests {
     fn no_more_is_aged_than_is_missing() {
         let taken = |free_below: &str, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
-            let requests =
-                Policies { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..requests() };
+            let policies =
+                Policies { free_below: Some(parse(free_below)), huge_below: huge_below.map(parse), ..policies() };
             let each: Vec<Uses> = FILES.iter().map(only).collect();
-            after_a_minute(&requests, &stock(), &each).batches.iter().map(|batch| batch.bytes.0).sum::<u64>()
+            after_a_minute(&policies, &stock(), &each).batches.iter().map(|batch| batch.bytes.0).sum::<u64>()
         };
         assert_eq!(taken("107", None), 7);
         assert_eq!(taken("107", Some("160")), 120, "in huge pages more is missing");
@@ -385,9 +385,9 @@ mod tests {
     #[test]
     fn where_the_host_takes_what_is_free_a_preset_keeps_little() {
         let mark = |total, host_takes_free, given: Option<&str>| {
-            let mut requests = Preset::Database.requests();
-            requests.set_marks(given.map(|text| text.parse().unwrap()), None);
-            requests.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
+            let mut policies = Preset::Database.policies();
+            policies.set_marks(given.map(|text| text.parse().unwrap()), None);
+            policies.marks(&Stock { total: Bytes(total), host_takes_free, ..stock() }).0
         };
         let share = Bytes(64 << 30).share(0.2);
         assert_eq!((mark(64 << 30, true, None), mark(64 << 30, false, None)), (Some(KEPT_IN_MORE), Some(share)));
@@ -398,9 +398,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_apart_shares_the_smallest_spare_part() {
-        let mut requests = requests();
-        requests.classes[MemoryUse::Code].floor = SizeOrShare::Size(Bytes(88));
-        let made = after_a_minute(&requests, &stock(), &[FILES]);
+        let mut policies = policies();
+        policies.classes[MemoryUse::Code].floor = SizeOrShare::Size(Bytes(88));
+        let made = after_a_minute(&policies, &stock(), &[FILES]);
         assert_eq!(made.batches, [Batch { uses: FILES, bytes: Bytes(12), most: Bytes(12) }], "all of it may be code");
         let parts: Vec<u64> = FILES.iter().map(|class| made.decisions[class].bytes.0).collect();
         assert_eq!(parts, [3, 3, 3, 3]);
@@ -408,11 +408,11 @@ mod tests {
 
     #[test]
     fn a_class_that_holds_nothing_is_in_nobodys_way() {
-        let mut requests = requests();
-        requests.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
+        let mut policies = policies();
+        policies.classes[MemoryUse::Code].rate = SizeOrShare::Share(0.0);
         let mut stock = stock();
         stock.held[MemoryUse::Code] = Bytes(0);
-        let made = after_a_minute(&requests, &stock, &[FILES]);
+        let made = after_a_minute(&policies, &stock, &[FILES]);
         let uses = FILES.without(only(MemoryUse::Code));
         assert_eq!(made.batches, [Batch { uses, bytes: Bytes(150), most: Bytes(u64::MAX) }]);
     }
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn who_cannot_tell_what_must_stay_serves_nobody() {
         let serves = |preset: Preset, swap, reach: &[Uses]| {
-            preset.requests().are_served_by(&Stock { swap, ..with_some_of_all() }, reach)
+            preset.policies().are_served_by(&Stock { swap, ..with_some_of_all() }, reach)
         };
         let (all, files, cache) = ([Uses::ALL], [FILES, only(MemoryUse::Anonymous)], [only(MemoryUse::UnmappedCache)]);
         for preset in Preset::ALL {
@@ -485,23 +485,23 @@ mod tests {
     proptest! {
         #[test]
         fn no_class_loses_what_must_stay_whatever_the_strokes_take(
-            requests in any_policies(), stock in any_stock(), reach in any_reach(), seconds in 0..600u64
+            policies in any_policies(), stock in any_stock(), reach in any_reach(), seconds in 0..600u64
         ) {
-            let made = plan(&requests, &stock, &requests.due(&stock, Nanos(seconds * 1_000_000_000)), &reach);
+            let made = plan(&policies, &stock, &policies.due(&stock, Nanos(seconds * 1_000_000_000)), &reach);
             for class in MemoryUse::ALL {
                 let batches = made.batches.iter().filter(|batch| batch.uses.has(class));
                 let (bytes, most) = batches.fold((Bytes(0), Bytes(0)), |sums, each| (sums.0 + each.bytes, sums.1 + each.most));
                 prop_assert!(bytes <= most);
-                prop_assert!(most == Bytes(0) || stock.held[class] - most >= requests.floor(class, &stock));
-                prop_assert!(most == Bytes(0) || requests.allow(class).is_ok(), "{}: mapped at 100, or of rate 0", class);
-                prop_assert!(most == Bytes(0) || !requests.are_met(&stock));
+                prop_assert!(most == Bytes(0) || stock.held[class] - most >= policies.floor(class, &stock));
+                prop_assert!(most == Bytes(0) || policies.allow(class).is_ok(), "{}: mapped at 100, or of rate 0", class);
+                prop_assert!(most == Bytes(0) || !policies.are_met(&stock));
             }
         }
 
         #[test]
-        fn sums_are_right(requests in any_policies(), stock in any_stock(), reach in any_reach()) {
-            let due = requests.due(&stock, MINUTE);
-            let made = plan(&requests, &stock, &due, &reach);
+        fn sums_are_right(policies in any_policies(), stock in any_stock(), reach in any_reach()) {
+            let due = policies.due(&stock, MINUTE);
+            let made = plan(&policies, &stock, &due, &reach);
             let of_batches: Bytes = made.batches.iter().map(|batch| batch.bytes).sum();
             prop_assert_eq!(made.decisions.iter().map(|(_, decision)| decision.bytes).sum::<Bytes>(), of_batches);
             for (class, decision) in made.decisions.iter() {
@@ -512,20 +512,20 @@ mod tests {
 
         #[test]
         fn what_is_mapped_is_never_aged_more_at_a_higher_cost(
-            requests in any_policies(), stock in any_stock(), reach in any_reach(), more in 0..=100u8
+            policies in any_policies(), stock in any_stock(), reach in any_reach(), more in 0..=100u8
         ) {
             let at = |cost| {
-                let requests = Policies { mapped_page_cost: cost, ..requests.clone() };
-                requests.due(&stock, MINUTE)
+                let policies = Policies { mapped_page_cost: cost, ..policies.clone() };
+                policies.due(&stock, MINUTE)
             };
-            let cost = requests.mapped_page_cost;
+            let cost = policies.mapped_page_cost;
             let higher = MappedPageCost::new(cost.get().saturating_add(more).min(100)).expect("at most 100");
             for class in MemoryUse::ALL {
                 prop_assert!(at(higher)[class] <= at(cost)[class]);
             }
             // Where each use is taken by itself, the plan follows; together, what others lack may be their share.
             let alone: Vec<Uses> = reach.iter().filter(|uses| uses.iter().count() == 1).copied().collect();
-            let planned = |cost| plan(&Policies { mapped_page_cost: cost, ..requests.clone() }, &stock, &at(cost), &alone);
+            let planned = |cost| plan(&Policies { mapped_page_cost: cost, ..policies.clone() }, &stock, &at(cost), &alone);
             for class in MemoryUse::ALL.into_iter().filter(|class| class.is_mapped()) {
                 prop_assert!(planned(higher).decisions[class].bytes <= planned(cost).decisions[class].bytes);
             }

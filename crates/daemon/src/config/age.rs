@@ -12,24 +12,24 @@ use reclaim::policy::{ClassPolicy, MappedPageCost, Policies, Preset};
 use crate::config::section::Section;
 use crate::config::{Mistake, set};
 
-pub(super) fn requests(mut section: Section<'_>) -> Result<ReclaimOptions, Mistake> {
+pub(super) fn options(mut section: Section<'_>) -> Result<ReclaimOptions, Mistake> {
     let preset = section.value("preset", Preset::from_str)?.unwrap_or_default();
-    let mut requests = preset.requests();
-    set(&mut requests.mapped_page_cost, section.value("mapped-page-cost", MappedPageCost::from_str)?);
+    let mut policies = preset.policies();
+    set(&mut policies.mapped_page_cost, section.value("mapped-page-cost", MappedPageCost::from_str)?);
     let free = section.value("when-free-below", Policies::parse_mark)?;
-    requests.set_marks(free, section.value("when-huge-below", Policies::parse_mark)?);
+    policies.set_marks(free, section.value("when-huge-below", Policies::parse_mark)?);
     for class in MemoryUse::ALL {
-        set(&mut requests.classes[class], section.value(class.name(), ClassPolicy::from_str)?);
+        set(&mut policies.classes[class], section.value(class.name(), ClassPolicy::from_str)?);
     }
     let drop_behind = DropBehindOptions {
         paths: section.list("drop-behind", parse_path)?.unwrap_or_default(),
         except: section.list("except", parse_path)?.unwrap_or_default(),
         idle: section.value("idle", DropBehindOptions::parse_wait)?.unwrap_or(preset.idle()).duration(),
-        spare_mapped: requests.mapped_page_cost == MappedPageCost::FORBIDS,
+        spare_mapped: policies.mapped_page_cost == MappedPageCost::FORBIDS,
         write_behind: section.value("write-behind", DropBehindOptions::parse_wait)?.map(Nanos::duration),
     };
     section.finish()?;
-    Ok(ReclaimOptions { requests, drop_behind })
+    Ok(ReclaimOptions { policies, drop_behind })
 }
 
 /// A daemon's own directory means nothing to whoever writes its configuration.
@@ -56,10 +56,10 @@ mod tests {
     fn every_key_arrives() {
         let text = "[age]\npreset = 'database'\nmapped-page-cost = 40\nwhen-huge-below = '8G'\nmapped-files = '5%:1G'\n\
                     drop-behind = ['/a', '/b c']\nexcept = ['/a/d']\nidle = '1m'\nwrite-behind = '5s'\n";
-        let ReclaimOptions { requests, drop_behind } = Config::parse(text).unwrap().age.unwrap();
-        assert_eq!(requests.mapped_page_cost.get(), 40);
-        assert_eq!((requests.free_below, requests.huge_below), (None, Some(SizeOrShare::Size(Bytes(8 << 30)))));
-        let files = requests.classes[MemoryUse::MappedFiles];
+        let ReclaimOptions { policies, drop_behind } = Config::parse(text).unwrap().age.unwrap();
+        assert_eq!(policies.mapped_page_cost.get(), 40);
+        assert_eq!((policies.free_below, policies.huge_below), (None, Some(SizeOrShare::Size(Bytes(8 << 30)))));
+        let files = policies.classes[MemoryUse::MappedFiles];
         assert_eq!((files.rate, files.floor), (SizeOrShare::Share(0.05), SizeOrShare::Size(Bytes(1 << 30))));
         let expected = DropBehindOptions {
             paths: vec!["/a".into(), "/b c".into()],
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn an_empty_section_is_the_balanced_preset() {
         let age = Config::parse("[age]\n").unwrap().age.unwrap();
-        assert_eq!((age.requests, age.drop_behind.paths.len()), (Preset::Balanced.requests(), 0));
+        assert_eq!((age.policies, age.drop_behind.paths.len()), (Preset::Balanced.policies(), 0));
         assert_eq!(Config::parse("").unwrap().age, None);
     }
 

@@ -100,7 +100,7 @@ impl Config {
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
         config.metrics = file.value("metrics", parse_loopback)?;
-        config.age = file.table("age")?.map(age::requests).transpose()?;
+        config.age = file.table("age")?.map(age::options).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
         let rules = targets.into_iter().map(rule).collect::<Result<_, _>>()?;
@@ -234,8 +234,8 @@ mod tests {
         let metrics = Some("127.0.0.1:9472".parse().unwrap());
         let age = set.age.clone();
         assert_eq!(set, Config { metrics, age: age.clone(), scope: set.scope.clone(), ..Config::default() });
-        let ReclaimOptions { requests, drop_behind } = age.expect("it is shown");
-        assert_eq!(requests, reclaim::policy::Preset::Balanced.requests());
+        let ReclaimOptions { policies, drop_behind } = age.expect("it is shown");
+        assert_eq!(policies, reclaim::policy::Preset::Balanced.policies());
         assert_eq!(drop_behind.paths, [Path::new("/var/backups")]);
     }
 

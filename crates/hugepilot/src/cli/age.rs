@@ -50,7 +50,7 @@ fn plot(path: &Path, state: Option<&AgeState>) -> anyhow::Result<()> {
 }
 
 fn preview(args: &AgeArgs) -> anyhow::Result<()> {
-    let mut aging = Aging::begin(&Root::host(), args.requests(), None)?;
+    let mut aging = Aging::begin(&Root::host(), args.options(), None)?;
     aging.preview()?;
     terminal::print(&if args.json { json::age(&aging.state()) } else { text::age_preview(&aging.state()) })
 }
@@ -60,7 +60,7 @@ fn run(args: &AgeArgs) -> anyhow::Result<()> {
     // What is set up in the kernel is taken away before this ends.
     let stop = Stop::on_signals(SecondSignal::Waits)?;
     let mut store = Store::take()?;
-    let mut aging = Aging::begin(&Root::host(), args.requests(), None)?;
+    let mut aging = Aging::begin(&Root::host(), args.options(), None)?;
     if store.is_none() {
         eprintln!("hugepilot: `hugepilot age --status` will not show this: /run/hugepilot cannot be written");
     }

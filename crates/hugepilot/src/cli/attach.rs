@@ -8,7 +8,7 @@ use std::time::Instant;
 use heat::units::Nanos;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::{Process, Target};
-use observe::{self, Faults, Options, Waits};
+use observe::{Faults, Options, Waits};
 use pilot::act::{Pacer, Promoter};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};

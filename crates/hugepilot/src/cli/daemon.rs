@@ -20,7 +20,7 @@ use heat::TrackerKind;
 use hugepilot_os::run_directory;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, privilege};
-use observe::{self, Faults, Tracker, Waits};
+use observe::{Faults, Tracker, Waits};
 use pilot::act::{Pacer, Promoter};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Budget, Fleet, Pilot, Rules, on_this_machine};
@@ -146,11 +146,11 @@ impl Daemon<'_> {
 
     /// Begins to age memory if that is wished. The daemon can do without.
     fn begin_aging(&mut self) {
-        let Some(requested) = self.config.age.clone() else { return };
+        let Some(options) = self.config.age.clone() else { return };
         let tracker = self.pilot.tracker.kind();
         let uses_damon = matches!(tracker, TrackerKind::DamonVaddr | TrackerKind::DamonPaddr);
         let damon_taken = uses_damon.then_some("the daemon's tracker uses it");
-        let begun = Store::take().and_then(|store| Ok((store, Aging::begin(&Root::host(), requested, damon_taken)?)));
+        let begun = Store::take().and_then(|store| Ok((store, Aging::begin(&Root::host(), options, damon_taken)?)));
         match begun {
             Ok((store, aging)) => self.aging = Some(AgingWork { aging, store, next: Instant::now() }),
             Err(error) => say(format_args!("memory is not aged: {error}")),
@@ -158,9 +158,9 @@ impl Daemon<'_> {
     }
 
     fn change_aging(&mut self) {
-        let Some(requested) = self.config.age.clone() else { return self.end_aging() };
+        let Some(options) = self.config.age.clone() else { return self.end_aging() };
         let Some(work) = &mut self.aging else { return self.begin_aging() };
-        if let Err(error) = work.aging.change(requested) {
+        if let Err(error) = work.aging.change(options) {
             say(format_args!("memory is aged as before: {error}"));
         }
     }

@@ -8,7 +8,6 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use kernel::thp::Thp;
-use observe;
 use observe::walk_cycles::WalkCycles;
 use observe::{Faults, ObserveError, calibrate, populated};
 use pilot::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};

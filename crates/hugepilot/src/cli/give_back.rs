@@ -9,7 +9,6 @@ use heat::units::Address;
 use heat::{Heat, Obstacle, Snapshot};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::{Process, Target};
-use observe;
 use observe::Choice;
 use pilot::act::{self, Record};
 use pilot::engine::page_tables;

@@ -6,7 +6,6 @@ use anyhow::Context;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
-use observe;
 use pilot::engine::{Rhythm, Selector, Series, observe_group};
 use pilot::recording::Moment;
 

@@ -11,7 +11,7 @@ use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
-use observe::{self, Faults, ObserveError, Options, Waits, calibrate};
+use observe::{Faults, ObserveError, Options, Waits, calibrate};
 use pilot::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
 use pilot::decide::{Decision, Spent, expected_gain};
 use pilot::engine::{Budget, Pilot, Round, candidate, on_this_machine};

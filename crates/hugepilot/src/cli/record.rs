@@ -8,7 +8,7 @@ use anyhow::bail;
 use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
-use observe::{self, ObserveError, Tracker};
+use observe::{ObserveError, Tracker};
 use pilot::engine::{Rhythm, Series};
 use pilot::recording::Recorder;
 

@@ -20,7 +20,7 @@ use hugepilot_os::signals::is_ignored;
 use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::target::Process;
-use observe::{self, Faults, Options, Tracker, Waits};
+use observe::{Faults, Options, Tracker, Waits};
 use pilot::act::{Pacer, Promoter};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Budget, Fleet, Pilot, PilotSummary, Rules, Scope, on_this_machine};

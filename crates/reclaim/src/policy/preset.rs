@@ -34,7 +34,7 @@ impl Preset {
     }
 
     /// What it wishes. Swapping processes out is no preset's wish: large machines hardly swap, and it costs most.
-    pub fn requests(self) -> Policies {
+    pub fn policies(self) -> Policies {
         let rests = ClassPolicy { rate: SizeOrShare::Size(Bytes(0)), floor: SizeOrShare::Size(Bytes(0)) };
         let mut classes = ByUse::of(|_| rests);
         let mut request = |class, rate, floor| {
@@ -109,9 +109,9 @@ mod tests {
         for preset in Preset::ALL {
             let held = ByUse::of(|_| Bytes(1 << 30));
             let stock = Stock { total: Bytes(16 << 30), held, swap: true, ..Stock::default() };
-            let requests = preset.requests();
+            let policies = preset.policies();
             let alone: Vec<Uses> = MemoryUse::ALL.iter().map(|&class| [class].into_iter().collect()).collect();
-            let made = plan(&requests, &stock, &requests.due(&stock, Nanos(1_000_000_000)), &alone);
+            let made = plan(&policies, &stock, &policies.due(&stock, Nanos(1_000_000_000)), &alone);
             for class in [MemoryUse::Anonymous, MemoryUse::Shared] {
                 assert_eq!(made.decisions[class].reason, Reason::NotWished, "{preset} {class}");
             }

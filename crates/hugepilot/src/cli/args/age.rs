@@ -73,14 +73,14 @@ pub struct AgeArgs {
 
 impl AgeArgs {
     /// What these arguments wish.
-    pub fn requests(&self) -> ReclaimOptions {
-        let mut requests = self.preset.requests();
-        requests.mapped_page_cost = self.mapped_page_cost.unwrap_or(requests.mapped_page_cost);
+    pub fn options(&self) -> ReclaimOptions {
+        let mut policies = self.preset.policies();
+        policies.mapped_page_cost = self.mapped_page_cost.unwrap_or(policies.mapped_page_cost);
         for (class, request) in &self.classes {
-            requests.classes[*class] = *request;
+            policies.classes[*class] = *request;
         }
-        requests.set_marks(self.when_free_below, self.when_huge_below);
-        let spare_mapped = requests.mapped_page_cost == MappedPageCost::FORBIDS;
+        policies.set_marks(self.when_free_below, self.when_huge_below);
+        let spare_mapped = policies.mapped_page_cost == MappedPageCost::FORBIDS;
         let drop_behind = DropBehindOptions {
             paths: self.drop_behind.clone(),
             except: self.except.clone(),
@@ -88,7 +88,7 @@ impl AgeArgs {
             spare_mapped,
             write_behind: self.write_behind.map(Nanos::duration),
         };
-        ReclaimOptions { requests, drop_behind }
+        ReclaimOptions { policies, drop_behind }
     }
 }
 
@@ -122,12 +122,12 @@ mod tests {
         let line = "hugepilot age --preset database --mapped-page-cost 30 --class shared=1M --class unmapped-cache=20%:5%ram \
                     --drop-behind /a /b --except /a/c --idle 0s --write-behind 5s --when-free-below 30% --for 1h --json";
         let args = parse(line).unwrap();
-        let ReclaimOptions { requests, drop_behind } = args.requests();
-        assert_eq!(requests.mapped_page_cost.get(), 30);
-        assert_eq!(requests.classes[MemoryUse::Shared].rate, SizeOrShare::Size(Bytes(1 << 20)));
-        let cache = requests.classes[MemoryUse::UnmappedCache];
+        let ReclaimOptions { policies, drop_behind } = args.options();
+        assert_eq!(policies.mapped_page_cost.get(), 30);
+        assert_eq!(policies.classes[MemoryUse::Shared].rate, SizeOrShare::Size(Bytes(1 << 20)));
+        let cache = policies.classes[MemoryUse::UnmappedCache];
         assert_eq!((cache.rate, cache.floor), (SizeOrShare::Share(0.2), SizeOrShare::ShareOfRam(0.05)));
-        assert_eq!((requests.free_below, requests.huge_below), (Some(SizeOrShare::Share(0.3)), None));
+        assert_eq!((policies.free_below, policies.huge_below), (Some(SizeOrShare::Share(0.3)), None));
         let expected = DropBehindOptions {
             paths: vec!["/a".into(), "/b".into()],
             except: vec!["/a/c".into()],
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn what_is_not_said_is_the_presets() {
         let args = parse("hugepilot age").unwrap();
-        assert_eq!(args.requests().requests, Preset::Balanced.requests());
-        let backup = parse("hugepilot age --preset backup-server").unwrap().requests();
-        assert!(backup.drop_behind.spare_mapped && backup.requests.mapped_page_cost == MappedPageCost::FORBIDS);
-        assert_eq!([args.requests(), backup].map(|requested| requested.drop_behind.idle.as_millis()), [10_000, 250]);
+        assert_eq!(args.options().policies, Preset::Balanced.policies());
+        let backup = parse("hugepilot age --preset backup-server").unwrap().options();
+        assert!(backup.drop_behind.spare_mapped && backup.policies.mapped_page_cost == MappedPageCost::FORBIDS);
+        assert_eq!([args.options(), backup].map(|options| options.drop_behind.idle.as_millis()), [10_000, 250]);
     }
 
     #[test]

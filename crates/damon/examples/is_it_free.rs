@@ -1,0 +1,11 @@
+//! Whether DAMON could be taken, which changes nothing: `cargo run -p damon --example is_it_free`.
+
+use kernel::Root;
+use kernel::damon::Purpose;
+
+fn main() {
+    match damon::ensure_free(&Root::host(), Purpose::Watch) {
+        Ok(()) => println!("DAMON is there, and nobody uses it"),
+        Err(error) => println!("{error}"),
+    }
+}

@@ -1,0 +1,20 @@
+//! The hottest regions of a process, as root: `cargo run -p observe --example heat_of_process PID`.
+
+use std::error::Error;
+
+use hugepilot_os::stop::{SecondSignal, Stop};
+use kernel::target::Target;
+use observe::{Choice, Options};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pid = std::env::args().nth(1).ok_or("give the id of a process")?.parse()?;
+    let stop = Stop::on_signals(SecondSignal::Ends)?;
+    let mut heat = observe::open(Choice::Auto)?.observe(&Target::open(pid)?, &Options::default(), &stop)?;
+    println!("{:.0} page walks a second in {} regions", heat.walks_per_second(), heat.regions.len());
+    heat.regions.sort_by(|one, other| other.walks_per_second.total_cmp(&one.walks_per_second));
+    for region in heat.regions.iter().take(10) {
+        let size = if region.huge { "2 MiB" } else { "4 KiB" };
+        println!("{:#x}  {size}  {:10.0} walks/s", region.start.0, region.walks_per_second);
+    }
+    Ok(())
+}

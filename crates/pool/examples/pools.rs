@@ -1,0 +1,8 @@
+//! The pools of reserved huge pages, and who uses them: `cargo run -p pool --example pools`.
+
+use kernel::{KernelError, Root};
+
+fn main() -> Result<(), KernelError> {
+    println!("{:#?}", pool::View::read(&Root::host())?);
+    Ok(())
+}
