@@ -305,7 +305,7 @@ impl Fleet {
 
     /// Members whose look is due, those that others wait for and those that have waited longest first, and then those whose plan is
     /// unfinished. Newcomers are due at once.
-    fn waiting(&self) -> Vec<Process> {
+    pub(super) fn waiting(&self) -> Vec<Process> {
         let (now, represented) = (Instant::now(), self.represented());
         let waits = |(process, member): &(&Process, &Member)| {
             let is_left_alone = self.shared_state.is_paused(**process) || self.shared_state.clients().hold(**process);

@@ -86,7 +86,7 @@ pub(super) struct Member {
     /// What it may have on huge pages; None for no limit.
     pub(super) quota: Option<Bytes>,
     /// What is left of the last plan.
-    unfinished: Unfinished,
+    pub(super) unfinished: Unfinished,
     /// Regions by the reason that the last plan gave.
     pub(super) reasons: BTreeMap<Reason, u64>,
     pub(super) done: LastDone,

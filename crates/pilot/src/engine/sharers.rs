@@ -78,17 +78,21 @@ impl Fleet {
         if observed > Bytes(0) { (all.0 as f64 / observed.0 as f64).max(1.0) } else { 1.0 }
     }
 
-    /// Counts the page faults of all who share memory with a process, unless it is known to share none. Its children may, before they were
-    /// observed once.
+    /// Counts the page faults of all who share memory with a process, unless it is known to share none.
     pub(super) fn count_faults(&self, process: Process, pilot: &mut Pilot<'_>) {
         let member = &self.members[&process];
         let may_share = member.scanned_at.is_none() && member.shared_rss > Bytes(0);
         if may_share || member.view.objects().next().is_some() {
-            let may_meet = |other: &Member| other.view.meets(&member.view) || other.parent == process.pid;
-            let sharers = self.members.iter().filter(|(_, other)| may_meet(other));
-            let named = std::iter::once(process.pid).chain(sharers.map(|(sharer, _)| sharer.pid));
-            pilot.faults.begin(named, Whose::AndTheirChildren);
+            pilot.faults.begin(self.sharers(process), Whose::AndTheirChildren);
         }
+    }
+
+    /// The process, and those that share memory with it. Its children may, before they were observed once.
+    fn sharers(&self, process: Process) -> impl Iterator<Item = u32> {
+        let view = &self.members[&process].view;
+        let may_share = move |other: &Member| other.view.meets(view) || other.parent == process.pid;
+        let sharers = self.members.iter().filter(move |(sharer, other)| **sharer == process || may_share(other));
+        sharers.map(|(sharer, _)| sharer.pid)
     }
 
     /// The objects that another process promotes: the one that maps most of it and, of several, the oldest, because it will live longest.
@@ -176,8 +180,10 @@ mod tests {
     use heat::{Heat, Region, Shared};
 
     use super::*;
+    use crate::decide::{Allowance, Limits, Past, Reason, Spent, decide};
     use crate::engine::shared::SharedView;
     use crate::engine::shared_state::SharedState;
+    use crate::engine::unfinished::Unfinished;
     use crate::engine::{Rules, Scope};
 
     const MIB: u64 = 1 << 20;
@@ -287,6 +293,26 @@ mod tests {
         let other = with(unobserved(), |member| member.name = "other".to_owned());
         let fleet = self::fleet(vec![backend(), other]);
         assert!((fleet.times_observed(process(1)) - 1.0).abs() < 1e-9, "of another family");
+    }
+
+    #[test]
+    fn faults_of_children_count_before_they_were_observed() {
+        let child = with(backend(), |member| (member.parent, member.view) = (1, SharedView::default()));
+        let stranger = with(backend(), |member| member.view = SharedView::default());
+        let fleet = fleet(vec![server(), child, stranger, backend()]);
+        assert_eq!(fleet.sharers(process(1)).collect::<Vec<_>>(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn whoever_waits_for_another_at_work_is_not_scanned() {
+        let waiting = with(backend(), |member| _ = member.reasons.insert(Reason::ThroughAnother, 1));
+        let mut fleet = fleet(vec![server(), waiting]);
+        assert_eq!(fleet.waiting().len(), 2);
+        let heat = sharing(100, vec![region(0, 1e6, 0)]);
+        let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) };
+        let plan = decide(&heat, &limits, &Past::default());
+        fleet.members.get_mut(&process(1)).expect("a member").unfinished = Unfinished::of(&heat, &plan, 0, 0);
+        assert_eq!(fleet.waiting(), [process(1)]);
     }
 
     #[test]
