@@ -36,7 +36,7 @@ pub fn reason_name(reason: Reason) -> &'static str {
     match reason {
         Reason::Pays => "pays",
         Reason::Waste => "waste",
-        Reason::Displaced => "outdone",
+        Reason::Displaced => "displaced",
         Reason::OverQuota => "over_quota",
         Reason::Rests => "rests",
         Reason::AlreadyHuge => "already_huge",

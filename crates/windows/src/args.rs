@@ -27,7 +27,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
-    /// Say what this account and this machine offer, and how to mend what is missing
+    /// Say what this account and this machine offer, and how to fix what is missing
     Doctor(DoctorArgs),
     /// Start a program on huge pages: on Linux only
     Run(RunArgs),

@@ -140,9 +140,8 @@ fn privilege(standing: &Standing) -> Check {
             ),
         ),
     };
-    let mend =
-        Fix { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
-    Check::new(name, status, finding, meaning).fixed_by((!standing.held).then_some(mend))
+    let fix = Fix { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
+    Check::new(name, status, finding, meaning).fixed_by((!standing.held).then_some(fix))
 }
 
 fn contiguous(Contiguous { largest_bytes, refused }: Contiguous) -> Check {
@@ -201,11 +200,11 @@ mod tests {
         let (status, check) = status(&facts(false, true), "privilege");
         assert_eq!(status, Status::Missing);
         assert!(check.finding.contains("elevated") && check.meaning.contains("1314") && check.meaning.contains("1300"));
-        let mend = check.fix.expect("there is a way");
-        assert!(mend.policy.contains("Lock pages in memory") && mend.afterwards.contains("sign out"));
+        let fix = check.fix.expect("there is a way");
+        assert!(fix.policy.contains("Lock pages in memory") && fix.afterwards.contains("sign out"));
         assert!(
-            mend.commands.iter().any(|line| line.starts_with("secedit /configure"))
-                && mend.service.contains("LocalSystem")
+            fix.commands.iter().any(|line| line.starts_with("secedit /configure"))
+                && fix.service.contains("LocalSystem")
         );
         assert!(!check.meaning.contains("try elevated"));
         let check = self::status(&facts(false, false), "privilege").1;

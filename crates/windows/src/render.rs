@@ -16,19 +16,19 @@ pub fn text(checks: &[Check]) -> String {
     for check in checks {
         text += &format!("{:<MARGIN$}{}\n", check.status, check.name);
         let said = wrapped(&format!("{}. {}", check.finding, check.meaning));
-        for line in said.into_iter().chain(check.fix.iter().flat_map(mend_lines)) {
+        for line in said.into_iter().chain(check.fix.iter().flat_map(fix_lines)) {
             text += &format!("{:MARGIN$}{line}\n", "");
         }
     }
     text
 }
 
-fn mend_lines(mend: &Fix) -> Vec<String> {
-    let mut lines = vec!["To give the account that right:".to_owned(), format!("  {}", mend.policy)];
+fn fix_lines(fix: &Fix) -> Vec<String> {
+    let mut lines = vec!["To give the account that right:".to_owned(), format!("  {}", fix.policy)];
     lines.push("or, in an elevated prompt:".to_owned());
-    lines.extend(mend.commands.iter().map(|command| format!("  {command}")));
-    lines.extend(wrapped(&format!("where {}.", mend.edit)));
-    lines.extend(wrapped(&format!("Then {}. Without it: {}.", mend.afterwards, mend.service)));
+    lines.extend(fix.commands.iter().map(|command| format!("  {command}")));
+    lines.extend(wrapped(&format!("where {}.", fix.edit)));
+    lines.extend(wrapped(&format!("Then {}. Without it: {}.", fix.afterwards, fix.service)));
     lines
 }
 

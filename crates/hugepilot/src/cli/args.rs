@@ -85,7 +85,7 @@ Examples:
   hugepilot record -o cache.hugepilot 4242               until Ctrl-C, or until the process ends
   hugepilot record -o day.hugepilot 4242 --for 8h --every 30s
 
-Scan at a recording with `hugepilot replay`, or with zcat and jq.";
+Look at a recording with `hugepilot replay`, or with zcat and jq.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -156,7 +156,7 @@ pub enum Command {
     /// Tell how many page colors the caches have, and measure whether they are real
     #[command(after_help = COLOR_EXAMPLES, disable_help_subcommand = true)]
     Color(ColorArgs),
-    /// Check what this machine offers, and say how to mend what is missing
+    /// Check what this machine offers, and say how to fix what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// Print a configuration of `hugepilot daemon` with every key explained, or check one

@@ -1,4 +1,4 @@
-//! `hugepilot doctor`: what this machine offers, and how to mend what is missing.
+//! `hugepilot doctor`: what this machine offers, and how to fix what is missing.
 
 use std::process::ExitCode;
 

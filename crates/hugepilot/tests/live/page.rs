@@ -1,6 +1,6 @@
 //! The page that `--html` writes, in a browser: what a person would see must be there.
 //!
-//! Owns: a headless Chromium for each scan. Without one these tests say that they skip; `make test` installs it.
+//! Owns: a headless Chromium for each picture. Without one these tests say that they skip; `make test` installs it.
 
 use std::fs;
 use std::io::Read;

@@ -1,6 +1,6 @@
 //! Whether this process was started with standard output open.
 //!
-//! Owns: one scan, before Rust's runtime opens `/dev/null` in place of what is closed and so hides it. Never touches: the
+//! Owns: one test, before Rust's runtime opens `/dev/null` in place of what is closed and so hides it. Never touches: the
 //! descriptor.
 #![allow(unsafe_code)]
 

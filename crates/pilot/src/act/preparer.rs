@@ -104,10 +104,10 @@ impl Preparer {
         let (tell, told) = mpsc::channel();
         let work = move || {
             // Without the right to, it stays an ordinary thread.
-            let _punctual = match urgency {
-                Urgency::WhileIdle => make_yield(gettid(), true).map(|()| None).unwrap_or_default(),
-                Urgency::AtOnce => Some(Punctual::begin(PREPARING)),
-            };
+            let _punctual = (urgency == Urgency::AtOnce).then(|| Punctual::begin(PREPARING));
+            if urgency == Urgency::WhileIdle {
+                let _ = make_yield(gettid(), true);
+            }
             let _ = tell.send(gettid());
             for (mut page, node, cpu) in asked {
                 let _kept = PinnedTo::cpu(cpu);

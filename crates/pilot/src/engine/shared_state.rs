@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::clients::Clients;
 
-/// Policies that wait for the loop at most; further ones are refused.
-const MOST_WISHES: usize = 64;
+/// Requests that wait for the loop at most; further ones are refused.
+const MOST_REQUESTS: usize = 64;
 
 /// Upper ends of the classes in which collapses are counted by how long they took, in nanoseconds; one more class has no end.
 pub const COLLAPSE_CLASSES: [Nanos; 8] = [
@@ -274,7 +274,7 @@ impl SharedState {
     /// comes when that is done. None: too many wait already, and nothing was changed.
     pub fn request_give_back(&self, process: Process) -> Option<Receiver<Result<u64, String>>> {
         let mut pinned = self.pinned();
-        if pinned.requests.len() >= MOST_WISHES {
+        if pinned.requests.len() >= MOST_REQUESTS {
             return None;
         }
         let (answer, receiver) = sync_channel(1);
@@ -371,7 +371,7 @@ mod tests {
         requests[0].answer.send(Ok(3)).expect("someone waits");
         assert_eq!(answer.recv().unwrap(), Ok(3));
         assert!(shared_state.take_requests().is_empty());
-        let waiting: Vec<_> = (0..MOST_WISHES).map(|_| shared_state.request_give_back(ONE).expect("room")).collect();
+        let waiting: Vec<_> = (0..MOST_REQUESTS).map(|_| shared_state.request_give_back(ONE).expect("room")).collect();
         assert!(shared_state.request_give_back(OTHER).is_none() && !shared_state.is_paused(OTHER));
         drop(shared_state.take_requests());
         assert!(waiting[0].recv().is_err(), "whoever is not answered learns so");
