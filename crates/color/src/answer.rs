@@ -87,6 +87,8 @@ pub struct Verdict {
 /// The verdict on measurements of so many pairs each, which may be fewer where pages run out.
 ///
 /// A gain is claimed only if a second measurement confirms the first: of noise alone one interval in forty lies too high.
+///
+/// Errors: those of `measure`.
 pub fn verdict<E>(rounds: u32, mut measure: impl FnMut() -> Result<Vec<(f64, f64)>, E>) -> Result<Verdict, E> {
     let first = paired_ratio(&measure()?);
     if judge(first.as_ref()) == Answer::Real {

@@ -75,6 +75,9 @@ impl Probe {
 
 /// Tests each level beyond the first in so many rounds, on the processor that this thread runs on and then stays on. `progress` is told
 /// which part of all rounds is done.
+///
+/// Errors: the kernel tells of no cache beyond the first level, hides page frames (CAP_SYS_ADMIN), cannot be asked about the processor, or
+/// refuses memory or pinning; or someone asked to stop.
 pub fn probe(root: &Root, rounds: u32, stop: &Stop, mut progress: impl FnMut(f64)) -> Result<Probe, ProbeError> {
     let cpu = stay_here()?;
     let described = Cpu::read(root)?;

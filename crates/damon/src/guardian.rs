@@ -35,6 +35,8 @@ pub struct Guardian {
 
 impl Guardian {
     /// Begins to wait. A shell, because it needs no more memory than that, and whoever is killed for want of memory is large.
+    ///
+    /// Errors: `/bin/sh` cannot be started in the directory of DAMON's thread.
     pub fn post(root: &Root) -> Result<Self, DamonError> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT, "hugepilot-guardian"]).current_dir(root.path(&format!("{DIRECTORY}/0")));
@@ -44,6 +46,8 @@ impl Guardian {
     }
 
     /// Which thread of DAMON's it is about from now on: any that runs, until that is known.
+    ///
+    /// Errors: the guardian has ended (`EPIPE`).
     pub fn expect(&mut self, thread: Option<u32>) -> Result<(), DamonError> {
         let thread = thread.map_or_else(|| "*".to_owned(), |thread| thread.to_string());
         let told = self.orders.as_mut().map_or(Ok(()), |orders| writeln!(orders, "{thread}"));

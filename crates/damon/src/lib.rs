@@ -134,6 +134,8 @@ impl Claim {
     }
 
     /// Says what to watch, and how often.
+    ///
+    /// Errors: DAMON has no operations for such addresses, or refuses a value.
     pub fn watch(&self, watched: Watched<'_>, intervals: Intervals) -> Result<(), DamonError> {
         let operations = watched.operations();
         let missing = |_| DamonError::NoOperations { operations, purpose: self.purpose };
@@ -157,6 +159,8 @@ impl Claim {
     }
 
     /// Has a scheme heed regions of every kind.
+    ///
+    /// Errors: the scheme is not set up, or DAMON refuses a value.
     pub fn heed_all_regions(&self, scheme: usize) -> Result<(), DamonError> {
         for (limit, most) in [("sz", u64::MAX), ("nr_accesses", u32::MAX.into()), ("age", u32::MAX.into())] {
             self.context(&format!("schemes/{scheme}/access_pattern/{limit}/min"), "0")?;
@@ -166,6 +170,8 @@ impl Claim {
     }
 
     /// Switches it on.
+    ///
+    /// Errors: a part of the kernel uses DAMON already, DAMON does not start, or the note cannot be written.
     pub fn switch_on(&self) -> Result<(), DamonError> {
         match self.write("0/state", "on") {
             Err(DamonError::File { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {
@@ -176,6 +182,8 @@ impl Claim {
     }
 
     /// Switches it off; what is set up stays so.
+    ///
+    /// Errors: DAMON is off already, or its `state` cannot be written.
     pub fn switch_off(&self) -> Result<(), DamonError> {
         self.write("0/state", "off")
     }
@@ -186,11 +194,15 @@ impl Claim {
     }
 
     /// Writes a file of the one context.
+    ///
+    /// Errors: as [`Claim::write`].
     pub fn context(&self, name: &str, value: &str) -> Result<(), DamonError> {
         self.write(&format!("0/contexts/0/{name}"), value)
     }
 
     /// Writes a file, named from the directory of all threads.
+    ///
+    /// Errors: the file is missing or closed to all but root, DAMON refuses the value, or it is busy for 100 ms (`EBUSY`).
     pub fn write(&self, name: &str, value: &str) -> Result<(), DamonError> {
         write_with(self.write, &self.root, name, value)
     }
@@ -219,7 +231,9 @@ impl Drop for Claim {
     }
 }
 
-/// Errors if DAMON is missing or in use. What a hugepilot that was killed has left behind is put back first.
+/// Checks that DAMON can be taken. What a killed hugepilot has left behind is put back first.
+///
+/// Errors: the kernel has no DAMON, someone else uses it, its files cannot be read, or what was left behind cannot be removed.
 pub fn ensure_free(root: &Root, purpose: Purpose) -> Result<(), DamonError> {
     tidy_up(root)?;
     match threads_of_others(root)? {
@@ -229,7 +243,9 @@ pub fn ensure_free(root: &Root, purpose: Purpose) -> Result<(), DamonError> {
     }
 }
 
-/// Ends what a hugepilot that was killed has left behind.
+/// Ends what a killed hugepilot has left behind.
+///
+/// Errors: `nr_kdamonds` cannot be written, or the note cannot be removed.
 pub fn tidy_up(root: &Root) -> Result<(), DamonError> {
     match leftover(root) {
         None => Ok(()),
@@ -293,6 +309,8 @@ fn microseconds(time: Nanos) -> String {
 }
 
 /// A file that holds one number.
+///
+/// Errors: the file cannot be read, DAMON is busy for 100 ms (`EBUSY`), or no number is in it.
 pub fn number(path: &Path) -> Result<u64, DamonError> {
     let read = patiently(|| fs::read_to_string(path));
     let text = read.map_err(|cause| DamonError::File { doing: "read", path: path.to_owned(), cause })?;

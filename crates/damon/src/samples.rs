@@ -43,6 +43,8 @@ pub enum Release {
 
 impl Release {
     /// Takes DAMON in a fresh tree of such a kernel.
+    ///
+    /// Errors: the tree refuses what [`Claim::take`] writes.
     pub fn claim(self) -> (tempfile::TempDir, Root, Result<Claim, DamonError>) {
         let (folder, root) = tree(0);
         let write: fn(&Path, &str) -> io::Result<()> = match self {

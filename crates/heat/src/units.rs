@@ -308,6 +308,8 @@ impl FromStr for Nanos {
 
 impl Nanos {
     /// Reads a time within bounds, which `in_words` tells, such as `from 100ms to 1h`.
+    ///
+    /// Errors: `text` is not a time with a unit, or lies outside `allowed`.
     pub fn parse_within(text: &str, allowed: RangeInclusive<Nanos>, in_words: &'static str) -> Result<Self, TimeError> {
         let time = text.parse()?;
         let out_of_range = || TimeError::OutOfRange { given: text.to_owned(), allowed: in_words };

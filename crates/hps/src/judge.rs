@@ -51,6 +51,8 @@ pub trait Application: Send + Sync {
 
     /// Moves the hot objects of a region elsewhere, such as into an [`crate::Arena`]. Answers with the bytes moved, or an errno. None if
     /// the application cannot.
+    ///
+    /// Errors: the application's own errno, which [`Report::last_error`] then tells.
     fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
         let _ = region;
         None

@@ -285,7 +285,7 @@ impl Shared {
         Ok(Source::Daemon(registration))
     }
 
-    /// Looks whether there is a daemon again. Errors: there is, and it will not have this process.
+    /// Checks whether there is a daemon again. Errors: there is, and it will not have this process.
     fn try_again(&self, source: &mut Source) -> Result<(), TrackError> {
         let found = match source {
             Source::OwnWrites { .. } => self.register(),

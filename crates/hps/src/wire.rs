@@ -136,6 +136,8 @@ impl Notice {
     }
 
     /// Understands a line without its line break.
+    ///
+    /// Errors: the line is not a notice in JSON, or has another version.
     pub fn parse(line: &[u8]) -> Result<Self, WireError> {
         let read: Result<NoticeLine, _> = serde_json::from_slice(line);
         match read {

@@ -11,6 +11,8 @@ const DRIVER: &str = "sys/bus/virtio/drivers/virtio_balloon";
 const REPORTING: usize = 5;
 
 /// Whether free memory is reported; false where there is no such device.
+///
+/// Errors: the driver's directory cannot be listed, or a device's `features` are not a row of digits 0 and 1.
 pub fn reports_free_memory(root: &Root) -> Result<bool, KernelError> {
     for device in optional(root.entries(DRIVER))?.unwrap_or_default() {
         // Beside its devices, the directory holds the driver's own files.

@@ -26,11 +26,15 @@ pub struct Zone {
 
 impl Buddy {
     /// Reads `/proc/buddyinfo`.
+    ///
+    /// Errors: `/proc/buddyinfo` cannot be read, or a line of it is not a zone.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         root.parsed("proc/buddyinfo", Root::LIMIT, Self::parse)
     }
 
     /// Understands the text of `buddyinfo`.
+    ///
+    /// Errors: a line is not a zone such as `Node 0, zone DMA 1 0 2`.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let zones = text.lines().enumerate().map(|(index, line)| {
             parse_zone(line).ok_or_else(|| Malformed::new(index + 1, "a zone such as 'Node 0, zone DMA 1 0 2'", line))

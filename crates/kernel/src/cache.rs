@@ -35,6 +35,8 @@ impl Cache {
 
 /// The data caches of one processor, nearest first; those of which the kernel does not tell the shape are left out. Empty where it tells
 /// of none.
+///
+/// Errors: a file below `/sys/devices/system/cpu/cpuN/cache` is there but cannot be read, or holds no number.
 pub fn data_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, KernelError> {
     let folder = format!("sys/devices/system/cpu/cpu{cpu}/cache");
     let names = optional(root.entries(&folder))?.unwrap_or_default();

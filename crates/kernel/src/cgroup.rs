@@ -58,6 +58,8 @@ pub fn memory_room(root: &Root, pid: u32) -> Result<Option<Room>, KernelError> {
 ///
 /// The group is named as in `/proc/PID/cgroup`, or by its directory. Where hierarchies of version 1 have groups of the same name,
 /// the memory controller's counts, and after it the first that holds a process.
+///
+/// Errors: `/proc/self/mountinfo` cannot be read, or a group's directory cannot be searched or listed.
 pub fn processes(root: &Root, group: &str) -> Result<Option<BTreeSet<u32>>, KernelError> {
     let mut mounts: Vec<Mount> = mounts::read(root)?.into_iter().filter(is_cgroup).collect();
     mounts.sort_by_key(|mount| !Version::One.has(mount, "memory"));
@@ -78,6 +80,8 @@ pub fn processes(root: &Root, group: &str) -> Result<Option<BTreeSet<u32>>, Kern
 }
 
 /// Directories of the topmost groups of version 2 that have such a file; `None` where version 2 is not mounted.
+///
+/// Errors: `/proc/self/mountinfo` or the top directory of version 2 is there but cannot be read.
 pub fn with_file(root: &Root, file: &str) -> Result<Option<Vec<String>>, KernelError> {
     let mounts = optional(mounts::read(root))?.unwrap_or_default();
     let Some(mount) = mounts.into_iter().find(|mount| mount.kind == "cgroup2") else { return Ok(None) };
@@ -95,6 +99,8 @@ pub fn groups(root: &Root, pid: u32) -> Result<BTreeSet<String>, KernelError> {
 }
 
 /// A group's name as `/proc/PID/cgroup` has it, given that or the group's directory.
+///
+/// Errors: `/proc/self/mountinfo` cannot be read.
 pub fn name(root: &Root, group: &str) -> Result<String, KernelError> {
     let group = format!("/{}", group.trim_matches('/'));
     let mounts = mounts::read(root)?.into_iter().filter(is_cgroup);

@@ -37,11 +37,15 @@ pub struct Cpu {
 
 impl Cpu {
     /// Reads `/proc/cpuinfo`.
+    ///
+    /// Errors: `/proc/cpuinfo` cannot be read, or its line `address sizes` is missing or malformed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         root.parsed("proc/cpuinfo", LIMIT, Self::parse)
     }
 
     /// Understands the text of `cpuinfo`.
+    ///
+    /// Errors: the first processor's line `address sizes` is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let first = text.split("\n\n").next().unwrap_or_default();
         let value = |wanted: &str| {
@@ -67,6 +71,8 @@ impl Cpu {
 }
 
 /// The processors that run, by their numbers.
+///
+/// Errors: `/sys/devices/system/cpu/online` cannot be read, or is not a list such as `0-3,8`.
 pub fn online(root: &Root) -> Result<Vec<u32>, KernelError> {
     root.parsed("sys/devices/system/cpu/online", Root::LIMIT, |text| {
         parse_list(text.trim(), MOST_CPUS).ok_or_else(|| Malformed::new(1, "processors such as '0-3,8'", text.trim()))

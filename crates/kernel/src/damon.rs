@@ -51,8 +51,10 @@ impl Purpose {
     }
 }
 
-/// The threads of DAMON that someone else has set up, running or not; `None` on a kernel without DAMON. What a hugepilot left
-/// behind that was killed is nobody's.
+/// The threads of DAMON that someone else has set up, running or not; `None` on a kernel without DAMON. What a killed hugepilot left
+/// behind is nobody's.
+///
+/// Errors: DAMON's `nr_kdamonds` is there but cannot be read (only root may), or holds no number.
 pub fn threads_of_others(root: &Root) -> Result<Option<u32>, KernelError> {
     let threads = optional(root.number(&format!("{DIRECTORY}/nr_kdamonds")))?;
     Ok(if leftover(root) == Some(Leftover::AsSetUp) { threads.map(|_| 0) } else { threads })

@@ -118,6 +118,8 @@ impl FileSystem {
 }
 
 /// The memory nodes, ascending; none on a kernel without NUMA.
+///
+/// Errors: `/sys/devices/system/node` is there but cannot be listed.
 pub fn nodes(root: &Root) -> Result<Vec<u32>, KernelError> {
     let names = optional(root.entries(NODES))?.unwrap_or_default();
     let mut nodes: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
@@ -126,6 +128,8 @@ pub fn nodes(root: &Root) -> Result<Vec<u32>, KernelError> {
 }
 
 /// What each node has of each pool, by page size, then by node. A node without memory has no pools.
+///
+/// Errors: a node's directory cannot be listed, or one of its counts is missing or not a number.
 pub fn node_pools(root: &Root) -> Result<Vec<NodePool>, KernelError> {
     let mut pools = Vec::new();
     for node in nodes(root)? {
@@ -142,7 +146,9 @@ pub fn node_pools(root: &Root) -> Result<Vec<NodePool>, KernelError> {
     Ok(pools)
 }
 
-/// The page size that programs get which name none, and that `vm.nr_hugepages` is about; `None` on a kernel without hugetlbfs.
+/// The page size for programs that name none, which `vm.nr_hugepages` is about; `None` on a kernel without hugetlbfs.
+///
+/// Errors: `/proc/meminfo` cannot be read, or its line `Hugepagesize:` is malformed.
 pub fn default_size(root: &Root) -> Result<Option<Bytes>, KernelError> {
     root.parsed("proc/meminfo", Root::LIMIT, |text| {
         let mut lines = text.lines().enumerate();
@@ -154,6 +160,8 @@ pub fn default_size(root: &Root) -> Result<Option<Bytes>, KernelError> {
 
 /// The group whose members may have shared memory of System V on huge pages without CAP_IPC_LOCK; `None` on a kernel without
 /// hugetlbfs. The kernel takes 0 for nobody.
+///
+/// Errors: `/proc/sys/vm/hugetlb_shm_group` is there but cannot be read, or holds no number.
 pub fn shared_memory_group(root: &Root) -> Result<Option<u32>, KernelError> {
     optional(root.number("proc/sys/vm/hugetlb_shm_group"))
 }
@@ -168,6 +176,8 @@ pub fn size_name(size: Bytes) -> String {
 }
 
 /// All pools, by ascending page size; none on a kernel without hugetlbfs.
+///
+/// Errors: `/sys/kernel/mm/hugepages` is there but cannot be listed, or a pool's count is missing or not a number.
 pub fn pools(root: &Root) -> Result<Vec<Pool>, KernelError> {
     let names = optional(root.entries(DIRECTORY))?.unwrap_or_default();
     let mut sizes: Vec<Bytes> = names.iter().filter_map(|name| page_size(name)).collect();

@@ -35,6 +35,9 @@ impl Limit {
 }
 
 /// The limits that bind this process, those of its own group first; none where no hugetlb controller is mounted.
+///
+/// Errors: `/proc/self/cgroup`, `/proc/self/mountinfo` or a file of the controller is there but cannot be read, or a count is not a
+/// number.
 pub fn own(root: &Root) -> Result<Vec<Limit>, KernelError> {
     let Some(Lineage { version, mount, groups }) = optional(Lineage::read(root, "self", "hugetlb"))?.flatten() else {
         return Ok(Vec::new());
@@ -50,6 +53,8 @@ pub fn own(root: &Root) -> Result<Vec<Limit>, KernelError> {
 }
 
 /// All limits that are set, by group; none where no hugetlb controller is mounted.
+///
+/// Errors: `/proc/self/mountinfo`, or a group's directory or file, is there but cannot be read, or a count is not a number.
 pub fn read(root: &Root) -> Result<Vec<Limit>, KernelError> {
     let mut limits = Vec::new();
     for mount in optional(mounts::read(root))?.unwrap_or_default() {

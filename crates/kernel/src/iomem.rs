@@ -9,16 +9,22 @@ use heat::units::BASE_PAGE;
 use crate::{KernelError, Malformed, Root};
 
 /// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
+///
+/// Errors: as [`memory`].
 pub fn end_of_memory(root: &Root) -> Result<Option<u64>, KernelError> {
     Ok(memory(root)?.iter().map(|range| range.end).max())
 }
 
 /// Physical addresses at which there is memory, ascending; none where the kernel shows zeros (no CAP_SYS_ADMIN).
+///
+/// Errors: `/proc/iomem` cannot be read, or a line `System RAM` has a malformed range.
 pub fn memory(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
     root.parsed("proc/iomem", Root::LIMIT, parse)
 }
 
 /// The same without the parts of pages at their ends.
+///
+/// Errors: as [`memory`].
 pub fn whole_pages(root: &Root) -> Result<Vec<Range<u64>>, KernelError> {
     Ok(in_whole_pages(memory(root)?))
 }
@@ -29,6 +35,8 @@ fn in_whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// Understands the text of `iomem`.
+///
+/// Errors: a line `System RAM` has no range such as `1000-9fbff`.
 pub fn parse(text: &str) -> Result<Vec<Range<u64>>, Malformed> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -28,6 +28,8 @@ pub fn lists(root: &Root, symbol: &str) -> Option<bool> {
 }
 
 /// Looks for a symbol of the kernel proper (not of a module) in the text of `kallsyms`; its address is 0 where it is hidden.
+///
+/// Errors: `text` cannot be read.
 pub fn find(mut text: impl BufRead, symbol: &str) -> io::Result<Option<u64>> {
     let mut line = Vec::new();
     loop {

@@ -18,6 +18,8 @@ pub enum Lockdown {
 }
 
 /// The state; `None` where it cannot be told: no lockdown in this kernel, or securityfs not mounted.
+///
+/// Errors: `/sys/kernel/security/lockdown` is there but cannot be read, or brackets no choice.
 pub fn read(root: &Root) -> Result<Option<Lockdown>, KernelError> {
     let setting = optional(root.parsed("sys/kernel/security/lockdown", Root::LIMIT, Setting::parse))?;
     Ok(setting.and_then(|setting| match setting.chosen.as_str() {

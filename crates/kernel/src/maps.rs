@@ -40,6 +40,8 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<Line>, KernelError> {
 }
 
 /// Understands the text of a `maps` file.
+///
+/// Errors: a line is not a mapping such as `7f00-7fff rw-p 00000000 00:00 0 [heap]`.
 pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
     let mut lines = Vec::with_capacity(text.len() / 64);
     for (index, line) in text.lines().enumerate() {

@@ -60,11 +60,15 @@ impl Memory {
     }
 
     /// Reads `/proc/meminfo`.
+    ///
+    /// Errors: `/proc/meminfo` cannot be read, holds a malformed size, or lacks `MemTotal`.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         root.parsed("proc/meminfo", Root::LIMIT, Self::parse)
     }
 
     /// Understands the text of `meminfo`.
+    ///
+    /// Errors: a wanted line has no size such as `12 kB`, or `MemTotal` is missing.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut memory = Self::default();
         for (index, line) in text.lines().enumerate() {

@@ -25,6 +25,8 @@ pub struct Mount {
 }
 
 /// All mounts that this process sees, in the kernel's order; lines that are not shaped like one are passed over.
+///
+/// Errors: `/proc/self/mountinfo` cannot be read, or is longer than 16 MiB.
 pub fn read(root: &Root) -> Result<Vec<Mount>, KernelError> {
     let text = root.text_within("proc/self/mountinfo", LIMIT)?;
     Ok(text.lines().filter_map(Mount::parse).collect())

@@ -14,11 +14,15 @@ pub const MOST_NODES: u32 = 1024;
 const FOLDER: &str = "sys/devices/system/node";
 
 /// The nodes that have memory. Only node 0 where the kernel was built without nodes, which then lacks the file.
+///
+/// Errors: `has_memory` is there but cannot be read, or is not a list such as `0-3,8`.
 pub fn with_memory(root: &Root) -> Result<Vec<Node>, KernelError> {
     Ok(optional(list(root, &format!("{FOLDER}/has_memory"), MOST_NODES))?.unwrap_or_else(|| vec![0]))
 }
 
 /// Whether memory can be on more than one node.
+///
+/// Errors: as [`with_memory`].
 pub fn are_several(root: &Root) -> Result<bool, KernelError> {
     Ok(with_memory(root)?.len() > 1)
 }

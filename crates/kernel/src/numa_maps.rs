@@ -97,6 +97,8 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<Line>, KernelError> {
 }
 
 /// Understands the text of a `numa_maps` file.
+///
+/// Errors: a line does not begin with a hexadecimal address, or one of its counts is not like `N1=512`.
 pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
     let mut lines = Vec::with_capacity(text.len() / 64);
     for (index, line) in text.lines().enumerate() {

@@ -33,6 +33,8 @@ const HEADING: &str = "Number of blocks type";
 
 impl PageTypes {
     /// Reads `/proc/pagetypeinfo`.
+    ///
+    /// Errors: `/proc/pagetypeinfo` is missing (`is_absent`), closed to all but root (`is_denied`), or malformed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         root.parsed("proc/pagetypeinfo", Root::LIMIT, Self::parse)
     }
@@ -43,6 +45,8 @@ impl PageTypes {
     }
 
     /// Understands the text of `pagetypeinfo`.
+    ///
+    /// Errors: `Pages per block:`, `Number of blocks type` or the column `Unmovable` is missing, or a zone is malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let pages = text.lines().find_map(|line| line.strip_prefix("Pages per block:")?.trim().parse::<u64>().ok());
         let pages = pages.ok_or_else(|| Malformed::missing(text, "a line 'Pages per block:'"))?;

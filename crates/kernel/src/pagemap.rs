@@ -71,6 +71,8 @@ impl Pagemap {
 
     /// Reads the entries of `into.len()` base pages from `start`, 512 of a region in one call. Nothing is present beyond the
     /// end of the address space, nor in a process that has ended.
+    ///
+    /// Errors: the kernel cannot read the entries, as for want of memory (`ENOMEM`).
     pub fn read(&self, start: Address, into: &mut [Entry]) -> Result<(), KernelError> {
         let mut bytes = vec![0; into.len() * 8];
         let (mut filled, first) = (0, start.0 / BASE_PAGE * 8);
@@ -89,6 +91,8 @@ impl Pagemap {
 }
 
 /// The page frames of memory of our own, from `start`; 0 where there is none to be seen.
+///
+/// Errors: `/proc/self/pagemap` cannot be opened (`EACCES` in a process that is not dumpable), or ends before the last page.
 pub fn own_frames(start: Address, pages: usize) -> Result<Vec<u64>, KernelError> {
     hugepilot_os::page_move::own_frames(start.0, pages)
         .map_err(|cause| KernelError::Read { path: "/proc/self/pagemap".into(), cause })

@@ -40,6 +40,8 @@ pub struct WalkEvents {
 }
 
 /// What samples memory accesses here: Intel's PEBS or AMD's IBS. None where the machine has neither, as most virtual machines.
+///
+/// Errors: the device's `type`, or a file below its `events` or `format`, cannot be read or is malformed.
 pub fn memory_sampling(root: &Root) -> Result<Option<MemorySampling>, KernelError> {
     // On processors with two kinds of cores the fast ones are `cpu_core`.
     for device in ["cpu", "cpu_core"] {
@@ -56,6 +58,8 @@ pub fn memory_sampling(root: &Root) -> Result<Option<MemorySampling>, KernelErro
 
 /// How many samples a second may be asked for: the administrator's limit, which the kernel lowers by itself while samples take too
 /// long (Documentation/admin-guide/sysctl/kernel.rst). None where it is not told.
+///
+/// Errors: `perf_event_max_sample_rate` is there but cannot be read, or holds no number.
 pub fn most_samples_per_second(root: &Root) -> Result<Option<u64>, KernelError> {
     optional(root.number("proc/sys/kernel/perf_event_max_sample_rate"))
 }
@@ -86,6 +90,8 @@ fn amd(root: &Root) -> Result<MemorySampling, KernelError> {
 }
 
 /// What counts cycles of page walks here. None where no device does, or it is not known how: AMD's have no such event.
+///
+/// Errors: the `type` of the device `cpu` cannot be read, or is not a number.
 pub fn walk_events(root: &Root) -> Result<Option<WalkEvents>, KernelError> {
     if !root.exists(&format!("{DEVICES}/cpu/type"))? {
         return Ok(None);

@@ -21,6 +21,8 @@ pub struct Pressure {
 
 impl Pressure {
     /// Reads it; None where the kernel does not tell (`CONFIG_PSI`, or `psi=0`).
+    ///
+    /// Errors: `/proc/pressure/memory` is there but cannot be read, or is malformed.
     pub fn read(root: &Root) -> Result<Option<Self>, KernelError> {
         Self::read_from(root, MACHINE)
     }
@@ -48,6 +50,8 @@ impl Pressure {
     }
 
     /// Understands the text of the file.
+    ///
+    /// Errors: the line `some` is missing, or its `avg10` is not a percentage.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let line = text.lines().position(|line| line.starts_with("some "));
         let wrong = |number: usize| {

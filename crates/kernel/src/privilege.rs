@@ -40,6 +40,8 @@ pub enum PrivilegeError {
 /// To be called while there is one thread: capabilities belong to threads, and new threads inherit. It leaves the effective, permitted,
 /// inheritable and ambient set, and the bounding set where CAP_SETPCAP allows that. As a program that root starts would otherwise get back what is
 /// in the bounding set, the process can gain no privileges by exec any more (`no_new_privs`).
+///
+/// Errors: the process has more than one thread, or the kernel refuses a step, which the error names.
 pub fn drop_sys_admin() -> Result<(), PrivilegeError> {
     ensure_one_thread()?;
     let failed =

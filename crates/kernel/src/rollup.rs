@@ -30,6 +30,8 @@ impl Rollup {
     }
 
     /// Understands the text of the file: a line like one of `maps`, then fields.
+    ///
+    /// Errors: a line after the first is not a field, or a wanted one has no size such as `8 kB`.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut rollup = Self::default();
         for (index, line) in text.lines().enumerate().skip(1) {

@@ -45,11 +45,15 @@ impl Root {
     }
 
     /// A whole file of at most [`Root::LIMIT`]; bytes that are not UTF-8 are replaced.
+    ///
+    /// Errors: as [`Root::text_within`].
     pub fn text(&self, name: &str) -> Result<String, KernelError> {
         self.text_within(name, Self::LIMIT)
     }
 
     /// A whole file of at most `limit`; bytes that are not UTF-8 are replaced.
+    ///
+    /// Errors: the file cannot be opened or read, or is longer than `limit`.
     pub fn text_within(&self, name: &str, limit: Bytes) -> Result<String, KernelError> {
         let path = self.path(name);
         let mut bytes = Vec::new();
@@ -65,6 +69,8 @@ impl Root {
     }
 
     /// A whole file, understood by `parse`.
+    ///
+    /// Errors: the file cannot be read, is longer than `limit`, or `parse` finds it malformed.
     pub fn parsed<T>(
         &self,
         name: &str,
@@ -76,6 +82,8 @@ impl Root {
     }
 
     /// A file that holds one number.
+    ///
+    /// Errors: the file cannot be read, is longer than [`Root::LIMIT`], or holds anything but one number.
     pub fn number<T: FromStr>(&self, name: &str) -> Result<T, KernelError> {
         self.parsed(name, Self::LIMIT, |text| {
             text.trim().parse().map_err(|_| Malformed::new(1, "a number", text.trim()))
@@ -83,6 +91,8 @@ impl Root {
     }
 
     /// A file to be read piece by piece, cut off at `limit`.
+    ///
+    /// Errors: the file cannot be opened.
     pub fn stream(&self, name: &str, limit: Bytes) -> Result<impl io::BufRead + use<>, KernelError> {
         let path = self.path(name);
         match File::open(&path) {
@@ -92,11 +102,15 @@ impl Root {
     }
 
     /// The names in a directory, sorted, at most [`Root::ENTRIES`].
+    ///
+    /// Errors: the directory cannot be opened or read.
     pub fn entries(&self, name: &str) -> Result<Vec<String>, KernelError> {
         self.sorted_entries(name, |entry| Some(entry.to_string_lossy().into_owned()))
     }
 
     /// The names in a directory that are numbers, ascending: process and thread ids, file descriptors.
+    ///
+    /// Errors: as [`Root::entries`].
     pub fn numbered_entries(&self, name: &str) -> Result<Vec<u32>, KernelError> {
         self.sorted_entries(name, |entry| entry.to_str()?.parse().ok())
     }
@@ -117,12 +131,16 @@ impl Root {
     }
 
     /// What a symbolic link says.
+    ///
+    /// Errors: nothing is there, or it is not a symbolic link (`EINVAL`), or the reader may not read it (`is_denied`).
     pub fn link(&self, name: &str) -> Result<PathBuf, KernelError> {
         let path = self.path(name);
         fs::read_link(&path).map_err(|cause| KernelError::Read { path, cause })
     }
 
-    /// Whether a file is there; an error other than its absence is passed on.
+    /// Whether a file is there.
+    ///
+    /// Errors: the kernel does not tell, as where a directory above it may not be searched (`is_denied`).
     pub fn exists(&self, name: &str) -> Result<bool, KernelError> {
         let path = self.path(name);
         path.try_exists().map_err(|cause| KernelError::Read { path, cause })
@@ -130,6 +148,8 @@ impl Root {
 }
 
 /// Turns "the file is not there" into `None`, for features that a kernel may lack.
+///
+/// Errors: whatever `result` holds, other than the absence of the file (`is_absent`).
 pub fn optional<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -42,6 +42,8 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<Mapping>, KernelError> {
 }
 
 /// Understands the text of an `smaps` file.
+///
+/// Errors: a line is neither a mapping nor a field of one, or a wanted field has no size such as `8 kB`.
 pub fn parse(text: &str) -> Result<Vec<Mapping>, Malformed> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -87,6 +87,9 @@ pub enum TargetError {
 
 impl Target {
     /// Opens a process and checks that it can be observed.
+    ///
+    /// Errors: there is no such process; it is a thread, a kernel thread, a zombie, a 32-bit program, a virtual machine or hugepilot
+    /// itself; or the kernel refuses to open or read it.
     pub fn open(pid: u32) -> Result<Self, TargetError> {
         let root = Root::host();
         if pid == std::process::id() {
@@ -121,7 +124,9 @@ impl Target {
         &self.handle
     }
 
-    /// Errors if the process, or a parent of it, has switched huge pages off for it.
+    /// Checks that the process may have huge pages.
+    ///
+    /// Errors: the process, or a parent of it, has switched them off (`prctl(PR_SET_THP_DISABLE)`).
     pub fn ensure_huge_pages_enabled(&self) -> Result<(), TargetError> {
         match self.huge_pages_enabled {
             Some(false) => Err(TargetError::HugePagesOff { pid: self.pid(), name: self.name.clone() }),
@@ -130,6 +135,8 @@ impl Target {
     }
 
     /// A thread that still runs, None where none does: the main thread may have ended before the others.
+    ///
+    /// Errors: the process has ended (`is_gone`).
     pub fn living_thread(&self) -> Result<Option<u32>, KernelError> {
         let threads = process::threads(&self.root, self.pid())?;
         let lives = |thread: &&u32| Status::read(&self.root, **thread).is_ok_and(|status| !status.is_zombie());

@@ -62,6 +62,8 @@ pub struct Khugepaged {
 
 impl Thp {
     /// Reads all settings; `None` on a kernel built without transparent huge pages.
+    ///
+    /// Errors: `enabled` is there but cannot be read, or another setting is missing, unreadable or malformed.
     pub fn read(root: &Root) -> Result<Option<Self>, KernelError> {
         let Some(enabled) = optional(setting(root, "enabled"))? else { return Ok(None) };
         Ok(Some(Self {
@@ -93,6 +95,8 @@ impl Thp {
 
 impl Khugepaged {
     /// Reads its directory.
+    ///
+    /// Errors: a file of the directory is missing or unreadable, or holds no number.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         let number = |name: &str| root.number::<u64>(&format!("{DIRECTORY}/khugepaged/{name}"));
         Ok(Self {
@@ -107,6 +111,8 @@ impl Khugepaged {
 
 impl Setting {
     /// Understands `always [madvise] never`.
+    ///
+    /// Errors: no word stands in brackets.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut chosen = None;
         let mut choices = Vec::new();

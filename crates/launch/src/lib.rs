@@ -78,6 +78,9 @@ pub enum LaunchError {
 }
 
 /// Finds out what a command is, and what to start it with; nothing is started. `environment` is what the program would have.
+///
+/// Errors: no program is named, it or its interpreter cannot be run, the machine has no pages of that size, the preload library is missing,
+/// or the machine's settings cannot be read.
 pub fn prepare(
     root: &Root,
     command: &[OsString],

@@ -27,7 +27,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at what pages of this kind depend on.
+    /// Reads what pages of this kind depend on.
+    ///
+    /// Errors: the settings of transparent huge pages, the pools, the mounts or the limits of control groups cannot be read, or are
+    /// malformed.
     pub fn read(root: &Root, pages: PageKind) -> Result<Self, KernelError> {
         let thp = Thp::read(root)?;
         let transparent = thp.as_ref().map(|thp| thp.of_huge_pages().0.to_owned());

@@ -55,7 +55,7 @@ pub struct Fixed {
 }
 
 impl Census {
-    /// Looks at a sample. Errors: the kernel lacks the tables of page frames, or hides them (CAP_SYS_ADMIN, CAP_DAC_OVERRIDE).
+    /// Scans a sample. Errors: the kernel lacks the tables of page frames, or hides them (CAP_SYS_ADMIN, CAP_DAC_OVERRIDE).
     pub fn take(root: &Root) -> Result<Self, ObserveError> {
         let (memory, tables) = (Memory::read(root)?, FrameTables::open(root)?);
         let blocks = blocks(&iomem::whole_pages(root)?);
@@ -166,6 +166,8 @@ pub struct ProgramFiles {
 
 impl ProgramFiles {
     /// From the mappings of all processes, or of some evenly apart. Those that this process may not look into are passed over.
+    ///
+    /// Errors: `/proc` cannot be listed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         let pids = root.numbered_entries("proc")?;
         let step = pids.len().div_ceil(MOST_PROCESSES).max(1);

@@ -93,6 +93,8 @@ impl Options {
     pub const LONGEST_WINDOW: Nanos = Nanos(3_600_000_000_000);
 
     /// Reads a window as a person writes it.
+    ///
+    /// Errors: `text` is not a time with a unit, or is not from 100 ms to 1 h.
     pub fn parse_window(text: &str) -> Result<Nanos, TimeError> {
         Nanos::parse_within(text, Self::SHORTEST_WINDOW..=Self::LONGEST_WINDOW, "from 100ms to 1h")
     }
@@ -117,12 +119,18 @@ pub trait Tracker {
     fn kind(&self) -> TrackerKind;
 
     /// Watches the target for one window.
+    ///
+    /// Errors: someone asked to stop, the process exits or calls exec, or the kernel refuses what the tracker needs.
     fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
 
-    /// Looks once at what is present and what is huge, without watching: no page is walked in the answer.
+    /// Scans once for what is present and what is huge, without watching: no page is walked in the answer.
+    ///
+    /// Errors: the process exits or calls exec, or its page tables, mappings or page frames cannot be read.
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError>;
 
     /// Base pages that were walked since they were last cleared, at next to no cost; None where the tracker cannot tell.
+    ///
+    /// Errors: no thread of the process runs any more, or its page tables cannot be read.
     fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
         let _ = target;
         Ok(None)
@@ -130,6 +138,8 @@ pub trait Tracker {
 
     /// Hands over, region by region, which base pages were walked since they were last cleared, at next to no cost. Answers false, and
     /// hands over none, where the tracker cannot tell.
+    ///
+    /// Errors: as [`Tracker::walked_pages`].
     fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
         let _ = (target, each);
         Ok(false)

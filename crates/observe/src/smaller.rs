@@ -15,6 +15,9 @@ use crate::frames::{FrameFlags, FrameTables};
 const MOST_PAGES: usize = 256;
 
 /// For each region of a heat the memory on huge pages of 8 KiB to 1 MiB, each mapped whole and in one piece.
+///
+/// Errors: the process has ended, or its pagemap or the tables of page frames are missing or closed to the reader (CAP_SYS_PTRACE,
+/// CAP_DAC_OVERRIDE, CAP_SYS_ADMIN).
 pub fn on_smaller_huge_pages(root: &Root, heat: &Heat) -> Result<Vec<Bytes>, ObserveError> {
     let (pagemap, frames) = (Pagemap::open(root, heat.pid)?, FrameTables::open(root)?);
     let mut entries = [Entry::default(); PAGES_PER_REGION];

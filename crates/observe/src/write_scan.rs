@@ -36,6 +36,8 @@ impl WriteScan {
     }
 
     /// What is written during one window, which begins now.
+    ///
+    /// Errors: someone asked to stop, or something in the range is not watched, such as what was mapped there meanwhile.
     pub fn observe(&self, window: Nanos, stop: &Stop) -> Result<Heat, ObserveError> {
         let refused = |cause| ObserveError::WriteScan { cause };
         let mut cost = Cost::default();

@@ -43,6 +43,8 @@ pub fn group(root: &Root, name: &str) -> Result<Group, PoolError> {
 
 /// `alice`, `alice:music`, `:music`, or numbers in their place. Without a group it is the user's own, 0 where the user is a number;
 /// without a user it is root.
+///
+/// Errors: `/etc/passwd` or `/etc/group` cannot be read, or lacks the name.
 pub fn owner(root: &Root, text: &str) -> Result<Owner, PoolError> {
     let (user, of_group) = text.split_once(':').map_or((text, None), |(user, of_group)| (user, Some(of_group)));
     let (uid, own) = match (user.parse(), user) {

@@ -24,6 +24,8 @@ pub struct Edit {
 
 impl Edit {
     /// Makes the file what it should be, and the directory for it. A file that is replaced keeps its permissions; a link to one stays.
+    ///
+    /// Errors: the directory cannot be created, or the file cannot be written, replaced or removed (`EACCES`, `EROFS`).
     pub fn apply(&self, root: &Root) -> Result<(), PoolError> {
         let path = root.path(&self.path);
         match &self.after {

@@ -57,6 +57,8 @@ pub enum Hindrance {
 
 impl Obstacles {
     /// Reads what stands between the pages that there are now and a change.
+    ///
+    /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn read(root: &Root, change: &Change, pages: u64, ended: Ended, made_room: bool) -> Result<Self, KernelError> {
         let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
         // Only root may read it, and no kernel must have it.

@@ -118,6 +118,8 @@ pub enum NextStep {
 
 impl Surroundings {
     /// Reads what is there.
+    ///
+    /// Errors: `/proc/meminfo`, or a configuration file or unit that is there, cannot be read.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         let mut names = vec![SYSCTL.to_owned(), TMPFILES.to_owned(), LIMITS.to_owned(), GRUB.to_owned()];
         names.extend([COMMAND_LINE.to_owned(), OWN_WORDS.to_owned(), WANTS.to_owned()]);

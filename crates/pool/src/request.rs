@@ -90,6 +90,8 @@ impl fmt::Display for SizeRequest {
 }
 
 /// Understands `2M`, `1G`: the size of a huge page, though not every machine has pages of that size.
+///
+/// Errors: `text` is not a size, or not a power of two above 4 KiB.
 pub fn parse_page_size(text: &str) -> Result<Bytes, String> {
     page_size(text).ok_or_else(|| {
         format!("'{text}' is no size of huge pages: write 2M or 1G (`hugepilot pool` lists what is there)")

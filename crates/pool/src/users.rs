@@ -37,7 +37,9 @@ impl User {
     }
 }
 
-/// All users, those with the most first, and how many processes could not be looked at.
+/// All users, those with the most first, and how many processes could not be examined.
+///
+/// Errors: `/proc` cannot be listed, or a file of a living process is malformed.
 pub fn users(root: &Root, mounts: &[Mount]) -> Result<(Vec<User>, u64), KernelError> {
     let devices: Vec<(u32, u32)> =
         mounts.iter().filter(|mount| mount.kind == "hugetlbfs").map(|mount| mount.device).collect();

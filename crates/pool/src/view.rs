@@ -34,7 +34,9 @@ pub struct View {
 }
 
 impl View {
-    /// Looks at everything. Takes a moment for each process, and longer for those that use the pools.
+    /// Scans everything. Takes a moment for each process, and longer for those that use the pools.
+    ///
+    /// Errors: `/proc/meminfo`, a pool, a limit or the mappings of a process cannot be read, or are malformed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
         let mounts = optional(mounts::read(root))?.unwrap_or_default();
         let (users, unseen) = users(root, &mounts)?;

@@ -41,6 +41,9 @@ pub enum Refusal {
 
 /// Whole huge pages from the pool, and what is left of the length on ordinary memory behind them; so no part of a huge page is
 /// wasted, and all of it is unmapped as any other memory is.
+///
+/// Errors: the length is less than 32 MiB or one page, the pool or a limit on it has too few pages, the kernel does not offer it, or no
+/// address space is left.
 pub fn map(size: PoolPage, length: usize) -> Result<usize, Refusal> {
     if length < LEAST.max(size.bytes()) {
         return Err(Refusal::TooSmall);

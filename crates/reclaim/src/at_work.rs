@@ -48,6 +48,8 @@ impl AtWork {
     }
 
     /// Does what is due, if it is its turn. Others have `freed` so much in this step, which the stock lacks already.
+    ///
+    /// Errors: as [`Mechanism::step`].
     pub fn step(
         &mut self,
         policies: &Policies,
@@ -72,6 +74,8 @@ impl AtWork {
     }
 
     /// Nothing more is to be done; what was left to be told.
+    ///
+    /// Errors: as [`Mechanism::step`].
     pub fn finish(&mut self) -> Result<Vec<Effect>, AgeError> {
         self.mechanism.step(Order::default(), &Stop::default())
     }

@@ -36,6 +36,8 @@ pub struct Moment {
 
 impl Moment {
     /// As it is.
+    ///
+    /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn now(root: &Root) -> Result<Self, KernelError> {
         let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
         let fragmentation = buddy.fragmentation();

@@ -129,6 +129,8 @@ impl Aging {
     }
 
     /// What would be done in the next second; changes nothing.
+    ///
+    /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn preview(&mut self) -> Result<(), AgeError> {
         self.stock = stock(&self.root, self.known)?;
         self.mechanisms.iter_mut().for_each(|at_work| at_work.preview(&self.policies, &self.stock));
@@ -136,8 +138,9 @@ impl Aging {
         Ok(())
     }
 
-    /// Ages what is due, each mechanism at its own pace. One that fails is done without from then on, which is an error only when none is
-    /// left.
+    /// Ages what is due, each mechanism at its own pace. One that fails is done without from then on.
+    ///
+    /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read or is malformed, or the last mechanism has failed.
     pub fn step(&mut self, stop: &Stop) -> Result<(), AgeError> {
         if self.files_read.elapsed() >= FILES_HOLD {
             self.known.files = ProgramFiles::read(&self.root).unwrap_or(self.known.files);

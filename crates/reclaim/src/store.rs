@@ -89,6 +89,8 @@ impl Store {
     }
 
     /// The state that was written last; None if there is none.
+    ///
+    /// Errors: the file is there but cannot be read, is larger than 4 MiB, or holds no state.
     pub fn read() -> Result<Option<AgeState>, AgeError> {
         Self::read_in(Path::new(RUN_DIRECTORY))
     }

@@ -82,6 +82,8 @@ impl Config {
     pub const COMMENTED: &str = include_str!("hugepilot.toml");
 
     /// Reads a file.
+    ///
+    /// Errors: the file cannot be read, is longer than 256 KiB, or is wrong in a line, which the error names.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |reason| ConfigError::Read { path: path.to_owned(), reason };
         let mut text = String::new();
@@ -94,6 +96,8 @@ impl Config {
     }
 
     /// Understands the text of a configuration.
+    ///
+    /// Errors: the text is not TOML, has an unknown key or a bad value, or has a rule that names no process.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let mut file = Section::of_file(text)?;
         let mut config = Self::default();
@@ -108,7 +112,9 @@ impl Config {
         Ok(Self { scope: Scope::new(rules, never), ..config })
     }
 
-    /// Errors if nobody would be piloted, nor memory aged; says what to write into the file.
+    /// Checks that there is something to do.
+    ///
+    /// Errors: no program would be piloted and no memory aged; the message says what to write into the file.
     pub fn ensure_targets(&self, path: &Path) -> Result<(), ConfigError> {
         match self.scope.rules() {
             [] if self.age.is_none() => Err(ConfigError::NoTargets { path: path.to_owned() }),

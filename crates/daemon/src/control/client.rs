@@ -33,6 +33,8 @@ impl Client {
     }
 
     /// How things are; to anybody but root, with their own targets only.
+    ///
+    /// Errors: no daemon listens, it does not answer in time, it refuses, or its answer cannot be understood.
     pub fn status(&self) -> Result<State, ControlError> {
         match self.ask(Request::Status)? {
             Reply::State(state) => Ok(*state),
@@ -41,6 +43,8 @@ impl Client {
     }
 
     /// Has a process left alone, or all.
+    ///
+    /// Errors: as [`Client::status`].
     pub fn pause(&self, pid: Option<u32>) -> Result<(), ControlError> {
         match self.ask(Request::Pause(pid))? {
             Reply::Paused { .. } => Ok(()),
@@ -49,6 +53,8 @@ impl Client {
     }
 
     /// Ends the pause of a process, or of all. Returns whether the process stays paused because everything is.
+    ///
+    /// Errors: as [`Client::status`].
     pub fn resume(&self, pid: Option<u32>) -> Result<bool, ControlError> {
         match self.ask(Request::Resume(pid))? {
             Reply::Resumed { all_paused, .. } => Ok(all_paused),
@@ -56,7 +62,9 @@ impl Client {
         }
     }
 
-    /// Has given back what the daemon promoted in a process, which is paused by that. Returns how many regions were.
+    /// Has the daemon give back what it promoted in a process, which pauses the process. Returns how many regions that were.
+    ///
+    /// Errors: as [`Client::status`].
     pub fn give_back(&self, pid: u32) -> Result<u64, ControlError> {
         match self.ask(Request::GiveBack(pid))? {
             Reply::GivenBack { regions, .. } => Ok(regions),

@@ -122,6 +122,9 @@ struct ReplyLine {
 
 impl Request {
     /// Understands a line, with or without its line break.
+    ///
+    /// Errors: the line is too long, is not a request in JSON, has another version, lacks a field that its command needs, or has one that
+    /// it does not take.
     pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         if line.len() > LONGEST_REQUEST {
@@ -169,7 +172,9 @@ impl Request {
 }
 
 impl Reply {
-    /// Understands a line, with or without its line break. Errors say why it could not.
+    /// Understands a line, with or without its line break.
+    ///
+    /// Errors: the line is not a reply in JSON, or has another version; the text says which.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let read = serde_json::from_slice::<ReplyLine>(line);
         let version = read.as_ref().map(|line| u64::from(line.version));

@@ -55,6 +55,8 @@ struct Desk {
 impl Server {
     /// Listens at `path`, whose directory is made if it is missing. The socket that a dead daemon left there is replaced, one that
     /// answers is not.
+    ///
+    /// Errors: a daemon answers at `path`, something other than a socket is there, or the socket or its thread cannot be made.
     pub fn start(shared_state: SharedState, path: &Path) -> Result<Self, ControlError> {
         Self::start_with(shared_state, path, Bounds::default())
     }
@@ -87,7 +89,7 @@ impl Drop for Server {
     }
 }
 
-/// Errors if something other than a dead daemon's socket is there.
+/// Errors: something other than a dead daemon's socket is there.
 fn ensure_free(path: &Path) -> Result<(), ControlError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

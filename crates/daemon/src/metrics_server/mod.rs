@@ -50,6 +50,8 @@ pub enum MetricsError {
 
 impl MetricsServer {
     /// Listens on a loopback address; port 0 is one that is free.
+    ///
+    /// Errors: the address is not a loopback address, it cannot be listened on, or the thread or its pipe cannot be made.
     pub fn start(shared_state: SharedState, address: SocketAddr) -> Result<Self, MetricsError> {
         if !address.ip().is_loopback() {
             return Err(MetricsError::NotLoopback { address });

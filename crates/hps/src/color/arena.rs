@@ -74,6 +74,9 @@ pub struct Verified {
 impl ColoredArena {
     /// Makes one, all of it backed by memory and zeroed. Takes CAP_SYS_ADMIN, and for a while memory for the candidates: 1.05 times its
     /// size, and as many times more as there are colors for each one used; where a color is short, at most twice that, or 8 MiB more.
+    ///
+    /// Errors: the size is 0, page frames are hidden or closed, memory to come is locked, there is too little memory, too few pages have
+    /// the wanted colors, too many mappings would be needed, or the kernel refuses a step.
     pub fn create(wish: &Wish) -> Result<Self, ColorError> {
         Self::create_by(|memory| PageMover::into(memory), wish)
     }
@@ -138,6 +141,8 @@ impl ColoredArena {
     ///
     /// It is what was true while the page tables were read, which takes microseconds a MiB; it changes nothing, and nothing puts colors
     /// back.
+    ///
+    /// Errors: `/proc/self/pagemap` cannot be read, or hides page frames (CAP_SYS_ADMIN).
     pub fn verify(&self) -> Result<Verified, ColorError> {
         let frames = frames_of(self.address(), self.len() / PAGE)?;
         if frames.iter().all(|&frame| frame == 0) {

@@ -39,11 +39,15 @@ pub struct Run {
 
 impl Palette {
     /// All of so many colors.
+    ///
+    /// Errors: `count` is 0, or more than any cache has.
     pub fn all(count: u32) -> Result<Self, ColorError> {
         Self::only(count, 0..count)
     }
 
     /// Only these of so many colors; naming one twice changes nothing.
+    ///
+    /// Errors: `count` is 0, or more than any cache has; a color is not below `count`; or no color is named.
     pub fn only(count: u32, used: impl IntoIterator<Item = u32>) -> Result<Self, ColorError> {
         if count == 0 || count > MOST_COLORS {
             return Err(ColorError::Count { count, most: MOST_COLORS });

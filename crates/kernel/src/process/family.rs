@@ -15,12 +15,16 @@ use crate::root::optional;
 use crate::{KernelError, Root};
 
 /// The ids of a process's threads, ascending.
+///
+/// Errors: the process has ended, or is hidden from the reader (`is_gone`).
 pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     root.numbered_entries(&format!("proc/{pid}/task"))
 }
 
 /// The ids of a process's children, their children and so on, ascending; one that starts or ends meanwhile may be
 /// missed. Reads every process once, because `task/*/children` is an option of the kernel that distributions differ in.
+///
+/// Errors: `/proc` cannot be listed, or the `stat` of a living process cannot be read or is malformed.
 pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     let mut parents = Vec::new();
     for id in root.numbered_entries("proc")? {

@@ -22,6 +22,8 @@ pub struct ThreadTime {
 
 impl ThreadTime {
     /// Understands the text of a `schedstat` file.
+    ///
+    /// Errors: the text does not begin with two numbers.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().map(Nanos));
         match (numbers.next(), numbers.next()) {

@@ -58,6 +58,8 @@ impl Stat {
     }
 
     /// Understands the text of a `stat` file.
+    ///
+    /// Errors: the name in parentheses is missing, or a field after it is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new(1, "the fields of a 'stat' line", text.trim_end());
         // The name stands in parentheses and may itself hold spaces and parentheses: the last one ends it.
@@ -89,6 +91,8 @@ impl Stat {
 }
 
 /// CPU time of all threads of a process so far, in steps of 10 ms.
+///
+/// Errors: as [`Stat::read`].
 pub fn cpu_time(root: &Root, pid: u32) -> Result<Nanos, KernelError> {
     let stat = Stat::read(root, pid)?;
     Ok(Nanos(stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(TICK.0)))
@@ -126,12 +130,16 @@ fn time_of(clock: ClockId) -> Nanos {
 
 /// Tells the program that a process runs from the next one, which exec starts at other addresses. None where they are hidden. With
 /// randomization of addresses switched off the next may look like the last.
+///
+/// Errors: as [`Stat::read`].
 pub fn address_space(root: &Root, pid: u32) -> Result<Option<u64>, KernelError> {
     let Stat { code_start, stack_start, .. } = Stat::read(root, pid)?;
     Ok((stack_start != 0).then_some(code_start.rotate_left(32) ^ stack_start))
 }
 
 /// When a process started, in ticks of 10 ms after boot.
+///
+/// Errors: as [`Stat::read`].
 pub fn start_time(root: &Root, pid: u32) -> Result<u64, KernelError> {
     Ok(Stat::read(root, pid)?.start_ticks)
 }

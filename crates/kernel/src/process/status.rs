@@ -71,6 +71,8 @@ impl Status {
     }
 
     /// Understands the text of a `status` file.
+    ///
+    /// Errors: a wanted line has a malformed value, or `Tgid:` is missing.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut status = Self::default();
         let (mut tgid, mut kthread, mut has_memory) = (None, None, false);

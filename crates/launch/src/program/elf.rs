@@ -46,6 +46,8 @@ pub struct Elf {
 }
 
 /// What a file says; None if it is no ELF file, or none that can be understood.
+///
+/// Errors: the file cannot be opened.
 pub fn read(path: &Path) -> io::Result<Option<Elf>> {
     let cache = ReadCache::new(File::open(path)?);
     Ok(parse(Bounded(&cache)))

@@ -161,6 +161,9 @@ pub enum ProgramError {
 impl Program {
     /// The program behind a command. `path` is where commands are searched, `preload` and `library_path` are LD_PRELOAD and
     /// LD_LIBRARY_PATH, as it will find them.
+    ///
+    /// Errors: no such program is found, it is not executable or cannot be read, its first line names an interpreter for which that holds,
+    /// or scripts run each other without end.
     pub fn find(
         command: &OsStr,
         path: Option<&OsStr>,

@@ -46,12 +46,14 @@ pub struct Damon {
 }
 
 impl Damon {
-    /// `damon-vaddr`, ready to look at any process. Errors: DAMON is missing, in use, or cannot watch virtual addresses.
+    /// `damon-vaddr`, ready to observe any process. Errors: DAMON is missing, in use, or cannot watch virtual addresses.
     pub fn of_virtual_addresses() -> Result<Self, ObserveError> {
         Self::new(Space::Virtual, TrackerKind::DamonVaddr)
     }
 
     /// `damon-paddr`, likewise.
+    ///
+    /// Errors: DAMON is missing, in use, or cannot watch physical addresses, or `/proc/iomem` hides where memory lies (CAP_SYS_ADMIN).
     pub fn of_physical_addresses() -> Result<Self, ObserveError> {
         Self::new(Space::Physical, TrackerKind::DamonPaddr)
     }

@@ -78,7 +78,7 @@ pub struct PerfMem {
 }
 
 impl PerfMem {
-    /// Ready to look at any process, as was tried on this one. Errors: no PMU samples accesses, or the kernel refuses; the
+    /// Ready to observe any process, as was tried on this one. Errors: no PMU samples accesses, or the kernel refuses; the
     /// tables of page frames are missing.
     pub fn new() -> Result<Self, ObserveError> {
         let root = Root::host();

@@ -47,6 +47,9 @@ impl Survey {
 
     /// Looks once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are
     /// sure; what it writes into the region stays, other than its growth, and it answers whether that is wanted.
+    ///
+    /// Errors: the process ends, its mappings or pages cannot be read, page frames are hidden (CAP_SYS_ADMIN), or its memory is scattered
+    /// too widely to be read without eBPF.
     pub fn scan(
         &mut self,
         target: &Target,

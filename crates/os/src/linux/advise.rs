@@ -32,9 +32,9 @@ impl Advice {
 ///
 /// A range call may fail after part of the range was handled, so callers that account call it per region.
 ///
-/// Errors, as `process_madvise(2)` gives them: `EINVAL` the range does not qualify (too small a mapping, huge pages
-/// switched off), `EAGAIN` try again, `EBUSY` memory cgroup full or pages held, `ENOMEM` no contiguous memory or a hole
-/// in the range, `ESRCH` the process has ended, `EPERM` CAP_SYS_NICE or ptrace access is missing.
+/// Errors: `EINVAL` the range does not qualify (too small a mapping, huge pages switched off), `EAGAIN` try again, `EBUSY` memory cgroup
+/// full or pages held, `ENOMEM` no contiguous memory or a hole in the range, `ESRCH` the process has ended, `EPERM` CAP_SYS_NICE or ptrace
+/// access is missing.
 pub fn advise(target: &PidFd, start: u64, len: u64, advice: Advice) -> io::Result<()> {
     let range = libc::iovec {
         iov_base: start as *mut libc::c_void,
@@ -61,6 +61,8 @@ pub fn advise(target: &PidFd, start: u64, len: u64, advice: Advice) -> io::Resul
 }
 
 /// Advises, and again after 1, 4 and 16 ms for as long as the kernel says so (`EAGAIN`) and nobody asks to stop.
+///
+/// Errors: any error of `advise` but `EAGAIN`, at once; `EAGAIN` after the last attempt, or when asked to stop.
 pub fn advise_again(mut advise: impl FnMut() -> io::Result<()>, stop: impl Fn() -> bool) -> io::Result<()> {
     let mut result = advise();
     for wait in RETRIES {

@@ -45,6 +45,8 @@ pub fn return_what_is_freed() {
 
 /// Bytes that can be taken without some program being ended for want of memory (`MemAvailable`); None where the kernel does not tell. A
 /// control group may allow less.
+///
+/// Errors: `/proc/meminfo` cannot be read.
 pub fn available_bytes() -> io::Result<Option<u64>> {
     Ok(available_in(&std::fs::read_to_string("/proc/meminfo")?))
 }
@@ -76,6 +78,8 @@ impl Mapping {
 
     /// The same, of the kind that a process shares with its children (shmem). Children must leave it alone: the borrows that
     /// this value gives out know of this process only.
+    ///
+    /// Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn shared(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::SHARED)
     }
@@ -88,6 +92,8 @@ impl Mapping {
     }
 
     /// The same, on reserved pages of 1 GiB, to which `len` is rounded up.
+    ///
+    /// Errors: as [`Mapping::pooled`].
     pub fn giant(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_1GB)
     }
@@ -95,6 +101,8 @@ impl Mapping {
     /// The first `len` bytes of a file, which must be that long and stay so, shared with whoever maps it too.
     ///
     /// What others write shows here, which no borrow of this value knows of: let nobody write while somebody reads.
+    ///
+    /// Errors: `EINVAL` for 0 bytes, `EACCES` the file is not open for reading and writing, `ENODEV` it cannot be mapped, `ENOMEM`.
     pub fn of_file(file: impl AsFd, len: usize) -> io::Result<Self> {
         Self::placeholder(len)?.filled(file, len)
     }
@@ -237,6 +245,8 @@ impl Mapping {
 
 impl Mapping {
     /// Makes the next access to each page a page walk: pages that lose a right for a moment are flushed from the TLB.
+    ///
+    /// Errors: `ENOMEM` the process has too many mappings, or the kernel no memory, to split one.
     pub fn flush_translations(&mut self) -> io::Result<()> {
         let start = self.start.as_ptr().cast();
         for flags in [MprotectFlags::READ, MprotectFlags::READ | MprotectFlags::WRITE] {

@@ -113,6 +113,8 @@ pub fn current_cpu() -> u32 {
 }
 
 /// The processors that the calling thread may run on, ascending.
+///
+/// Errors: `EINVAL` the machine has more than 1024 processors.
 pub fn allowed_cpus() -> io::Result<Vec<u32>> {
     let allowed = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())

@@ -164,6 +164,8 @@ impl Counters {
     }
 
     /// The counts so far, in the order of the events. Where others wanted the device too, they are scaled up to the whole time.
+    ///
+    /// Errors: the kernel refuses to read a counter, or has given its event up (`UnexpectedEof`).
     pub fn read(&mut self) -> io::Result<Vec<f64>> {
         self.0.iter_mut().map(read_scaled).collect()
     }
@@ -213,11 +215,15 @@ impl Sampler {
     }
 
     /// Starts sampling.
+    ///
+    /// Errors: the kernel refuses the ioctl, as where a security module forbids it.
     pub fn enable(&self) -> io::Result<()> {
         self.control(IOC_ENABLE)
     }
 
     /// Stops sampling; what was sampled can still be taken.
+    ///
+    /// Errors: as [`Sampler::enable`].
     pub fn disable(&self) -> io::Result<()> {
         self.control(IOC_DISABLE)
     }

@@ -10,8 +10,10 @@ use std::path::Path;
 /// Where it is.
 pub const RUN_DIRECTORY: &str = "/run/hugepilot";
 
-/// Makes it, or the one that stands for it, unless it is there. Whatever the umask says, everybody may look for the control socket
-/// in it.
+/// Makes the run directory, or the one that stands for it, unless it is there. Everybody may search it for the control socket, whatever
+/// the umask says.
+///
+/// Errors: the directory cannot be created, or its mode cannot be set (`EACCES`, `EROFS`, `ENOSPC`).
 pub fn ensure(directory: &Path) -> io::Result<()> {
     if directory.exists() {
         return Ok(());

@@ -38,11 +38,15 @@ pub struct Stop {
 
 impl Stop {
     /// A stop that SIGINT, SIGTERM and SIGHUP request from now on, unless they are ignored (nohup).
+    ///
+    /// Errors: as [`Stop::on`].
     pub fn on_signals(second: SecondSignal) -> io::Result<Self> {
         Self::on(&[Signal::INT, Signal::TERM, Signal::HUP], second)
     }
 
     /// A stop that these signals request from now on, unless they are ignored.
+    ///
+    /// Errors: the kernel takes no handler for one of the signals (`sigaction(2)`).
     pub fn on(signals: &[Signal], second: SecondSignal) -> io::Result<Self> {
         let stop = Stop::default();
         let heeded = signals.iter().copied().filter(|&signal| !is_ignored(signal));
@@ -77,12 +81,16 @@ impl Stop {
         self.flag.load(Ordering::Relaxed) || self.other.as_ref().is_some_and(|other| other.load(Ordering::Relaxed))
     }
 
-    /// An error if someone asked.
+    /// Lets the caller go on unless someone asked to stop.
+    ///
+    /// Errors: someone asked to stop.
     pub fn check(&self) -> Result<(), Stopped> {
         if self.requested() { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Sleeps until the deadline, or until stopping is requested (noticed within 20 ms), which is an error.
+    /// Sleeps until the deadline, or until stopping is requested, which is noticed within 20 ms.
+    ///
+    /// Errors: someone asked to stop, before or during the sleep.
     pub fn sleep_until(&self, deadline: Instant) -> Result<(), Stopped> {
         loop {
             self.check()?;

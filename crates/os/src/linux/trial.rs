@@ -24,6 +24,8 @@ pub fn fork_sleeper() -> io::Result<u32> {
 }
 
 /// The same with a child that reads a byte of each base page, again and again.
+///
+/// Errors: as [`fork_sleeper`].
 pub fn fork_reader(memory: &Mapping) -> io::Result<u32> {
     fork_child(|| memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte)))
 }

@@ -68,6 +68,8 @@ pub struct DropBehindOptions {
 
 impl DropBehindOptions {
     /// Reads how long a file is waited for.
+    ///
+    /// Errors: `text` is not a time with a unit, or is more than 24 h.
     pub fn parse_wait(text: &str) -> Result<Nanos, TimeError> {
         Nanos::parse_within(text, Nanos(0)..=Nanos(86_400_000_000_000), "from 0s to 24h")
     }
@@ -431,7 +433,9 @@ fn mapped_files(root: &Root) -> HashSet<u64> {
     lines.map(|line| line.inode).filter(|&inode| inode != 0).collect()
 }
 
-/// Errors if the kernel does not tell what of a file is in memory, tried on one of our own.
+/// Checks on a file of our own whether the kernel tells what of a file is in memory.
+///
+/// Errors: the kernel has no `cachestat` (before Linux 6.5) or forbids it, or the file cannot be made.
 pub fn probe() -> Result<(), AgeError> {
     let told = memfd_create("hugepilot", MemfdFlags::CLOEXEC).map_err(io::Error::from);
     told.and_then(|file| cache_state(&file, 0, 0)).map_err(|cause| AgeError::CacheState { cause })?;

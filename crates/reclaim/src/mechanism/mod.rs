@@ -47,6 +47,9 @@ pub trait Mechanism {
 
     /// Carries an order out, each stroke within its uses; where the kernel does it by itself, sets it going and tells what came of the
     /// step before. Without a stroke nothing more is done.
+    ///
+    /// Errors: DAMON's files cannot be read or written, the guardian of DAMON cannot be started, or a group's `memory.reclaim` cannot be
+    /// written.
     fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError>;
 
     /// What it has met, by a short name each.

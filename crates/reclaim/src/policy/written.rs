@@ -30,6 +30,8 @@ impl FromStr for ClassPolicy {
 
 impl Policies {
     /// Reads how little memory must be free for any to be aged.
+    ///
+    /// Errors: `text` is neither a size nor a share, is a share of more than 100%, or is 0 bytes.
     pub fn parse_mark(text: &str) -> Result<SizeOrShare, String> {
         match SizeOrShare::from_str(text).map_err(|error| error.to_string())? {
             SizeOrShare::Share(share) if share > 1.0 => {
