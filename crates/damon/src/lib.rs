@@ -1,10 +1,9 @@
 //! DAMON while it is ours: taken, set up, switched on, and put back whatever happens.
 //!
 //! Owns: everything below `/sys/kernel/mm/damon/admin` while it is ours (Documentation/admin-guide/mm/damon/usage.rst), and the note that it
-//! is. Never touches: a DAMON that someone else has set up; and what it is to do, which those know who take it.
+//! is. Never touches: a DAMON that someone else has set up; and what it is to do, which is for whoever takes it to know.
 //!
-//! Whether it is in use is judged in [`kernel::damon`]; what a hugepilot has left behind that was killed is tidied up by the
-//! next.
+//! Whether it is in use is judged in [`kernel::damon`]; what a killed hugepilot has left behind is tidied up by the next.
 #![forbid(unsafe_code)]
 
 mod guardian;
@@ -92,7 +91,7 @@ impl Watched<'_> {
     }
 }
 
-/// How often DAMON looks.
+/// How often DAMON samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals {
     /// From one sample to the next.

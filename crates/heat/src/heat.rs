@@ -21,7 +21,7 @@ pub struct Heat {
     /// Tells the program that runs in the process from the next one: another value later means that it has called exec.
     /// None if the tracker cannot tell.
     pub address_space: Option<u64>,
-    /// The tracker that looked.
+    /// The tracker that made the observation.
     pub tracker: TrackerKind,
     /// What a set bit means in this observation.
     pub meaning: Meaning,
@@ -37,7 +37,7 @@ pub struct Heat {
     pub mappings: Vec<Mapping>,
     /// Every 2 MiB region in which at least one page is present, ascending.
     pub regions: Vec<Region>,
-    /// What looking took.
+    /// What the observation cost.
     pub cost: Cost,
     /// What is known of all page walks of the base pages observed together.
     pub walks: Walks,
@@ -86,11 +86,11 @@ pub enum Meaning {
     Accessed,
     /// The page was written; pages that are only read are not seen.
     Written,
-    /// One page of many was looked at, and the others are taken to be alike.
+    /// One page of many was sampled, and the others are taken to be alike.
     Sampled,
 }
 
-/// What looking took, summed over the window.
+/// What the observation cost, summed over the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
@@ -107,7 +107,7 @@ pub struct Cost {
     pub reads: u32,
     /// Time spent asking the kernel about page frames, for growth, and about memory policies.
     pub inspect: Nanos,
-    /// CPU time of a kernel thread that looked for us.
+    /// CPU time of a kernel thread that observed for us.
     pub kernel: Nanos,
     /// What the program itself loses, about: time that its processors take to set the bits again that were cleared, and that it did
     /// not have while they were.
@@ -232,7 +232,7 @@ pub struct Region {
     /// Where it starts; a multiple of 2 MiB.
     pub start: Address,
     /// The mapping that holds its first present page, as an index into [`Heat::mappings`]. None if the mapping went away
-    /// while the tracker looked.
+    /// during the scan.
     pub mapping: Option<u32>,
     /// Why it is never promoted; None if promoting is possible.
     pub obstacle: Option<Obstacle>,

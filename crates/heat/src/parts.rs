@@ -55,7 +55,7 @@ pub(crate) fn cut<O: PartialEq>(region: &Region, mut owner_of: impl FnMut(usize)
 pub struct MappingPart {
     /// The region, as an index into [`Heat::regions`].
     pub region: usize,
-    /// The mapping, as an index into [`Heat::mappings`]; None if it went away while the tracker looked.
+    /// The mapping, as an index into [`Heat::mappings`]; None if it went away during the scan.
     pub mapping: Option<usize>,
     /// What it has.
     pub amount: Amount,

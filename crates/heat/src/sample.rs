@@ -209,7 +209,7 @@ mod tests {
         (0..4096).map(each).collect()
     }
 
-    /// As if only what was drawn had been looked at.
+    /// As if only what was drawn had been observed.
     fn sampled(regions: &[Region], size: Bytes, seed: u64) -> Sample {
         let drawn = draw(regions, size, seed).unwrap();
         let mut regions = regions.to_vec();

@@ -8,7 +8,7 @@ use crate::units::Bytes;
 /// One moment of a process, for before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Page walks a second; None where nobody looked.
+    /// Page walks a second; None where nothing was observed.
     pub walks_per_second: Option<f64>,
     /// Resident memory (`VmRSS`).
     pub rss: Bytes,

@@ -25,7 +25,7 @@
 #define HPS_WAKE 1
 
 // Flag: without a daemon, watch the process's own writes to the ranges of interest (Linux 6.7). What is mapped there later is watched from
-// the next look on.
+// the next scan on.
 #define HPS_OWN_WRITES 2
 
 // Flag of an arena: forked children may use it too, for which it takes nothing from the pool of reserved huge pages.
@@ -237,7 +237,7 @@ struct hps_color_info {
   uint64_t pages;
 };
 
-// How much of colored memory has its colors still: all of it while these are the numbers of `struct hps_color_info`.
+// How much of colored memory still has its colors: all of it while these are the numbers of `struct hps_color_info`.
 struct hps_color_verified {
   // Of `huge_bytes`, bytes in 2 MiB that are contiguous still, and so have all colors evenly.
   uint64_t contiguous_bytes;
@@ -327,7 +327,7 @@ int hps_wait_signal(int64_t limit_ms,
 //
 // # Safety
 //
-// `region` points to a `struct hps_region`, of which the pages are not looked at.
+// `region` points to a `struct hps_region`, of which the pages are not read.
 int hps_judge(const struct hps_region *region);
 
 // Makes an arena of `bytes`, rounded up to 2 MiB: memory for hot objects, on reserved huge pages if the pool has room for all of it now
@@ -378,7 +378,7 @@ void hps_arena_destroy(struct hps_arena *arena);
 
 // Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while
 // at least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; where some are short, at
-// most twice that, or 8 MiB more. It looks whether so much is available on the machine, but not at limits of control groups. A process
+// most twice that, or 8 MiB more. It checks that so much is available on the machine, but not limits of control groups. A process
 // that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none: make it before.
 //
 // While it is made, which takes seconds for a large one, `fork` in another thread waits.
@@ -404,7 +404,7 @@ int hps_color_create(const struct hps_color_options *options,
 int hps_color_get_info(const struct hps_color_arena *arena,
                        struct hps_color_info *info);
 
-// Writes to `verified` how much of colored memory has its colors still. It looks at the page tables, microseconds for each MiB, and
+// Writes to `verified` how much of colored memory still has its colors. It reads the page tables, microseconds for each MiB, and
 // changes nothing. What was lost comes back only by making the memory anew.
 //
 // Returns 0, or `-EINVAL` for NULL; `-EPERM`, `-EACCES` page frames are hidden by now, as from a process that has given up CAP_SYS_ADMIN.
@@ -431,7 +431,7 @@ const char *hps_error(void);
 // in memory (`hugepilot.exe doctor` tells); that right is enabled for the process, and stays so.
 //
 // On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV). Huge pages that are made on
-// request are all there at once: it looks whether the machine has so much memory available, but not at limits of control groups, beyond
+// request are all there at once: it checks that the machine has so much memory available, but not limits of control groups, beyond
 // which the kernel ends a program of the group.
 //
 // Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where other pages were had than those asked for,

@@ -361,7 +361,7 @@ pub unsafe extern "C" fn hps_wait_signal(limit_ms: i64, report: *mut Report) -> 
 ///
 /// # Safety
 ///
-/// `region` points to a `struct hps_region`, of which the pages are not looked at.
+/// `region` points to a `struct hps_region`, of which the pages are not read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hps_judge(region: *const hps_region) -> c_int {
     // SAFETY: the caller says so.

@@ -71,7 +71,7 @@ pub struct hps_large_info {
 /// in memory (`hugepilot.exe doctor` tells); that right is enabled for the process, and stays so.
 ///
 /// On Linux a forked child does not get what lies on reserved pages; touching it there is an error (SIGSEGV). Huge pages that are made on
-/// request are all there at once: it looks whether the machine has so much memory available, but not at limits of control groups, beyond
+/// request are all there at once: it checks that the machine has so much memory available, but not limits of control groups, beyond
 /// which the kernel ends a program of the group.
 ///
 /// Returns 0 and the memory in `large`, which is the application's until `hps_large_free`; where other pages were had than those asked for,

@@ -3,7 +3,7 @@
 //! Owns: one process's tracking, by a thread of its own or by a thread of the application's that waits. Never touches: C; see
 //! [`crate::c_api`].
 //!
-//! A signal only says "look": anybody may send one, and none tells more than the list's sequence number does, which is looked at before each
+//! A signal only says "look": anybody may send one, and none tells more than the list's sequence number does, which is read before each
 //! wait. So none is ever missed, and one too many costs a read of 32 bytes.
 
 use std::io::{self, Read, Write};

@@ -13,9 +13,9 @@ use crate::{KernelError, Root};
 
 /// The bound on a list of processes.
 const PROCESSES: Bytes = Bytes(16 << 20);
-/// Control groups above one another that are looked at.
+/// Control groups above one another that are visited.
 const DEPTH: usize = 256;
-/// Control groups below one that are looked at; the kernel allows 65,535 with a memory controller.
+/// Control groups below one that are visited; the kernel allows 65,535 with a memory controller.
 const GROUPS: usize = 1 << 17;
 /// Hexadecimal digits of a container's id, in every engine that follows Docker.
 pub const CONTAINER_ID: usize = 64;

@@ -34,7 +34,7 @@ pub struct Note {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
-    /// Looking only: one scheme that does nothing.
+    /// Observing only: one scheme that does nothing.
     #[default]
     Watch,
     /// Aging memory.
@@ -60,7 +60,7 @@ pub fn threads_of_others(root: &Root) -> Result<Option<u32>, KernelError> {
     Ok(if leftover(root) == Some(Leftover::AsSetUp) { threads.map(|_| 0) } else { threads })
 }
 
-/// What a hugepilot that was killed has left behind.
+/// What a killed hugepilot has left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftover {
     /// DAMON, as it was set up or not even that far.

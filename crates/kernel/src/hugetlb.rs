@@ -158,7 +158,7 @@ pub fn default_size(root: &Root) -> Result<Option<Bytes>, KernelError> {
     })
 }
 
-/// The group whose members may have shared memory of System V on huge pages without CAP_IPC_LOCK; `None` on a kernel without
+/// The group whose members may put System V shared memory on huge pages without CAP_IPC_LOCK; `None` on a kernel without
 /// hugetlbfs. The kernel takes 0 for nobody.
 ///
 /// Errors: `/proc/sys/vm/hugetlb_shm_group` is there but cannot be read, or holds no number.

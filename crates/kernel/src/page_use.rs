@@ -75,12 +75,12 @@ pub enum FrameUse {
     Absent,
 }
 
-/// How lately memory was used, as far as the kernel has noticed; what processes do shows only when it looks at their page tables.
+/// How lately memory was used, as far as the kernel has noticed; what processes do shows only when it scans their page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Age {
     /// In use: on the list of active pages (with several generations: in the youngest two).
     Active,
-    /// Used once since it was last looked at.
+    /// Used once since it was last scanned.
     Referenced,
     /// Neither.
     Old,

@@ -2,7 +2,7 @@
 //!
 //! Owns: the process's own capabilities. Never touches: which capabilities a task takes; those who do it know.
 //!
-//! Opening the page-walk tracker takes it, to prove where page tables lie; looking and acting afterwards do not.
+//! Opening the page-walk tracker takes it, to prove where page tables lie; observing and acting afterwards do not.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use rustix::thread::{
 
 use crate::{KernelError, Root, process};
 
-/// A thread that was waited for may be listed a moment longer; it is looked for so often, and so long after each other.
+/// A thread that was joined may be listed a moment longer; the list is polled this often, at this interval.
 const LOOKS: u32 = 50;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 

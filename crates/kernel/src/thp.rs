@@ -48,7 +48,7 @@ pub struct SizeSetting {
 /// The settings and counters of the kernel's background thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Khugepaged {
-    /// Base pages that it looks at before it sleeps.
+    /// Base pages that it scans before it sleeps.
     pub pages_to_scan: Pages,
     /// How long it sleeps.
     pub sleep: Nanos,

@@ -1,6 +1,6 @@
-//! Looks now and then at how much of a program's memory is on huge pages, while it runs: afterwards nobody can tell.
+//! Samples now and then how much of a program's memory is on huge pages, while it runs: afterwards nobody can tell.
 //!
-//! Owns: when to look, and what is kept of it. Never touches: the program.
+//! Owns: when to scan, and what is kept of it. Never touches: the program.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use crate::request::PageKind;
 
 /// The first scan, and the shortest time between two: short programs want to be seen, too.
 const SOONEST: Duration = Duration::from_millis(20);
-/// The longest, unless looking takes long.
+/// The longest, unless scanning takes long.
 const LATEST: Duration = Duration::from_secs(1);
-/// A tenth of the time that has gone by passes before the next scan.
+/// The next scan comes after a tenth of the time that has gone by.
 const SHARE_OF_AGE: u32 = 10;
-/// So many times the CPU time that a scan took passes before the next: half a per cent of a CPU.
+/// The next scan comes after so many times the CPU time that the last one took: half a per cent of a CPU.
 const REST_AFTER: u32 = 200;
-/// However long looks take, the next comes within this time, and before the program is twice as old: a short one is seen more than once.
+/// However long scans take, the next comes within this time, and before the program is twice as old: a short one is seen more than once.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A later scan stands for an earlier one that saw at most so much more memory.
 const ALIKE: f64 = 0.9;
@@ -46,7 +46,7 @@ pub struct Sample {
 /// What was seen of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// How often it was looked at.
+    /// How often it was scanned.
     pub scans: u64,
     /// The last scan of it when it had at least nine tenths of the most memory that it was ever seen with.
     pub largest: Sample,
@@ -87,7 +87,7 @@ impl Seen {
     }
 }
 
-/// Looks at a process and its descendants until stopping is requested, which whoever waits for it does when it has ended.
+/// Scans a process and its descendants until stopping is requested; whoever waits for the process does that when it has ended.
 pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
     thread::spawn(move || {
         let (root, began) = (Root::host(), Instant::now());
@@ -98,7 +98,7 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
             if let Some(sample) = sample(&root, pid, pages) {
                 seen.note(sample);
             }
-            // Not by the clock on the wall: on a busy machine looks would be few.
+            // Not by the clock on the wall: on a busy machine scans would be few.
             let cost = (thread_cpu_time() - before).duration();
             next = Instant::now() + rest(began.elapsed(), cost);
         }

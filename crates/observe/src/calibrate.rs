@@ -41,7 +41,7 @@ const AROUND: usize = 64 << 10;
 const SCATTER: usize = 1237;
 /// What a page fault may take, in nanoseconds, to be taken for one.
 const FAULT_TAKES: RangeInclusive<f64> = 50.0..=50_000.0;
-/// Steps between two looks at the clock.
+/// Steps between two readings of the clock.
 const STEPS: u64 = 1 << 12;
 /// Words in a base page, and in a cache line.
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;

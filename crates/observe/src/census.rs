@@ -2,7 +2,7 @@
 //!
 //! Owns: the sample of page frames, and the part that programs' own files have in what is mapped. Never touches: any memory.
 //!
-//! Frames are looked at in blocks of 2 MiB, evenly spread over memory, because what matters besides is what shares such a block: where
+//! Frames are sampled in blocks of 2 MiB, evenly spread over memory, because what matters besides is what shares such a block: where
 //! nothing but unmapped cache is in the way, a huge page can be had for the price of reading files again.
 
 use std::ops::Range;
@@ -17,7 +17,7 @@ use kernel::{KernelError, Root, iomem};
 use crate::ObserveError;
 use crate::frames::FrameTables;
 
-/// Blocks of 2 MiB that are looked at, or all where there are fewer: 4 GiB of memory, in a fifth of a second.
+/// Blocks of 2 MiB that are sampled, or all where there are fewer: 4 GiB of memory, in a fifth of a second.
 const MOST_BLOCKS: u64 = 2048;
 /// Processes whose mappings are read, or all where there are fewer.
 const MOST_PROCESSES: usize = 256;
@@ -27,7 +27,7 @@ const MOST_PROCESSES: usize = 256;
 pub struct Census {
     /// The machine's memory, as the kernel counts it.
     pub total: Bytes,
-    /// Share of memory that was looked at, 0 to 1.
+    /// Share of memory that was sampled, 0 to 1.
     pub sampled: f64,
     /// What each use holds, by how lately it was used: one size for each of [`Age::ALL`].
     pub held: ByUse<[Bytes; 4]>,

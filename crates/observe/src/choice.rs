@@ -1,4 +1,4 @@
-//! Which tracker looks: the one asked for, or the best that this machine allows.
+//! Which tracker observes: the one asked for, or the best that this machine allows.
 //!
 //! Owns: the order of preference. Never touches: a target.
 //!
@@ -13,7 +13,7 @@ use kernel::Root;
 use crate::{Damon, IdlePage, ObserveError, PageWalk, PerfMem, Tracker, reclaim};
 
 /// Every tracker that can watch another process, best first: those that count page walks before those that sample
-/// them, but DAMON sees one process's pages where marks of idle pages mix in what others do; and those that look at all of the
+/// them, but DAMON sees one process's pages where marks of idle pages mix in what others do; and those that observe all of the
 /// memory before one that meets only what is accessed often.
 pub const TRACKERS: [TrackerKind; 5] = [
     TrackerKind::PageWalk,

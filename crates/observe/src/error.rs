@@ -1,4 +1,4 @@
-//! What can keep a tracker from looking, each with the next step.
+//! What can keep a tracker from observing, each with the next step.
 
 use std::io;
 use std::path::PathBuf;

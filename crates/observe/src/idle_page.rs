@@ -43,7 +43,7 @@ const MOST_WORDS: usize = 512;
 /// Words without a frame of the target's over which one call goes on: each takes less time than another call.
 const GAP: u64 = 16;
 
-/// The tracker, ready to look at any process.
+/// The tracker, ready to observe any process.
 pub struct IdlePage {
     root: Root,
     bitmap: Bitmap,

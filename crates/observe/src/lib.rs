@@ -68,7 +68,7 @@ fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), Obs
     }
 }
 
-/// How to look.
+/// How to observe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// How long to watch. The reads that count for rates are made in the first 100 ms.

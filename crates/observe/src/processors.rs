@@ -11,7 +11,7 @@ use hugepilot_os::nodes::{PinnedTo, allowed_cpus, current_cpu};
 use kernel::Root;
 use kernel::process::{ThreadTime, processor, thread_times};
 
-/// Between two looks at the target's threads.
+/// Between two polls of the target's threads.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// A processor that has so little more of the target's time than another is as good.
 const AS_GOOD: f64 = 0.1;

@@ -26,7 +26,7 @@ const LARGEST_STEP: Bytes = Bytes(1 << 30);
 const SHORT_STEP: Duration = Duration::from_millis(100);
 /// How long a step that is under way is waited for once it is to end: those that the kernel gets done within bounds are counted.
 const GRACE: Duration = Duration::from_millis(500);
-/// Longest time between two looks at whether to go on waiting.
+/// Longest time between two checks whether to go on waiting.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How hard to try.

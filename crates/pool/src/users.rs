@@ -1,7 +1,7 @@
 //! Which processes hold pages of the pools.
 //!
-//! Owns: the search. Never touches: the processes. Listing what a process has mapped makes the kernel count its pages, so only those are
-//! looked at closely that may have some of a pool's.
+//! Owns: the search. Never touches: the processes. Listing what a process has mapped makes the kernel count its pages, so only processes
+//! that may have some of a pool's are examined closely.
 
 use heat::units::Bytes;
 use kernel::mounts::Mount;

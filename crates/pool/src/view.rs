@@ -15,7 +15,7 @@ use crate::users::{User, users};
 pub struct View {
     /// The machine's memory.
     pub memory: Memory,
-    /// The page size that programs get which name none; `None` on a kernel without hugetlbfs.
+    /// The page size for programs that name none; `None` on a kernel without hugetlbfs.
     pub default_size: Option<Bytes>,
     /// All pools, by ascending page size.
     pub pools: Vec<Pool>,
@@ -23,11 +23,11 @@ pub struct View {
     pub nodes: Vec<NodePool>,
     /// Processes that hold pages, those with the most first.
     pub users: Vec<User>,
-    /// Processes that could not be looked at, for want of rights or because they have mapped too much.
+    /// Processes that could not be examined, for want of rights or because they have mapped too much.
     pub unseen: u64,
     /// Mounts of hugetlbfs.
     pub mounts: Vec<FileSystem>,
-    /// The group that may have shared memory of System V on huge pages; `None` on a kernel without hugetlbfs.
+    /// The group that may put System V shared memory on huge pages; `None` on a kernel without hugetlbfs.
     pub shared_memory_group: Option<u32>,
     /// Limits of control groups.
     pub limits: Vec<Limit>,

@@ -106,7 +106,7 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, length: usize, rights: c_i
 
 /// # Safety
 ///
-/// As above. C programs pass `new` only with `MREMAP_FIXED`; otherwise it is not looked at.
+/// As above. C programs pass `new` only with `MREMAP_FIXED`; otherwise it is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,

@@ -101,7 +101,7 @@ pub fn is_mapped(page: usize) -> bool {
 
 /// Sets bytes to zero, which must be mapped to be written.
 pub fn zero(start: usize, length: usize) {
-    // SAFETY: the caller has looked that they are mapped so, and the program has given their contents up.
+    // SAFETY: the caller has checked that they are mapped so, and the program has given their contents up.
     unsafe { std::ptr::write_bytes(start as *mut u8, 0, length) };
 }
 

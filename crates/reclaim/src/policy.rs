@@ -121,7 +121,7 @@ pub struct Batch {
     pub uses: Uses,
     /// How much of them together.
     pub bytes: Bytes,
-    /// However little of what it looks at a mechanism can take, in a step it looks at no more than this: it may all be of one use.
+    /// However little a mechanism can take of what it scans, it scans no more than this in a step: it may all be of one use.
     pub most: Bytes,
 }
 

@@ -183,7 +183,7 @@ fn parse_fairness(text: &str) -> Result<Fairness, String> {
     }
 }
 
-/// A daemon looks again and again, looks at others meanwhile, and must say every few minutes that it lives.
+/// A daemon observes one process again and again, others in between, and must say every few minutes that it lives.
 fn parse_window(text: &str) -> Result<Nanos, TimeError> {
     Nanos::parse_within(text, Options::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
 }

@@ -215,7 +215,7 @@ enum Line {
     Lost,
 }
 
-/// Reads once. A line ends with its line break, or where the client ends its side; what follows is not looked at.
+/// Reads once. A line ends with its line break, or where the client ends its side; what follows is ignored.
 fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> Line {
     let mut piece = [0; LONGEST_REQUEST];
     let ended = match stream.read(&mut piece) {

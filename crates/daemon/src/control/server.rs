@@ -28,7 +28,7 @@ pub(super) const MOST_CONNECTIONS: usize = 64;
 pub(super) const MOST_OF_OTHERS: usize = 48;
 /// Of these, connections of one user.
 pub(super) const MOST_OF_ONE: usize = 8;
-/// How often the loop's answers are looked for while someone waits for one.
+/// How often the loop's answers are polled while someone waits for one.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves the control socket until it is dropped.
@@ -53,7 +53,7 @@ struct Desk {
 }
 
 impl Server {
-    /// Listens at `path`, whose directory is made if it is missing. The socket that a dead daemon left there is replaced, one that
+    /// Listens at `path`, whose directory is made if it is missing. A socket that a dead daemon left there is replaced, one that
     /// answers is not.
     ///
     /// Errors: a daemon answers at `path`, something other than a socket is there, or the socket or its thread cannot be made.

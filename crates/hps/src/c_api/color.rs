@@ -49,7 +49,7 @@ pub struct hps_color_info {
     pub pages: u64,
 }
 
-/// How much of colored memory has its colors still: all of it while these are the numbers of `struct hps_color_info`.
+/// How much of colored memory still has its colors: all of it while these are the numbers of `struct hps_color_info`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct hps_color_verified {
@@ -62,7 +62,7 @@ pub struct hps_color_verified {
 
 /// Makes colored memory, zeroed and all of it there, so that no access fails later: each base page has the next color. Takes for a while
 /// at least 1.05 times as much memory, and as many times more as there are colors for each one that may be used; where some are short, at
-/// most twice that, or 8 MiB more. It looks whether so much is available on the machine, but not at limits of control groups. A process
+/// most twice that, or 8 MiB more. It checks that so much is available on the machine, but not limits of control groups. A process
 /// that has locked all memory to come (`mlockall` with `MCL_FUTURE`) gets none: make it before.
 ///
 /// While it is made, which takes seconds for a large one, `fork` in another thread waits.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn hps_color_get_info(arena: *const hps_color_arena, info:
     0
 }
 
-/// Writes to `verified` how much of colored memory has its colors still. It looks at the page tables, microseconds for each MiB, and
+/// Writes to `verified` how much of colored memory still has its colors. It reads the page tables, microseconds for each MiB, and
 /// changes nothing. What was lost comes back only by making the memory anew.
 ///
 /// Returns 0, or `-EINVAL` for NULL; `-EPERM`, `-EACCES` page frames are hidden by now, as from a process that has given up CAP_SYS_ADMIN.

@@ -136,7 +136,7 @@ impl ColoredArena {
         self.memory.words_mut()
     }
 
-    /// How much of it has its colors still. The kernel moves pages to other frames when it compacts memory, balances NUMA nodes, merges
+    /// How much of it still has its colors. The kernel moves pages to other frames when it compacts memory, balances NUMA nodes, merges
     /// equal pages or brings them back from swap, and copies those that a forked process writes to. A page that is in swap has no color.
     ///
     /// It is what was true while the page tables were read, which takes microseconds a MiB; it changes nothing, and nothing puts colors

@@ -44,7 +44,7 @@ pub struct FamilyUsage {
     pub cpu_time: Nanos,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
-    /// Those of them that processes had which have ended.
+    /// Those of processes that have ended.
     pub minor_faults_of_ended: u64,
 }
 

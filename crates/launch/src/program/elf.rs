@@ -19,7 +19,7 @@ use crate::program::OPTIONS;
 
 /// The most that is read in one piece: read-only data of the largest servers.
 const MOST_AT_ONCE: Bytes = Bytes(64 << 20);
-/// Segments of notes that are looked through; programs have two or three.
+/// Segments of notes that are searched; programs have two or three.
 const MOST_NOTES: usize = 16;
 /// Libraries that one file may name.
 const MOST_NEEDED: usize = 256;

@@ -19,7 +19,7 @@ use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::process::{getgid, getuid};
 
-/// Libraries of a program that are looked at, those of libraries included.
+/// Libraries of a program that are examined, those of libraries included.
 const MOST_LIBRARIES: usize = 64;
 /// Where libraries lie besides where a program says (ld.so(8)), on the common distributions.
 const LIBRARY_DIRECTORIES: [&str; 7] = [
@@ -142,7 +142,7 @@ pub struct Program {
     pub has_tunable: Option<bool>,
 }
 
-/// Why a program cannot be started, or not be looked at.
+/// Why a program cannot be started or examined.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum ProgramError {

@@ -15,7 +15,7 @@ use kernel::{Root, kallsyms, probe};
 /// take longer. An empty list therefore says nothing, least of all that nothing was walked.
 const MOST_READS: u32 = 20;
 
-/// Whose addresses DAMON looks at.
+/// Whose addresses DAMON observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     /// A process's virtual addresses.
@@ -47,11 +47,11 @@ impl Space {
 pub(super) struct Seen {
     /// Addresses of the kind that is watched.
     pub(super) range: AddressRange,
-    /// Samples of the last aggregation in which the page looked at was accessed.
+    /// Samples of the last aggregation in which the sampled page was accessed.
     pub(super) accesses: u64,
 }
 
-/// DAMON looking for us; put back on drop.
+/// DAMON observing for us; put back on drop.
 #[derive(Debug)]
 pub(super) struct Session(Claim);
 

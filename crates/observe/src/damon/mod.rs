@@ -117,10 +117,10 @@ impl Tracker for Damon {
     }
 }
 
-/// Addresses that DAMON took for alike in each of its looks.
+/// Addresses that DAMON took for alike in each scan.
 struct Stretch {
     range: AddressRange,
-    /// Of all samples in all scans, those in which the page looked at had been accessed: 0 to 1.
+    /// Of all samples in all scans, those in which the sampled page had been accessed: 0 to 1.
     accessed: f64,
 }
 
@@ -172,7 +172,7 @@ fn warm(region: &mut Region, entries: &[Entry], space: Space, stretches: &[Stret
     region.walked = walked;
 }
 
-/// Page walks a second of each page, from the share of samples in which the one looked at had been accessed. As if walks came at random
+/// Page walks a second of each page, from the share of samples in which the sampled one had been accessed. As if walks came at random
 /// (Poisson): in a sample nothing is seen with the chance e^-rt. When all samples saw an access, half of one may have missed it.
 fn walks_per_second(accessed: f64) -> f64 {
     -(1.0 - accessed.min(1.0 - 0.5 / SAMPLES)).ln() / INTERVALS.sample.seconds()

@@ -33,7 +33,7 @@ const FLUSHES_ALL: u64 = 64;
 const SLICE: Bytes = Bytes(1 << 30);
 /// Huge pages, and then pieces, tried for the flush: one of them may be shared, or locked.
 const TRIES: usize = 8;
-/// Pieces looked at in search of some that nobody shares.
+/// Pieces examined in search of some that nobody shares.
 const MOST_PIECES: usize = 4096;
 /// The shortest time for which a huge page counts as unused.
 pub(super) const LEAST: Duration = Duration::from_millis(500);
@@ -93,7 +93,7 @@ impl Watch<'_> {
 
     /// Bounds the accesses of each page by how long the program ran without using it: at random (Poisson), a page with two accesses in
     /// a time stays unused that long with the chance e^-2. What is never seen used is not; a program that hardly ran may have been
-    /// kept from running, which is why several looks must agree.
+    /// kept from running, which is why several reads must agree.
     fn bound_use(&mut self, range: AddressRange, reads: &[Nanos], first_seen: &[Option<u8>]) {
         let flushed = reads[0];
         let ran = |until: Nanos| {

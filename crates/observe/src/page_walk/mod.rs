@@ -78,7 +78,7 @@ impl Layout {
     }
 }
 
-/// The tracker, ready to look at any process.
+/// The tracker, ready to observe any process.
 pub struct PageWalk {
     root: Root,
     reader: PageTableReader,

@@ -60,7 +60,7 @@ impl Reach {
         mapped::spans(&observed.map(|(_, region)| region.clone()).collect::<Vec<_>>(), mappings)
     }
 
-    /// Notes which regions nobody looked at. Base pages outside of a sample are known by not having been cleared; huge pages never are.
+    /// Notes which regions were not observed. Base pages outside of a sample are known by not having been cleared; huge pages never are.
     pub(super) fn pass_over_huge(&self, regions: &mut [Region]) {
         if !self.with_huge {
             let huge = regions.iter_mut().filter(|region| region.huge);

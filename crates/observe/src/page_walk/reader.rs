@@ -353,7 +353,7 @@ impl Entries<'_> {
 
 /// For each of `masks`, the base pages whose entries have all of its bits, page 0 in the lowest bit of the first word.
 ///
-/// Neighbours mostly agree, so what all or none of 64 have is looked at first: the compiler makes that vector code, while
+/// Neighbours mostly agree, so what all or none of 64 have is checked first: the compiler makes that vector code, while
 /// putting the bits together one by one would take longer than copying the table.
 fn matching<const MASKS: usize>(entries: &[u8], masks: [u64; MASKS]) -> [[u64; PAGES_PER_REGION / 64]; MASKS] {
     let mut sets = [[0u64; PAGES_PER_REGION / 64]; MASKS];

@@ -22,13 +22,13 @@ use crate::{ObserveError, node_policy};
 /// Where nothing counts as resident there can be zero pages still; they are looked for in mappings up to this size only, since
 /// programs reserve far larger ones that they never touch.
 const LARGE_AND_EMPTY: Bytes = Bytes(1 << 30);
-/// Addresses looked at in one pass: each region of them takes a system call, present or not. This many take some 10 s.
+/// Addresses scanned in one pass: each region of them takes a system call, present or not. This many take some 10 s.
 const MOST_ADDRESSES: Bytes = Bytes(32 << 40);
 /// A thread that runs has no stack pointer to be read, but most enter the kernel soon.
 const STACK_TRIES: u32 = 5;
 const STACK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Ready to look at any process.
+/// Ready to scan any process.
 pub(super) struct FileSurvey {
     root: Root,
     frames: FrameTables,
@@ -40,7 +40,7 @@ impl FileSurvey {
         Ok(Self { root: root.clone(), frames: FrameTables::open(root)? })
     }
 
-    /// Looks once, for a tracker whose bits mean that. `each` gets every region with a page present, ascending, with its entries;
+    /// Scans once, for a tracker whose bits mean that. `each` gets every region with a page present, ascending, with its entries;
     /// what it writes into the region stays, other than its growth, and it answers whether that is wanted.
     pub(super) fn scan(
         &self,

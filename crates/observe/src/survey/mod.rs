@@ -1,6 +1,6 @@
 //! A scan of what is present, what is huge and what would grow, for trackers that learn elsewhere which pages are used.
 //!
-//! Owns: choosing how to look. Never touches: accessed bits.
+//! Owns: choosing how to scan. Never touches: accessed bits.
 //!
 //! *Cost*: where eBPF may read page tables, one reading of page-walk's, some 0.5 ms/GiB of base pages; elsewhere what [`files`]
 //! takes. And in both ways, where growth is wanted, 0.4 us for each page whose entry leaves a doubt, such as one shared by fork.
@@ -16,7 +16,7 @@ use crate::ObserveError;
 use crate::page_walk::PageWalk;
 use crate::survey::files::FileSurvey;
 
-/// Ready to look at any process.
+/// Ready to scan any process.
 pub struct Survey {
     way: Way,
     tracker: TrackerKind,
@@ -45,7 +45,7 @@ impl Survey {
         Ok(Self { way: Way::Files(FileSurvey::open(root)?), tracker, meaning })
     }
 
-    /// Looks once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are
+    /// Scans once. `each` gets every region with a page present, ascending, with its entries, of which only page and frame are
     /// sure; what it writes into the region stays, other than its growth, and it answers whether that is wanted.
     ///
     /// Errors: the process ends, its mappings or pages cannot be read, page frames are hidden (CAP_SYS_ADMIN), or its memory is scattered

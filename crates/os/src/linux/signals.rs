@@ -1,7 +1,7 @@
 //! Signals that carry a number from one process to another, and waiting for them together with descriptors.
 //!
-//! A process that is sent a real-time signal which it does not handle dies of it. Whoever sends looks first (`SigCgt` in `/proc/PID/status`); whoever
-//! wants one installs a handler first.
+//! A real-time signal ends a process that does not handle it. So a sender checks first (`SigCgt` in `/proc/PID/status`), and a receiver
+//! installs a handler first.
 #![allow(unsafe_code)]
 
 use std::io;

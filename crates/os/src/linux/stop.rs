@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::signals::is_ignored;
 
-/// Longest time between two looks at the flag.
+/// Longest time between two polls of the flag.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Somebody asked to stop.

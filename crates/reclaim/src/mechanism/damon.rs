@@ -30,9 +30,9 @@ const LATEST: Duration = Duration::from_secs(3);
 /// So many quotas may be used up until then, one of them begun before and one while DAMON is being switched off, and another for those that
 /// are left as they are though less would be right.
 const MOST_QUOTAS: u64 = 6;
-/// What is mapped and used is looked at for its protection, so much in a step.
+/// What is mapped and used is scanned for its protection, so much in a step.
 const PROTECT_QUOTA: Bytes = Bytes(256 << 20);
-/// The most that is looked at to take one part.
+/// The most that is scanned to take one part.
 const MOST_EFFORT: f64 = 64.0;
 /// A quota that is another by less than one part in so many is left as it is.
 const SAME_QUOTA: u64 = 10;
@@ -46,7 +46,7 @@ pub struct Damon {
     guardian: Option<Guardian>,
     abilities: Abilities,
     schemes: Vec<Scheme>,
-    /// How much must be looked at for so much to be taken, by what is to be taken.
+    /// How much must be scanned for so much to be taken, by what is to be taken.
     effort: BTreeMap<Uses, f64>,
     is_on: bool,
     counts: BTreeMap<&'static str, u64>,
@@ -86,7 +86,7 @@ struct Scheme {
     filters: Vec<(&'static str, bool)>,
     /// What it is to take in a step.
     wanted: Bytes,
-    /// What it may look at in a step, as DAMON counts it: whether it takes that or not.
+    /// What it may scan in a step, as DAMON counts it: whether it takes that or not.
     quota: Bytes,
     /// Statistics told of already.
     told: Statistics,
@@ -155,7 +155,7 @@ impl Damon {
         Ok(effects)
     }
 
-    /// The schemes that carry these strokes out, allowed to look at as much as it took so far to take what is wanted.
+    /// The schemes that carry these strokes out, allowed to scan as much as it took so far to take what is wanted.
     fn schemes(&self, batches: &[Batch]) -> Vec<Scheme> {
         let mut schemes = self.abilities.schemes(batches);
         for (scheme, batch) in schemes.iter_mut().zip(batches) {
@@ -352,7 +352,7 @@ impl Abilities {
         // Shared memory may be either: whoever takes it with one of the two takes only that part of it.
         let (mapped, unmapped) = (!uses.and(Uses::MAPPED_FILES).is_empty(), uses.has(MemoryUse::UnmappedCache));
         let only_mapped = !unmapped && !anonymous;
-        // What was used in between is passed over: the second look finds it young.
+        // What was used in between is passed over: the second scan finds it young.
         let mut filters: Vec<(&str, bool)> = Vec::new();
         let kinds = [
             (self.anon && !anonymous, "anon", true),
@@ -369,7 +369,7 @@ impl Abilities {
     }
 }
 
-/// How much must be looked at, after a step in which so much was wanted: DAMON's quotas count what it looks at, of which filters pass some.
+/// How much must be scanned, after a step in which so much was wanted: DAMON's quotas count what it scans, of which filters pass some.
 fn effort_after(effort: f64, wanted: Bytes, since: Statistics) -> f64 {
     if since.tried == 0 || wanted == Bytes(0) {
         return effort;

@@ -29,8 +29,8 @@ const PACE: Duration = Duration::from_millis(250);
 /// The longest that a step takes, unless a single file takes longer, and the most of a processor's time.
 const LONGEST_STEP: Duration = Duration::from_millis(200);
 const MOST_CPU: Nanos = Nanos(100_000_000);
-/// It rests so many times as long as a step took that let go of little: a tenth of one CPU is enough to look. What a step lets go of the
-/// kernel need not reclaim, which takes it as long.
+/// After a step that let go of little it rests so many times as long as that took: a tenth of one CPU is enough for scanning. What a step
+/// does let go of spares the kernel reclaiming it, which takes as long.
 const RESTS: u32 = 9;
 /// A step that takes longer than this for each page lets go of little.
 const WORTH_A_PAGE: Duration = Duration::from_micros(4);
@@ -42,7 +42,7 @@ const WRITTEN_LATELY: Duration = Duration::from_secs(1);
 const END: u64 = 64 << 10;
 /// A file is let go of in ranges of this size, between which it can be stopped.
 const RANGE: u64 = 16 << 20;
-/// A file larger than this is looked at in parts, because mostly few of them are in memory.
+/// A file larger than this is scanned in parts, because mostly few of them are in memory.
 const PART: u64 = 1 << 30;
 /// How long a file rests that came back, the first time and at most.
 const FIRST_REST: Duration = Duration::from_secs(60);
@@ -465,7 +465,7 @@ impl Mechanism for DropBehind {
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
         let counts = &self.counts;
-        // What there is at each scan is not more the more often it is looked at.
+        // Every scan meets the same files again, so that only one scan counts.
         let met = self.last_round.as_ref().unwrap_or(&self.this_round);
         BTreeMap::from([
             ("rounds", counts.rounds),

@@ -40,7 +40,7 @@ pub trait Mechanism {
         Duration::from_secs(1)
     }
 
-    /// For how long a step is to do what is due, which comes so long after the one before.
+    /// For how long a step is to do what is due, when it comes `elapsed` after the one before.
     fn span(&self, elapsed: Duration) -> Duration {
         elapsed.min(LONGEST_PAUSE)
     }

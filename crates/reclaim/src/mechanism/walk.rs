@@ -86,7 +86,7 @@ enum Waiting {
     },
 }
 
-/// A tree while it is looked at.
+/// A tree while it is walked.
 #[derive(Debug)]
 struct Open {
     top: OwnedFd,
