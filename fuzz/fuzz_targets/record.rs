@@ -1,7 +1,7 @@
 //! The record of promotions: any bytes are understood or refused, and what is understood is written as it was read.
 #![no_main]
 
-use pilot::act::Record;
+use pilot::machine::Record;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(record) = serde_json::from_slice::<Record>(bytes) {

@@ -401,6 +401,12 @@ impl Heat {
         self.regions.iter().map(|region| f64::from(region.faults_per_second)).sum()
     }
 
+    /// Whether a region that starts here is on a huge page.
+    pub fn is_huge(&self, start: Address) -> bool {
+        let found = self.regions.binary_search_by_key(&start, |region| region.start);
+        found.is_ok_and(|index| self.regions[index].huge)
+    }
+
     /// Whether a region that starts here is shared memory.
     pub fn is_shared(&self, start: Address) -> bool {
         let found = self.regions.binary_search_by_key(&start, |region| region.start).ok();

@@ -119,6 +119,11 @@ impl Target {
         self.handle.pid()
     }
 
+    /// Which process it is.
+    pub fn process(&self) -> Process {
+        Process { pid: self.pid(), start_ticks: self.start_time }
+    }
+
     /// The process, held by file descriptor.
     pub fn handle(&self) -> &PidFd {
         &self.handle

@@ -7,6 +7,7 @@ use heat::TrackerKind;
 use heat::units::Bytes;
 use hugepilot_os::stop::Stopped;
 use kernel::KernelError;
+use kernel::target::TargetError;
 
 /// Why a process could not be observed.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,8 @@ pub enum ObserveError {
     Perf(#[from] crate::perf_mem::PerfError),
     #[error("stopped by a signal; nothing was changed")]
     Stopped(#[from] Stopped),
+    #[error(transparent)]
+    Target(#[from] TargetError),
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }

@@ -1,12 +1,19 @@
 //! The pilot: observe, decide, act, again and again.
 //!
-//! Owns: the choice of what should be on huge pages ([`decide`]), carrying it out ([`act`]), the loop over any number of programs ([`engine`]),
-//! what is said about it ([`explain`], [`words`]), and recordings. Never touches: how memory is observed, or who asks.
+//! Owns: the choice of what should be on huge pages ([`decide`]), carrying it out ([`act`]), the loop over any number of programs ([`engine`])
+//! in a [`world`], which is the [`machine`] or a simulation, what is said about it ([`explain`], [`words`]), and recordings. Never touches: how
+//! memory is observed, or who asks.
 #![forbid(unsafe_code)]
 
 pub mod act;
+pub mod clients;
 pub mod decide;
 pub mod engine;
 pub mod explain;
+pub mod group;
+pub mod machine;
 pub mod recording;
+pub mod scope;
+pub mod series;
 pub mod words;
+pub mod world;

@@ -20,7 +20,7 @@ use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 use observe::{Choice, Options};
 use pilot::decide::{Allowance, Fairness};
-use pilot::engine::scope::{Matcher, Pid, Rule, Scope};
+use pilot::scope::{Matcher, Pid, Rule, Scope};
 use reclaim::ReclaimOptions;
 
 /// The longest window of a daemon.

@@ -9,7 +9,7 @@ use hugepilot_os::PidFd;
 use kernel::Root;
 use kernel::process::Status;
 use kernel::target::Process;
-use pilot::engine::clients::Place;
+use pilot::clients::Place;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
 
 use crate::control::protocol::{Reply, Request};

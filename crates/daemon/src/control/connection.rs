@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hps::wire::Notice;
 use hugepilot_os::socket::send_with;
-use pilot::engine::clients::Place;
+use pilot::clients::Place;
 use pilot::engine::shared_state::SharedState;
 use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_peercred;

@@ -28,7 +28,7 @@ use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 use observe::{Choice, Options};
 use pilot::decide::{Allowance, Limits};
-use pilot::engine::Selector;
+use pilot::group::Selector;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use heat::units::Nanos;
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::target::{Process, Target};
-use observe::{Faults, Options, Waits};
-use pilot::act::{Pacer, Promoter};
+use kernel::target::Target;
 use pilot::engine::shared_state::SharedState;
-use pilot::engine::{Budget, Fleet, Pilot, Rules, Scope, on_this_machine};
+use pilot::engine::{Fleet, Pilot, Rules};
+use pilot::machine::Machine;
+use pilot::scope::Scope;
 
 use super::args::AttachArgs;
 use super::pilot_summary::{report_of, say_if_fast};
+use super::settings::settings;
 use super::{require, terminal};
 use crate::report::{json, text};
 
@@ -25,28 +26,19 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     require::capabilities(require::ACT)?;
     target.ensure_huge_pages_enabled()?;
     terminal::ensure_read()?;
-    let mut tracker = observe::open(args.watch.tracker)?;
+    let settings = settings(&args.watch, &args.spend, &args.pace, args.budget.max_cpu)?;
+    let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);
     let started = Instant::now();
-    let mut pilot = Pilot {
-        tracker: &mut *tracker,
-        watch: Options { max_slowdown: Some(args.pace.max_slowdown()), ..args.watch.options() },
-        budget: Budget::saving(args.budget.max_cpu, args.pace.max_slowdown()),
-        allowance: on_this_machine(args.spend.allowance())?,
-        promoter: Promoter::new(Pacer::backing_off(args.pace.max_slowdown())),
-        faults: Faults::default(),
-        waits: Waits::new(),
-        stop: Stop::on_signals(SecondSignal::Ends)?,
-        began: started,
-    };
+    let mut pilot = Pilot::lasting(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
     say_if_fast(args.pace.max_slowdown());
     // From here on each round sees to that itself.
     drop(elsewhere);
     let until = args.length.map(|length| started + length.duration());
     let line = terminal::StatusLine::begin("Ctrl-C ends piloting, and what was promoted stays");
     let elapsed = || Nanos::from_duration(started.elapsed());
-    let process = Process { pid: args.pid, start_ticks: target.start_time };
-    let fleet = Fleet::new(Scope::process(process, args.children), Rules::default(), SharedState::default());
-    let pilot_summary = fleet.fly(&mut pilot, until, |fleet| {
+    let scope = Scope::process(target.process(), args.children);
+    let fleet = Fleet::begin(scope, Rules::default(), SharedState::default(), &mut pilot);
+    let pilot_summary = fleet.run(&mut pilot, until, |fleet| {
         line.show(&text::under_way(&report_of(&fleet.summary(), elapsed())));
     });
     drop(line);

@@ -20,10 +20,9 @@ use heat::TrackerKind;
 use hugepilot_os::run_directory;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, privilege};
-use observe::{Faults, Tracker, Waits};
-use pilot::act::{Pacer, Promoter};
 use pilot::engine::shared_state::SharedState;
-use pilot::engine::{Budget, Fleet, Pilot, Rules, on_this_machine};
+use pilot::engine::{Fleet, Pilot, Rules, Settings};
+use pilot::machine::{Machine, on_this_machine};
 use reclaim::{Aging, STEP, Store};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -44,12 +43,13 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     let stop = Stop::on(&[Signal::TERM, Signal::INT], SecondSignal::Waits)?;
     let reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::HUP.as_raw(), Arc::clone(&reload))?;
-    let mut tracker = observe::open(config.tracker)?;
+    let mut machine = Machine::new(observe::open(config.tracker)?, config.max_slowdown);
     let shared_state = SharedState::default();
+    let mut pilot = Pilot::lasting(&mut machine, settings(&config)?, stop);
     let mut daemon = Daemon {
         path: &args.config,
-        fleet: Fleet::new(config.scope.clone(), rules(&config), shared_state.clone()),
-        pilot: pilot(&config, &mut *tracker, stop)?,
+        fleet: Fleet::begin(config.scope.clone(), rules(&config), shared_state.clone(), &mut pilot),
+        pilot,
         metrics: None,
         aging: None,
         shared_state: shared_state.clone(),
@@ -57,7 +57,7 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     };
     // What needs CAP_SYS_ADMIN is opened before that is given up.
     daemon.begin_aging();
-    give_up_sys_admin(daemon.pilot.tracker.kind());
+    give_up_sys_admin(daemon.pilot.world.tracker());
     daemon.fleet.show(&daemon.pilot);
     // Threads come after that. The daemon can do without either edge, on a disk that is full or a /run that cannot be written.
     let _control = Server::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
@@ -120,18 +120,11 @@ impl Daemon<'_> {
     }
 
     fn change(&mut self, config: Config) -> anyhow::Result<()> {
-        self.pilot.allowance = on_this_machine(config.allowance)?;
-        self.pilot.watch = config.watch;
-        if self.pilot.budget.share() != config.max_cpu {
-            self.pilot.budget = Budget::saving(config.max_cpu, config.max_slowdown);
-        }
-        if self.pilot.promoter.pacer.max_slowdown() != config.max_slowdown {
-            self.pilot.promoter.pacer = Pacer::backing_off(config.max_slowdown);
-        }
+        self.pilot.change(settings(&config)?);
         if self.config.tracker != config.tracker {
             say("another tracker is taken at the next start only");
         }
-        self.fleet.change(config.scope.clone(), rules(&config));
+        self.fleet.change(config.scope.clone(), rules(&config), Instant::now());
         let moved = self.config.metrics != config.metrics;
         let aged_otherwise = self.config.age != config.age;
         self.config = config;
@@ -147,7 +140,7 @@ impl Daemon<'_> {
     /// Begins to age memory if that is wished. The daemon can do without.
     fn begin_aging(&mut self) {
         let Some(options) = self.config.age.clone() else { return };
-        let tracker = self.pilot.tracker.kind();
+        let tracker = self.pilot.world.tracker();
         let uses_damon = matches!(tracker, TrackerKind::DamonVaddr | TrackerKind::DamonPaddr);
         let damon_taken = uses_damon.then_some("the daemon's tracker uses it");
         let begun = Store::take().and_then(|store| Ok((store, Aging::begin(&Root::host(), options, damon_taken)?)));
@@ -212,17 +205,12 @@ fn rules(config: &Config) -> Rules {
     Rules { min_size: config.min_size, fairness: config.fairness, give_back: config.give_back }
 }
 
-fn pilot<'a>(config: &Config, tracker: &'a mut dyn Tracker, stop: Stop) -> anyhow::Result<Pilot<'a>> {
-    Ok(Pilot {
-        tracker,
+fn settings(config: &Config) -> anyhow::Result<Settings> {
+    Ok(Settings {
         watch: config.watch,
-        budget: Budget::saving(config.max_cpu, config.max_slowdown),
         allowance: on_this_machine(config.allowance)?,
-        promoter: Promoter::new(Pacer::backing_off(config.max_slowdown)),
-        faults: Faults::default(),
-        waits: Waits::new(),
-        stop,
-        began: Instant::now(),
+        max_cpu: config.max_cpu,
+        max_slowdown: config.max_slowdown,
     })
 }
 

@@ -9,7 +9,7 @@ use hugepilot_os::{Advice, PidFd};
 use kernel::probe::{Ability, Facts, LiveProbes};
 use kernel::{Root, pagemap};
 use observe::PageWalk;
-use pilot::act::collapse_times;
+use pilot::machine::collapse_times;
 use reclaim::mechanism::probe_drop_behind;
 
 use super::args::DoctorArgs;

@@ -3,16 +3,18 @@
 use std::process::ExitCode;
 
 use heat::Heat;
-use heat::units::{Bytes, HUGE_PAGE};
+use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use kernel::thp::Thp;
 use observe::walk_cycles::WalkCycles;
-use observe::{Faults, ObserveError, calibrate, populated};
+use observe::{ObserveError, calibrate};
 use pilot::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
 use pilot::engine::{FamilyWatch, add_family};
 use pilot::explain::{self, Surroundings};
+use pilot::machine::Machine;
+use pilot::world::World;
 
 use super::args::ExplainArgs;
 use super::{require, terminal};
@@ -23,14 +25,14 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let mut tracker = observe::open(args.watch.tracker)?;
+    let mut machine = Machine::new(observe::open(args.watch.tracker)?, Slowdown::UNASKED);
+    let (machine, process): (&mut dyn World, _) = (&mut machine, target.process());
     let mut walking = WalkCycles::start(&Root::host(), target.pid());
-    let mut faults = Faults::default();
-    let family = FamilyWatch::begin(&mut faults, target.pid(), args.children)?;
+    let family = FamilyWatch::begin(machine, process, args.children)?;
     let options = args.watch.options();
-    let mut heat = tracker.observe(&target, &options, &stop)?;
-    populated::complete(&Root::host(), &mut heat);
-    let family = add_family(&mut heat, args.children, &mut *tracker, &options, family, &stop)?;
+    let mut heat = machine.observe(process, &options, &stop)?;
+    machine.complete(&mut heat);
+    let family = add_family(&mut heat, process, args.children, machine, &options, family, &stop)?;
     let walk_share = walking.as_mut().and_then(WalkCycles::share);
     let decided =
         |heat: &Heat| decide(heat, &Allowance::default().limits(heat.rss, &Spent::default()), &Past::default());

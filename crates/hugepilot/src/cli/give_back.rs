@@ -1,17 +1,16 @@
 //! `hugepilot give-back`: undo a promotion, through the daemon where that pilots the process.
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use daemon::control::{Client, ControlError};
-use heat::units::Address;
-use heat::{Heat, Obstacle, Snapshot};
+use heat::units::Slowdown;
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::target::{Process, Target};
+use kernel::target::Target;
 use observe::Choice;
-use pilot::act::{self, Record};
-use pilot::engine::page_tables;
+use pilot::act::Outcome;
+use pilot::engine::{Pilot, Settings};
+use pilot::machine::Machine;
 
 use super::args::GiveBackArgs;
 use super::{require, terminal};
@@ -38,7 +37,7 @@ fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option
         Err(ControlError::NoDaemon { .. }) => return Ok(None),
         told => told?,
     };
-    let process = Process { pid: target.pid(), start_ticks: target.start_time };
+    let process = target.process();
     if !state.targets.iter().any(|each| each.process() == process) {
         return Ok(None);
     }
@@ -50,11 +49,10 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
     require::observing(Choice::Auto)?;
     require::capabilities(require::ACT)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let mut tracker = observe::open(Choice::Auto)?;
-    let heat = tracker.survey(target)?;
-    let record = Record::of(target)?;
-    let regions = wanted(&heat, &record, args.all);
-    if regions.is_empty() && !args.all {
+    let mut machine = Machine::new(observe::open(Choice::Auto)?, Slowdown::ASKED_FOR);
+    let mut pilot = Pilot::once(&mut machine, Settings::default(), stop);
+    let round = pilot.plan_to_give_back(target.process(), args.all)?;
+    if round.plan.give_backs().next().is_none() && !args.all {
         bail!(
             "hugepilot promoted nothing in process {pid} that is still on huge pages; `hugepilot give-back {pid} --all` splits \
              every huge page of the process. Nothing was changed",
@@ -62,40 +60,27 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
         );
     }
     terminal::ensure_read()?;
-    let frees_empty_pages = act::frees_empty_pages().ok();
-    let progress = terminal::Progress::over(regions.len(), "regions");
-    let outcome = act::give_back(target.handle(), &regions, &stop, |outcome| {
-        progress.show(outcome.tried);
+    let frees_empty_pages = pilot.world.frees_empty_pages();
+    let progress = terminal::Progress::over(round.plan.give_backs().count(), "regions");
+    let mut reached = 0;
+    let outcome = pilot.carry_out_give_backs(target.process(), &round.plan, &mut |_| {
+        reached += 1;
+        progress.show(reached);
     });
     drop(progress);
-    let after = tracker.survey(target).ok();
-    if let Some(after) = &after {
-        // What is huge still, the kernel did not split, whatever it answered; it can be tried again.
-        let huge: BTreeSet<Address> =
-            after.regions.iter().filter(|region| region.huge).map(|each| each.start).collect();
-        Record::update(target, |regions| regions.retain(|region, _| huge.contains(region)))?;
-    }
-    let after = after.map(|heat| snapshot(&heat, target));
-    let report =
-        GiveBackReport { pid: args.pid, outcome: &outcome, before: snapshot(&heat, target), after, frees_empty_pages };
+    let after = pilot.settle_record(target.process())?;
+    let report = GiveBackReport { pid: args.pid, outcome: &outcome, before: round.before, after, frees_empty_pages };
     terminal::print(&if args.json { json::give_back(&report) } else { text::give_back(&report) })?;
+    judge(args.pid, &outcome, &pilot.stop)
+}
+
+/// Success, unless it was stopped or nothing that was tried could be done.
+fn judge(pid: u32, outcome: &Outcome, stop: &Stop) -> anyhow::Result<ExitCode> {
     if outcome.tried > 0 && outcome.applied == 0 {
-        bail!("the kernel refused all {} regions of process {}, for the reasons above", outcome.tried, args.pid);
+        bail!("the kernel refused all {} regions of process {pid}, for the reasons above", outcome.tried);
     }
     if stop.requested() {
         bail!("stopped by a signal; {} regions were not reached, run the command again for them", outcome.not_reached);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Regions on huge pages that can be split: those on record, or all. Pages of a hugetlb pool cannot be split.
-fn wanted(heat: &Heat, record: &Record, all: bool) -> Vec<Address> {
-    let splittable = |obstacle| !matches!(obstacle, Some(Obstacle::Hugetlb | Obstacle::Special));
-    let huge = heat.regions.iter().filter(|region| region.huge && splittable(region.obstacle));
-    huge.map(|region| region.start).filter(|start| all || record.regions.contains_key(start)).collect()
-}
-
-/// Nobody watched, so no walks are told.
-fn snapshot(heat: &Heat, target: &Target) -> Snapshot {
-    Snapshot { walks_per_second: None, ..Snapshot::of(heat, page_tables(target)) }
 }

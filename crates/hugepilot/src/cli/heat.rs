@@ -6,8 +6,9 @@ use anyhow::Context;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
-use pilot::engine::{Rhythm, Selector, Series, observe_group};
+use pilot::group::{Selector, observe_group};
 use pilot::recording::Moment;
+use pilot::series::{Rhythm, Series};
 
 use super::args::HeatArgs;
 use super::{live, require, terminal};

@@ -13,7 +13,7 @@ use heat::Heat;
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use observe::{ObserveError, Tracker};
-use pilot::engine::{Rhythm, Series};
+use pilot::series::{Rhythm, Series};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -22,6 +22,7 @@ mod record;
 mod replay;
 mod require;
 mod run;
+mod settings;
 mod status;
 mod terminal;
 

@@ -6,15 +6,15 @@ use std::io::{self, Write};
 
 use heat::units::{Nanos, Slowdown};
 use kernel::process::own_cpu_time;
-use pilot::act;
 use pilot::engine::PilotSummary;
+use pilot::machine;
 
 use crate::report::{PilotReport, text};
 
 /// Says on standard error what being fast will do to a program, where that can be found out.
 pub(super) fn say_if_fast(max_slowdown: Slowdown) {
     if max_slowdown >= Slowdown::FAST
-        && let Ok(times) = act::collapse_times()
+        && let Ok(times) = machine::collapse_times()
     {
         // Standard error may be closed; nothing depends on this.
         let _ = io::stderr().write_all(text::fast(max_slowdown, times.slowest()).as_bytes());

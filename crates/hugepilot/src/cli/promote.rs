@@ -1,23 +1,22 @@
 //! `hugepilot promote`: observe, decide, act once; prove it.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::bail;
 use heat::Snapshot;
 use heat::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
-use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{SecondSignal, Stop};
-use kernel::Root;
-use kernel::target::Target;
-use observe::{Faults, ObserveError, Options, Waits, calibrate};
-use pilot::act::{Outcome, Pacer, Promoter, ReportingHeldBack};
+use kernel::target::{Process, Target};
+use observe::{ObserveError, calibrate};
+use pilot::act::Outcome;
 use pilot::decide::{Decision, Spent, expected_gain};
-use pilot::engine::{Budget, Pilot, Round, candidate, on_this_machine};
+use pilot::engine::{Pilot, Round, candidate};
+use pilot::machine::Machine;
 
 use super::args::PromoteArgs;
 use super::pilot_summary::say_if_fast;
+use super::settings::settings;
 use super::{require, terminal};
 use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 
@@ -28,23 +27,15 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     require::observing(args.watch.tracker)?;
     require::capabilities(require::ACT)?;
     target.ensure_huge_pages_enabled()?;
-    let mut tracker = observe::open(args.watch.tracker)?;
-    let mut pilot = Pilot {
-        tracker: &mut *tracker,
-        watch: Options { max_slowdown: Some(args.pace.max_slowdown()), ..args.watch.options() },
-        budget: Budget::new(CpuShare::default()),
-        allowance: on_this_machine(args.spend.allowance())?,
-        promoter: Promoter::new(Pacer::new(args.pace.max_slowdown())),
-        faults: Faults::default(),
-        waits: Waits::new(),
-        stop: Stop::on_signals(SecondSignal::Ends)?,
-        began: started,
-    };
+    let settings = settings(&args.watch, &args.spend, &args.pace, CpuShare::default())?;
+    let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);
+    let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
+    let process = target.process();
     let observing =
         terminal::Spinner::begin(format!("observing process {}, spread over time where it would notice;", args.pid));
-    let round = pilot.scan(&target, args.children, &Spent::default())?;
+    let round = pilot.scan(process, args.children, &Spent::default())?;
     drop(observing);
-    let expectation = expect(&round, &mut pilot.promoter);
+    let expectation = expect(&round, &mut pilot);
     if args.dry_run {
         return show_plan(&round, expectation, args.json);
     }
@@ -55,9 +46,9 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     }
     let promotes = round.plan.promotions().next().is_some();
     // Until the program was looked at again.
-    let _unreported = promotes.then(|| ReportingHeldBack::begin(&Root::host(), Path::new(RUN_DIRECTORY)));
-    let outcome = act(&mut pilot, &target, &round)?;
-    let after = look_again(&mut pilot, &target, &outcome, &round)?;
+    let _unreported = promotes.then(|| pilot.world.hold_reporting_back());
+    let outcome = act(&mut pilot, process, &round)?;
+    let after = scan_again(&mut pilot, process, &outcome, &round)?;
     let report = PromoteReport {
         plan: &round.plan,
         outcome: &outcome,
@@ -80,41 +71,45 @@ fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> 
 }
 
 /// What promoting will take, if it goes like collapses of memory of our own; None if nothing is promoted, or none could be tried.
-fn expect(round: &Round, promoter: &mut Promoter) -> Option<Expectation> {
+fn expect(round: &Round, pilot: &mut Pilot<'_>) -> Option<Expectation> {
     let regions = round.plan.promotions().count() as u64;
-    let times = (regions > 0).then(|| promoter.collapse_times().ok())??;
+    let times = (regions > 0).then(|| pilot.collapse_times())??;
     let takes = |decision: &Decision| {
-        promoter.time_for(candidate(decision.start, &round.heat).who_waits, decision.page_tables.into(), &times)
+        pilot.time_for(candidate(decision.start, &round.heat).who_waits, decision.page_tables.into(), &times)
     };
     Some(Expectation {
         regions,
         growth: round.plan.growth(),
         elapsed: round.plan.promotions().map(takes).fold(Nanos(0), |sum, each| sum + each),
-        max_slowdown: promoter.pacer.max_slowdown(),
+        max_slowdown: pilot.max_slowdown(),
         longest_stall: times.slowest(),
     })
 }
 
 /// Promotes the regions.
-fn act(pilot: &mut Pilot<'_>, target: &Target, round: &Round) -> anyhow::Result<Outcome> {
+fn act(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyhow::Result<Outcome> {
     let progress = terminal::Progress::over_memory(Bytes(round.plan.promotions().count() as u64 * HUGE_PAGE));
-    Ok(pilot.act(target, round, |outcome| progress.show(outcome.tried * HUGE_PAGE))?)
+    let mut reached = 0;
+    Ok(pilot.act(process, round, &mut |_| {
+        reached += HUGE_PAGE;
+        progress.show(reached);
+    })?)
 }
 
 /// The target afterwards; None if it has ended, or if nobody waits for the answer.
-fn look_again(
+fn scan_again(
     pilot: &mut Pilot<'_>,
-    target: &Target,
+    process: Process,
     outcome: &Outcome,
     round: &Round,
 ) -> anyhow::Result<Option<Snapshot>> {
     if outcome.tried == 0 {
         return Ok(Some(round.before));
     }
-    match pilot.look_again(target, round) {
+    match pilot.scan_again(process, round) {
         Ok(snapshot) => Ok(Some(snapshot)),
         Err(ObserveError::Stopped(_)) => Ok(None),
-        Err(_) if target.handle().has_exited() => Ok(None),
+        Err(_) if !pilot.world.lives(process) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

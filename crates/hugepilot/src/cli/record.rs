@@ -9,8 +9,8 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use observe::{ObserveError, Tracker};
-use pilot::engine::{Rhythm, Series};
 use pilot::recording::Recorder;
+use pilot::series::{Rhythm, Series};
 
 use super::args::RecordArgs;
 use super::{require, terminal};

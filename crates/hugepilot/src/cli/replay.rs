@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use heat::WalkCost;
 use heat::units::Bytes;
 use pilot::decide::{Past, Spent, decide, expected_gain};
-use pilot::engine::{Family, on_this_machine};
+use pilot::engine::Family;
+use pilot::machine::on_this_machine;
 use pilot::recording::{Moment, Recording, RecordingError};
 
 use super::args::ReplayArgs;

@@ -20,10 +20,11 @@ use hugepilot_os::signals::is_ignored;
 use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::target::Process;
-use observe::{Faults, Options, Tracker, Waits};
-use pilot::act::{Pacer, Promoter};
+use observe::Tracker;
 use pilot::engine::shared_state::SharedState;
-use pilot::engine::{Budget, Fleet, Pilot, PilotSummary, Rules, Scope, on_this_machine};
+use pilot::engine::{Fleet, Pilot, PilotSummary, Rules};
+use pilot::machine::Machine;
+use pilot::scope::Scope;
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -33,6 +34,7 @@ use super::args::RunArgs;
 use super::launch::{self, Launch};
 use super::pilot_summary::{report_of, say_if_fast};
 use super::require;
+use super::settings::settings;
 use crate::report::{LaunchReport, RunReport, json, text};
 
 /// Signals that are meant for the program.
@@ -77,7 +79,7 @@ fn run_child(
     let waiting = wait_in_background(child, stop.clone());
     let piloted = tracker.is_ok();
     let pilot_summary = match tracker {
-        Ok(mut tracker) => pilot(args, pid, &mut *tracker, stop, started)?,
+        Ok(tracker) => pilot(args, pid, tracker, stop)?,
         Err(error) => without_pilot(&error),
     };
     let status = waiting.join().expect("the waiting thread does not panic").context("cannot wait for the program")?;
@@ -92,29 +94,16 @@ fn run_child(
     Ok(launch::status(exit_code(status), status.success(), account.as_ref()))
 }
 
-fn pilot(
-    args: &RunArgs,
-    pid: u32,
-    tracker: &mut dyn Tracker,
-    stop: Stop,
-    began: Instant,
-) -> anyhow::Result<PilotSummary> {
+fn pilot(args: &RunArgs, pid: u32, tracker: Box<dyn Tracker>, stop: Stop) -> anyhow::Result<PilotSummary> {
     say_if_fast(args.pace.max_slowdown());
-    let mut pilot = Pilot {
-        tracker,
-        watch: Options { max_slowdown: Some(args.pace.max_slowdown()), ..args.watch.options() },
-        budget: Budget::saving(args.budget.max_cpu, args.pace.max_slowdown()),
-        allowance: on_this_machine(args.spend.allowance())?,
-        promoter: Promoter::new(Pacer::backing_off(args.pace.max_slowdown())),
-        faults: Faults::default(),
-        waits: Waits::new(),
-        stop,
-        began,
-    };
+    let settings = settings(&args.watch, &args.spend, &args.pace, args.budget.max_cpu)?;
+    let mut machine = Machine::new(tracker, settings.max_slowdown);
+    let mut pilot = Pilot::lasting(&mut machine, settings, stop);
     // One that has ended already has nobody's start.
     let process = Process::of(&Root::host(), pid).unwrap_or(Process { pid, start_ticks: 0 });
-    let fleet = Fleet::new(Scope::process(process, true), Rules::default(), SharedState::default());
-    Ok(fleet.fly(&mut pilot, None, |_| ()))
+    let scope = Scope::process(process, true);
+    let fleet = Fleet::begin(scope, Rules::default(), SharedState::default(), &mut pilot);
+    Ok(fleet.run(&mut pilot, None, |_| ()))
 }
 
 /// What comes of a program that is not piloted; says at once why it is not.

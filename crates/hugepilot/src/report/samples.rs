@@ -22,8 +22,8 @@ use observe::census::Fixed;
 use observe::{Census, Waited};
 use pilot::act::{Outcome, Refusal, Times};
 use pilot::decide::{Allowance, Limits, Past, Plan, Spent, decide};
-use pilot::engine::GroupSeen;
 use pilot::engine::shared_state::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
+use pilot::group::GroupSeen;
 use reclaim::{AgeState, ClassState, MechanismState, Moment};
 
 /// Before and after a promotion.

@@ -13,7 +13,7 @@ use kernel::nodes::{self, Node};
 use kernel::target::Target;
 use kernel::{Root, numa_maps};
 use observe::Survey;
-use pilot::act::{Preparation, RegionNodes};
+use pilot::machine::{Preparation, RegionNodes};
 use serde_json::Value;
 
 use crate::support::{Program, Setting, hugepilot, list, number};

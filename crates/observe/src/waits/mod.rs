@@ -108,7 +108,7 @@ impl Waits {
 
     /// From now until [`Waits::begin`] it is found out how long this program waits by itself.
     pub fn watch(&mut self, target: &Target) {
-        let process = Process { pid: target.pid(), start_ticks: target.start_time };
+        let process = target.process();
         if let Some(lock) = &mut self.lock
             && let Err(error) = lock.choose(target)
         {

@@ -5,10 +5,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::promote::refusal_reason;
 use heat::units::{Nanos, Slowdown};
 use heat::{HeldBack, RefusalReason};
 
+use crate::act::result::refusal_reason;
 use crate::decide::{BackOff, Collapse, Throttle};
 
 /// Keeps a pace over any number of processes and runs of actions.
@@ -23,18 +23,18 @@ pub struct Pacer {
 
 impl Pacer {
     /// The first step may be taken at once.
-    pub fn new(max: Slowdown) -> Self {
-        Self { throttle: Throttle::new(max), next_step: Instant::now(), back_off: None, began: Instant::now() }
+    pub fn new(max: Slowdown, now: Instant) -> Self {
+        Self { throttle: Throttle::new(max), next_step: now, back_off: None, began: now }
     }
 
     /// Rests besides, ever longer, while there is no contiguous memory.
-    pub fn backing_off(max: Slowdown) -> Self {
-        Self { back_off: Some(BackOff::new(max)), ..Self::new(max) }
+    pub fn backing_off(max: Slowdown, now: Instant) -> Self {
+        Self { back_off: Some(BackOff::new(max)), ..Self::new(max, now) }
     }
 
     /// Why no step is taken at present; None if one may be.
-    pub fn held_back(&self) -> Option<HeldBack> {
-        self.back_off.as_ref()?.holds(Nanos::from_duration(self.began.elapsed()))
+    pub fn held_back(&self, now: Instant) -> Option<HeldBack> {
+        self.back_off.as_ref()?.holds(Nanos::from_duration(now - self.began))
     }
 
     /// By how much a program may be slowed down.
@@ -42,9 +42,9 @@ impl Pacer {
         self.throttle.max()
     }
 
-    /// When the next step may be taken; now or later.
+    /// When the next step may be taken; in the past if at once.
     pub fn next_step(&self) -> Instant {
-        self.next_step.max(Instant::now())
+        self.next_step
     }
 
     /// From one step to the next if each holds the program up for so long.
@@ -57,17 +57,17 @@ impl Pacer {
         (time.as_nanos() / u128::from(self.time_for(held_up).0.max(1))) as usize
     }
 
-    /// Takes note of a step, which held the program up until now. Preparing the next one may begin so much earlier as it took for this.
-    pub(super) fn stepped(&mut self, held_up: Nanos, preparing: Nanos, result: &io::Result<()>) {
+    /// Takes note of a step, which held the program up and ends now. Preparing the next one may begin so much earlier as it took for this.
+    pub(super) fn stepped(&mut self, held_up: Nanos, preparing: Nanos, result: &io::Result<()>, now: Instant) {
         let rest = Nanos(self.throttle.rest_after(held_up).0.saturating_sub(preparing.0));
-        self.next_step = Instant::now() + rest.duration();
+        self.next_step = now + rest.duration();
         if let Some(back_off) = &mut self.back_off {
             let collapse = match result.as_ref().map_err(refusal_reason) {
                 Ok(()) => Collapse::Done,
                 Err(RefusalReason::NoContiguousMemory) => Collapse::NoContiguousMemory,
                 Err(_) => Collapse::Refused,
             };
-            back_off.note(collapse, Nanos::from_duration(self.began.elapsed()));
+            back_off.note(collapse, Nanos::from_duration(now - self.began));
             self.next_step = self.next_step.max(self.began + back_off.until().duration());
         }
     }
@@ -93,23 +93,23 @@ mod tests {
 
     #[test]
     fn the_rest_includes_the_time_of_preparing() {
-        let mut pacer = Pacer::new(Slowdown(0.02));
-        let before = Instant::now();
-        pacer.stepped(Nanos(MS), Nanos(9 * MS), &Ok(()));
-        let rest = pacer.next_step() - before;
-        assert!(rest >= Duration::from_millis(90), "{rest:?}");
+        let now = Instant::now();
+        let mut pacer = Pacer::new(Slowdown(0.02), now);
+        pacer.stepped(Nanos(MS), Nanos(9 * MS), &Ok(()), now);
+        assert_eq!(pacer.next_step() - now, Duration::from_millis(90));
         assert_eq!(pacer.steps_within(Duration::from_secs(10), Nanos(MS)), 100);
     }
 
     #[test]
     fn steps_rest_while_there_is_no_contiguous_memory() {
-        let mut pacer = Pacer::backing_off(Slowdown::FAST);
-        assert_eq!(pacer.held_back(), None);
-        pacer.stepped(Nanos(0), Nanos(0), &Err(Errno::NOMEM.into()));
-        assert_eq!(pacer.held_back(), Some(HeldBack::NoContiguousMemory));
-        assert!(pacer.next_step() > Instant::now() + Duration::from_millis(900));
-        let mut impatient = Pacer::new(Slowdown::FAST);
-        impatient.stepped(Nanos(0), Nanos(0), &Err(Errno::NOMEM.into()));
-        assert_eq!(impatient.held_back(), None);
+        let now = Instant::now();
+        let mut pacer = Pacer::backing_off(Slowdown::FAST, now);
+        assert_eq!(pacer.held_back(now), None);
+        pacer.stepped(Nanos(0), Nanos(0), &Err(Errno::NOMEM.into()), now);
+        assert_eq!(pacer.held_back(now), Some(HeldBack::NoContiguousMemory));
+        assert_eq!(pacer.next_step() - now, Duration::from_secs(1));
+        let mut impatient = Pacer::new(Slowdown::FAST, now);
+        impatient.stepped(Nanos(0), Nanos(0), &Err(Errno::NOMEM.into()), now);
+        assert_eq!(impatient.held_back(now), None);
     }
 }

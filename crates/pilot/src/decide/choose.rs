@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos};
-use heat::{Heat, Region};
+use heat::{Heat, Obstacle, Region};
 
 use crate::decide::keep::reason_to_keep;
 use crate::decide::share::WORTH_A_MOVE;
@@ -52,6 +52,15 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     }
     let decisions = in_order(given_back, promoted, kept);
     Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share, walks: heat.walks }
+}
+
+/// Splits the huge pages that are chosen, because somebody asks for it. Pages of a hugetlb pool cannot be split.
+pub fn give_back_on_request(heat: &Heat, is_chosen: impl Fn(Address) -> bool) -> Plan {
+    let can_be_split = |region: &&Region| !matches!(region.obstacle, Some(Obstacle::Hugetlb | Obstacle::Special));
+    let huge = heat.regions.iter().filter(|region| region.huge).filter(can_be_split);
+    let chosen = huge.map(|region| region.start).filter(|&start| is_chosen(start));
+    let decisions = chosen.map(|start| Decision::give_back(start, Reason::Requested, 0.0)).collect();
+    Plan { pid: heat.pid, meaning: heat.meaning, decisions, walk_share: None, walks: heat.walks }
 }
 
 /// What the program could do with huge pages, were there no limit on them; its weight is 1.

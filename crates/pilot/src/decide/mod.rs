@@ -15,7 +15,7 @@ mod throttle;
 mod trend;
 
 pub use back_off::{BackOff, Collapse, OwnPressure};
-pub use choose::{claim, decide};
+pub use choose::{claim, decide, give_back_on_request};
 pub use estimate::{GainPercent, expected_gain};
 pub use limits::{Allowance, Limits, Spent};
 pub use past::{Held, Past};

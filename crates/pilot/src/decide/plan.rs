@@ -99,6 +99,8 @@ pub enum Reason {
     Displaced,
     /// Given back: it is over the program's quota of the limit that it shares with others.
     OverQuota,
+    /// Given back: somebody asked for that.
+    Requested,
     /// Kept: it was given back, split or refused not long ago.
     Rests,
     /// Kept: it can never be promoted.

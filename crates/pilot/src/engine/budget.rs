@@ -11,7 +11,6 @@
 use std::time::{Duration, Instant};
 
 use heat::units::{CpuShare, Nanos, Slowdown};
-use kernel::process::own_cpu_time;
 
 /// The longest time whose share can be saved up: 0.3 s of CPU time at 1 %.
 const SAVED_UP: Duration = Duration::from_secs(30);
@@ -36,15 +35,14 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// An account that begins now, and saves nothing up.
-    pub fn new(share: CpuShare) -> Self {
-        let now = Instant::now();
-        Self { share, saves: Duration::ZERO, hurries_until: now, seen: own_cpu_time(), seen_at: now, spent_until: now }
+    /// An account that begins now, when this process has had so much CPU time, and saves nothing up.
+    pub fn new(share: CpuShare, cpu_time: Nanos, now: Instant) -> Self {
+        Self { share, saves: Duration::ZERO, hurries_until: now, seen: cpu_time, seen_at: now, spent_until: now }
     }
 
     /// An account that saves up what is not spent for a while, and begins with as much as that: a pilot has most to do at first.
-    pub fn saving(share: CpuShare, max_slowdown: Slowdown) -> Self {
-        let account = Self::new(share);
+    pub fn saving(share: CpuShare, max_slowdown: Slowdown, cpu_time: Nanos, now: Instant) -> Self {
+        let account = Self::new(share, cpu_time, now);
         let saves = if max_slowdown.is_fast() { SAVED_UP_FAST } else { SAVED_UP };
         let spent_until = account.seen_at.checked_sub(saves).unwrap_or(account.seen_at);
         Self { saves, hurries_until: account.seen_at + FIRST_MINUTES, spent_until, ..account }
@@ -55,12 +53,8 @@ impl Budget {
         self.share
     }
 
-    /// Enters our CPU time since the last entry, and that of kernel threads that worked for us.
-    pub fn charge(&mut self, kernel: Nanos) {
-        self.enter(own_cpu_time(), kernel, Instant::now());
-    }
-
-    fn enter(&mut self, own: Nanos, kernel: Nanos, now: Instant) {
+    /// Enters our CPU time since the last entry, given all of it so far, and that of kernel threads that worked for us.
+    pub fn charge(&mut self, own: Nanos, kernel: Nanos, now: Instant) {
         let spent = Nanos(own.0.saturating_sub(self.seen.0)) + kernel;
         if now >= self.hurries_until {
             self.saves = self.saves.min(SAVED_UP);
@@ -73,8 +67,8 @@ impl Budget {
     }
 
     /// Leaves our CPU time since the last entry out.
-    pub fn pass_over(&mut self) {
-        (self.seen, self.seen_at) = (own_cpu_time(), Instant::now());
+    pub fn pass_over(&mut self, own: Nanos, now: Instant) {
+        (self.seen, self.seen_at) = (own, now);
     }
 
     /// When the next scan can be afforded.
@@ -96,59 +90,52 @@ mod tests {
 
     #[test]
     fn what_was_spent_is_waited_for_and_nothing_is_saved_up() {
-        let mut budget = Budget::new(CpuShare(0.01));
-        let (start, before) = (budget.seen_at, budget.seen);
+        let (start, before) = (Instant::now(), Nanos(7));
+        let mut budget = Budget::new(CpuShare(0.01), before, start);
         let own = |ms: u64| before + Nanos(ms * 1_000_000);
-        budget.enter(own(10), Nanos(0), start + SECOND / 10);
+        budget.charge(own(10), Nanos(0), start + SECOND / 10);
         assert_eq!(budget.free_at(), start + SECOND);
-        budget.enter(own(20), Nanos(20_000_000), start + SECOND);
+        budget.charge(own(20), Nanos(20_000_000), start + SECOND);
         assert_eq!(budget.free_at(), start + 4 * SECOND, "a kernel thread works on our account");
-        budget.enter(own(20), Nanos(0), start + 100 * SECOND);
-        budget.enter(own(30), Nanos(0), start + 101 * SECOND);
+        budget.charge(own(20), Nanos(0), start + 100 * SECOND);
+        budget.charge(own(30), Nanos(0), start + 101 * SECOND);
         assert_eq!(budget.free_at(), start + 101 * SECOND);
         assert_eq!(budget.rest_for(Nanos(10_000_000)), SECOND);
     }
 
     #[test]
     fn a_quiet_time_pays_for_a_busy_one() {
-        let mut budget = Budget::saving(CpuShare(0.01), Slowdown::UNASKED);
-        let (start, before) = (budget.seen_at, budget.seen);
+        let (start, before) = (Instant::now(), Nanos(7));
+        let mut budget = Budget::saving(CpuShare(0.01), Slowdown::UNASKED, before, start);
         let own = |ms: u64| before + Nanos(ms * 1_000_000);
-        budget.enter(own(400), Nanos(0), start);
+        budget.charge(own(400), Nanos(0), start);
         assert_eq!(budget.free_at(), start + 10 * SECOND, "40 s are paid for, from 30 s before on");
-        budget.enter(own(400), Nanos(0), start + 100 * SECOND);
-        budget.enter(own(600), Nanos(0), start + 101 * SECOND);
+        budget.charge(own(400), Nanos(0), start + 100 * SECOND);
+        budget.charge(own(600), Nanos(0), start + 101 * SECOND);
         assert_eq!(budget.free_at(), start + 90 * SECOND);
-        budget.enter(own(800), Nanos(0), start + 102 * SECOND);
+        budget.charge(own(800), Nanos(0), start + 102 * SECOND);
         assert_eq!(budget.free_at(), start + 110 * SECOND);
     }
 
     #[test]
     fn whoever_wants_it_over_with_has_more_saved_up() {
-        let mut budget = Budget::saving(CpuShare(0.01), Slowdown::FAST);
-        let (start, before) = (budget.seen_at, budget.seen);
-        budget.enter(before + Nanos(2_500_000_000), Nanos(0), start);
+        let (start, before) = (Instant::now(), Nanos(7));
+        let mut budget = Budget::saving(CpuShare(0.01), Slowdown::FAST, before, start);
+        budget.charge(before + Nanos(2_500_000_000), Nanos(0), start);
         assert!(budget.free_at() < start);
-        budget.enter(before + Nanos(2_500_000_000), Nanos(0), start + FIRST_MINUTES);
-        budget.enter(before + Nanos(2_800_000_000), Nanos(0), start + FIRST_MINUTES + SECOND);
+        budget.charge(before + Nanos(2_500_000_000), Nanos(0), start + FIRST_MINUTES);
+        budget.charge(before + Nanos(2_800_000_000), Nanos(0), start + FIRST_MINUTES + SECOND);
         assert_eq!(budget.free_at(), start + FIRST_MINUTES, "after some minutes no more is saved up than usual");
     }
 
     #[test]
-    fn our_work_is_charged_unless_it_is_passed_over() {
-        let mut budget = Budget::new(CpuShare(0.01));
-        let work = || {
-            let until = own_cpu_time() + Nanos(20_000_000);
-            while own_cpu_time() < until {}
-        };
-        let begin = budget.free_at();
-        work();
-        budget.charge(Nanos(0));
-        assert!(budget.free_at() >= begin + 2 * SECOND);
-        let charged = budget.free_at();
-        work();
-        budget.pass_over();
-        budget.charge(Nanos(0));
-        assert!(budget.free_at() < charged + SECOND, "other tests work too, but not for ten milliseconds");
+    fn work_that_is_passed_over_is_not_charged() {
+        let start = Instant::now();
+        let mut budget = Budget::new(CpuShare(0.01), Nanos(0), start);
+        budget.charge(Nanos(20_000_000), Nanos(0), start);
+        assert_eq!(budget.free_at(), start + 2 * SECOND);
+        budget.pass_over(Nanos(900_000_000), start);
+        budget.charge(Nanos(900_000_000), Nanos(0), start);
+        assert_eq!(budget.free_at(), start + 2 * SECOND);
     }
 }

@@ -13,10 +13,11 @@ use std::hash::{BuildHasher, RandomState};
 use heat::units::{Bytes, Nanos};
 use heat::{Coverage, Estimate, Heat};
 use hugepilot_os::stop::Stop;
-use kernel::target::Target;
-use observe::{ObserveError, Options, Tracker};
+use kernel::target::Process;
+use observe::{ObserveError, Options};
 
 use crate::decide::Limits;
+use crate::world::World;
 
 /// The sample. A program of four times as many base pages or less is observed wholly.
 const SAMPLE: Bytes = Bytes(2 << 30);
@@ -110,18 +111,18 @@ fn is_worth_it(walks_per_second: Estimate, busy_cpus: Option<f64>) -> bool {
 
 /// Observes a program: a large one by a sample, and as much of it as may be if that says so.
 pub(super) fn observe(
-    tracker: &mut dyn Tracker,
-    target: &Target,
+    world: &mut dyn World,
+    process: Process,
     options: &Options,
     known: Known,
     most: Most,
     stop: &Stop,
 ) -> Result<Heat, ObserveError> {
-    let heat = tracker.observe(target, &Options { coverage: known.coverage(most), ..*options }, stop)?;
+    let heat = world.observe(process, &Options { coverage: known.coverage(most), ..*options }, stop)?;
     if !known.calls_for_everything(&heat) {
         return Ok(heat);
     }
-    let mut whole = tracker.observe(target, &Options { coverage: most.coverage(), ..*options }, stop)?;
+    let mut whole = world.observe(process, &Options { coverage: most.coverage(), ..*options }, stop)?;
     whole.cost.program = whole.cost.program + heat.cost.program;
     whole.cost.kernel = whole.cost.kernel + heat.cost.kernel;
     Ok(whole)

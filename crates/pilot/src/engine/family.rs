@@ -10,14 +10,13 @@ use heat::Heat;
 use heat::clearing::ClearPolicy;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use hugepilot_os::stop::Stop;
-use kernel::process::{FamilyUsage, Status, descendants};
-use kernel::target::{Process, Target};
-use kernel::{KernelError, Root};
-use observe::{FaultRates, Faults, ObserveError, Options, Tracker, Whose, faults};
+use kernel::KernelError;
+use kernel::process::{FamilyUsage, Status};
+use kernel::target::Process;
+use observe::{FaultRates, ObserveError, Options, Whose, faults};
 
-use crate::engine::SAMPLE_OF_FAMILY;
-use crate::engine::shared::{SharedView, add_others};
-use crate::engine::sharers::{hash, is_helper};
+use crate::engine::shared::{SAMPLE_OF_FAMILY, SharedView, add_others, hash, is_helper};
+use crate::world::World;
 
 /// Who shares memory with a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,31 +52,32 @@ struct Relative {
 }
 
 /// What a process and its descendants do from now on.
-pub struct FamilyWatch<'a> {
-    faults: &'a mut Faults,
-    pid: u32,
+pub struct FamilyWatch {
+    process: Process,
     began: Instant,
     before: FamilyUsage,
 }
 
-impl<'a> FamilyWatch<'a> {
+impl FamilyWatch {
     /// Errors: the processes cannot be listed.
-    pub fn begin(faults: &'a mut Faults, pid: u32, with_children: bool) -> Result<Self, KernelError> {
-        let before = FamilyUsage::read(&Root::host(), pid)?;
+    pub fn begin(world: &mut dyn World, process: Process, with_children: bool) -> Result<Self, KernelError> {
+        let before = world.family_usage(process)?;
         if with_children {
-            faults.begin(descendants(&Root::host(), pid)?.into_iter().chain([pid]), Whose::AndTheirChildren);
+            let mut family = world.descendants(process)?;
+            family.push(process);
+            world.count_faults(&family, Whose::AndTheirChildren);
         } else {
-            faults.begin(std::iter::once(pid), Whose::Theirs);
+            world.count_faults(&[process], Whose::Theirs);
         }
-        Ok(Self { faults, pid, began: Instant::now(), before })
+        Ok(Self { process, began: world.now(), before })
     }
 
     /// The page faults of each region, and the CPUs that they kept busy with the share of their page faults that is unmapped again: those are
     /// exact, and count processes that lived too short to be observed.
-    fn end(self) -> Result<(FaultRates, f64, f64), KernelError> {
-        let rates = self.faults.end();
-        let usage = FamilyUsage::read(&Root::host(), self.pid)?.since(self.before);
-        let busy_cpus = usage.cpu_time.seconds() / self.began.elapsed().as_secs_f64();
+    fn end(self, world: &mut dyn World) -> Result<(FaultRates, f64, f64), KernelError> {
+        let rates = world.faults();
+        let usage = world.family_usage(self.process)?.since(self.before);
+        let busy_cpus = usage.cpu_time.seconds() / (world.now() - self.began).as_secs_f64();
         Ok((rates, busy_cpus, usage.minor_faults_of_ended as f64 / usage.minor_faults.max(1) as f64))
     }
 }
@@ -88,22 +88,22 @@ impl<'a> FamilyWatch<'a> {
 /// Errors: something keeps the tracker from looking at any process; that one has ended is none.
 pub fn add_family(
     heat: &mut Heat,
+    process: Process,
     with_children: bool,
-    tracker: &mut dyn Tracker,
+    world: &mut dyn World,
     options: &Options,
-    watch: FamilyWatch<'_>,
+    watch: FamilyWatch,
     stop: &Stop,
 ) -> Result<Family, ObserveError> {
-    let root = Root::host();
     let own = SharedView::of(heat);
-    let relatives = if with_children { relatives(&root, heat.pid)? } else { Vec::new() };
+    let relatives = if with_children { relatives(world, process)? } else { Vec::new() };
     let mut views = Vec::new();
     let mut observed = Bytes(0);
     for relative in relatives.iter().filter(|relative| relative.status.rss_shmem > Bytes(0)) {
         if views.len() == SAMPLE_OF_FAMILY {
             break;
         }
-        let view = view_of(relative, tracker, options, stop)?;
+        let view = view_of(relative, world, options, stop)?;
         if let Some(view) = view.filter(|view| view.meets(&own)) {
             observed += relative.status.rss_shmem;
             tracing::debug!(
@@ -115,9 +115,9 @@ pub fn add_family(
             views.push(view);
         }
     }
-    let (rates, busy_cpus, unmapped_share) = watch.end()?;
+    let (rates, busy_cpus, unmapped_share) = watch.end(world)?;
     faults::note(&rates, heat);
-    let mine = Status::read(&root, heat.pid).unwrap_or_default();
+    let mine = world.status(process).unwrap_or_default();
     let all: Bytes = relatives.iter().map(|relative| relative.status.rss_shmem).sum();
     let times = ratio(all + mine.rss_shmem, observed + mine.rss_shmem);
     let times = if views.is_empty() { 1.0 } else { times };
@@ -157,12 +157,12 @@ fn ratio(all: Bytes, part: Bytes) -> f64 {
 }
 
 /// The descendants of a process that have memory of their own, helpers last, in an order that has nothing to do with their age.
-fn relatives(root: &Root, pid: u32) -> Result<Vec<Relative>, KernelError> {
-    let read = |pid: u32| {
-        let (process, status) = (Process::of(root, pid)?, Status::read(root, pid).ok()?);
+fn relatives(world: &dyn World, process: Process) -> Result<Vec<Relative>, KernelError> {
+    let read = |process: Process| {
+        let status = world.status(process)?;
         (!status.is_zombie()).then_some(Relative { process, status })
     };
-    let mut relatives: Vec<Relative> = descendants(root, pid)?.into_iter().filter_map(read).collect();
+    let mut relatives: Vec<Relative> = world.descendants(process)?.into_iter().filter_map(read).collect();
     let largest = relatives.iter().map(|relative| relative.status.rss_shmem).max().unwrap_or_default();
     let is_helper = |relative: &Relative| is_helper(relative.status.rss_shmem, largest);
     relatives.sort_by_key(|relative| (is_helper(relative), hash(&relative.process)));
@@ -172,18 +172,17 @@ fn relatives(root: &Root, pid: u32) -> Result<Vec<Relative>, KernelError> {
 /// What one process has of shared memory; None if it has ended, or may not be observed.
 fn view_of(
     relative: &Relative,
-    tracker: &mut dyn Tracker,
+    world: &mut dyn World,
     options: &Options,
     stop: &Stop,
 ) -> Result<Option<SharedView>, ObserveError> {
-    let Ok(target) = Target::open(relative.process.pid) else { return Ok(None) };
     let is_one_of_many = relative.status.rss_shmem > relative.status.rss_anon;
     let clearing = if is_one_of_many { ClearPolicy::OneOfMany } else { options.clearing };
-    match tracker.observe(&target, &Options { clearing, ..*options }, stop) {
+    match world.observe(relative.process, &Options { clearing, ..*options }, stop) {
         Ok(heat) => Ok(Some(SharedView::of(&heat))),
         // What has given its memory back has not necessarily ended for its handle.
-        Err(ObserveError::Exec { .. } | ObserveError::Exited { .. }) => Ok(None),
-        Err(_) if target.handle().has_exited() => Ok(None),
+        Err(ObserveError::Exec { .. } | ObserveError::Exited { .. } | ObserveError::Target(_)) => Ok(None),
+        Err(_) if !world.lives(relative.process) => Ok(None),
         Err(error) => Err(error),
     }
 }

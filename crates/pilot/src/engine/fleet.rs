@@ -6,23 +6,23 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use heat::clearing::ClearPolicy;
 use heat::units::{Address, Bytes, Nanos};
-use heat::{HeldBack, TrackerKind};
-use kernel::Root;
-use kernel::process::{Status, own_cpu_time};
-use kernel::target::{Process, Target};
-use observe::{ObserveError, Options, faults, keep_away_from};
+use heat::{Heat, HeldBack, TrackerKind};
+use hugepilot_os::stop::Stop;
+use kernel::target::Process;
+use observe::{FaultRates, ObserveError, Options, faults};
 
-use crate::act::{self, Record, Turn};
-use crate::decide::{Claim, Fairness, Limits, OwnPressure, Spent, claim, decide};
+use crate::act::{RegionResult, Turn};
+use crate::decide::{Claim, Fairness, Limits, OwnPressure, Plan, Spent, claim, decide};
 use crate::engine::member::Member;
+use crate::engine::pilot::Pilot;
 use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::shared::{add_others, huge_in_any};
 use crate::engine::shared_state::{GiveBackRequest, SharedState};
 use crate::engine::watching::Watching;
-use crate::engine::{Enrolled, Pilot, Scope, memory_state, turn_from_now};
+use crate::scope::{Enrolled, Scope};
 
 /// How often resident memory, and the machine's, is looked at; a small file a process is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -96,8 +96,18 @@ pub struct Fleet {
 
 impl Fleet {
     /// Those in the scope, by these rules; what goes on is shown on the board.
-    pub fn new(scope: Scope, rules: Rules, shared_state: SharedState) -> Self {
-        let now = Instant::now();
+    pub fn begin(scope: Scope, rules: Rules, shared_state: SharedState, pilot: &mut Pilot<'_>) -> Self {
+        let frees_empty_pages = pilot.world.frees_empty_pages();
+        Self::new(scope, rules, shared_state, pilot.now(), frees_empty_pages)
+    }
+
+    pub(super) fn new(
+        scope: Scope,
+        rules: Rules,
+        shared_state: SharedState,
+        now: Instant,
+        frees_empty_pages: Option<bool>,
+    ) -> Self {
         Self {
             scope,
             rules,
@@ -113,7 +123,7 @@ impl Fleet {
             largest: Bytes(0),
             shortage: None,
             own_pressure: OwnPressure::default(),
-            frees_empty_pages: act::frees_empty_pages().ok(),
+            frees_empty_pages,
             tracker: None,
             began: now,
             ends: None,
@@ -121,15 +131,15 @@ impl Fleet {
     }
 
     /// Goes on with another scope and other rules; what is remembered of programs stays.
-    pub fn change(&mut self, scope: Scope, rules: Rules) {
-        let (now, scope) = (Instant::now(), scope.with_ids_of(&self.scope));
+    pub fn change(&mut self, scope: Scope, rules: Rules, now: Instant) {
+        let scope = scope.with_ids_of(&self.scope);
         (self.scope, self.rules, self.next_census, self.next_poll) = (scope, rules, now, now);
         // Who has too much by the new rules, or too little, shows in a scan only.
-        self.members.values_mut().for_each(Member::plan_anew);
+        self.members.values_mut().for_each(|member| member.plan_anew(now));
     }
 
     /// Pilots everyone until nobody lives, until that time, or until stopping is requested; `progress` is told after each round.
-    pub fn fly(
+    pub fn run(
         mut self,
         pilot: &mut Pilot<'_>,
         until: Option<Instant>,
@@ -138,23 +148,23 @@ impl Fleet {
         self.ends = until;
         loop {
             self.step(pilot, &mut progress);
-            let now = Instant::now();
+            let now = pilot.now();
             let next = until.map_or(now + POLL_INTERVAL, |until| until.min(now + POLL_INTERVAL));
             let over = self.alive.is_empty() || until.is_some_and(|until| until <= now);
-            if over || pilot.stop.sleep_until(next).is_err() {
-                return self.land();
+            if over || pilot.world.sleep_until(next, &pilot.stop.clone()).is_err() {
+                return self.finish(now);
             }
         }
     }
 
     /// Looks after everyone once, as far as that is due and can be afforded.
     pub fn step(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Self)) {
-        self.take_census();
+        self.take_census(pilot);
         self.handle_requests(pilot);
-        self.glance(pilot);
+        self.poll(pilot);
         self.relieve(pilot);
         self.serve_clients(pilot);
-        let begin = Instant::now();
+        let begin = pilot.now();
         let due = self.due(pilot);
         let waiting = due.len() as u64;
         if waiting > 0 || self.next_showing <= begin {
@@ -163,7 +173,7 @@ impl Fleet {
         }
         for process in due {
             self.handle_requests(pilot);
-            if begin.elapsed() > STEP || pilot.stop.requested() {
+            if pilot.now() - begin > STEP || pilot.stop.requested() {
                 break;
             }
             let member = &self.members[&process];
@@ -174,10 +184,12 @@ impl Fleet {
             let window = pilot.watch.window;
             pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
             self.shared_state.work_on(Some(process));
-            let looked = self.round(process, pilot);
+            let scanned = self.round(process, pilot);
+            // Nobody is kept away from any more.
+            let _nobody = pilot.world.work_for(None);
             self.shared_state.work_on(None);
             pilot.watch.window = window;
-            self.note(process, looked, pilot.stop.requested());
+            self.note(process, scanned, pilot);
             progress(self);
             self.show(pilot);
         }
@@ -186,19 +198,19 @@ impl Fleet {
     /// Puts on the board how things are.
     pub fn show(&mut self, pilot: &Pilot<'_>) {
         self.shared_state.show(self.state(pilot));
-        self.next_showing = Instant::now() + SHOWING;
+        self.next_showing = pilot.now() + SHOWING;
     }
 
     /// What came of it so far.
     pub fn summary(&self) -> PilotSummary {
         let mut pilot_summary = self.pilot_summary.clone();
-        self.members.values().for_each(|member| pilot_summary.add(member));
+        self.members.values().for_each(|member| pilot_summary.add_member(member));
         pilot_summary
     }
 
-    fn land(self) -> PilotSummary {
+    fn finish(self, now: Instant) -> PilotSummary {
         let pilot_summary = self.summary();
-        let known_small = pilot_summary.processes == 0 && self.largest > Bytes(0) && self.began.elapsed() >= CENSUS;
+        let known_small = pilot_summary.processes == 0 && self.largest > Bytes(0) && now - self.began >= CENSUS;
         PilotSummary { too_small: known_small.then_some(self.largest), ..pilot_summary }
     }
 
@@ -208,35 +220,35 @@ impl Fleet {
     }
 
     /// Who is there. Members that have ended are summed up and forgotten.
-    fn take_census(&mut self) {
-        if self.next_census > Instant::now() {
+    fn take_census(&mut self, pilot: &mut Pilot<'_>) {
+        if self.next_census > pilot.now() {
             return;
         }
-        let cpu_before = own_cpu_time();
-        self.alive = self.scope.census(&Root::host());
+        let cpu_before = pilot.world.cpu_time();
+        self.alive = pilot.world.census(&mut self.scope);
         let lives = |process: &Process| self.alive.iter().any(|enrolled| enrolled.process == *process);
         let ended: Vec<Process> = self.members.keys().filter(|process| !lives(process)).copied().collect();
         self.shared_state.forget_ended(lives);
         for member in ended.iter().filter_map(|process| self.members.remove(process)) {
-            self.pilot_summary.add(&member);
+            self.pilot_summary.add_member(&member);
         }
         // Not by the clock on the wall: on a busy machine, where a census waits for its turn, newcomers would wait for minutes.
-        let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
-        self.next_census = Instant::now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
+        let cost = Nanos(pilot.world.cpu_time().0 - cpu_before.0).duration();
+        self.next_census = pilot.now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
     }
 
     /// Notices who has grown, who walks other memory than before, and whether memory is short.
-    fn glance(&mut self, pilot: &mut Pilot<'_>) {
-        let (root, now) = (Root::host(), Instant::now());
+    fn poll(&mut self, pilot: &mut Pilot<'_>) {
+        let now = pilot.now();
         if self.next_poll > now {
             return;
         }
-        let cpu_before = own_cpu_time();
+        let cpu_before = pilot.world.cpu_time();
         let somebody_waits = !self.due(pilot).is_empty();
-        self.own_pressure.note(pilot.promoter.busy(), pilot.clock());
-        self.shortage = memory_state(&root, self.own_pressure).and_then(|state| state.shortage());
+        self.own_pressure.note(pilot.busy(), pilot.clock());
+        self.shortage = pilot.world.memory(self.own_pressure).and_then(|state| state.shortage());
         for &Enrolled { process, weight } in &self.alive {
-            let Ok(status) = Status::read(&root, process.pid) else { continue };
+            let Some(status) = pilot.world.status(process) else { continue };
             self.largest = self.largest.max(status.vm_rss);
             if status.vm_rss < self.rules.min_size {
                 continue;
@@ -245,33 +257,31 @@ impl Fleet {
                 let splits_free = self.frees_empty_pages != Some(false);
                 let mut member = Member::new(now, weight, splits_free);
                 // What others may have depends on what this one has, also before its first scan.
-                open(process).into_iter().for_each(|target| member.restore(&target, pilot));
+                member.restore(process, pilot);
                 member
             });
             member.weight = weight;
-            member.notice(&status);
+            member.notice(&status, now);
             if self.shared_state.is_paused(process) {
-                member.clear_demand();
-            } else if !somebody_waits && pilot.budget.free_at() <= Instant::now() {
-                member.glance(|| open(process).ok(), pilot);
+                member.clear_demand(now);
+            } else if !somebody_waits && pilot.can_afford_a_scan() {
+                member.poll(process, pilot);
             }
         }
-        let cost = Nanos(own_cpu_time().0 - cpu_before.0).duration();
-        self.next_poll = Instant::now() + POLL_INTERVAL.max(cost * REST_AFTER);
+        let cost = Nanos(pilot.world.cpu_time().0 - cpu_before.0).duration();
+        self.next_poll = pilot.now() + POLL_INTERVAL.max(cost * REST_AFTER);
     }
 
     /// Gives back what holds empty pages while memory is short.
     fn relieve(&mut self, pilot: &mut Pilot<'_>) {
-        if self.shortage.is_none() || !self.gives_back() || self.next_relief > Instant::now() {
+        if self.shortage.is_none() || !self.gives_back() || self.next_relief > pilot.now() {
             return;
         }
         for (process, member) in self.members.iter_mut().filter(|(process, _)| !self.shared_state.is_paused(**process))
         {
-            if let Ok(target) = open(*process) {
-                member.relieve(&target, pilot, &mut self.pilot_summary);
-            }
+            member.relieve(*process, pilot, &mut self.pilot_summary);
         }
-        self.next_relief = Instant::now() + RELIEF;
+        self.next_relief = pilot.now() + RELIEF;
     }
 
     /// Tells programs that manage their own memory which of it is active.
@@ -282,10 +292,10 @@ impl Fleet {
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
         let mut scans = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
-            let watching = self.watching.entry(*id).or_insert_with(Watching::new);
+            let watching = self.watching.entry(*id).or_insert_with(|| Watching::new(pilot.now()));
             // Each scan waits for a while, and there may be many who want one.
-            scans += u32::from(watching.wants_a_scan());
-            if pilot.stop.requested() || watching.wants_a_scan() && scans > SCANS_OF_A_STEP {
+            scans += u32::from(watching.wants_a_scan(pilot.now()));
+            if pilot.stop.requested() || watching.wants_a_scan(pilot.now()) && scans > SCANS_OF_A_STEP {
                 continue;
             }
             match watching.go_on(client, pilot) {
@@ -299,14 +309,14 @@ impl Fleet {
 
     /// Whose turn it is. Nobody's while nothing is promoted, because memory is short or collapses go badly.
     fn due(&self, pilot: &Pilot<'_>) -> Vec<Process> {
-        let may_act = self.shortage.is_none() && pilot.promoter.pacer.held_back().is_none();
-        if may_act { self.waiting() } else { Vec::new() }
+        let may_act = self.shortage.is_none() && pilot.held_back().is_none();
+        if may_act { self.waiting(pilot.now()) } else { Vec::new() }
     }
 
     /// Members whose look is due, those that others wait for and those that have waited longest first, and then those whose plan is
     /// unfinished. Newcomers are due at once.
-    pub(super) fn waiting(&self) -> Vec<Process> {
-        let (now, represented) = (Instant::now(), self.represented());
+    pub(super) fn waiting(&self, now: Instant) -> Vec<Process> {
+        let represented = self.represented();
         let waits = |(process, member): &(&Process, &Member)| {
             let is_left_alone = self.shared_state.is_paused(**process) || self.shared_state.clients().hold(**process);
             let is_due = member.next_scan <= now && !self.is_promoted_by_another(member) || member.is_unfinished();
@@ -320,72 +330,103 @@ impl Fleet {
 
     /// Observes, decides and acts on one process, or acts on what was decided before.
     fn round(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
-        let target = open(process)?;
-        target.ensure_huge_pages_enabled()?;
-        let _elsewhere = keep_away_from(process.pid);
+        pilot.world.work_for(Some(process))?;
         let stop = pilot.stop.or(self.shared_state.call());
-        let ends = self.ends;
-        let turn = || {
-            let turn = turn_from_now(&stop);
-            Turn { until: ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
-        };
-        let member = self.members.get_mut(&process).expect("due means known");
-        if member.next_scan > Instant::now() || member.is_unfinished() && !pilot.can_afford_a_scan() {
-            return Ok(member.go_on(&target, &turn(), pilot, &mut self.pilot_summary)?);
+        let member = &self.members[&process];
+        if member.next_scan > pilot.now() || member.is_unfinished() && !pilot.can_afford_a_scan() {
+            let turn = self.turn(pilot, &stop);
+            let member = self.members.get_mut(&process).expect("due means known");
+            return Ok(member.go_on(process, &turn, pilot, &mut self.pilot_summary)?);
         }
-        let (spent, gives_back) = (self.spent(process), self.gives_back());
-        let contended = self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance);
+        let tells_use = self.is_contended(pilot) || self.gives_back() && self.members[&process].may_hold_waste();
+        let Some((mut heat, faults)) = self.scan(process, tells_use, pilot, &stop)? else { return Ok(()) };
         let huge_elsewhere = huge_in_any(self.others(process).map(|member| &member.view));
+        let turn = self.turn(pilot, &stop);
         let member = self.members.get_mut(&process).expect("still known");
-        let tell_use_of_huge = contended || gives_back && member.may_hold_waste();
+        member.collapse_shared(process, &mut heat, &huge_elsewhere, &turn, pilot);
+        faults::note(&faults, &mut heat);
+        let plan = self.plan(process, &mut heat, pilot);
+        let turn = self.turn(pilot, &stop);
+        let member = self.members.get_mut(&process).expect("still known");
+        let shared_before = member.view.bytes();
+        member.carry_out(process, &heat, &plan, &turn, pilot, &mut self.pilot_summary);
+        // The next scan tells what may give way, or whether what was unused stays so.
+        if member.lacks_huge_pages() && !tells_use || tells_use && member.past.is_in_doubt() {
+            member.scan_soon(pilot.now());
+        }
+        self.expedite(process, shared_before, pilot.now());
+        Ok(())
+    }
+
+    /// What bounds acting from now on.
+    fn turn(&self, pilot: &Pilot<'_>, stop: &Stop) -> Turn {
+        let turn = pilot.turn_from_now(stop);
+        Turn { until: self.ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
+    }
+
+    /// Whether something has to go if anything else is to be huge.
+    fn is_contended(&self, pilot: &Pilot<'_>) -> bool {
+        self.members.values().any(Member::lacks_huge_pages) || self.is_used_up(&pilot.allowance)
+    }
+
+    /// Observes a process, and counts the page faults of all who share memory with it. None if it was paused meanwhile.
+    fn scan(
+        &mut self,
+        process: Process,
+        tell_use_of_huge: bool,
+        pilot: &mut Pilot<'_>,
+        stop: &Stop,
+    ) -> Result<Option<(Heat, FaultRates)>, ObserveError> {
         let clearing = if self.is_one_of_many(process) { ClearPolicy::OneOfMany } else { pilot.watch.clearing };
         let options = Options { tell_use_of_huge, which_pages: false, clearing, ..pilot.watch };
         self.count_faults(process, pilot);
         let member = self.members.get_mut(&process).expect("still known");
-        let seen = member.scan(&target, pilot, &options, &stop);
-        let faults = pilot.faults.end();
-        let mut heat = match seen {
-            // Looking may take long, where it is spread over time.
-            Err(ObserveError::Stopped(_)) if self.shared_state.is_paused(process) => return Ok(()),
+        let seen = member.scan(process, pilot, &options, stop);
+        let faults = pilot.world.faults();
+        let heat = match seen {
+            // Observing may take long, where it is spread over time.
+            Err(ObserveError::Stopped(_)) if self.shared_state.is_paused(process) => return Ok(None),
             seen => seen?,
         };
         if self.shared_state.is_paused(process) {
-            return Ok(());
+            return Ok(None);
         }
-        member.join(&target, &mut heat, &huge_elsewhere, &turn(), pilot);
         self.tracker = Some(heat.tracker);
         self.pilot_summary.counts.scans += 1;
-        let spent = Spent { growth: member.growth(), ..spent };
-        let left_to_others = self.left_to_others(process);
-        faults::note(&faults, &mut heat);
-        add_others(&mut heat, self.others(process).map(|member| &member.view), self.times_observed(process));
+        Ok(Some((heat, faults)))
+    }
+
+    /// What is to be done to a process, with what others lose on memory that they share with it; divides what holds for all.
+    fn plan(&mut self, process: Process, heat: &mut Heat, pilot: &Pilot<'_>) -> Plan {
+        let spent = Spent { growth: self.members[&process].growth(), ..self.spent(process) };
+        add_others(heat, self.others(process).map(|member| &member.view), self.times_observed(process));
         let limits = Limits {
-            give_back: gives_back,
-            left_to_others: left_to_others.keys().copied().collect(),
+            give_back: self.gives_back(),
+            left_to_others: self.left_to_others(process).into_keys().collect(),
             ..pilot.allowance.limits(heat.rss, &spent)
         };
         let member = self.members.get_mut(&process).expect("still known");
         member.faults_per_second = heat.faults_per_second();
-        member.claim = Claim { weight: member.weight, ..claim(&heat, &limits, &member.past) };
+        member.claim = Claim { weight: member.weight, ..claim(heat, &limits, &member.past) };
         self.divide(pilot.allowance.max_huge);
-        let member = self.members.get_mut(&process).expect("still known");
-        let plan = decide(&heat, &member.limits(limits), &member.past);
+        let member = &self.members[&process];
+        let plan = decide(heat, &member.limits(limits), &member.past);
         tracing::debug!(pid = process.pid, "decided: {:?}", plan.counts());
-        let shared_before = member.view.bytes();
-        member.carry_out(&target, &heat, &plan, &turn(), pilot, &mut self.pilot_summary);
-        // The next scan tells what may give way, or whether what was unused stays so.
-        if member.lacks_huge_pages() && !tell_use_of_huge || tell_use_of_huge && member.past.is_in_doubt() {
-            member.scan_soon();
-        }
+        plan
+    }
+
+    /// Has those scanned soon who are concerned by what came of a round.
+    fn expedite(&mut self, process: Process, shared_before: Bytes, now: Instant) {
+        let member = &self.members[&process];
         let (has_more, waits) = (member.view.bytes() > shared_before, member.waits_for_another());
         if has_more {
-            self.expedite_sharers(process);
+            self.expedite_sharers(process, now);
         }
         if waits {
-            self.expedite_promoters(left_to_others.values());
+            let left_to_others = self.left_to_others(process);
+            self.expedite_promoters(left_to_others.values(), now);
         }
-        self.expedite_over_quota();
-        Ok(())
+        self.expedite_over_quota(now);
     }
 
     pub(super) fn others(&self, process: Process) -> impl Iterator<Item = &Member> {
@@ -393,15 +434,15 @@ impl Fleet {
     }
 
     /// Takes note of how a scan went.
-    fn note(&mut self, process: Process, looked: anyhow::Result<()>, stopping: bool) {
+    fn note(&mut self, process: Process, scanned: anyhow::Result<()>, pilot: &Pilot<'_>) {
         let Some(member) = self.members.get_mut(&process) else { return };
-        match looked {
+        match scanned {
             Ok(()) => member.left_alone = None,
-            Err(_) if stopping => {}
+            Err(_) if pilot.stop.requested() => {}
             Err(error) => {
                 tracing::debug!(pid = process.pid, "left alone for a while: {error:#}");
-                member.left_alone = process.lives().then(|| format!("{error:#}"));
-                member.wait_longer();
+                member.left_alone = pilot.world.lives(process).then(|| format!("{error:#}"));
+                member.wait_longer(pilot.now());
             }
         }
     }
@@ -417,26 +458,18 @@ impl Fleet {
     }
 
     fn give_all_back(&mut self, process: Process, pilot: &mut Pilot<'_>) -> anyhow::Result<u64> {
-        let target = open(process)?;
-        let record = Record::of(&target)?;
-        if record.regions.is_empty() {
+        let record = pilot.world.promotions(process)?;
+        if record.is_empty() {
             return Ok(0);
         }
-        let heat = pilot.tracker.survey(&target)?;
+        let heat = pilot.world.survey(process)?;
         let huge = heat.regions.iter().filter(|region| region.huge).map(|region| region.start);
-        let regions: Vec<Address> = huge.filter(|start| record.regions.contains_key(start)).collect();
+        let regions: Vec<Address> = huge.filter(|start| record.contains_key(start)).collect();
         let member = self.members.get_mut(&process).context("it is not piloted here any more")?;
-        let outcome = member.give_back(&target, &regions, &pilot.stop.clone(), pilot, &mut self.pilot_summary);
-        member.survey(&target, pilot);
-        Ok(outcome.applied)
+        let results = member.give_back(process, &regions, &pilot.stop.clone(), pilot, &mut self.pilot_summary);
+        member.survey(process, pilot);
+        Ok(results.iter().filter(|result| RegionResult::is_done(result)).count() as u64)
     }
-}
-
-/// Opens a process, unless another one has its id by now.
-fn open(process: Process) -> anyhow::Result<Target> {
-    let target = Target::open(process.pid)?;
-    ensure!(target.start_time == process.start_ticks, "process {} has ended", process.pid);
-    Ok(target)
 }
 
 #[cfg(test)]
@@ -463,7 +496,8 @@ pub(super) mod tests {
 
     pub(in crate::engine) fn fleet(fairness: Fairness, members: Vec<Member>) -> Fleet {
         let rules = Rules { fairness, ..Rules::default() };
-        let mut fleet = Fleet::new(Scope::process(process(1), true), rules, SharedState::default());
+        let scope = Scope::process(process(1), true);
+        let mut fleet = Fleet::new(scope, rules, SharedState::default(), Instant::now(), Some(true));
         fleet.members = (1..).map(process).zip(members).collect();
         fleet
     }
@@ -475,9 +509,9 @@ pub(super) mod tests {
         let only = fleet.members.get_mut(&process(1)).expect("a member");
         only.next_scan = later;
         only.reasons.insert(crate::decide::Reason::HugeLimit, 100);
-        only.clear_demand();
+        only.clear_demand(Instant::now());
         assert!(!only.lacks_huge_pages() && only.claim.wanted.is_empty() && only.claim.held.len() == 4);
-        fleet.change(Scope::process(process(1), true), Rules::default());
+        fleet.change(Scope::process(process(1), true), Rules::default(), Instant::now());
         assert!(fleet.members[&process(1)].next_scan < later);
     }
 
@@ -487,16 +521,16 @@ pub(super) mod tests {
         let mut fleet = fleet(Fairness::Benefit, vec![member(1, 0, 0), member(2, 0, 0), member(4, 0, 0)]);
         fleet.members.values_mut().skip(1).for_each(|member| member.next_scan = later);
         fleet.members.get_mut(&process(2)).expect("a member").leave_unfinished(5);
-        assert_eq!(fleet.waiting(), [process(1), process(2)]);
+        assert_eq!(fleet.waiting(Instant::now()), [process(1), process(2)]);
         let mut another = member(0, 0, 0);
         another.is_awaited = true;
         fleet.members.insert(process(4), another);
-        assert_eq!(fleet.waiting(), [process(4), process(1), process(2)], "others wait for it");
+        assert_eq!(fleet.waiting(Instant::now()), [process(4), process(1), process(2)], "others wait for it");
         fleet.members.remove(&process(4));
         assert_eq!(fleet.spent(process(1)).huge_elsewhere, Bytes((2 + 4 + 5) * HUGE_PAGE));
         assert_eq!(fleet.spent(process(1)).growth_elsewhere, Bytes(5 * 4096));
         assert_eq!(fleet.spent(process(2)).huge_elsewhere, Bytes((1 + 4) * HUGE_PAGE), "its own next plan replaces it");
-        fleet.change(Scope::process(process(1), true), Rules::default());
+        fleet.change(Scope::process(process(1), true), Rules::default(), Instant::now());
         assert!(fleet.members.values().all(|member| !member.is_unfinished()));
     }
 
@@ -504,10 +538,10 @@ pub(super) mod tests {
     fn programs_that_stayed_small_say_how_small() {
         let small = |members, began| Fleet { largest: Bytes(5), began, ..fleet(Fairness::Benefit, members) };
         let long_ago = Instant::now().checked_sub(CENSUS * 2).expect("the machine runs longer");
-        assert_eq!(small(Vec::new(), long_ago).land().too_small, Some(Bytes(5)));
-        assert_eq!(small(Vec::new(), Instant::now()).land().too_small, None, "it hardly lived");
+        assert_eq!(small(Vec::new(), long_ago).finish(Instant::now()).too_small, Some(Bytes(5)));
+        assert_eq!(small(Vec::new(), Instant::now()).finish(Instant::now()).too_small, None, "it hardly lived");
         let mut seen = member(0, 0, 0);
         seen.scanned_at = Some(Instant::now());
-        assert_eq!(small(vec![seen], long_ago).land().too_small, None);
+        assert_eq!(small(vec![seen], long_ago).finish(Instant::now()).too_small, None);
     }
 }

@@ -5,25 +5,25 @@
 //! Often while promoting still pays, then ever more rarely; often again when it has grown, or walks memory that it did not walk
 //! before. Never so often that observing costs more of a CPU than it may.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
 use heat::{Heat, Snapshot};
 use hugepilot_os::stop::Stop;
-use kernel::Root;
-use kernel::process::{Status, own_cpu_time};
-use kernel::target::Target;
-use observe::{Contents, ObserveError, Options, populated};
+use kernel::process::Status;
+use kernel::target::Process;
+use observe::{ObserveError, Options};
 
-use crate::act::{Outcome, Promoted, Record, Turn};
+use crate::act::{RegionResult, Turn};
 use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend};
 use crate::engine::coverage::{self, Known, Most};
 use crate::engine::done::LastDone;
+use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
 use crate::engine::pilot_summary::PilotSummary;
 use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::unfinished::Unfinished;
-use crate::engine::{FRESH, Pilot, on_record, page_tables, promotions};
+use crate::world::Promoted;
 
 /// From one scan to the next while promoting still pays.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -166,67 +166,63 @@ impl Member {
     }
 
     /// Leaves what is left of the plan, because it was made for something else.
-    pub(super) fn plan_anew(&mut self) {
+    pub(super) fn plan_anew(&mut self, now: Instant) {
         self.unfinished = Unfinished::default();
-        self.scan_soon();
+        self.scan_soon(now);
     }
 
     /// While it is left alone, nobody waits for it and no quota is kept for what it would like to have.
-    pub(super) fn clear_demand(&mut self) {
+    pub(super) fn clear_demand(&mut self, now: Instant) {
         let held = self.past.held().count();
         self.claim.held.truncate(held);
         self.claim.wanted.clear();
         if self.is_unfinished() {
-            self.plan_anew();
+            self.plan_anew(now);
         }
         self.reasons.remove(&Reason::HugeLimit);
     }
 
     /// Takes note of what the kernel says of it.
-    pub(super) fn notice(&mut self, status: &Status) {
+    pub(super) fn notice(&mut self, status: &Status, now: Instant) {
         self.name.clone_from(&status.name);
         (self.uid, self.parent, self.page_tables) = (status.uid, status.parent, status.vm_pte);
         (self.shared_rss, self.private_rss) = (status.rss_shmem, status.rss_anon);
-        self.notice_growth(status.vm_rss);
-    }
-
-    fn notice_growth(&mut self, rss: Bytes) {
-        if self.rss.0 > 0 && rss.0 as f64 > self.rss.0 as f64 * (1.0 + GROWN) {
-            self.scan_soon();
+        if self.rss.0 > 0 && status.vm_rss.0 as f64 > self.rss.0 as f64 * (1.0 + GROWN) {
+            self.scan_soon(now);
         }
     }
 
     /// Counts newly walked pages, if that is due.
-    pub(super) fn glance(&mut self, target: impl FnOnce() -> Option<Target>, pilot: &mut Pilot<'_>) {
-        let now = Instant::now();
+    pub(super) fn poll(&mut self, process: Process, pilot: &mut Pilot<'_>) {
+        let now = pilot.now();
         if self.scanned_at.is_none() || now < self.next_poll || self.next_scan < now + POLL_INTERVAL {
             return;
         }
-        let before = own_cpu_time();
-        let walked = target().and_then(|target| pilot.tracker.walked_pages(&target).ok().flatten());
-        let cost = Nanos(own_cpu_time().0 - before.0);
+        let before = pilot.world.cpu_time();
+        let walked = pilot.world.walked_pages(process);
+        let cost = Nanos(pilot.world.cpu_time().0 - before.0);
         self.next_poll = now + POLL_INTERVAL.max(pilot.budget.rest_for(cost) * SHARE_OF_POLLS);
-        pilot.budget.charge(Nanos(0));
+        pilot.charge(Nanos(0));
         if walked.is_some_and(|walked| self.trend.rises(pilot.clock(), walked)) {
-            self.scan_soon();
+            self.scan_soon(now);
         }
     }
 
-    pub(super) fn scan_soon(&mut self) {
+    pub(super) fn scan_soon(&mut self, now: Instant) {
         self.interval = SOONEST;
-        self.next_scan = self.next_scan.min(Instant::now() + self.rest());
+        self.next_scan = self.next_scan.min(now + self.rest());
     }
 
     /// Others lose on memory that it promotes for them. Each of many says so: the less was to be promoted lately, the later is soon enough.
-    pub(super) fn scan_for_others(&mut self) {
+    pub(super) fn scan_for_others(&mut self, now: Instant) {
         self.is_awaited = true;
         let rest = (self.interval / 4).max(self.affordable);
-        self.next_scan = self.next_scan.min(Instant::now() + rest);
+        self.next_scan = self.next_scan.min(now + rest);
     }
 
-    pub(super) fn wait_longer(&mut self) {
+    pub(super) fn wait_longer(&mut self, now: Instant) {
         self.interval = (self.interval * 2).min(LATEST);
-        self.next_scan = Instant::now() + self.rest();
+        self.next_scan = now + self.rest();
     }
 
     /// From one scan to the next: the interval, or longer where a scan costs much.
@@ -237,17 +233,17 @@ impl Member {
     /// Looks, and tells the past; changes nothing.
     pub(super) fn scan(
         &mut self,
-        target: &Target,
+        process: Process,
         pilot: &mut Pilot<'_>,
         options: &Options,
         stop: &Stop,
     ) -> Result<Heat, ObserveError> {
-        pilot.waits.watch(target);
+        pilot.world.watch_waits(process);
         // Whoever divides a limit must know all that each could use.
         let is_limited = options.tell_use_of_huge || pilot.allowance.max_huge.is_some();
         let known = if is_limited { Known::Changing } else { self.known };
-        let mut heat = coverage::observe(pilot.tracker, target, options, known, Most::InTime, stop)?;
-        populated::complete(&Root::host(), &mut heat);
+        let mut heat = coverage::observe(pilot.world, process, options, known, Most::InTime, stop)?;
+        pilot.world.complete(&mut heat);
         if self.address_space != heat.address_space {
             self.known = Known::default();
             self.past.forget();
@@ -255,49 +251,50 @@ impl Member {
         }
         self.past.notice(&heat, pilot.clock());
         if options.tell_use_of_huge {
-            self.inspect_cold_regions(target);
+            self.inspect_cold_regions(process, pilot);
         }
         self.growth.retain(|start, _| heat.regions.binary_search_by_key(start, |region| region.start).is_ok());
-        self.scanned_at = Some(Instant::now());
+        let now = pilot.now();
+        self.scanned_at = Some(now);
         self.is_awaited = false;
-        self.next_poll = Instant::now() + POLL_INTERVAL;
+        self.next_poll = now + POLL_INTERVAL;
         self.trend = trend_after(&heat, pilot.clock());
         self.address_space = heat.address_space;
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
-        let before = Snapshot::of(&heat, page_tables(target));
+        let before = Snapshot::of(&heat, pilot.page_tables(process));
         self.first = self.first.or((!self.acted).then_some(before));
         self.last = Some(before);
         self.affordable = pilot.budget.rest_for(heat.cost.program);
-        pilot.budget.charge(heat.cost.kernel);
+        pilot.charge(heat.cost.kernel);
         Ok(heat)
     }
 
     /// Goes on from where a pilot left off that was stopped, or killed: what it promoted is ours.
-    pub(super) fn restore(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
-        let record = Record::of(target).unwrap_or_default();
-        if record.regions.is_empty() {
+    pub(super) fn restore(&mut self, process: Process, pilot: &mut Pilot<'_>) {
+        let record = pilot.world.promotions(process).unwrap_or_default();
+        if record.is_empty() {
             return;
         }
-        let Ok(heat) = pilot.tracker.survey(target) else { return };
+        let Ok(heat) = pilot.world.survey(process) else { return };
         for region in heat.regions.iter().filter(|region| region.huge) {
-            let promoted = record.regions.get(&region.start).filter(|promoted| promoted.walks_per_second > 0.0);
+            let promoted = record.get(&region.start).filter(|promoted| promoted.walks_per_second > 0.0);
             if let Some(Promoted { walks_per_second, growth_bytes }) = promoted {
                 self.past.promoted(region.start, *walks_per_second);
                 self.growth.insert(region.start, *growth_bytes);
             }
         }
         (self.address_space, self.rss, self.view) = (heat.address_space, heat.rss, SharedView::of(&heat));
-        self.last = Some(Snapshot { walks_per_second: None, ..Snapshot::of(&heat, page_tables(target)) });
+        self.last = Some(Snapshot { walks_per_second: None, ..Snapshot::of(&heat, pilot.page_tables(process)) });
         // Nobody knows how it was before.
         self.acted = true;
-        pilot.budget.charge(Nanos(0));
+        pilot.charge(Nanos(0));
     }
 
     /// Maps huge what is on huge pages in others already; that moves nothing, and takes no memory.
-    pub(super) fn join(
+    pub(super) fn collapse_shared(
         &mut self,
-        target: &Target,
+        process: Process,
         heat: &mut Heat,
         huge: &BTreeSet<Piece>,
         turn: &Turn,
@@ -307,12 +304,10 @@ impl Member {
         if small.is_empty() {
             return;
         }
-        let mut outcome = Outcome::default();
         let small_now: Vec<_> = small.iter().map(|&start| (start, Promoted::default())).collect();
-        pilot.act_while_fresh(target, heat, &small_now, turn, &mut outcome, |_| ());
-        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
-        for start in small.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
-            if let Ok(index) = heat.regions.binary_search_by_key(start, |region| region.start) {
+        let acted = pilot.act_while_fresh(process, heat, &small_now, turn, &mut |_| ());
+        for done in acted.results.iter().filter(|result| result.is_done()) {
+            if let Ok(index) = heat.regions.binary_search_by_key(&done.start, |region| region.start) {
                 heat.regions[index].huge = true;
             }
         }
@@ -326,20 +321,19 @@ impl Member {
     }
 
     /// Finds out what cold regions hold.
-    fn inspect_cold_regions(&mut self, target: &Target) {
-        let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
+    fn inspect_cold_regions(&mut self, process: Process, pilot: &mut Pilot<'_>) {
         let cold: Vec<Address> = self.past.cold().take(MOST_INSPECTED).collect();
-        for start in cold {
-            if let Ok(empty) = contents.empty_pages(start) {
+        for (&start, empty) in cold.iter().zip(pilot.world.empty_pages(process, &cold)) {
+            if let Some(empty) = empty {
                 self.past.inspected(start, empty);
             }
         }
     }
 
-    /// Gives back and promotes what the plan says, and says when to look again.
+    /// Gives back and promotes what the plan says, and says when to scan again.
     pub(super) fn carry_out(
         &mut self,
-        target: &Target,
+        process: Process,
         heat: &Heat,
         plan: &Plan,
         turn: &Turn,
@@ -348,37 +342,40 @@ impl Member {
     ) {
         self.reasons = plan.counts();
         let gains = self.gains(plan);
-        let of_turn = give_backs_of_a_turn(plan, pilot.promoter.pacer.steps_within(FRESH, USUAL_COLLAPSE));
+        let of_turn = give_backs_of_a_turn(plan, pilot.steps_of_a_turn(USUAL_COLLAPSE));
         let starts: Vec<Address> = of_turn.iter().map(|decision| decision.start).collect();
-        let given_back = self.give_back(target, &starts, &turn.stop, pilot, pilot_summary);
-        self.done.add(of_turn.iter().copied(), &given_back);
+        let given_back = self.give_back(process, &starts, &turn.stop, pilot, pilot_summary);
+        of_turn.iter().zip(&given_back).for_each(|(decision, result)| self.done.add(decision, result, pilot.now()));
         let before = self.last;
         // What was not given back leaves no room.
-        let missing = plan.give_backs().count() - given_back.applied as usize;
+        let missing = plan.give_backs().count() - given_back.iter().filter(|result| result.is_done()).count();
         let mut regions = promotions(plan);
         regions.truncate(regions.len().saturating_sub(missing));
-        let promoted = promote(target, heat, &regions, turn, pilot, pilot_summary);
-        self.unfinished = Unfinished::of(heat, plan, promoted.tried as usize, missing);
-        self.remember(plan.promotions(), &promoted);
-        self.done.add(plan.promotions(), &promoted);
-        if promoted.applied > 0 && !std::mem::replace(&mut self.acted, true) {
+        let acted = promote(process, heat, &regions, turn, pilot, pilot_summary);
+        self.unfinished = Unfinished::of(heat, plan, acted.results.len(), missing);
+        self.remember(plan.promotions(), &acted.results, pilot.now());
+        let has_promoted = acted.results.iter().any(RegionResult::is_done);
+        if has_promoted && !std::mem::replace(&mut self.acted, true) {
             self.first = before;
         }
-        self.known = self.known.after(heat, promoted.applied > 0);
-        if promoted.applied > 0 || given_back.tried > 0 {
-            self.survey(target, pilot);
+        self.known = self.known.after(heat, has_promoted);
+        if has_promoted || !given_back.is_empty() {
+            self.survey(process, pilot);
         }
-        let postponed = plan.give_backs().count() - of_turn.len();
-        let is_unfinished = promoted.not_reached + given_back.not_reached + postponed as u64 > 0;
-        if is_unfinished || promoted.applied > 0 && gains {
-            self.interval = SOONEST;
-            // Whoever wants it fast is looked at again at once while it pays; what that costs the program is soon over.
-            let rest = if pilot.promoter.pacer.max_slowdown().is_fast() { SOONEST } else { self.rest() };
-            self.next_scan = Instant::now() + if self.is_unfinished() { rest.max(LATEST) } else { rest };
-        } else {
-            self.wait_longer();
+        let is_unfinished = acted.results.len() < regions.len() || given_back.len() < plan.give_backs().count();
+        self.plan_next_scan(is_unfinished || has_promoted && gains, pilot);
+    }
+
+    /// `goes_on`: more is to be done, or may be worth it.
+    fn plan_next_scan(&mut self, goes_on: bool, pilot: &Pilot<'_>) {
+        let now = pilot.now();
+        if !goes_on {
+            return self.wait_longer(now);
         }
-        pilot_summary.promoted(promoted);
+        self.interval = SOONEST;
+        // Whoever wants it fast is scanned again at once while it pays; what that costs the program is soon over.
+        let rest = if pilot.max_slowdown().is_fast() { SOONEST } else { self.rest() };
+        self.next_scan = now + if self.is_unfinished() { rest.max(LATEST) } else { rest };
     }
 
     /// Promotes more of what the last plan says, if that is still as it was.
@@ -386,25 +383,23 @@ impl Member {
     /// Errors: the process cannot be read, or has called exec; nothing is left of the plan then.
     pub(super) fn go_on(
         &mut self,
-        target: &Target,
+        process: Process,
         turn: &Turn,
         pilot: &mut Pilot<'_>,
         pilot_summary: &mut PilotSummary,
     ) -> Result<(), ObserveError> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
-        let now = pilot.survey(target)?;
+        let now = pilot.survey(process)?;
         unfinished.check(&now, self.quota.map(|quota| quota - self.huge()))?;
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
-        let promoted = promote(target, &now, &regions, turn, pilot, pilot_summary);
-        self.remember(unfinished.decisions().iter(), &promoted);
-        self.done.add(unfinished.decisions().iter(), &promoted);
-        unfinished.reached(promoted.tried as usize);
-        pilot_summary.promoted(promoted);
-        self.survey(target, pilot);
-        pilot.budget.charge(Nanos(0));
+        let acted = promote(process, &now, &regions, turn, pilot, pilot_summary);
+        self.remember(unfinished.decisions().iter(), &acted.results, pilot.now());
+        unfinished.reached(acted.results.len());
+        self.survey(process, pilot);
+        pilot.charge(Nanos(0));
         self.unfinished = unfinished;
         if !self.is_unfinished() {
-            self.scan_soon();
+            self.scan_soon(pilot.now());
         }
         Ok(())
     }
@@ -422,72 +417,71 @@ impl Member {
     /// Splits these regions.
     pub(super) fn give_back(
         &mut self,
-        target: &Target,
+        process: Process,
         regions: &[Address],
         stop: &Stop,
         pilot: &mut Pilot<'_>,
         pilot_summary: &mut PilotSummary,
-    ) -> Outcome {
+    ) -> Vec<RegionResult> {
         if regions.is_empty() {
-            return Outcome::default();
+            return Vec::new();
         }
-        let outcome = pilot.give_back(target, regions, stop);
-        self.remember_given_back(regions, &outcome);
-        pilot_summary.counts.given_back += outcome.applied;
-        outcome
+        let results = pilot.give_back(process, regions, stop, &mut |result| pilot_summary.count(result));
+        results.iter().filter(|result| result.is_done()).for_each(|result| self.remember_given_back(result.start));
+        results
     }
 
     /// Growth that a split does not free stays on the account.
-    fn remember_given_back(&mut self, regions: &[Address], outcome: &Outcome) {
-        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
-        for start in regions.iter().take(outcome.tried as usize).filter(|start| !refused.contains(start)) {
-            self.past.given_back(*start);
-            if self.splits_free {
-                self.growth.remove(start);
-            }
+    fn remember_given_back(&mut self, start: Address) {
+        self.past.given_back(start);
+        if self.splits_free {
+            self.growth.remove(&start);
         }
     }
 
     /// When memory is short: splits what holds empty pages, that which is worth the least first.
-    pub(super) fn relieve(&mut self, target: &Target, pilot: &mut Pilot<'_>, pilot_summary: &mut PilotSummary) {
+    pub(super) fn relieve(&mut self, process: Process, pilot: &mut Pilot<'_>, pilot_summary: &mut PilotSummary) {
         if self.growth.is_empty() {
             return;
         }
         // What was split since, or swapped out, must not be read.
-        let Ok(heat) = pilot.tracker.survey(target) else { return };
+        let Ok(heat) = pilot.world.survey(process) else { return };
         self.past.notice(&heat, pilot.clock());
         let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
         grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
-        let Ok(mut contents) = Contents::open(&Root::host(), target.pid()) else { return };
-        let holds_empty_pages = |start: &Address| contents.empty_pages(*start).is_ok_and(|empty| empty >= WORTH_RELIEF);
-        let coldest = grown.iter().take(MOST_INSPECTED).map(|held| held.start);
-        let regions: Vec<Address> = coldest.filter(holds_empty_pages).collect();
-        if self.give_back(target, &regions, &pilot.stop.clone(), pilot, pilot_summary).applied > 0 {
-            self.survey(target, pilot);
+        let coldest: Vec<Address> = grown.iter().take(MOST_INSPECTED).map(|held| held.start).collect();
+        let contents = pilot.world.empty_pages(process, &coldest);
+        let holds_empty_pages = |empty: Option<u16>| empty.is_some_and(|empty| empty >= WORTH_RELIEF);
+        let both = coldest.into_iter().zip(contents);
+        let regions: Vec<Address> =
+            both.filter(|&(_, empty)| holds_empty_pages(empty)).map(|(start, _)| start).collect();
+        let results = self.give_back(process, &regions, &pilot.stop.clone(), pilot, pilot_summary);
+        if results.iter().any(RegionResult::is_done) {
+            self.survey(process, pilot);
         }
-        pilot.budget.charge(Nanos(0));
+        pilot.charge(Nanos(0));
     }
 
-    /// Remembers what was promoted and what was refused.
-    fn remember<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>, outcome: &Outcome) {
-        let refused: HashSet<Address> = outcome.refused.iter().map(|refusal| refusal.start).collect();
-        for decision in decisions.take(outcome.tried as usize) {
-            if refused.contains(&decision.start) {
-                self.past.refused(decision.start);
-            } else {
+    /// Remembers what came of these decisions, which were carried out in this order.
+    fn remember<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>, results: &[RegionResult], now: Instant) {
+        for (decision, result) in decisions.zip(results) {
+            if result.is_done() {
                 self.past.promoted(decision.start, decision.worth);
                 *self.growth.entry(decision.start).or_default() += decision.growth;
+            } else {
+                self.past.refused(decision.start);
             }
+            self.done.add(decision, result, now);
         }
     }
 
     /// How much is huge after acting.
-    pub(super) fn survey(&mut self, target: &Target, pilot: &mut Pilot<'_>) {
-        if let Ok(heat) = pilot.tracker.survey(target) {
+    pub(super) fn survey(&mut self, process: Process, pilot: &mut Pilot<'_>) {
+        if let Ok(heat) = pilot.world.survey(process) {
             let walks_per_second = self.last.and_then(|last| last.walks_per_second);
             self.rss = heat.rss;
             self.view = std::mem::take(&mut self.view).after_acting(&heat);
-            self.last = Some(Snapshot { walks_per_second, ..Snapshot::of(&heat, page_tables(target)) });
+            self.last = Some(Snapshot { walks_per_second, ..Snapshot::of(&heat, pilot.page_tables(process)) });
             // Bits are gone with the page tables that collapsing took away.
             self.trend = Trend::default();
         }
@@ -510,23 +504,21 @@ fn give_backs_of_a_turn(plan: &Plan, mut places: usize) -> Vec<&Decision> {
     plan.give_backs().filter(|decision| has_its_turn(decision)).collect()
 }
 
-/// Promotes these regions, until the turn ends.
+/// Promotes these regions, until the turn ends, and counts what came of them.
 fn promote(
-    target: &Target,
+    process: Process,
     heat: &Heat,
     regions: &[(Address, Promoted)],
     turn: &Turn,
     pilot: &mut Pilot<'_>,
     pilot_summary: &mut PilotSummary,
-) -> Outcome {
-    let (mut outcome, mut busy) = (Outcome::default(), Nanos(0));
-    if !regions.is_empty() {
-        pilot.act_while_fresh(target, heat, regions, turn, &mut outcome, |outcome| {
-            pilot_summary.collapsed(Nanos(outcome.busy.0 - busy.0));
-            busy = outcome.busy;
-        });
+) -> Acted {
+    if regions.is_empty() {
+        return Acted::default();
     }
-    outcome
+    let acted = pilot.act_while_fresh(process, heat, regions, turn, &mut |result| pilot_summary.count(result));
+    pilot_summary.add_outcome(acted.outcome_of(regions.len()));
+    acted
 }
 
 /// Newly walked pages after a scan: as many as between its read at 100 ms and its end.
@@ -543,10 +535,9 @@ fn trend_after(heat: &Heat, now: Nanos) -> Trend {
 #[cfg(test)]
 mod tests {
     use heat::samples::at;
-    use heat::{Meaning, RefusalReason, Walks};
+    use heat::{Meaning, Walks};
 
     use super::*;
-    use crate::act::Refusal;
 
     impl Member {
         /// As if its plan had so many more regions.
@@ -561,10 +552,7 @@ mod tests {
             let mut member = Member::new(Instant::now(), 1.0, splits_free);
             (0..3).for_each(|number| member.past.promoted(at(number), 1.0));
             member.growth = (0..3).map(|number| (at(number), Bytes(100))).collect();
-            let refused = vec![Refusal { start: at(1), errno: 11, reason: RefusalReason::Busy }];
-            // The third was not reached.
-            let outcome = Outcome { tried: 2, refused, ..Outcome::default() };
-            member.remember_given_back(&[at(0), at(1), at(2)], &outcome);
+            member.remember_given_back(at(0));
             (member.past.held().map(|held| held.start).collect::<Vec<_>>(), member.growth())
         };
         assert_eq!(held_after_giving_back(true), (vec![at(1), at(2)], Bytes(200)));

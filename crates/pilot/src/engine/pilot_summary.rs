@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 
-use crate::act::Outcome;
+use crate::act::{Action, Outcome, RegionResult};
 use crate::engine::member::Member;
 use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 use crate::words;
@@ -51,25 +51,34 @@ impl PilotSummary {
         self.after
     }
 
-    /// Adds one collapse.
-    pub(super) fn collapsed(&mut self, took: Nanos) {
+    /// Counts what came of one region.
+    pub(super) fn count(&mut self, result: &RegionResult) {
+        match (result.action, result.result) {
+            (Action::Promote, Ok(())) => self.counts.promoted += 1,
+            (Action::Promote, Err(refusal)) => {
+                *self.counts.refused.entry(words::refusal_name(refusal.reason).to_owned()).or_default() += 1;
+            }
+            (Action::GiveBack, result) => self.counts.given_back += u64::from(result.is_ok()),
+        }
+        if result.action == Action::Promote {
+            self.count_collapse(result.took);
+        }
+    }
+
+    fn count_collapse(&mut self, took: Nanos) {
         let classes = &mut self.counts.collapse_classes;
         classes.resize(COLLAPSE_CLASSES.len() + 1, 0);
         classes[COLLAPSE_CLASSES.partition_point(|&end| end < took)] += 1;
     }
 
-    /// Adds what came of one plan.
-    pub(super) fn promoted(&mut self, outcome: Outcome) {
-        self.counts.promoted += outcome.applied;
-        for refusal in &outcome.refused {
-            *self.counts.refused.entry(words::refusal_name(refusal.reason).to_owned()).or_default() += 1;
-        }
+    /// Adds the account of one turn.
+    pub(super) fn add_outcome(&mut self, outcome: Outcome) {
         self.outcome = std::mem::take(&mut self.outcome).and(outcome);
         self.outcome.refused.truncate(MOST_KEPT);
     }
 
     /// Adds a member, as it is at the end.
-    pub(super) fn add(&mut self, member: &Member) {
+    pub(super) fn add_member(&mut self, member: &Member) {
         self.processes += usize::from(member.scanned_at.is_some());
         self.growth += member.growth();
         if let Some(reason) = member.left_alone.as_ref().filter(|_| self.left_alone.len() < MOST_REASONS) {
@@ -101,19 +110,24 @@ mod tests {
     fn collapses_are_counted_by_how_long_they_took() {
         let mut pilot_summary = PilotSummary::default();
         for us in [400, 500, 501, 3_000, 15_000, 15_001, 900_000] {
-            pilot_summary.collapsed(Nanos(us * 1000));
+            pilot_summary.count_collapse(Nanos(us * 1000));
         }
         assert_eq!(pilot_summary.counts.collapse_classes, [2, 1, 0, 1, 0, 1, 1, 0, 1]);
     }
 
     #[test]
-    fn refusals_are_counted_by_reason() {
+    fn results_are_counted_by_what_came_of_them() {
         let mut pilot_summary = PilotSummary::default();
-        let refusal = |reason| Refusal { start: Address(0), reason, errno: 0 };
-        let refused = vec![refusal(RefusalReason::Busy), refusal(RefusalReason::Busy), refusal(RefusalReason::Other)];
-        pilot_summary.promoted(Outcome { applied: 5, refused, ..Outcome::default() });
-        pilot_summary.promoted(Outcome { applied: 1, ..Outcome::default() });
-        assert_eq!((pilot_summary.counts.promoted, pilot_summary.outcome.applied), (6, 6));
-        assert_eq!(pilot_summary.counts.refused.values().collect::<Vec<_>>(), [&2, &1]);
+        let refused = |reason| Err(Refusal { start: Address(0), reason, errno: 0 });
+        let answers =
+            [Ok(()), refused(RefusalReason::Busy), refused(RefusalReason::Busy), refused(RefusalReason::Other)];
+        for result in answers {
+            pilot_summary.count(&RegionResult::sample(Address(0), Action::Promote, result));
+            pilot_summary.count(&RegionResult::sample(Address(0), Action::GiveBack, result));
+        }
+        let counts = &pilot_summary.counts;
+        assert_eq!((counts.promoted, counts.given_back), (1, 1));
+        assert_eq!(counts.refused.values().collect::<Vec<_>>(), [&2, &1]);
+        assert_eq!(counts.collapse_classes.iter().sum::<u64>(), 4, "splits are no collapses");
     }
 }

@@ -3,13 +3,21 @@
 //! Owns: dividing them among the members of a fleet, and what the others have of them already. Never touches: memory, or how a member spends
 //! what it may have.
 
+use std::time::Instant;
+
 use heat::units::{Bytes, HUGE_PAGE, SizeOrShare};
 use kernel::target::Process;
 
 use crate::decide::{Allowance, Claim, Spent, divide};
 use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
-use crate::engine::shared::huge_once;
+use crate::engine::shared::huge_in_any;
+
+/// Memory on huge pages in these programs, what they share counted once.
+pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Bytes {
+    let private: Bytes = members.clone().map(|member| member.huge() - member.view.bytes()).sum();
+    private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
+}
 
 /// A limit of which less than one part in so many is left is used up: the next scan tells what may give way.
 const USED_UP: u64 = 16;
@@ -35,12 +43,12 @@ impl Fleet {
     }
 
     /// While somebody waits for huge pages, those who have more than their quota are looked at next, and then those who wait.
-    pub(super) fn expedite_over_quota(&mut self) {
+    pub(super) fn expedite_over_quota(&mut self, now: Instant) {
         let is_beyond = |member: &Member| member.quota.is_some_and(|quota| member.huge() > quota);
         let waits = self.members.values().any(Member::lacks_huge_pages);
         if waits && self.members.values().any(is_beyond) {
             let concerned = self.members.values_mut().filter(|member| is_beyond(member) || member.lacks_huge_pages());
-            concerned.for_each(Member::plan_anew);
+            concerned.for_each(|member| member.plan_anew(now));
         }
     }
 
@@ -64,7 +72,7 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
     use crate::decide::Fairness;
@@ -107,11 +115,11 @@ mod tests {
         let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100), member(1, 0, 0)]);
         fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));
         fleet.members.values_mut().for_each(|member| member.next_scan = later);
-        fleet.expedite_over_quota();
+        fleet.expedite_over_quota(Instant::now());
         assert!(fleet.members.values().all(|member| member.next_scan == later), "nobody waits");
         let second = fleet.members.get_mut(&process(2)).expect("a member");
         second.reasons.insert(crate::decide::Reason::HugeLimit, 100);
-        fleet.expedite_over_quota();
+        fleet.expedite_over_quota(Instant::now());
         let soon: Vec<bool> = fleet.members.values().map(|member| member.next_scan < later).collect();
         assert_eq!(soon, [true, true, false]);
     }

@@ -7,11 +7,14 @@
 //! huge when they touch it next (seen on 6.18); where one does not, each takes a call of its own, which moves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use heat::{Heat, Mapping, Object, Region};
+use kernel::target::Process;
 
-use crate::engine::member::Member;
+/// So many of those that are alike are observed for all of them.
+pub(super) const SAMPLE_OF_FAMILY: usize = 4;
 
 /// Aligned 2 MiB of an object, by their number in it.
 pub(super) type Piece = (Object, u64);
@@ -148,10 +151,16 @@ fn offset(region: &Region, mappings: &[Mapping]) -> Option<(Object, u64)> {
     Some((shared.object, shared.offset.checked_add(region.start.0.checked_sub(mapping.range.start.0)?)?))
 }
 
-/// Memory on huge pages in these programs, what they share counted once.
-pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Bytes {
-    let private: Bytes = members.clone().map(|member| member.huge() - member.view.bytes()).sum();
-    private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
+/// Whether a process uses so little of what is shared, compared with the one that uses most, that it does other work than that one.
+pub(super) fn is_helper(shared_rss: Bytes, largest: Bytes) -> bool {
+    shared_rss.0 < largest.0 / 8
+}
+
+/// An order that has nothing to do with age or use.
+pub(super) fn hash(process: &Process) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (process.pid, process.start_ticks).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

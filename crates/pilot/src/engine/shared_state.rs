@@ -13,7 +13,7 @@ use kernel::target::Process;
 use reclaim::AgeState;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::clients::Clients;
+use crate::clients::Clients;
 
 /// Requests that wait for the loop at most; further ones are refused.
 const MOST_REQUESTS: usize = 64;

@@ -6,7 +6,7 @@
 //! tell the same; and each would promote the same memory again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
 
 use heat::Object;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
@@ -15,8 +15,8 @@ use observe::Whose;
 
 use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
-use crate::engine::shared::huge_in_any;
-use crate::engine::{Pilot, SAMPLE_OF_FAMILY};
+use crate::engine::pilot::Pilot;
+use crate::engine::shared::{SAMPLE_OF_FAMILY, hash, huge_in_any, is_helper};
 
 /// Children of one process that run the same program.
 type Family<'a> = (&'a str, u32);
@@ -83,16 +83,17 @@ impl Fleet {
         let member = &self.members[&process];
         let may_share = member.scanned_at.is_none() && member.shared_rss > Bytes(0);
         if may_share || member.view.objects().next().is_some() {
-            pilot.faults.begin(self.sharers(process), Whose::AndTheirChildren);
+            let sharers: Vec<Process> = self.sharers(process).collect();
+            pilot.world.count_faults(&sharers, Whose::AndTheirChildren);
         }
     }
 
     /// The process, and those that share memory with it. Its children may, before they were observed once.
-    fn sharers(&self, process: Process) -> impl Iterator<Item = u32> {
+    fn sharers(&self, process: Process) -> impl Iterator<Item = Process> {
         let view = &self.members[&process].view;
         let may_share = move |other: &Member| other.view.meets(view) || other.parent == process.pid;
         let sharers = self.members.iter().filter(move |(sharer, other)| **sharer == process || may_share(other));
-        sharers.map(|(sharer, _)| sharer.pid)
+        sharers.map(|(sharer, _)| *sharer)
     }
 
     /// The objects that another process promotes: the one that maps most of it and, of several, the oldest, because it will live longest.
@@ -118,19 +119,19 @@ impl Fleet {
 
     /// Those who share memory with a program of which more is huge now are to map it huge, too. Of many that are alike it is seen by how much
     /// of their page tables is left.
-    pub(super) fn expedite_sharers(&mut self, process: Process) {
+    pub(super) fn expedite_sharers(&mut self, process: Process, now: Instant) {
         let view = &self.members[&process].view;
         let shares = |(other, member): &(&Process, &Member)| **other != process && member.view.meets(view);
         let sharers = self.members.iter().filter(shares).map(|(other, _)| *other);
         let sharers: Vec<Process> = sharers.filter(|other| !self.is_one_of_many(*other)).collect();
-        sharers.into_iter().for_each(|other| self.members.get_mut(&other).expect("a member").scan_soon());
+        sharers.into_iter().for_each(|other| self.members.get_mut(&other).expect("a member").scan_soon(now));
     }
 
     /// What others lose on the memory that they share may be reason enough to promote it now.
-    pub(super) fn expedite_promoters<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
+    pub(super) fn expedite_promoters<'a>(&mut self, processes: impl Iterator<Item = &'a Process>, now: Instant) {
         for process in processes {
             if let Some(member) = self.members.get_mut(process).filter(|member| !member.is_unfinished()) {
-                member.scan_for_others();
+                member.scan_for_others(now);
             }
         }
     }
@@ -159,21 +160,9 @@ impl SharedMemory {
     }
 }
 
-/// Whether a process uses so little of what is shared, compared with the one that uses most, that it does other work than that one.
-pub(super) fn is_helper(shared_rss: Bytes, largest: Bytes) -> bool {
-    shared_rss.0 < largest.0 / 8
-}
-
-/// An order that has nothing to do with age or use.
-pub(super) fn hash(process: &Process) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (process.pid, process.start_ticks).hash(&mut hasher);
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use heat::samples::{MEMFD, at, heat_of, huge, region};
     use heat::units::AddressRange;
@@ -181,10 +170,11 @@ mod tests {
 
     use super::*;
     use crate::decide::{Allowance, Limits, Past, Reason, Spent, decide};
+    use crate::engine::fleet::Rules;
     use crate::engine::shared::SharedView;
     use crate::engine::shared_state::SharedState;
     use crate::engine::unfinished::Unfinished;
-    use crate::engine::{Rules, Scope};
+    use crate::scope::Scope;
 
     const MIB: u64 = 1 << 20;
 
@@ -219,7 +209,8 @@ mod tests {
     }
 
     fn fleet(members: Vec<Member>) -> Fleet {
-        let mut fleet = Fleet::new(Scope::process(process(1), true), Rules::default(), SharedState::default());
+        let scope = Scope::process(process(1), true);
+        let mut fleet = Fleet::new(scope, Rules::default(), SharedState::default(), Instant::now(), Some(true));
         fleet.members = (1..).map(process).zip(members).collect();
         fleet
     }
@@ -275,7 +266,7 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(std::iter::once(server()).chain((0..9).map(|_| backend())).chain([server()]).collect());
         fleet.members.values_mut().for_each(|member| member.next_scan = later);
-        fleet.expedite_sharers(process(1));
+        fleet.expedite_sharers(process(1), Instant::now());
         let soon: Vec<u32> = fleet
             .members
             .iter()
@@ -300,33 +291,34 @@ mod tests {
         let child = with(backend(), |member| (member.parent, member.view) = (1, SharedView::default()));
         let stranger = with(backend(), |member| member.view = SharedView::default());
         let fleet = fleet(vec![server(), child, stranger, backend()]);
-        assert_eq!(fleet.sharers(process(1)).collect::<Vec<_>>(), [1, 2, 4]);
+        assert_eq!(fleet.sharers(process(1)).map(|sharer| sharer.pid).collect::<Vec<_>>(), [1, 2, 4]);
     }
 
     #[test]
     fn whoever_waits_for_another_at_work_is_not_scanned() {
         let waiting = with(backend(), |member| _ = member.reasons.insert(Reason::ThroughAnother, 1));
         let mut fleet = fleet(vec![server(), waiting]);
-        assert_eq!(fleet.waiting().len(), 2);
+        assert_eq!(fleet.waiting(Instant::now()).len(), 2);
         let heat = sharing(100, vec![region(0, 1e6, 0)]);
         let limits = Limits { tlb_entries: 0, ..Allowance::default().limits(Bytes(0), &Spent::default()) };
         let plan = decide(&heat, &limits, &Past::default());
         fleet.members.get_mut(&process(1)).expect("a member").unfinished = Unfinished::of(&heat, &plan, 0, 0);
-        assert_eq!(fleet.waiting(), [process(1)]);
+        assert_eq!(fleet.waiting(Instant::now()), [process(1)]);
     }
 
     #[test]
     fn whoever_promotes_for_others_is_not_scanned_for_each_of_them() {
         let (asked_for, mut fleet) = ([process(1)], fleet(vec![server()]));
         fleet.members.get_mut(&process(1)).expect("a member").next_scan += Duration::from_secs(60);
+        let now = Instant::now();
         let rest = |fleet: &mut Fleet| {
-            fleet.expedite_promoters(asked_for.iter());
-            fleet.members[&process(1)].next_scan - Instant::now()
+            fleet.expedite_promoters(asked_for.iter(), now);
+            fleet.members[&process(1)].next_scan - now
         };
         assert!(rest(&mut fleet) <= Duration::from_secs(1));
         // Nothing was to be promoted again and again.
-        (0..8).for_each(|_| fleet.members.get_mut(&process(1)).expect("a member").wait_longer());
-        assert!((Duration::from_secs(14)..=Duration::from_secs(15)).contains(&rest(&mut fleet)));
+        (0..8).for_each(|_| fleet.members.get_mut(&process(1)).expect("a member").wait_longer(now));
+        assert_eq!(rest(&mut fleet), Duration::from_secs(15));
     }
 
     #[test]

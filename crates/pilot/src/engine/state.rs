@@ -6,23 +6,24 @@ use std::time::Instant;
 
 use heat::units::{Nanos, SizeOrShare};
 use heat::{HeldBack, Meaning};
-use kernel::process::own_cpu_time;
 use kernel::target::Process;
 
+use crate::act::Action;
+use crate::clients::Client;
 use crate::decide::Fairness;
-use crate::engine::clients::Client;
-use crate::engine::done::{Action, Done};
+use crate::engine::done::Done;
+use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
-use crate::engine::shared::huge_once;
+use crate::engine::pilot::Pilot;
+use crate::engine::quota::huge_once;
 use crate::engine::shared_state::{BudgetState, ClientState, DecisionState, State, TargetState};
 use crate::engine::watching::Watching;
-use crate::engine::{Fleet, Pilot};
 use crate::words;
 
 impl Fleet {
     /// How things are at this moment.
     pub(super) fn state(&self, pilot: &Pilot<'_>) -> State {
-        let now = Instant::now();
+        let now = pilot.now();
         let max_huge_bytes = match pilot.allowance.max_huge {
             Some(SizeOrShare::Size(all)) => Some(all),
             _ => None,
@@ -30,18 +31,18 @@ impl Fleet {
         State {
             version: 1,
             tracker: self.tracker.map_or_else(String::new, |tracker| tracker.to_string()),
-            max_slowdown: pilot.promoter.pacer.max_slowdown().0,
+            max_slowdown: pilot.max_slowdown().0,
             fairness: if self.rules.fairness == Fairness::Share { "share" } else { "benefit" }.to_owned(),
             paused: false,
-            up_ns: Nanos::from_duration(self.began.elapsed()),
-            held_back: self.shortage.or(pilot.promoter.pacer.held_back()).map(|why| held_back(why).to_owned()),
+            up_ns: Nanos::from_duration(now - self.began),
+            held_back: self.shortage.or(pilot.held_back()).map(|why| held_back(why).to_owned()),
             frees_empty_pages: self.frees_empty_pages,
             budget: BudgetState {
                 max_huge_bytes,
                 huge_bytes: huge_once(self.members.values()),
                 growth_bytes: self.members.values().map(Member::growth).sum(),
                 max_cpu: pilot.budget.share().0,
-                cpu_ns: own_cpu_time(),
+                cpu_ns: pilot.world.cpu_time(),
                 busy_ns: self.pilot_summary.outcome.busy,
             },
             counts: self.pilot_summary.counts.clone(),
@@ -102,15 +103,15 @@ fn decision_state(done: &Done, now: Instant) -> DecisionState {
     DecisionState {
         ns_ago: Nanos::from_duration(now - done.at),
         start: done.start,
-        done: match done.action {
-            Action::Promoted => "promoted",
-            Action::GivenBack => "given_back",
-            Action::Refused(_) => "refused",
+        done: match (done.refused, done.action) {
+            (Some(_), _) => "refused",
+            (None, Action::Promote) => "promoted",
+            (None, Action::GiveBack) => "given_back",
         }
         .to_owned(),
-        reason: match done.action {
-            Action::Refused(why) => words::refusal(why).0,
-            _ => words::reason(done.reason, Meaning::Walked),
+        reason: match done.refused {
+            Some(why) => words::refusal(why).0,
+            None => words::reason(done.reason, Meaning::Walked),
         }
         .to_owned(),
         walks_per_second: done.walks_per_second,

@@ -10,7 +10,7 @@ use heat::{Heat, PageSet, Region};
 use observe::ObserveError;
 
 use crate::decide::{Decision, Plan};
-use crate::engine::{changed, ensure_same_program};
+use crate::engine::pilot::{changed, ensure_same_program};
 
 /// The most regions that are kept: 16 GiB, in 2 MiB of our memory. The next scan finds the others.
 const MOST: usize = 8192;

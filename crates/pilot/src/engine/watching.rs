@@ -6,21 +6,16 @@
 //! was taken: until then nothing is observed either. A signal that the kernel has no room for is sent again; what a client
 //! missed it finds by the list's sequence number.
 
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use heat::units::Nanos;
-use hps::wire::{Head, MOST_PAGES, Page};
-use kernel::Root;
-use kernel::process::Status;
-use kernel::target::Target;
+use hps::wire::{Head, MOST_PAGES};
 use observe::Options;
 
-use crate::engine::Pilot;
+use crate::clients::{Client, Told};
 use crate::engine::activity::Activity;
-use crate::engine::clients::Client;
+use crate::engine::pilot::Pilot;
 
 /// The scan; later reads need no window.
 const LOOK: Nanos = Nanos(110_000_000);
@@ -30,8 +25,6 @@ const READS: [u32; 4] = [1, 2, 4, 8];
 const RESTING: u32 = 10;
 /// How long a client whose look failed is left alone.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
-/// Pages written at a time.
-const AT_ONCE: usize = 1 << 14;
 
 /// One client, as the loop sees it.
 #[derive(Debug)]
@@ -60,8 +53,7 @@ struct Scan {
 }
 
 impl Watching {
-    pub(super) fn new() -> Self {
-        let now = Instant::now();
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             written: 0,
             owed: None,
@@ -85,14 +77,14 @@ impl Watching {
     }
 
     /// Whether the next thing to do is to look, which takes a tenth of a second.
-    pub(super) fn wants_a_scan(&self) -> bool {
-        self.under_way.is_none() && self.next <= Instant::now()
+    pub(super) fn wants_a_scan(&self, now: Instant) -> bool {
+        self.under_way.is_none() && self.next <= now
     }
 
     /// Does what is due. Answers whether a rest is over.
     pub(super) fn go_on(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
         self.tell(client)?;
-        let now = Instant::now();
+        let now = pilot.now();
         if std::mem::replace(&mut self.was_resting, client.resting) && !client.resting {
             (self.at_rest, self.next) = (None, now);
         }
@@ -109,18 +101,18 @@ impl Watching {
             }
             None => {
                 // The list before was taken, and the memory of it is of no more use.
-                client.list.set_len(Head::LEN as u64).context("cannot shorten a client's list")?;
+                client.mailbox.clear().context("cannot shorten a client's list")?;
                 self.scan(client, pilot).map(|()| false)
             }
         }
     }
 
     fn scan(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
-        let target = open(client)?;
+        ensure_same_program(client)?;
         let options = Options { window: LOOK, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
-        let began = Instant::now();
-        let heat = pilot.tracker.observe(&target, &options, &pilot.stop)?;
-        pilot.budget.charge(heat.cost.kernel);
+        let began = pilot.now();
+        let heat = pilot.world.observe(client.process, &options, &pilot.stop.clone())?;
+        pilot.charge(heat.cost.kernel);
         self.not_before = began + pilot.budget.rest_for(heat.cost.program);
         self.under_way = Some(Scan { began, activity: Activity::of(&heat, &client.track.ranges), reads: 0 });
         self.next = began + at_eighths(client, READS[0]);
@@ -128,36 +120,37 @@ impl Watching {
     }
 
     fn read(&mut self, mut scan: Scan, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
-        let target = open(client)?;
+        ensure_same_program(client)?;
         let activity = &mut scan.activity;
-        activity.begin_read(scan.began.elapsed());
-        let can_tell = pilot.tracker.walked(&target, &mut |start, walked| activity.note(start, walked))?;
-        pilot.budget.charge(Nanos(0));
+        activity.begin_read(pilot.now() - scan.began);
+        let can_tell = pilot.world.walked(client.process, &mut |start, walked| activity.note(start, walked))?;
+        pilot.charge(Nanos(0));
+        let now = pilot.now();
         // The loop comes by a few times a second; for a short interval one read stands for several.
-        let passed = |eighths: &&u32| scan.began + at_eighths(client, **eighths) <= Instant::now();
+        let passed = |eighths: &&u32| scan.began + at_eighths(client, **eighths) <= now;
         scan.reads = READS.iter().take_while(passed).count().max(scan.reads + 1);
         if can_tell && scan.reads < READS.len() {
             self.next = scan.began + at_eighths(client, READS[scan.reads]);
             self.under_way = Some(scan);
             return Ok(false);
         }
-        self.finish(&scan, client)
+        self.finish(&scan, client, now)
     }
 
     /// Writes the list if there is enough to tell.
-    fn finish(&mut self, scan: &Scan, client: &Client) -> anyhow::Result<bool> {
+    fn finish(&mut self, scan: &Scan, client: &Client, now: Instant) -> anyhow::Result<bool> {
         self.active = scan.activity.pages(&client.track.ranges).count() as u64;
-        self.next = Instant::now() + if client.resting { interval(client) * RESTING } else { Duration::ZERO };
+        self.next = now + if client.resting { interval(client) * RESTING } else { Duration::ZERO };
         let has_risen = !client.resting || self.has_risen(scan.activity.walks_per_second(&client.track.ranges));
         if self.active < client.track.threshold_pages || !has_risen {
             return Ok(false);
         }
         let pages = scan.activity.pages(&client.track.ranges);
         let head = Head { sequence: self.written + 1, pages: self.active.min(MOST_PAGES) };
-        write(client, head, pages).context("cannot write a client's list")?;
+        client.mailbox.write(head, &mut pages.take(head.pages as usize)).context("cannot write a client's list")?;
         self.written = head.sequence;
         self.owed = Some(head.pages);
-        self.next = Instant::now();
+        self.next = now;
         self.tell(client)?;
         Ok(client.resting)
     }
@@ -175,13 +168,12 @@ impl Watching {
         let signal = client.track.signal;
         // Without a handler, as after an exec that closed nothing, it would end the program.
         ensure_same_program(client)?;
-        let handled = Status::read(&Root::host(), client.process.pid).is_ok_and(|status| status.handles(signal));
-        if !handled || client.taken == self.written {
+        if client.taken == self.written {
             return Ok(());
         }
-        match client.addressee.send(signal, pages) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.owed = Some(pages),
-            result => result.context("cannot signal a client")?,
+        match client.mailbox.tell(signal, pages).context("cannot signal a client")? {
+            Told::Later => self.owed = Some(pages),
+            Told::Now | Told::NotListening => {}
         }
         Ok(())
     }
@@ -195,30 +187,10 @@ fn at_eighths(client: &Client, eighths: u32) -> Duration {
     interval(client) * eighths / 8
 }
 
-/// Opens a client, unless another process has its id by now.
-fn open(client: &Client) -> anyhow::Result<Target> {
-    let target = Target::open(client.process.pid)?;
-    anyhow::ensure!(target.start_time == client.process.start_ticks, "process {} has ended", client.process.pid);
-    ensure_same_program(client)?;
-    Ok(target)
-}
-
 /// Errors if another program runs in the process, which has asked for nothing.
 fn ensure_same_program(client: &Client) -> anyhow::Result<()> {
     anyhow::ensure!(client.is_there(), "process {} has replaced its program (exec)", client.process.pid);
     Ok(())
-}
-
-/// The pages first, and then the head that says that they are there.
-fn write(client: &Client, head: Head, pages: impl Iterator<Item = Page>) -> io::Result<()> {
-    let mut pages = pages.take(head.pages as usize).peekable();
-    let mut offset = Head::LEN as u64;
-    while pages.peek().is_some() {
-        let piece: Vec<Page> = pages.by_ref().take(AT_ONCE).collect();
-        client.list.write_all_at(bytemuck::cast_slice(&piece), offset)?;
-        offset += (piece.len() * Page::LEN) as u64;
-    }
-    client.list.write_all_at(&head.bytes(), 0)
 }
 
 #[cfg(test)]
@@ -227,7 +199,7 @@ mod tests {
 
     #[test]
     fn walks_rise_by_their_pages_or_by_their_rate() {
-        let mut watching = Watching { active: 100, ..Watching::new() };
+        let mut watching = Watching { active: 100, ..Watching::new(Instant::now()) };
         assert!(!watching.has_risen(1000.0), "that is how it rests");
         assert!(!watching.has_risen(1500.0));
         assert!(watching.has_risen(1501.0), "the same pages, more often");

@@ -3,7 +3,7 @@
 use heat::group::{Member, Piece, SharedMapping, SharedObject};
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use heat::{Amount, Object};
-use pilot::engine::GroupSeen;
+use pilot::group::GroupSeen;
 use serde::Serialize;
 
 use super::{SummaryFields, VERSION, line, summary_fields};

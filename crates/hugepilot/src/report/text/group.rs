@@ -3,7 +3,7 @@
 use heat::group::{Member, Piece, SharedObject};
 use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
 use heat::{Amount, Group, Meaning, Object, Region};
-use pilot::engine::GroupSeen;
+use pilot::group::GroupSeen;
 use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
 
 use super::joined;

@@ -22,8 +22,9 @@ use kernel::nodes::Node;
 use kernel::probe::CollapseTimes;
 use observe::Processors;
 
-use crate::act::preparer::{Page, Preparer, Urgency};
-use crate::act::{RegionNodes, Times};
+use crate::act::Times;
+use crate::machine::node::RegionNodes;
+use crate::machine::preparer::{Page, Preparer, Urgency};
 
 /// Collapses of each kind that are compared.
 const COMPARED: u64 = 2;

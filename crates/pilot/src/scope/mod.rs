@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub use matcher::{ContainerId, Matcher, Pattern, Pid};
 
-use crate::engine::scope::matcher::Facts;
+use crate::scope::matcher::Facts;
 use kernel::Root;
 use kernel::process::Stat;
 use kernel::target::Process;
@@ -108,11 +108,7 @@ impl Scope {
     }
 
     /// Every living process that a rule takes, ascending by id.
-    pub fn census(&mut self, root: &Root) -> Vec<Enrolled> {
-        self.census_at(root, Instant::now())
-    }
-
-    fn census_at(&mut self, root: &Root, now: Instant) -> Vec<Enrolled> {
+    pub fn census(&mut self, root: &Root, now: Instant) -> Vec<Enrolled> {
         if !std::mem::replace(&mut self.bound, true) {
             let matchers = self.rules.iter_mut().map(|rule| &mut rule.whom).chain(&mut self.never);
             matchers.for_each(|matcher| matcher.bind(root));
@@ -287,11 +283,11 @@ mod tests {
         let (_tree, root) = tree(&processes);
         let rules = [rule("db", true, 2.0), rule("web", false, 3.0)];
         let expected = [(5, 2.0), (6, 2.0), (7, 2.0), (8, 2.0), (9, 3.0), (10, 2.0)];
-        assert_eq!(taken(&scope(&rules, &[]).census(&root)), expected);
+        assert_eq!(taken(&scope(&rules, &[]).census(&root, Instant::now())), expected);
         let turned = [rule("web", false, 3.0), rule("db", true, 2.0)];
         let expected = [(5, 2.0), (6, 2.0), (7, 3.0), (8, 3.0), (9, 3.0), (10, 2.0)];
-        assert_eq!(taken(&scope(&turned, &[]).census(&root)), expected);
-        assert_eq!(pids(&scope(&[], &[]).census(&root)), NOBODY, "no rule takes nobody");
+        assert_eq!(taken(&scope(&turned, &[]).census(&root, Instant::now())), expected);
+        assert_eq!(pids(&scope(&[], &[]).census(&root, Instant::now())), NOBODY, "no rule takes nobody");
     }
 
     #[test]
@@ -300,7 +296,7 @@ mod tests {
         write_stat(&root, 8, "(db) Z 5 1 1 0 -1 4194304", 5);
         write_stat(&root, 9, "(db) S 2 0 0 0 -1 69238880", 1);
         fs::create_dir(root.path("proc/10")).unwrap();
-        let enrolled = scope(&[rule("db", true, 1.0)], &[named("log*")]).census(&root);
+        let enrolled = scope(&[rule("db", true, 1.0)], &[named("log*")]).census(&root, Instant::now());
         assert_eq!(pids(&enrolled), [5, 7], "the child of one that is left out is not left out by that");
     }
 
@@ -309,7 +305,7 @@ mod tests {
         let (_tree, root) = tree(&[(8, "sh", 1, 1)]);
         let mut scope = scope(&[rule("db", false, 1.0)], &[]);
         let start = Instant::now();
-        let mut census = |ms| pids(&scope.census_at(&root, start + Duration::from_millis(ms)));
+        let mut census = |ms| pids(&scope.census(&root, start + Duration::from_millis(ms)));
         assert_eq!(census(0), NOBODY);
         write(&root, 8, "db", 1, 1);
         assert_eq!((census(999), census(1000)), (vec![], vec![8]), "exec after fork");
@@ -328,13 +324,13 @@ mod tests {
         let (_tree, root) = tree(&[(5, "db", 1, 1), (6, "db", 1, 1), (7, "db", 1, 1)]);
         let mut scope = scope(&[rule("db", false, 1.0)], &[]);
         let now = Instant::now();
-        assert_eq!(pids(&scope.census_at(&root, now)), [5, 6, 7]);
+        assert_eq!(pids(&scope.census(&root, now)), [5, 6, 7]);
         end(&root, 5);
         write(&root, 6, "sh", 1, 2);
         write_stat(&root, 7, "(db) Z 1 1 1 0 -1 4194304", 1);
-        assert_eq!(pids(&scope.census_at(&root, now)), NOBODY);
+        assert_eq!(pids(&scope.census(&root, now)), NOBODY);
         write(&root, 5, "db", 1, 3);
-        let enrolled = scope.census_at(&root, now);
+        let enrolled = scope.census(&root, now);
         assert_eq!(enrolled, [Enrolled { process: Process { pid: 5, start_ticks: 3 }, weight: 1.0 }]);
     }
 
@@ -343,11 +339,11 @@ mod tests {
         let (_tree, root) = tree(&[(5, "db", 1, 1), (6, "sh", 5, 2), (7, "worker", 6, 3)]);
         let mut scope = scope(&[rule("db", true, 1.0)], &[]);
         let now = Instant::now();
-        assert_eq!(pids(&scope.census_at(&root, now)), [5, 6, 7]);
+        assert_eq!(pids(&scope.census(&root, now)), [5, 6, 7]);
         end(&root, 6);
         write(&root, 7, "worker", 1, 3);
         write(&root, 8, "worker", 7, 4);
-        assert_eq!(pids(&scope.census_at(&root, now + LATEST)), [5, 7, 8]);
+        assert_eq!(pids(&scope.census(&root, now + LATEST)), [5, 7, 8]);
     }
 
     #[test]
@@ -355,9 +351,9 @@ mod tests {
         let (_tree, root) = tree(&[(8, "init", 1, 1), (6, "old", 8, 3)]);
         let mut scope = scope(&[rule("db", true, 1.0)], &[]);
         let now = Instant::now();
-        assert_eq!(pids(&scope.census_at(&root, now)), NOBODY);
+        assert_eq!(pids(&scope.census(&root, now)), NOBODY);
         write(&root, 8, "db", 1, 9);
-        assert_eq!(pids(&scope.census_at(&root, now + SOONEST)), [8]);
+        assert_eq!(pids(&scope.census(&root, now + SOONEST)), [8]);
     }
 
     #[test]
@@ -368,11 +364,11 @@ mod tests {
         write(&root, 6, "db", 5, 1);
         let process = Process { pid: 5, start_ticks: 1 };
         let mut alone = Scope::process(process, false);
-        assert_eq!(pids(&alone.census(&root)), [5]);
+        assert_eq!(pids(&alone.census(&root, Instant::now())), [5]);
         assert_eq!(alone.known.keys().copied().collect::<Vec<_>>(), [5]);
-        assert_eq!(pids(&Scope::process(process, true).census(&root)), [5, 6]);
+        assert_eq!(pids(&Scope::process(process, true).census(&root, Instant::now())), [5, 6]);
         let later = Process { start_ticks: 2, ..process };
-        assert_eq!(pids(&Scope::process(later, false).census(&root)), NOBODY);
+        assert_eq!(pids(&Scope::process(later, false).census(&root, Instant::now())), NOBODY);
     }
 
     #[test]
@@ -383,16 +379,22 @@ mod tests {
             scope(&[Rule { whom, children: false, weight: 1.0 }], &[])
         };
         let (mut known, mut unknown) = (of(5), of(6));
-        assert_eq!((pids(&known.census(&root)), pids(&unknown.census(&root))), (vec![5], vec![]));
+        assert_eq!(
+            (pids(&known.census(&root, Instant::now())), pids(&unknown.census(&root, Instant::now()))),
+            (vec![5], vec![])
+        );
         write(&root, 5, "db", 1, 2);
         write(&root, 6, "db", 1, 2);
-        assert_eq!((pids(&known.census(&root)), pids(&unknown.census(&root))), (vec![], vec![]));
         assert_eq!(
-            pids(&of(5).with_ids_of(&known).census(&root)),
+            (pids(&known.census(&root, Instant::now())), pids(&unknown.census(&root, Instant::now()))),
+            (vec![], vec![])
+        );
+        assert_eq!(
+            pids(&of(5).with_ids_of(&known).census(&root, Instant::now())),
             NOBODY,
             "reading the rules anew does not change that"
         );
-        assert_eq!(pids(&of(5).census(&root)), [5]);
+        assert_eq!(pids(&of(5).census(&root, Instant::now())), [5]);
     }
 
     #[test]
@@ -402,7 +404,8 @@ mod tests {
         fs::write(root.path("proc/self/mountinfo"), "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 c rw\n").unwrap();
         fs::write(root.path("proc/5/cgroup"), "0::/system.slice/db.service/worker\n").unwrap();
         std::os::unix::fs::symlink("/usr/bin/db", root.path("proc/5/exe")).unwrap();
-        let taken = |whom| pids(&scope(&[Rule { whom, children: false, weight: 1.0 }], &[]).census(&root));
+        let taken =
+            |whom| pids(&scope(&[Rule { whom, children: false, weight: 1.0 }], &[]).census(&root, Instant::now()));
         let directory = Some("/sys/fs/cgroup/system.slice/db.service".to_owned());
         assert_eq!(taken(Matcher { cgroup: directory, ..Matcher::default() }), [5]);
         assert_eq!(taken(Matcher { exe: Some("/usr/bin/*".parse().unwrap()), ..Matcher::default() }), [5]);
@@ -415,7 +418,7 @@ mod tests {
         let (mut one, mut other) = (sleep(), sleep());
         let process = Process::of(&Root::host(), std::process::id()).unwrap();
         let mut scope = Scope::process(process, true);
-        let mut found = |child: &Child| pids(&scope.census(&Root::host())).contains(&child.id());
+        let mut found = |child: &Child| pids(&scope.census(&Root::host(), Instant::now())).contains(&child.id());
         let both = (found(&one), found(&other));
         one.kill().unwrap();
         let zombie = (0..500).any(|_| {
@@ -425,6 +428,9 @@ mod tests {
         let left = found(&other);
         [&mut one, &mut other].iter_mut().for_each(|child| child.kill().and_then(|()| child.wait().map(drop)).unwrap());
         assert_eq!((both, zombie, left, found(&other)), ((true, true), true, true, false));
-        assert!(!pids(&scope.census(&Root::host())).contains(&std::process::id()), "not the pilot itself");
+        assert!(
+            !pids(&scope.census(&Root::host(), Instant::now())).contains(&std::process::id()),
+            "not the pilot itself"
+        );
     }
 }

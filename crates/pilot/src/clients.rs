@@ -1,15 +1,16 @@
 //! Programs that manage their own memory and want to be told which of it is active: who they are, and what they said last.
 //!
 //! Owns: the places of clients, of which there are few, and their lists' files. Never touches: sockets, or which pages are active
-//! ([`crate::engine::watching`]).
+//! ([`crate::engine`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hps::wire::{Notice, Track};
+use hps::wire::{Head, Notice, Page, Track};
 use hugepilot_os::PidFd;
 use hugepilot_os::signals::Addressee;
 use kernel::Root;
@@ -39,8 +40,6 @@ struct Registered {
 pub struct Client {
     /// The process.
     pub process: Process,
-    /// What ran in it when it registered.
-    program: Program,
     /// Whose it is.
     pub uid: u32,
     /// How it wants to be tracked.
@@ -48,15 +47,85 @@ pub struct Client {
     /// Whether it wants to be left alone until its walks rise.
     pub resting: bool,
     /// The sequence number of the list that it took last.
-    pub(super) taken: u64,
-    pub(super) list: Arc<File>,
-    pub(super) addressee: Arc<Addressee>,
+    pub taken: u64,
+    /// Where it is told.
+    pub mailbox: Arc<dyn Mailbox>,
 }
 
 impl Client {
     /// Whether the program that registered still runs in the process.
-    pub(super) fn is_there(&self) -> bool {
-        Program::of(self.process.pid) == Some(self.program)
+    pub fn is_there(&self) -> bool {
+        self.mailbox.is_there()
+    }
+}
+
+/// How a client is told.
+pub trait Mailbox: std::fmt::Debug + Send + Sync {
+    /// Whether the program that registered still runs in the process.
+    fn is_there(&self) -> bool;
+
+    /// Frees the memory of the list that was taken. Errors: the list cannot be shortened.
+    fn clear(&self) -> io::Result<()>;
+
+    /// Writes a list: the pages first, and then the head that says that they are there. Errors: there is no memory for it.
+    fn write(&self, head: Head, pages: &mut dyn Iterator<Item = Page>) -> io::Result<()>;
+
+    /// Signals that a list of so many pages is there. Errors: the process must not be signalled, or has ended.
+    fn tell(&self, signal: i32, pages: u64) -> io::Result<Told>;
+}
+
+/// What came of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It was sent.
+    Now,
+    /// The kernel has no room for it at present.
+    Later,
+    /// The program has no handler, so that it would be ended.
+    NotListening,
+}
+
+/// A file that the client maps, and a signal.
+#[derive(Debug)]
+struct ListFile {
+    pid: u32,
+    /// What ran in the process when it registered.
+    program: Program,
+    list: File,
+    addressee: Addressee,
+}
+
+/// Pages written at a time.
+const AT_ONCE: usize = 1 << 14;
+
+impl Mailbox for ListFile {
+    fn is_there(&self) -> bool {
+        Program::of(self.pid) == Some(self.program)
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        self.list.set_len(Head::LEN as u64)
+    }
+
+    fn write(&self, head: Head, pages: &mut dyn Iterator<Item = Page>) -> io::Result<()> {
+        let mut pages = pages.peekable();
+        let mut offset = Head::LEN as u64;
+        while pages.peek().is_some() {
+            let piece: Vec<Page> = pages.by_ref().take(AT_ONCE).collect();
+            self.list.write_all_at(bytemuck::cast_slice(&piece), offset)?;
+            offset += (piece.len() * Page::LEN) as u64;
+        }
+        self.list.write_all_at(&head.bytes(), 0)
+    }
+
+    fn tell(&self, signal: i32, pages: u64) -> io::Result<Told> {
+        if !Status::read(&Root::host(), self.pid).is_ok_and(|status| status.handles(signal)) {
+            return Ok(Told::NotListening);
+        }
+        match self.addressee.send(signal, pages) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Told::Later),
+            sent => sent.map(|()| Told::Now),
+        }
     }
 }
 
@@ -122,18 +191,21 @@ impl Clients {
         let handed_over = readable(&list).map_err(refused)?;
         let client = Client {
             process,
-            program,
             uid,
             track,
             resting: false,
             taken: 0,
-            list: Arc::new(File::from(list)),
-            addressee: Arc::new(addressee),
+            mailbox: Arc::new(ListFile { pid, program, list: File::from(list), addressee }),
         };
+        Ok((self.admit(client)?, handed_over))
+    }
+
+    /// Gives a client its place. Errors: there is none, or it has one.
+    pub fn admit(&self, client: Client) -> Result<Place, ClientError> {
         let mut registered = self.locked();
         registered.clients.retain(|_, other| other.is_there());
         let id = registered.enter(client)?;
-        Ok((Place { id, clients: self.clone() }, handed_over))
+        Ok(Place { id, clients: self.clone() })
     }
 
     /// Everybody, by the number of their place.
@@ -147,12 +219,12 @@ impl Clients {
     }
 
     /// Who is gone has no place any more, even if a child that it forked holds the connection.
-    pub(super) fn forget(&self, id: u64) {
+    pub fn forget(&self, id: u64) {
         self.locked().clients.remove(&id);
     }
 
     /// A rest is over, because the client's walks have risen.
-    pub(super) fn wake(&self, id: u64) {
+    pub fn wake(&self, id: u64) {
         if let Some(client) = self.locked().clients.get_mut(&id) {
             client.resting = false;
         }
@@ -250,7 +322,10 @@ mod tests {
         assert_eq!((client.taken, client.resting, client.uid), (3, true, uid));
         clients.wake(*id);
         assert!(!clients.all()[0].1.resting);
-        clients.locked().clients.get_mut(id).unwrap().program.address_space = Some(1);
+        let program = Program { user_ids: [uid; 3], address_space: Some(1) };
+        let (list, addressee) =
+            (File::open("/dev/null").unwrap(), Addressee::process(&PidFd::open(pid).unwrap()).unwrap());
+        clients.locked().clients.get_mut(id).unwrap().mailbox = Arc::new(ListFile { pid, program, list, addressee });
         assert!(!clients.all()[0].1.is_there(), "as after exec");
         let (again, _list) = clients.enter(pid, uid, track()).expect("who is gone is no hindrance");
         drop(place);
@@ -262,17 +337,19 @@ mod tests {
     #[test]
     fn places_are_few_and_of_each_user_fewer() {
         let mut registered = Registered::default();
-        let own = PidFd::open(std::process::id()).unwrap();
         let mut enter = |pid: u32, uid: u32| {
             registered.enter(Client {
                 process: Process { pid, start_ticks: 1 },
-                program: Program { user_ids: [uid; 3], address_space: None },
                 uid,
                 track: track(),
                 resting: false,
                 taken: 0,
-                list: Arc::new(File::open("/dev/null").unwrap()),
-                addressee: Arc::new(Addressee::process(&own).unwrap()),
+                mailbox: Arc::new(ListFile {
+                    pid,
+                    program: Program { user_ids: [uid; 3], address_space: None },
+                    list: File::open("/dev/null").unwrap(),
+                    addressee: Addressee::process(&PidFd::open(std::process::id()).unwrap()).unwrap(),
+                }),
             })
         };
         for pid in 0..MOST_CLIENTS_OF_ONE as u32 {

@@ -4,18 +4,19 @@
 //! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime, and which only its writer can read,
 //! for it holds addresses. Never touches: memory.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use heat::units::{Address, Bytes};
 use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
-use kernel::target::Target;
-use kernel::{Root, process};
+use kernel::Root;
+use kernel::process::address_space;
+use kernel::target::Process;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+
+use crate::world::{Promotions, RecordError};
 
 const VERSION: u32 = 1;
 /// A record of half a million regions, 1 TiB, has about 40 MiB; anything larger was not written by hugepilot.
@@ -29,37 +30,17 @@ pub struct Record {
     /// Where it is: after exec these addresses mean nothing. None where that cannot be told.
     address_space: Option<u64>,
     /// By where each region starts.
-    pub regions: BTreeMap<Address, Promoted>,
-}
-
-/// What a region was promoted for, and what that took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Promoted {
-    /// Page walks a second that it had; 0 if it was only mapped huge like the same memory in another process.
-    pub walks_per_second: f64,
-    /// Memory growth that it took.
-    pub growth_bytes: Bytes,
-}
-
-/// Why the record could not be read or written.
-#[derive(Debug, thiserror::Error)]
-#[error("{doing} the record of promotions {path}: {cause}{step}", path = path.display())]
-pub struct RecordError {
-    doing: &'static str,
-    path: PathBuf,
-    cause: io::Error,
-    step: &'static str,
+    pub regions: Promotions,
 }
 
 impl Record {
     /// The record of a process; empty if nothing was promoted in it, if that was in another program, before exec, or if another version of
     /// hugepilot wrote it.
-    pub fn of(target: &Target) -> Result<Self, RecordError> {
-        let path = path(target);
+    pub fn of(process: Process) -> Result<Self, RecordError> {
+        let path = path(process);
         let record = read(&path).map_err(|cause| unreadable(path, cause))?;
         // Where the process has gone, so has its memory.
-        let address_space = process::address_space(&Root::host(), target.pid()).unwrap_or_default();
+        let address_space = address_space(&Root::host(), process.pid).unwrap_or_default();
         let is_known = record.version == VERSION;
         let is_same = is_known && record.address_space.zip(address_space).is_none_or(|(then, now)| then == now);
         Ok(if is_same { Self { address_space, ..record } } else { Self { address_space, ..Self::default() } })
@@ -67,11 +48,10 @@ impl Record {
 
     /// Changes the record of a process, whole or not at all, while no other hugepilot does; removes it when nothing is left in
     /// it. Records of ended processes go as well.
-    pub fn update<T>(
-        target: &Target,
-        change: impl FnOnce(&mut BTreeMap<Address, Promoted>) -> T,
-    ) -> Result<T, RecordError> {
-        let path = path(target);
+    ///
+    /// Errors: it cannot be read or written.
+    pub fn update(process: Process, change: impl FnOnce(&mut Promotions)) -> Result<(), RecordError> {
+        let path = path(process);
         let unwritable = |cause| RecordError {
             doing: "cannot write",
             path: path.clone(),
@@ -79,10 +59,9 @@ impl Record {
             step: "; `give-back --all` still works",
         };
         let _lock = lock().map_err(unwritable)?;
-        let mut record = Self::of(target)?;
-        let changed = change(&mut record.regions);
-        remove_ended().and_then(|()| record.write(&path)).map_err(unwritable)?;
-        Ok(changed)
+        let mut record = Self::of(process)?;
+        change(&mut record.regions);
+        remove_ended().and_then(|()| record.write(&path)).map_err(unwritable)
     }
 
     fn write(mut self, path: &Path) -> io::Result<()> {
@@ -133,8 +112,8 @@ fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
 }
 
 /// Pid and start time together name a process for good.
-fn path(target: &Target) -> PathBuf {
-    format!("{RUN_DIRECTORY}/promoted-{}-{}.json", target.pid(), target.start_time).into()
+fn path(process: Process) -> PathBuf {
+    format!("{RUN_DIRECTORY}/promoted-{}-{}.json", process.pid, process.start_ticks).into()
 }
 
 fn remove_ended() -> io::Result<()> {

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use heat::units::{CpuShare, Nanos};
 use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::process::{Status, own_cpu_time};
 use kernel::target::Target;
 use observe::{ObserveError, Options, Tracker};
 
-use crate::engine::{Budget, page_tables};
+use crate::engine::Budget;
 use crate::recording::Moment;
 
 /// When to look.
@@ -51,7 +53,7 @@ impl<'a> Series<'a> {
         stop: &'a Stop,
     ) -> Self {
         let now = Instant::now();
-        let budget = Budget::new(rhythm.max_cpu);
+        let budget = Budget::new(rhythm.max_cpu, own_cpu_time(), now);
         Self { tracker, target, options, rhythm, budget, stop, started: now, next: now, seen: false }
     }
 
@@ -68,6 +70,11 @@ impl<'a> Series<'a> {
     }
 }
 
+/// Memory in the target's page tables; 0 once it has ended.
+fn page_tables(target: &Target) -> heat::units::Bytes {
+    Status::read(&Root::host(), target.pid()).map_or(heat::units::Bytes(0), |status| status.vm_pte)
+}
+
 impl Iterator for Series<'_> {
     type Item = Result<Moment, ObserveError>;
 
@@ -77,7 +84,7 @@ impl Iterator for Series<'_> {
         let looked = self.tracker.observe(self.target, &self.options, self.stop);
         let (kernel, program) =
             looked.as_ref().map_or_else(|_| Default::default(), |heat| (heat.cost.kernel, heat.cost.program));
-        self.budget.charge(kernel);
+        self.budget.charge(own_cpu_time(), kernel, Instant::now());
         let affordable = (began + self.budget.rest_for(program)).max(self.budget.free_at());
         self.next = self.rhythm.every.map_or(affordable.max(began + self.rhythm.at_least), |every| began + every);
         match looked {

@@ -11,8 +11,8 @@ use hugepilot_os::{Advice, PidFd};
 use kernel::pagemap;
 use kernel::probe::CollapseTimes;
 
-use crate::act::give_back::split;
-use crate::act::prepare::Preparation;
+use crate::machine::collapse::split;
+use crate::machine::prepare::Preparation;
 
 /// How long a collapse of one region takes, tried on 8 MiB of our own.
 ///

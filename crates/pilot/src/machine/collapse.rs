@@ -1,0 +1,92 @@
+//! One call for one region: the collapse, and the split.
+//!
+//! Owns: these two calls, and what they took. Never touches: the choice of regions, or how fast to go.
+//!
+//! One call a region: a call for a range may fail after having collapsed most of it, and could not be stopped halfway.
+//! A remote `MADV_COLD` on one base page inside a huge page splits it. Newer kernels then replace base pages that hold only zeros by the shared
+//! zero page, which frees them; that is documented nowhere, so it is tried ([`super::trial`]).
+
+use std::io;
+use std::time::Instant;
+
+use heat::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos};
+use hugepilot_os::advise::{advise, advise_again};
+use hugepilot_os::process::Punctual;
+use hugepilot_os::stop::Stop;
+use hugepilot_os::{Advice, PidFd};
+use kernel::process::thread_cpu_time;
+
+use crate::decide::WhoWaits;
+use crate::machine::prepare::Preparation;
+use crate::machine::preparer::Urgency;
+use crate::world::{Candidate, Step};
+
+/// A collapse of private memory comes before ordinary threads: whoever is interrupted in it holds the lock that the target waits for.
+const COLLAPSING: u8 = 1;
+
+/// Puts a region on a huge page, a prepared one where that helps. `processors`: that the machine has.
+pub(super) fn collapse(
+    target: &PidFd,
+    region: Candidate,
+    preparation: &mut Preparation,
+    processors: u64,
+    stop: &Stop,
+) -> Step {
+    let Candidate { start, who_waits } = region;
+    let (prepared, _kept_on_its_processor) = preparation.prepare(target, start);
+    let (started, cpu_before) = (Instant::now(), thread_cpu_time());
+    let result = {
+        let _punctual = comes_first(who_waits, preparation).then(|| Punctual::begin(COLLAPSING));
+        advise_again(|| advise(target, start.0, HUGE_PAGE, Advice::Collapse), || stop.requested())
+    };
+    let took = Nanos::from_duration(started.elapsed());
+    if result.is_ok() {
+        preparation.note(prepared, took);
+    }
+    let held_up = match who_waits {
+        WhoWaits::AnyThread => took,
+        // It begins by waiting for other processors to empty their lists, which takes long where they are busy, and holds nobody up.
+        WhoWaits::WhoTouchesIt => thread_cpu_time() - cpu_before,
+    };
+    Step {
+        result,
+        took,
+        held_up: who_waits.counted(held_up, processors),
+        preparing: prepared.took(),
+        prepared_on: prepared.node(),
+    }
+}
+
+/// Whether a collapse comes before ordinary threads. Of shared memory it takes up to 10 ms where a hundred processes map it, and nobody waits
+/// for it who does not touch the region: whoever has work on that processor comes first, unless it is to be over with.
+fn comes_first(who_waits: WhoWaits, preparation: &Preparation) -> bool {
+    who_waits == WhoWaits::AnyThread || preparation.urgency() == Urgency::AtOnce
+}
+
+/// Splits a huge page. That takes less than a millisecond, copies nothing and needs no memory, so that it has no pace.
+pub(super) fn timed_split(target: &PidFd, region: Address) -> Step {
+    let started = Instant::now();
+    let result = split(target, region);
+    let took = Nanos::from_duration(started.elapsed());
+    Step { result, took, held_up: took, preparing: Nanos(0), prepared_on: None }
+}
+
+/// Splits by advising one base page that is neither the first nor the last; every byte stays readable as it was.
+pub(super) fn split(target: &PidFd, region: Address) -> io::Result<()> {
+    advise(target, region.0 + BASE_PAGE, BASE_PAGE, Advice::Cold)
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::units::Slowdown;
+
+    use super::*;
+
+    #[test]
+    fn collapses_of_shared_memory_come_first_only_when_they_are_to_be_over_with() {
+        let at = Preparation::new;
+        let (usual, fast) = (at(Slowdown::UNASKED), at(Slowdown::FAST));
+        assert!(comes_first(WhoWaits::AnyThread, &usual) && comes_first(WhoWaits::WhoTouchesIt, &fast));
+        assert!(!comes_first(WhoWaits::WhoTouchesIt, &usual));
+    }
+}

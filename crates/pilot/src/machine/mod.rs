@@ -1,0 +1,256 @@
+//! The real world: this machine.
+//!
+//! Owns: the tracker, prepared pages, the counting of page faults and of waits, and the process that is worked on. Never touches: when any of
+//! that is done, or to what; the engine decides.
+
+mod collapse;
+mod node;
+mod prepare;
+mod preparer;
+mod record;
+mod reporting;
+mod trial;
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Instant;
+
+use heat::units::{Address, Nanos, Pages, Slowdown};
+use heat::{Heat, MemoryState, PageSet, TrackerKind};
+use hugepilot_os::nodes::PinnedTo;
+use hugepilot_os::run_directory::RUN_DIRECTORY;
+use hugepilot_os::stop::{Stop, Stopped};
+use kernel::memory::Memory;
+use kernel::pressure::Pressure;
+use kernel::probe::CollapseTimes;
+use kernel::process::{FamilyUsage, Status, descendants, own_cpu_time};
+use kernel::target::{Process, Target, TargetError};
+use kernel::{KernelError, Root, cpu};
+use observe::{Contents, FaultRates, Faults, ObserveError, Options, Tracker, Waited, Waits, Whose};
+use observe::{keep_away_from, populated};
+
+use crate::decide::{Allowance, OwnPressure};
+use crate::scope::{Enrolled, Scope};
+use crate::world::{Candidate, Held, Promotions, RecordError, Step, World};
+
+pub use node::RegionNodes;
+pub use prepare::Preparation;
+pub use record::Record;
+pub use reporting::ReportingHeldBack;
+pub use trial::{collapse_times, frees_empty_pages};
+
+/// This machine, seen with one tracker.
+pub struct Machine {
+    root: Root,
+    tracker: Box<dyn Tracker>,
+    preparation: Preparation,
+    faults: Faults,
+    waits: Waits,
+    processors: u64,
+    /// The process that was worked on last, held open.
+    open: Option<Rc<Target>>,
+    /// Keeps this thread off the processors that it uses.
+    kept_away: Option<PinnedTo>,
+}
+
+impl Machine {
+    /// With this tracker. Whether prepared pages help is found out before the first region.
+    pub fn new(tracker: Box<dyn Tracker>, max_slowdown: Slowdown) -> Self {
+        let root = Root::host();
+        let processors = cpu::online(&root).map_or(1, |online| online.len() as u64);
+        Self {
+            root,
+            tracker,
+            preparation: Preparation::new(max_slowdown),
+            faults: Faults::default(),
+            waits: Waits::new(),
+            processors,
+            open: None,
+            kept_away: None,
+        }
+    }
+
+    /// Opens a process, unless another one has its id by now.
+    fn target(&mut self, process: Process) -> Result<Rc<Target>, TargetError> {
+        if let Some(open) = self.open.as_ref().filter(|open| open.process() == process && !open.handle().has_exited()) {
+            return Ok(Rc::clone(open));
+        }
+        let target = Target::open(process.pid)?;
+        if target.process() != process {
+            return Err(TargetError::NoSuchProcess { pid: process.pid });
+        }
+        Ok(Rc::clone(self.open.insert(Rc::new(target))))
+    }
+
+    /// Does something to a process that is held open, or says that it is gone.
+    fn step(&mut self, process: Process, take: impl FnOnce(&mut Self, &Target) -> Step) -> Step {
+        match self.target(process) {
+            Ok(target) => take(self, &target),
+            Err(_) => Step {
+                result: Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                took: Nanos(0),
+                held_up: Nanos(0),
+                preparing: Nanos(0),
+                prepared_on: None,
+            },
+        }
+    }
+}
+
+/// What the user allows, with shares of the machine's memory turned into sizes. Errors: /proc/meminfo cannot be read.
+pub fn on_this_machine(allowance: Allowance) -> Result<Allowance, KernelError> {
+    Ok(allowance.with_ram(Memory::read(&Root::host())?.total))
+}
+
+impl World for Machine {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn cpu_time(&self) -> Nanos {
+        own_cpu_time()
+    }
+
+    fn sleep_until(&mut self, at: Instant, stop: &Stop) -> Result<(), Stopped> {
+        stop.sleep_until(at)
+    }
+
+    fn memory(&self, own: OwnPressure) -> Option<MemoryState> {
+        let memory = Memory::read(&self.root).ok()?;
+        let pressure = Pressure::read(&self.root).ok().flatten().map(|pressure| own.leave_out(pressure.some));
+        Some(MemoryState { total: memory.total, available: memory.available, pressure })
+    }
+
+    fn processors(&self) -> u64 {
+        self.processors
+    }
+
+    fn census(&mut self, scope: &mut Scope) -> Vec<Enrolled> {
+        scope.census(&self.root, Instant::now())
+    }
+
+    fn status(&self, process: Process) -> Option<Status> {
+        Status::read(&self.root, process.pid).ok()
+    }
+
+    fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError> {
+        let pids = descendants(&self.root, process.pid)?;
+        Ok(pids.into_iter().filter_map(|pid| Process::of(&self.root, pid)).collect())
+    }
+
+    fn family_usage(&self, process: Process) -> Result<FamilyUsage, KernelError> {
+        FamilyUsage::read(&self.root, process.pid)
+    }
+
+    fn lives(&self, process: Process) -> bool {
+        process.lives()
+    }
+
+    fn work_for(&mut self, process: Option<Process>) -> Result<(), TargetError> {
+        self.kept_away = None;
+        let Some(process) = process else { return Ok(()) };
+        self.target(process)?.ensure_huge_pages_enabled()?;
+        self.kept_away = keep_away_from(process.pid);
+        Ok(())
+    }
+
+    fn tracker(&self) -> TrackerKind {
+        self.tracker.kind()
+    }
+
+    fn observe(&mut self, process: Process, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+        let target = self.target(process)?;
+        self.tracker.observe(&target, options, stop)
+    }
+
+    fn survey(&mut self, process: Process) -> Result<Heat, ObserveError> {
+        let target = self.target(process)?;
+        self.tracker.survey(&target)
+    }
+
+    fn complete(&self, heat: &mut Heat) {
+        populated::complete(&self.root, heat);
+    }
+
+    fn walked_pages(&mut self, process: Process) -> Option<Pages> {
+        let target = self.target(process).ok()?;
+        self.tracker.walked_pages(&target).ok().flatten()
+    }
+
+    fn walked(&mut self, process: Process, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
+        let target = self.target(process)?;
+        self.tracker.walked(&target, each)
+    }
+
+    fn empty_pages(&mut self, process: Process, regions: &[Address]) -> Vec<Option<u16>> {
+        let contents = self.target(process).ok().and_then(|_| Contents::open(&self.root, process.pid).ok());
+        match contents {
+            Some(mut contents) => regions.iter().map(|&start| contents.empty_pages(start).ok()).collect(),
+            None => vec![None; regions.len()],
+        }
+    }
+
+    fn count_faults(&mut self, processes: &[Process], whose: Whose) {
+        self.faults.begin(processes.iter().map(|process| process.pid), whose);
+    }
+
+    fn faults(&mut self) -> FaultRates {
+        self.faults.end()
+    }
+
+    fn watch_waits(&mut self, process: Process) {
+        if let Ok(target) = self.target(process) {
+            self.waits.watch(&target);
+        }
+    }
+
+    fn begin_waits(&mut self, process: Process) {
+        if let Ok(target) = self.target(process) {
+            self.waits.begin(&target);
+        }
+    }
+
+    fn waited(&mut self) -> Option<f64> {
+        self.waits.sample()
+    }
+
+    fn end_waits(&mut self) -> Option<Waited> {
+        self.waits.end()
+    }
+
+    fn collapse(&mut self, process: Process, region: Candidate, stop: &Stop) -> Step {
+        self.step(process, |machine, target| {
+            collapse::collapse(target.handle(), region, &mut machine.preparation, machine.processors, stop)
+        })
+    }
+
+    fn split(&mut self, process: Process, region: Address) -> Step {
+        self.step(process, |_, target| collapse::timed_split(target.handle(), region))
+    }
+
+    fn collapse_times(&mut self) -> io::Result<CollapseTimes> {
+        self.preparation.times()
+    }
+
+    fn frees_empty_pages(&mut self) -> Option<bool> {
+        frees_empty_pages().ok()
+    }
+
+    fn hold_reporting_back(&mut self) -> Option<Held> {
+        let held = ReportingHeldBack::begin(&self.root, Path::new(RUN_DIRECTORY))?;
+        Some(Box::new(held))
+    }
+
+    fn promotions(&self, process: Process) -> Result<Promotions, RecordError> {
+        Ok(Record::of(process)?.regions)
+    }
+
+    fn change_promotions(
+        &mut self,
+        process: Process,
+        change: &mut dyn FnMut(&mut Promotions),
+    ) -> Result<(), RecordError> {
+        Record::update(process, change)
+    }
+}

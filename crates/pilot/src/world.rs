@@ -1,0 +1,178 @@
+//! The world: all that the engine wants to know of the machine, and all that it does to it.
+//!
+//! Owns: that list, as one trait. Never touches: anything. [`crate::machine::Machine`] is the real world; tests simulate others, in which hours
+//! pass in a second.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
+
+use heat::units::{Address, Bytes, Nanos, Pages};
+use heat::{Heat, MemoryState, PageSet, TrackerKind};
+use hugepilot_os::stop::{Stop, Stopped};
+use kernel::probe::CollapseTimes;
+use kernel::process::{FamilyUsage, Status};
+use kernel::target::{Process, TargetError};
+use kernel::{KernelError, nodes::Node};
+use observe::{FaultRates, ObserveError, Options, Waited, Whose};
+use serde::{Deserialize, Serialize};
+
+use crate::decide::{OwnPressure, WhoWaits};
+use crate::scope::{Enrolled, Scope};
+
+/// A region to promote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where it starts.
+    pub start: Address,
+    /// Who waits for it meanwhile.
+    pub who_waits: WhoWaits,
+}
+
+impl From<Candidate> for Address {
+    fn from(candidate: Candidate) -> Self {
+        candidate.start
+    }
+}
+
+/// What the kernel answered to one call for one region.
+#[derive(Debug)]
+pub struct Step {
+    /// Its answer.
+    pub result: io::Result<()>,
+    /// How long it took, and so held up whoever waited for it.
+    pub took: Nanos,
+    /// For how long that counts as holding the whole target up.
+    pub held_up: Nanos,
+    /// What preparing it took, which held nobody up.
+    pub preparing: Nanos,
+    /// The memory node of the prepared page, on a machine with several.
+    pub prepared_on: Option<Node>,
+}
+
+/// What a region was promoted for, and what that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promoted {
+    /// Page walks a second that it had; 0 if it was only mapped huge like the same memory in another process.
+    pub walks_per_second: f64,
+    /// Memory growth that it took.
+    pub growth_bytes: Bytes,
+}
+
+/// What hugepilot promoted in a process, by where each region starts.
+pub type Promotions = BTreeMap<Address, Promoted>;
+
+/// Why the record of promotions could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} the record of promotions {path}: {cause}{step}", path = path.display())]
+pub struct RecordError {
+    pub(crate) doing: &'static str,
+    pub(crate) path: std::path::PathBuf,
+    pub(crate) cause: io::Error,
+    pub(crate) step: &'static str,
+}
+
+/// Ends what [`World::hold_reporting_back`] began when it is dropped.
+pub type Held = Box<dyn std::any::Any>;
+
+/// What the engine asks of the machine. A process is named by [`Process`], never by its id alone.
+pub trait World {
+    /// This moment.
+    fn now(&self) -> Instant;
+
+    /// CPU time that this program has had.
+    fn cpu_time(&self) -> Nanos;
+
+    /// Rests until then. Errors: stopping was requested.
+    fn sleep_until(&mut self, at: Instant, stop: &Stop) -> Result<(), Stopped>;
+
+    /// The machine's memory, without the pressure that is our own; None where it cannot be read.
+    fn memory(&self, own: OwnPressure) -> Option<MemoryState>;
+
+    /// Processors that work.
+    fn processors(&self) -> u64;
+
+    /// Whoever belongs to the scope and lives.
+    fn census(&mut self, scope: &mut Scope) -> Vec<Enrolled>;
+
+    /// What the kernel tells of a process; None once it has ended.
+    fn status(&self, process: Process) -> Option<Status>;
+
+    /// The children of a process, their children and so on. Errors: processes cannot be listed.
+    fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError>;
+
+    /// What a process and its descendants have used so far. Errors: processes cannot be listed.
+    fn family_usage(&self, process: Process) -> Result<FamilyUsage, KernelError>;
+
+    /// Whether a process has not ended.
+    fn lives(&self, process: Process) -> bool;
+
+    /// Work for this process begins, or for none. Errors: it cannot be observed, or may have no huge pages.
+    fn work_for(&mut self, process: Option<Process>) -> Result<(), TargetError>;
+
+    /// Who observes.
+    fn tracker(&self) -> TrackerKind;
+
+    /// Observes for one window. Errors: as [`observe::Tracker::observe`].
+    fn observe(&mut self, process: Process, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
+
+    /// What is present and what is huge, without watching. Errors: as [`observe::Tracker::survey`].
+    fn survey(&mut self, process: Process) -> Result<Heat, ObserveError>;
+
+    /// Adds what others have populated of shared memory.
+    fn complete(&self, heat: &mut Heat);
+
+    /// Base pages walked since they were last cleared; None where that cannot be told.
+    fn walked_pages(&mut self, process: Process) -> Option<Pages>;
+
+    /// The same, region by region; false where that cannot be told. Errors: the process cannot be read.
+    fn walked(&mut self, process: Process, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError>;
+
+    /// Base pages of each region that hold nothing but zeros; None for regions that cannot be read.
+    fn empty_pages(&mut self, process: Process, regions: &[Address]) -> Vec<Option<u16>>;
+
+    /// Counts page faults from now on.
+    fn count_faults(&mut self, processes: &[Process], whose: Whose);
+
+    /// Counts no more: page faults a second since.
+    fn faults(&mut self) -> FaultRates;
+
+    /// Finds out from now on how long a program waits by itself.
+    fn watch_waits(&mut self, process: Process);
+
+    /// From now on waits count as ours.
+    fn begin_waits(&mut self, process: Process);
+
+    /// How much longer the program waited lately than it does by itself, as a share of the time in which it wanted to run; None while that is
+    /// not known.
+    fn waited(&mut self) -> Option<f64>;
+
+    /// How long its threads waited for the lock of its memory since [`World::begin_waits`].
+    fn end_waits(&mut self) -> Option<Waited>;
+
+    /// Puts one region on a huge page.
+    fn collapse(&mut self, process: Process, region: Candidate, stop: &Stop) -> Step;
+
+    /// Splits one huge page.
+    fn split(&mut self, process: Process, region: Address) -> Step;
+
+    /// How long a collapse takes, tried on memory of our own. Errors: no huge page could be had.
+    fn collapse_times(&mut self) -> io::Result<CollapseTimes>;
+
+    /// Whether a split frees empty pages on this kernel; None if that could not be tried.
+    fn frees_empty_pages(&mut self) -> Option<bool>;
+
+    /// Keeps free memory from being reported to the host, until the answer is dropped.
+    fn hold_reporting_back(&mut self) -> Option<Held>;
+
+    /// What was promoted in a process and is on record. Errors: the record cannot be read.
+    fn promotions(&self, process: Process) -> Result<Promotions, RecordError>;
+
+    /// Changes the record, whole or not at all. Errors: it cannot be read or written.
+    fn change_promotions(
+        &mut self,
+        process: Process,
+        change: &mut dyn FnMut(&mut Promotions),
+    ) -> Result<(), RecordError>;
+}
