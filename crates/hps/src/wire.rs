@@ -175,6 +175,7 @@ pub struct Page {
 
 impl Head {
     /// Bytes that it takes.
+    /// cbindgen:ignore
     pub const LEN: usize = 32;
     const MAGIC: u64 = u64::from_le_bytes(*b"hpslist1");
 
