@@ -1,0 +1,78 @@
+//! A simulated client of libhps: it comes, takes its lists or stalls, and leaves.
+//!
+//! Owns: its place and what it was told. Never touches: its process.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hps::wire::{Head, Notice, Page, Track};
+use kernel::target::Process;
+use pilot::clients::{Client, Clients, Mailbox, Place, Told};
+
+/// What was written for a client.
+#[derive(Debug, Default)]
+struct Letters {
+    has_left: AtomicBool,
+    sequence: AtomicU64,
+    pages: AtomicU64,
+    /// Signals for which the kernel has no room.
+    busy: AtomicU64,
+}
+
+/// One client.
+pub struct SimulatedClient {
+    place: Place,
+    letters: Arc<Letters>,
+    /// It never takes a list.
+    pub stalls: bool,
+}
+
+impl Mailbox for Letters {
+    fn is_there(&self) -> bool {
+        !self.has_left.load(Ordering::Relaxed)
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        self.pages.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write(&self, head: Head, pages: &mut dyn Iterator<Item = Page>) -> io::Result<()> {
+        self.pages.store(pages.count() as u64, Ordering::Relaxed);
+        self.sequence.store(head.sequence, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn tell(&self, _: i32, _: u64) -> io::Result<Told> {
+        let busy = self.busy.load(Ordering::Relaxed);
+        self.busy.store(busy.saturating_sub(1), Ordering::Relaxed);
+        Ok(if busy > 0 { Told::Later } else { Told::Now })
+    }
+}
+
+impl SimulatedClient {
+    /// It registers; None if it gets no place.
+    pub fn come(clients: &Clients, process: Process, stalls: bool, busy: u64) -> Option<Self> {
+        let letters = Arc::new(Letters { busy: AtomicU64::new(busy), ..Letters::default() });
+        let track = Track { signal: 40, thread: None, threshold_pages: 1, interval_ms: 1000, ranges: Vec::new() };
+        let mailbox = Arc::<Letters>::clone(&letters);
+        let client = Client { process, uid: 7, track, resting: false, taken: 0, mailbox };
+        let place = clients.admit(client).ok()?;
+        Some(Self { place, letters, stalls })
+    }
+
+    /// It takes what was written. Answers with the list's number.
+    pub fn take(&self) -> u64 {
+        let sequence = self.letters.sequence.load(Ordering::Relaxed);
+        if !self.stalls {
+            self.place.heed(Notice::Taken(sequence));
+        }
+        sequence
+    }
+
+    /// Its process has ended or runs another program.
+    pub fn leave(&self) {
+        self.letters.has_left.store(true, Ordering::Relaxed);
+    }
+}
