@@ -8,6 +8,7 @@ use std::fmt;
 
 use heat::units::{Bytes, Nanos, Slowdown};
 use pilot::engine::shared_state::{COLLAPSE_CLASSES, Counts, State, TargetState};
+use pilot::words::name;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -181,14 +182,14 @@ fn encode_build(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     let mut metric = encoder.encode_descriptor("hugepilot_build", help, None, MetricType::Info)?;
     metric.encode_info(&[
         ("version", env!("CARGO_PKG_VERSION")),
-        ("tracker", &state.tracker),
+        ("tracker", &state.tracker.map_or_else(String::new, |tracker| tracker.to_string())),
         ("max_slowdown", &Slowdown(state.max_slowdown).to_string()),
-        ("fairness", &state.fairness),
+        ("fairness", &name(state.fairness)),
     ])
 }
 
-fn encode_gauge(name: &str, help: &str, value: Option<f64>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+fn encode_gauge(called: &str, help: &str, value: Option<f64>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(called, help, None, MetricType::Gauge)?;
     value.map_or(Ok(()), |value| metric.encode_gauge(&value))
 }
 
@@ -196,7 +197,7 @@ fn encode_refused(counts: &Counts, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     let help = "Regions that the kernel refused to put on huge pages";
     let mut metric = encoder.encode_descriptor("hugepilot_refused_regions", help, None, MetricType::Counter)?;
     counts.refused.iter().try_for_each(|(reason, count)| {
-        let labels = [("reason", reason.as_str())];
+        let labels = [("reason", name(*reason))];
         metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(count, None)
     })
 }

@@ -208,11 +208,13 @@ pub struct Object {
 
 /// Why a mapping, or one region of it, is never promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Obstacle {
     /// A thread's or the process's stack.
     Stack,
     /// The program switched huge pages off for the mapping (`MADV_NOHUGEPAGE`).
+    // As recordings had it before there was one spelling.
+    #[serde(alias = "no-huge-page")]
     NoHugePage,
     /// Already on reserved pages of a hugetlb pool.
     Hugetlb,

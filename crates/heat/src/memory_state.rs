@@ -2,6 +2,8 @@
 //!
 //! Owns: that judgement. Never touches: the system; readings are given to it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::Bytes;
 
 /// What the machine's memory is like.
@@ -16,7 +18,8 @@ pub struct MemoryState {
 }
 
 /// Why nothing is promoted at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HeldBack {
     /// Programs wait for memory.
     Pressure,

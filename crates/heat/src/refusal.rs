@@ -2,8 +2,11 @@
 //!
 //! Owns: the reasons. Never touches: what the kernel answered.
 
+use serde::{Deserialize, Serialize};
+
 /// Why the kernel refused one region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RefusalReason {
     /// EINVAL: the mapping changed, or huge pages are switched off for it or for the process.
     NotEligible,

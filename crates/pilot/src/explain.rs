@@ -9,6 +9,7 @@ use crate::decide::{Decision, Plan, Reason};
 use heat::by_mapping;
 use heat::units::{Address, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
 use heat::{Amount, Heat, Mapping, Obstacle, Region};
+use serde::Serialize;
 
 /// What the kernel was told about huge pages. None: it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,12 +23,11 @@ pub struct Surroundings {
 }
 
 /// Why a part of a mapping is not on huge pages; the first that applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Why {
     /// Nothing was ever written or read there, so that no page is.
     NeverTouched,
-    /// Something about the mapping forbids it.
-    Obstacle(Obstacle),
     /// The process has switched huge pages off for itself.
     SwitchedOff,
     /// Shared with another process by fork, or merged by KSM.
@@ -42,6 +42,9 @@ pub enum Why {
     Holes,
     /// Nothing forbids it; khugepaged has not come by, or found no contiguous memory.
     NotYet,
+    /// Something about the mapping forbids it. Named as what is in the way.
+    #[serde(untagged)]
+    Obstacle(Obstacle),
 }
 
 /// One mapping.

@@ -1,20 +1,20 @@
-//! Words and numbers as people read them, and the short names that JSON uses for the same things.
+//! Words and numbers as people read them; the short names that JSON uses for the same things are derived.
 //!
 //! All reasons are worded here, so that two reports never say the same thing in two ways.
 
 use heat::units::Nanos;
-use heat::{Meaning, Obstacle, RefusalReason};
+use heat::{HeldBack, Meaning, Obstacle, RefusalReason};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::decide::Reason;
 use crate::explain::Why;
 
-/// The name that JSON uses for what a bit means.
-pub fn meaning_name(meaning: Meaning) -> &'static str {
-    match meaning {
-        Meaning::Walked => "walked",
-        Meaning::Accessed => "accessed",
-        Meaning::Sampled => "sampled",
-        Meaning::Written => "written",
+/// The name that JSON uses for a variant, which its `Serialize` says.
+pub fn name(variant: impl Serialize) -> String {
+    match serde_json::to_value(variant) {
+        Ok(Value::String(name)) => name,
+        other => unreachable!("a variant without fields is a string, not {other:?}"),
     }
 }
 
@@ -28,32 +28,6 @@ pub fn meaning(meaning: Meaning) -> &'static str {
             "bits mean accessed: page walks are at most this. The TLB was flushed and the pages were marked cold to \
              spare the program a long stall; --allow-stall observes page walks themselves"
         }
-    }
-}
-
-/// The name that JSON uses for a reason.
-pub fn reason_name(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Pays => "pays",
-        Reason::Waste => "waste",
-        Reason::Displaced => "displaced",
-        Reason::OverQuota => "over_quota",
-        Reason::Requested => "requested",
-        Reason::Rests => "rests",
-        Reason::AlreadyHuge => "already_huge",
-        Reason::Obstacle(obstacle) => obstacle_name(obstacle),
-        Reason::NotWalked => "not_walked",
-        Reason::NotObserved => "not_observed",
-        Reason::NotInSample => "not_in_sample",
-        Reason::TooCold => "too_cold",
-        Reason::LivesInTlb => "lives_in_tlb",
-        Reason::Covered => "covered",
-        Reason::GrowthLimit => "growth_limit",
-        Reason::HugeLimit => "huge_limit",
-        Reason::SpreadOverNodes => "spread_over_nodes",
-        Reason::ThroughAnother => "through_another",
-        Reason::Shared => "shared",
-        Reason::LazilyFreed => "lazily_freed",
     }
 }
 
@@ -110,21 +84,6 @@ fn obstacle(obstacle: Obstacle) -> &'static str {
     }
 }
 
-/// The name that JSON uses for why memory is not huge.
-pub fn why_name(why: Why) -> &'static str {
-    match why {
-        Why::NeverTouched => "never_touched",
-        Why::Obstacle(obstacle) => obstacle_name(obstacle),
-        Why::SwitchedOff => "switched_off",
-        Why::Shared => "shared",
-        Why::LazilyFreed => "lazily_freed",
-        Why::SettingNever => "setting_never",
-        Why::NotAskedFor => "not_asked_for",
-        Why::Holes => "holes",
-        Why::NotYet => "not_yet",
-    }
-}
-
 /// Why the kernel has not put memory on huge pages by itself, for people.
 pub fn why(why: Why) -> &'static str {
     match why {
@@ -140,30 +99,12 @@ pub fn why(why: Why) -> &'static str {
     }
 }
 
-/// The name that JSON uses for an obstacle.
-pub fn obstacle_name(obstacle: Obstacle) -> &'static str {
-    match obstacle {
-        Obstacle::Stack => "stack",
-        Obstacle::NoHugePage => "no_huge_page",
-        Obstacle::Hugetlb => "hugetlb",
-        Obstacle::Special => "special",
-        Obstacle::File => "file",
-        Obstacle::Misaligned => "misaligned",
-        Obstacle::Split => "split",
-    }
-}
-
-/// The name that JSON uses for a refusal.
-pub fn refusal_name(reason: RefusalReason) -> &'static str {
-    match reason {
-        RefusalReason::NotEligible => "not_eligible",
-        RefusalReason::NoContiguousMemory => "no_contiguous_memory",
-        RefusalReason::CgroupFullOrPinned => "cgroup_full_or_pinned",
-        RefusalReason::Busy => "busy",
-        RefusalReason::Changed => "changed",
-        RefusalReason::Exited => "exited",
-        RefusalReason::NotPermitted => "not_permitted",
-        RefusalReason::Other => "other",
+/// Why nothing is promoted at present, for people.
+pub fn held_back(why: HeldBack) -> &'static str {
+    match why {
+        HeldBack::Pressure => "programs wait for memory (/proc/pressure/memory)",
+        HeldBack::LittleAvailable => "little memory is available (MemAvailable)",
+        HeldBack::NoContiguousMemory => "the last collapse found no contiguous memory",
     }
 }
 

@@ -204,7 +204,11 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use heat::units::{Address, Bytes, Nanos};
-    use pilot::engine::shared_state::{DecisionState, TargetState};
+    use std::collections::BTreeMap;
+
+    use heat::{Obstacle, RefusalReason};
+    use pilot::decide::Reason;
+    use pilot::engine::shared_state::{DecisionResult, DecisionState, TargetState};
     use proptest::prelude::*;
 
     use super::*;
@@ -311,10 +315,19 @@ mod tests {
             may_have: Option<u64>,
             walks in proptest::option::of(0..u32::MAX),
             left_alone in proptest::option::of(".{0,40}"),
-            reasons in proptest::collection::btree_map(".{0,9}", any::<u64>(), 0..3),
+            pays: u64,
+            no_huge_page: u64,
             start: u64,
         ) -> TargetState {
-            let decision = DecisionState { start: Address(start), reason: name.clone(), ..DecisionState::default() };
+            let decision = DecisionState {
+                ns_ago: Nanos(rss),
+                start: Address(start),
+                done: DecisionResult::Refused,
+                reason: Reason::Pays,
+                refused: Some(RefusalReason::Busy),
+                walks_per_second: 0.5,
+            };
+            let in_the_way = Reason::Obstacle(Obstacle::NoHugePage);
             TargetState {
                 pid,
                 start_ticks,
@@ -324,7 +337,7 @@ mod tests {
                 scanned_ns_ago: may_have.map(Nanos),
                 walks_per_second: walks.map(|walks| f64::from(walks) / 4.0),
                 left_alone,
-                reasons,
+                reasons: BTreeMap::from([(Reason::Pays, pays), (in_the_way, no_huge_page)]),
                 last_decisions: vec![decision],
                 ..TargetState::default()
             }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heat::{HeldBack, RefusalReason, TrackerKind};
+use pilot::decide::Fairness;
 use pilot::engine::shared_state::BudgetState;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -33,11 +35,11 @@ fn state() -> State {
         ..TargetState::default()
     };
     State {
-        tracker: "page-walk".to_owned(),
+        tracker: Some(TrackerKind::PageWalk),
         max_slowdown: 0.01,
-        fairness: "benefit".to_owned(),
+        fairness: Fairness::Benefit,
         up_ns: Nanos(90_000_000_000),
-        held_back: Some("memory is short".to_owned()),
+        held_back: Some(HeldBack::Pressure),
         budget: BudgetState {
             max_huge_bytes: Some(Bytes(8 << 30)),
             huge_bytes: Bytes(2 << 30),
@@ -49,7 +51,7 @@ fn state() -> State {
         counts: Counts {
             scans: 12,
             promoted: 512,
-            refused: BTreeMap::from([("no-memory".to_owned(), 3), ("changed".to_owned(), 1)]),
+            refused: BTreeMap::from([(RefusalReason::NoContiguousMemory, 3), (RefusalReason::Changed, 1)]),
             given_back: 7,
             collapse_classes: vec![0, 400, 100, 10, 1, 0, 0, 0, 1],
         },

@@ -23,6 +23,7 @@ use kernel::{Root, privilege};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::machine::{Machine, on_this_machine};
+use pilot::words::held_back;
 use reclaim::{Aging, STEP, Store};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -190,8 +191,9 @@ impl Daemon<'_> {
 
     fn summary(&self) -> String {
         let state = self.shared_state.state();
-        let held_back = state.held_back.map(|why| format!("; nothing is promoted: {why}")).unwrap_or_default();
-        format!("{} targets, {} on huge pages{held_back}", state.targets.len(), state.budget.huge_bytes)
+        let because =
+            state.held_back.map(|why| format!("; nothing is promoted: {}", held_back(why))).unwrap_or_default();
+        format!("{} targets, {} on huge pages{because}", state.targets.len(), state.budget.huge_bytes)
     }
 }
 

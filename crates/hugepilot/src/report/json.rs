@@ -27,10 +27,10 @@ pub use status::{given_back_by_daemon, status};
 use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RunReport};
 use heat::Snapshot;
 use heat::units::{Address, Bytes, Nanos};
-use heat::{Heat, Region, Summary, TrackerKind};
+use heat::{Heat, Obstacle, RefusalReason, Region, Summary, TrackerKind};
 use pilot::act::Outcome;
-use pilot::decide::{Decision, GainPercent, Verdict};
-use pilot::words::{meaning_name, obstacle_name, reason_name, refusal_name};
+use pilot::decide::{Decision, GainPercent, Reason, Verdict};
+use pilot::words::name;
 
 /// The version that every document carries.
 pub const VERSION: u32 = 1;
@@ -48,7 +48,7 @@ struct HeatDocument {
 struct SummaryFields {
     pid: u32,
     tracker: TrackerKind,
-    meaning: &'static str,
+    meaning: String,
     clearing: Option<ClearingFields>,
     window_ns: Nanos,
     busy_cpus: Option<f64>,
@@ -96,7 +96,7 @@ struct RegionFields {
     huge: bool,
     walks_per_second: f64,
     growth_bytes: Bytes,
-    obstacle: Option<&'static str>,
+    obstacle: Option<Obstacle>,
 }
 
 #[derive(Serialize)]
@@ -104,7 +104,7 @@ struct PlanDocument {
     version: u32,
     pid: u32,
     dry_run: bool,
-    meaning: &'static str,
+    meaning: String,
     clearing: Option<ClearingFields>,
     walk_share: Option<f64>,
     walks_saved_per_second: f64,
@@ -135,8 +135,8 @@ struct RangeFields {
 #[derive(Serialize)]
 struct DecisionFields {
     start: Address,
-    verdict: &'static str,
-    reason: &'static str,
+    verdict: Verdict,
+    reason: Reason,
     walks_per_second: f64,
     faults_per_second: f64,
     page_tables: u16,
@@ -165,7 +165,7 @@ struct OutcomeFields {
 #[derive(Serialize)]
 struct RefusalFields {
     start: Address,
-    reason: &'static str,
+    reason: RefusalReason,
     errno: i32,
 }
 
@@ -186,12 +186,12 @@ struct BeforeAndAfter {
 struct PromoteDocument {
     version: u32,
     pid: u32,
-    meaning: &'static str,
+    meaning: String,
     #[serde(flatten)]
     outcome: OutcomeFields,
     #[serde(flatten)]
     moments: BeforeAndAfter,
-    reasons: BTreeMap<&'static str, u64>,
+    reasons: BTreeMap<Reason, u64>,
     seconds: f64,
 }
 
@@ -256,7 +256,7 @@ pub fn plan(report: &PlanReport) -> String {
         version: VERSION,
         pid: plan.pid,
         dry_run: true,
-        meaning: meaning_name(plan.meaning),
+        meaning: name(plan.meaning),
         clearing: report.clearing.map(clearing_fields),
         walk_share: plan.walk_share,
         walks_saved_per_second: plan.walks_saved_per_second(),
@@ -278,10 +278,10 @@ pub fn promote(report: &PromoteReport) -> String {
     line(&PromoteDocument {
         version: VERSION,
         pid: report.plan.pid,
-        meaning: meaning_name(report.plan.meaning),
+        meaning: name(report.plan.meaning),
         outcome: outcome_fields(report.outcome),
         moments: moments(Some(report.before), report.after),
-        reasons: counts.into_iter().map(|(reason, regions)| (reason_name(reason), regions)).collect(),
+        reasons: counts,
         seconds: report.elapsed.seconds(),
     })
 }
@@ -343,7 +343,7 @@ fn region_fields(region: &Region) -> RegionFields {
         huge: region.huge,
         walks_per_second: region.walks_per_second,
         growth_bytes: region.growth.bytes(),
-        obstacle: region.obstacle.map(obstacle_name),
+        obstacle: region.obstacle,
     }
 }
 
@@ -351,7 +351,7 @@ fn summary_fields(summary: &Summary) -> SummaryFields {
     SummaryFields {
         pid: summary.pid,
         tracker: summary.tracker,
-        meaning: meaning_name(summary.meaning),
+        meaning: name(summary.meaning),
         clearing: summary.clearing.map(clearing_fields),
         window_ns: summary.window,
         busy_cpus: summary.busy_cpus,
@@ -389,12 +389,8 @@ fn gain_fields(gain: GainPercent) -> GainFields {
 fn decision_fields(decision: &Decision) -> DecisionFields {
     DecisionFields {
         start: decision.start,
-        verdict: match decision.verdict {
-            Verdict::Promote => "promote",
-            Verdict::GiveBack => "give_back",
-            Verdict::Keep => "keep",
-        },
-        reason: reason_name(decision.reason),
+        verdict: decision.verdict,
+        reason: decision.reason,
         walks_per_second: decision.walks_per_second,
         faults_per_second: decision.faults_per_second,
         page_tables: decision.page_tables,
@@ -405,7 +401,7 @@ fn decision_fields(decision: &Decision) -> DecisionFields {
 fn outcome_fields(outcome: &Outcome) -> OutcomeFields {
     let refused = outcome.refused.iter().map(|refusal| RefusalFields {
         start: refusal.start,
-        reason: refusal_name(refusal.reason),
+        reason: refusal.reason,
         errno: refusal.errno,
     });
     OutcomeFields {

@@ -136,7 +136,7 @@ impl Live {
             self.title,
             rate(heat.walks_per_second()),
             heat.tracker,
-            pilot::words::meaning_name(heat.meaning)
+            pilot::words::name(heat.meaning)
         ))
     }
 

@@ -8,7 +8,7 @@ use heat::memory_use::{ByUse, MemoryUse};
 use heat::samples::{MEMFD, at, heat_of, huge, mixed_heat, region};
 use heat::statistics::Interval;
 use heat::units::{Address, AddressRange, Bytes, Nanos, SizeOrShare};
-use heat::{Heat, Mapping, RefusalReason, Region, Shared, Snapshot};
+use heat::{Heat, HeldBack, Mapping, RefusalReason, Region, Shared, Snapshot, TrackerKind};
 use kernel::cache::Cache;
 use launch::Prepared;
 use launch::counts::InTheWay;
@@ -21,8 +21,10 @@ use launch::watch::{Sample, Seen};
 use observe::census::Fixed;
 use observe::{Census, Waited};
 use pilot::act::{Outcome, Refusal, Times};
-use pilot::decide::{Allowance, Limits, Past, Plan, Spent, decide};
-use pilot::engine::shared_state::{BudgetState, ClientState, Counts, DecisionState, State, TargetState};
+use pilot::decide::{Allowance, Fairness, Limits, Past, Plan, Reason, Spent, decide};
+use pilot::engine::shared_state::{
+    BudgetState, ClientState, Counts, DecisionResult, DecisionState, State, TargetState,
+};
 use pilot::group::GroupSeen;
 use reclaim::{AgeState, ClassState, MechanismState, Moment};
 
@@ -68,11 +70,12 @@ pub(super) fn group_seen() -> GroupSeen {
 
 /// A pilot with three targets: one gains, one was paused, one cannot be observed and has an evil name.
 pub(super) fn pilot_state() -> State {
-    let decision = |seconds: u64, done: &str, reason: &str| DecisionState {
+    let decision = |seconds: u64, done: DecisionResult, reason: Reason| DecisionState {
         ns_ago: Nanos(seconds * 1_000_000_000),
         start: Address(0x7f81_ee60_0000),
-        done: done.to_owned(),
-        reason: reason.to_owned(),
+        done,
+        reason,
+        refused: (done == DecisionResult::Refused).then_some(RefusalReason::NoContiguousMemory),
         walks_per_second: 4500.0,
     };
     let memcached = TargetState {
@@ -94,8 +97,8 @@ pub(super) fn pilot_state() -> State {
         scanned_ns_ago: Some(Nanos(12_000_000_000)),
         next_scan_in_ns: Nanos(48_000_000_000),
         last_decisions: vec![
-            decision(130, "promoted", "its page walks pay for the move"),
-            decision(12, "given_back", "others need the memory more"),
+            decision(130, DecisionResult::Promoted, Reason::Pays),
+            decision(12, DecisionResult::GivenBack, Reason::OverQuota),
         ],
         ..TargetState::default()
     };
@@ -103,7 +106,7 @@ pub(super) fn pilot_state() -> State {
         pid: 77,
         name: "redis-server".to_owned(),
         paused: true,
-        last_decisions: vec![decision(60, "refused", "the kernel found no contiguous 2 MiB")],
+        last_decisions: vec![decision(60, DecisionResult::Refused, Reason::Pays)],
         ..memcached.clone()
     };
     let left_alone = TargetState {
@@ -114,11 +117,11 @@ pub(super) fn pilot_state() -> State {
     };
     State {
         version: 1,
-        tracker: "page-walk".to_owned(),
+        tracker: Some(TrackerKind::PageWalk),
         max_slowdown: 0.01,
-        fairness: "benefit".to_owned(),
+        fairness: Fairness::Benefit,
         up_ns: Nanos(7_300_000_000_000),
-        held_back: Some("memory is short: tasks waited for it in 12 % of the last 10 s".to_owned()),
+        held_back: Some(HeldBack::Pressure),
         frees_empty_pages: Some(true),
         budget: BudgetState {
             max_huge_bytes: Some(Bytes(8 << 30)),
@@ -131,7 +134,7 @@ pub(super) fn pilot_state() -> State {
         counts: Counts {
             scans: 1204,
             promoted: 1024,
-            refused: [("no_contiguous_memory".to_owned(), 3), ("busy".to_owned(), 1)].into(),
+            refused: [(RefusalReason::NoContiguousMemory, 3), (RefusalReason::Busy, 1)].into(),
             given_back: 1,
             collapse_classes: vec![0, 0, 1000, 24, 0, 0, 0, 0, 0],
         },

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use heat::units::{Address, BASE_PAGE, Bytes};
 use heat::{Meaning, Obstacle, Region, Walks};
+use serde::{Deserialize, Serialize};
 
 use crate::decide::Limits;
 
@@ -76,7 +77,8 @@ impl Decision {
 }
 
 /// What to do with a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Put it on a huge page.
     Promote,
@@ -87,7 +89,8 @@ pub enum Verdict {
 }
 
 /// Why a region is promoted or kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Promoted: its page walks pay for the move.
     Pays,
@@ -103,8 +106,6 @@ pub enum Reason {
     Requested,
     /// Kept: it was given back, split or refused not long ago.
     Rests,
-    /// Kept: it can never be promoted.
-    Obstacle(Obstacle),
     /// Kept: no page of it was walked.
     NotWalked,
     /// Kept: memory that the tracker cannot observe; in slices, what is locked or mapped by several processes.
@@ -129,6 +130,9 @@ pub enum Reason {
     Shared,
     /// Kept: holds lazily freed pages, which promoting would bring back.
     LazilyFreed,
+    /// Kept: it can never be promoted. Named as what is in the way.
+    #[serde(untagged)]
+    Obstacle(Obstacle),
 }
 
 impl Plan {

@@ -10,7 +10,6 @@ use heat::units::{Bytes, Nanos};
 use crate::act::{Action, Outcome, RegionResult};
 use crate::engine::member::Member;
 use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
-use crate::words;
 
 /// Refusals and reasons kept, for a pilot that goes on for months.
 const MOST_KEPT: usize = 10_000;
@@ -56,7 +55,7 @@ impl PilotSummary {
         match (result.action, result.result) {
             (Action::Promote, Ok(())) => self.counts.promoted += 1,
             (Action::Promote, Err(refusal)) => {
-                *self.counts.refused.entry(words::refusal_name(refusal.reason).to_owned()).or_default() += 1;
+                *self.counts.refused.entry(refusal.reason).or_default() += 1;
             }
             (Action::GiveBack, result) => self.counts.given_back += u64::from(result.is_ok()),
         }

@@ -8,12 +8,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heat::units::{Address, Bytes, Nanos};
+use heat::{HeldBack, RefusalReason, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
 use reclaim::AgeState;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Clients;
+use crate::decide::{Fairness, Reason};
 
 /// Requests that wait for the loop at most; further ones are refused.
 const MOST_REQUESTS: usize = 64;
@@ -35,18 +37,18 @@ pub const COLLAPSE_CLASSES: [Nanos; 8] = [
 pub struct State {
     /// Which fields to expect: 1.
     pub version: u32,
-    /// The tracker.
-    pub tracker: String,
+    /// The tracker; None before the first scan.
+    pub tracker: Option<TrackerKind>,
     /// Share of the time in which promoting may hold a program up, 0.01 for 1 %.
     pub max_slowdown: f64,
-    /// `benefit` or `share`.
-    pub fairness: String,
+    /// How the limit on huge pages is divided.
+    pub fairness: Fairness,
     /// Whether everything is paused.
     pub paused: bool,
     /// Since the pilot began.
     pub up_ns: Nanos,
-    /// Why nothing is promoted at present, such as memory pressure; None if nothing holds it back.
-    pub held_back: Option<String>,
+    /// Why nothing is promoted at present; None if nothing holds it back.
+    pub held_back: Option<HeldBack>,
     /// Whether splitting a huge page frees its empty pages on this kernel; None if that could not be tried.
     pub frees_empty_pages: Option<bool>,
     /// What may be spent, and what is.
@@ -105,7 +107,7 @@ pub struct Counts {
     /// Regions put on huge pages.
     pub promoted: u64,
     /// Regions that the kernel refused, by reason.
-    pub refused: BTreeMap<String, u64>,
+    pub refused: BTreeMap<RefusalReason, u64>,
     /// Regions given back.
     pub given_back: u64,
     /// Collapses by how long they took: one count for each of [`COLLAPSE_CLASSES`], then those that took longer.
@@ -155,22 +157,36 @@ pub struct TargetState {
     /// Why it could not be observed when that was last tried.
     pub left_alone: Option<String>,
     /// Regions by the reason given at the last scan.
-    pub reasons: BTreeMap<String, u64>,
+    pub reasons: BTreeMap<Reason, u64>,
     /// The last few things done, oldest first.
     pub last_decisions: Vec<DecisionState>,
 }
 
+/// What came of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionResult {
+    /// The region was put on a huge page.
+    Promoted,
+    /// Its huge page was split.
+    GivenBack,
+    /// The kernel refused it.
+    Refused,
+}
+
 /// Something that was done to a region, and why.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionState {
     /// Since then.
     pub ns_ago: Nanos,
     /// Where the region starts.
     pub start: Address,
-    /// `promoted`, `given_back`, or `refused`.
-    pub done: String,
-    /// Why, in words.
-    pub reason: String,
+    /// What came of it.
+    pub done: DecisionResult,
+    /// Why it was decided.
+    pub reason: Reason,
+    /// Why the kernel refused it.
+    pub refused: Option<RefusalReason>,
     /// Page walks a second that it had then.
     pub walks_per_second: f64,
 }

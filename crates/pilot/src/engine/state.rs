@@ -5,20 +5,17 @@
 use std::time::Instant;
 
 use heat::units::{Nanos, SizeOrShare};
-use heat::{HeldBack, Meaning};
 use kernel::target::Process;
 
 use crate::act::Action;
 use crate::clients::Client;
-use crate::decide::Fairness;
 use crate::engine::done::Done;
 use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::quota::huge_once;
-use crate::engine::shared_state::{BudgetState, ClientState, DecisionState, State, TargetState};
+use crate::engine::shared_state::{BudgetState, ClientState, DecisionResult, DecisionState, State, TargetState};
 use crate::engine::watching::Watching;
-use crate::words;
 
 impl Fleet {
     /// How things are at this moment.
@@ -30,12 +27,12 @@ impl Fleet {
         };
         State {
             version: 1,
-            tracker: self.tracker.map_or_else(String::new, |tracker| tracker.to_string()),
+            tracker: self.tracker,
             max_slowdown: pilot.max_slowdown().0,
-            fairness: if self.rules.fairness == Fairness::Share { "share" } else { "benefit" }.to_owned(),
+            fairness: self.rules.fairness,
             paused: false,
             up_ns: Nanos::from_duration(now - self.began),
-            held_back: self.shortage.or(pilot.held_back()).map(|why| held_back(why).to_owned()),
+            held_back: self.shortage.or(pilot.held_back()),
             frees_empty_pages: self.frees_empty_pages,
             budget: BudgetState {
                 max_huge_bytes,
@@ -90,11 +87,7 @@ fn target_state(process: Process, member: &Member, now: Instant) -> TargetState 
         scanned_ns_ago: member.scanned_at.map(|at| Nanos::from_duration(now - at)),
         next_scan_in_ns: Nanos::from_duration(member.next_scan.saturating_duration_since(now)),
         left_alone: member.left_alone.clone(),
-        reasons: member
-            .reasons
-            .iter()
-            .map(|(&reason, &count)| (words::reason_name(reason).to_owned(), count))
-            .collect(),
+        reasons: member.reasons.clone(),
         last_decisions: member.done.iter().map(|done| decision_state(done, now)).collect(),
     }
 }
@@ -104,25 +97,12 @@ fn decision_state(done: &Done, now: Instant) -> DecisionState {
         ns_ago: Nanos::from_duration(now - done.at),
         start: done.start,
         done: match (done.refused, done.action) {
-            (Some(_), _) => "refused",
-            (None, Action::Promote) => "promoted",
-            (None, Action::GiveBack) => "given_back",
-        }
-        .to_owned(),
-        reason: match done.refused {
-            Some(why) => words::refusal(why).0,
-            None => words::reason(done.reason, Meaning::Walked),
-        }
-        .to_owned(),
+            (Some(_), _) => DecisionResult::Refused,
+            (None, Action::Promote) => DecisionResult::Promoted,
+            (None, Action::GiveBack) => DecisionResult::GivenBack,
+        },
+        reason: done.reason,
+        refused: done.refused,
         walks_per_second: done.walks_per_second,
-    }
-}
-
-/// Why nothing is promoted at present, for people.
-fn held_back(why: HeldBack) -> &'static str {
-    match why {
-        HeldBack::Pressure => "programs wait for memory (/proc/pressure/memory)",
-        HeldBack::LittleAvailable => "little memory is available (MemAvailable)",
-        HeldBack::NoContiguousMemory => "the last collapse found no contiguous memory",
     }
 }

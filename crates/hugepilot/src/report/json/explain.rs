@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use heat::TrackerKind;
 use heat::units::{Address, Bytes, Nanos};
-use pilot::explain::Explained;
-use pilot::words::{meaning_name, reason_name, why_name};
+use pilot::decide::Reason;
+use pilot::explain::{Explained, Why};
+use pilot::words::name;
 use serde::Serialize;
 
 use super::clearing::{ClearingFields, clearing_fields};
@@ -17,7 +18,7 @@ struct ExplainDocument<'a> {
     version: u32,
     pid: u32,
     tracker: TrackerKind,
-    meaning: &'static str,
+    meaning: String,
     clearing: Option<ClearingFields>,
     page_tables_bytes: Bytes,
     page_tables_saved_bytes: Bytes,
@@ -52,8 +53,8 @@ struct ExplainedFields<'a> {
     pages_walked: u64,
     walks_per_second: f64,
     would_pay_bytes: Bytes,
-    not_huge_bytes: BTreeMap<&'static str, Bytes>,
-    decided_bytes: BTreeMap<&'static str, Bytes>,
+    not_huge_bytes: BTreeMap<Why, Bytes>,
+    decided_bytes: BTreeMap<Reason, Bytes>,
 }
 
 /// The explanation, each mapping listed.
@@ -62,7 +63,7 @@ pub fn explain(report: &ExplainReport) -> String {
         version: VERSION,
         pid: report.heat.pid,
         tracker: report.heat.tracker,
-        meaning: meaning_name(report.heat.meaning),
+        meaning: name(report.heat.meaning),
         clearing: report.heat.clearing.map(clearing_fields),
         page_tables_bytes: report.family.page_tables,
         page_tables_saved_bytes: report.explanation.page_tables_saved,
@@ -97,7 +98,7 @@ fn explained_fields(explained: &Explained) -> ExplainedFields<'_> {
         pages_walked: explained.walked.0,
         walks_per_second: explained.walks_per_second,
         would_pay_bytes: explained.would_pay(),
-        not_huge_bytes: explained.not_huge.iter().map(|(&why, &size)| (why_name(why), size)).collect(),
-        decided_bytes: explained.decided.iter().map(|(&reason, &size)| (reason_name(reason), size)).collect(),
+        not_huge_bytes: explained.not_huge.clone(),
+        decided_bytes: explained.decided.clone(),
     }
 }

@@ -1,8 +1,9 @@
 //! The state of a running pilot: what it does, what it may spend, its targets, and what it did last.
 
 use heat::units::{Bytes, Slowdown};
-use pilot::engine::shared_state::{ClientState, Counts, State, TargetState};
-use pilot::words::{age, count, count_of, percent, printable, rate};
+use heat::{Meaning, TrackerKind};
+use pilot::engine::shared_state::{ClientState, Counts, DecisionState, State, TargetState};
+use pilot::words::{self, age, count, count_of, name, percent, printable, rate};
 
 use super::joined;
 use crate::report::table::{Side, table};
@@ -18,9 +19,9 @@ pub fn status(state: &State) -> String {
         format!(
             "piloting for {}: {}, slowing programs down by {} at most, fairness by {}",
             age(state.up_ns),
-            tracker(&state.tracker),
+            tracker(state.tracker),
             Slowdown(state.max_slowdown),
-            printable(&state.fairness, NAME_LIMIT)
+            name(state.fairness)
         ),
         format!("huge pages   {}", huge_pages(state)),
         format!("growth       {} of memory, by promoting", state.budget.growth_bytes),
@@ -84,11 +85,8 @@ fn whom(pid: Option<u32>) -> (String, String) {
     }
 }
 
-fn tracker(name: &str) -> String {
-    match name {
-        "" => "nobody looked at yet".to_owned(),
-        name => format!("tracker {}", printable(name, NAME_LIMIT)),
-    }
+fn tracker(tracker: Option<TrackerKind>) -> String {
+    tracker.map_or("nobody observed yet".to_owned(), |tracker| format!("tracker {tracker}"))
 }
 
 fn huge_pages(state: &State) -> String {
@@ -111,9 +109,9 @@ fn so_far(counts: &Counts) -> String {
 }
 
 fn held_back(state: &State) -> String {
-    match &state.held_back {
+    match state.held_back {
         _ if state.paused => "everything is paused; `hugepilot resume` ends that".to_owned(),
-        Some(why) => printable(why, REASON_LIMIT),
+        Some(why) => words::held_back(why).to_owned(),
         None => "by nothing".to_owned(),
     }
 }
@@ -174,6 +172,14 @@ fn row(target: &TargetState) -> Vec<String> {
     ]
 }
 
+/// Why it came to that, in words.
+fn why(decision: &DecisionState) -> &'static str {
+    match decision.refused {
+        Some(refused) => words::refusal(refused).0,
+        None => words::reason(decision.reason, Meaning::Walked),
+    }
+}
+
 /// The last decisions of all targets, latest first.
 fn last_decisions(targets: &[TargetState]) -> Vec<String> {
     let of = |target: &'_ TargetState| target.pid;
@@ -188,9 +194,9 @@ fn last_decisions(targets: &[TargetState]) -> Vec<String> {
                 format!("{} ago", age(decision.ns_ago)),
                 pid.to_string(),
                 decision.start.to_string(),
-                printable(&decision.done, NAME_LIMIT).replace('_', " "),
+                name(decision.done).replace('_', " "),
                 rate(decision.walks_per_second),
-                printable(&decision.reason, REASON_LIMIT),
+                why(decision).to_owned(),
             ]
         })
         .collect();
