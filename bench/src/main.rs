@@ -9,6 +9,7 @@ mod comparison;
 mod configuration;
 mod cost;
 mod felt;
+mod held;
 mod ideal;
 mod io;
 mod launch;
