@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{felt, launch, plot, postgres, report, servers};
+use crate::{felt, launch, picture, postgres, report, servers};
 
 /// Measures workloads one after the other, and reports what was measured even when it ends early.
 pub fn measure(
@@ -117,7 +117,7 @@ pub fn report(file: &Path, plot_to: Option<&Path>) -> Result<()> {
     }
     let record = Record::parse(&text, file)?;
     print(&report::text(&record))?;
-    plot_to.map_or(Ok(()), |path| plot::draw(&record, path))
+    plot_to.map_or(Ok(()), |path| picture::draw(&record, path))
 }
 
 fn write_all(common: &Common, record: &Record) -> Result<()> {
@@ -127,7 +127,7 @@ fn write_all(common: &Common, record: &Record) -> Result<()> {
     let text = report::text(record);
     let printed = print(&text);
     let names: Vec<String> = record.runs.iter().map(|run| slug(&run.workload)).collect();
-    let draw = |path: &Path| plot::draw(record, path);
+    let draw = |path: &Path| picture::draw(record, path);
     let results = Results { name: &names.join("+"), json: record.json()?, text: &text, draw: Some(&draw) };
     common.outputs.write(Some(&record.machine), &results)?;
     // Last, because a closed output must not cost the files.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::plot::check_name;
+use crate::picture::check_name;
 use crate::settings::Settings;
 
 /// A file of more text than this is no result of ours.

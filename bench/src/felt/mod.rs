@@ -226,7 +226,7 @@ impl FeltArguments {
     fn tell(&self, record: &Record) -> Result<()> {
         let text = text::text(record);
         let printed = print(&text);
-        let draw = |path: &Path| crate::plot::draw(record, path);
+        let draw = |path: &Path| crate::picture::draw(record, path);
         let name = format!("felt-{}", self.program);
         let results = Results { name: &name, json: record.json()?, text: &text, draw: Some(&draw) };
         self.outputs.write(None, &results)?;
@@ -239,7 +239,7 @@ impl FeltArguments {
 /// Shows the report of raw results again.
 pub fn report(record: &Record, plot_to: Option<&Path>) -> Result<()> {
     print(&text::text(record))?;
-    plot_to.map_or(Ok(()), |path| crate::plot::draw(record, path))
+    plot_to.map_or(Ok(()), |path| crate::picture::draw(record, path))
 }
 
 /// A line about a turn, on standard error.

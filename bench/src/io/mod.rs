@@ -225,7 +225,7 @@ impl IoArguments {
         }
         let text = report::text(record);
         print!("{text}");
-        let draw = |path: &Path| crate::plot::draw(record, path);
+        let draw = |path: &Path| crate::picture::draw(record, path);
         let results = Results { name: "io", json: json_lines(record, "round")?, text: &text, draw: Some(&draw) };
         self.outputs.write(Some(&record.machine), &results)
     }

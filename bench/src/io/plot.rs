@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use super::report::medians;
 use super::turn::Turn;
 use super::{Aging, Record};
-use crate::plot::{COLORS, FONT, Picture, draw_key};
+use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 /// What goes up, and what it says.
 type Panel = (&'static str, fn(&Turn) -> f64);

@@ -113,7 +113,7 @@ impl ListsArguments {
         record.outcomes.sort_by_key(|outcome| (self.place_of(&outcome.trace), outcome.memory_bytes, outcome.policy));
         let text = report::text(&record);
         print!("{text}");
-        let draw = |path: &Path| crate::plot::draw(&record, path);
+        let draw = |path: &Path| crate::picture::draw(&record, path);
         let results = Results { name: "lists", json: json_lines(&record, "trace")?, text: &text, draw: Some(&draw) };
         self.outputs.write(machine.as_ref(), &results)?;
         match ended {

@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use super::Record;
 use super::policy::Kind;
 use super::simulation::Outcome;
-use crate::plot::{COLORS, FONT, Picture, draw_key};
+use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 const PANEL: (u32, u32) = (640, 420);
 const GIB: f64 = (1 << 30) as f64;
@@ -91,7 +91,7 @@ fn policies(outcomes: &[Outcome]) -> Vec<Kind> {
 #[cfg(test)]
 mod tests {
     use crate::lists::report::tests::record;
-    use crate::plot::draw;
+    use crate::picture::draw;
 
     #[test]
     fn both_panels_are_drawn_in_both_formats() {

@@ -116,7 +116,7 @@ impl SortArguments {
     fn report(&self, record: &Record) -> Result<()> {
         let text = text::text(record);
         print!("{text}");
-        let draw = |path: &Path| crate::plot::draw(record, path);
+        let draw = |path: &Path| crate::picture::draw(record, path);
         let results = Results { name: "sort", json: record.json()?, text: &text, draw: Some(&draw) };
         self.outputs.write(record.machine.as_ref(), &results)
     }

@@ -11,7 +11,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::record::Record;
-use crate::plot::{COLORS, FONT, Picture, draw_key};
+use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 const SIZE: (u32, u32) = (760, 460);
 
@@ -112,7 +112,7 @@ fn percent(ratio: f64) -> f64 {
 mod tests {
     use super::super::record::tests::{record, turns};
     use super::*;
-    use crate::plot::draw;
+    use crate::picture::draw;
 
     #[test]
     fn both_formats_are_drawn_with_each_algorithm() {

@@ -140,7 +140,7 @@ impl TransposeArguments {
         let text: String = series.iter().map(text::text).collect();
         print!("{text}");
         let json = json_lines(&Record { version: 1, machine: machine.as_ref(), series: &series }, "dimension")?;
-        let draw = |path: &Path| crate::plot::draw(&series[..], path);
+        let draw = |path: &Path| crate::picture::draw(&series[..], path);
         self.outputs.write(machine.as_ref(), &Results { name: "transpose", json, text: &text, draw: Some(&draw) })?;
         ensure!(!stop.requested(), "stopped on request; what there was by then is told");
         ended

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 
 use super::Series;
 use super::simulation::Point;
-use crate::plot::{COLORS, FONT, Picture, draw_key};
+use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 const PANEL: (u32, u32) = (720, 420);
 /// What large dimensions have beside it: on the same axis they would press the others together.
@@ -103,7 +103,7 @@ mod tests {
     use super::super::placement::Placement;
     use super::super::simulation::simulate;
     use super::*;
-    use crate::plot::draw;
+    use crate::picture::draw;
 
     #[test]
     fn every_processor_has_its_row() {

@@ -7,9 +7,10 @@ use plotters::coord::Shift;
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
+use super::rows::{chart_of_rows, color};
 use crate::comparison::typical;
 use crate::configuration::Configuration;
-use crate::plot::{FONT, chart_of_rows, color, draw_key};
+use crate::picture::{FONT, draw_key};
 use crate::record::Run;
 use crate::workload::SearchWork;
 

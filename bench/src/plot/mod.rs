@@ -1,83 +1,25 @@
 //! The report as a picture: ratios with their intervals, throughput and memory over time; one row for each run.
 //!
-//! Owns: drawing this and every other picture, as SVG or PNG. Never touches: fonts of the machine.
+//! Owns: what is drawn of a record, and where. Never touches: conclusions.
 
-use std::ops::Range;
-use std::path::Path;
+mod rows;
+mod search;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use heat::statistics::median;
-pub use hugepilot::report::picture::FONT;
-use hugepilot::report::picture::prepare_font;
-use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
-use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
-use plotters::coord::{CoordTranslate, Shift};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
+use self::rows::{chart_of_rows, color};
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
-use crate::plot_search;
+use crate::picture::{FONT, Picture, draw_key};
 use crate::record::{Record, Run, Turn};
 
 const PANEL: (u32, u32) = (560, 420);
 /// The width of a step on the time axis: wide enough for a sample or two in each.
 const STEP_SECONDS: f64 = 0.5;
-/// Distinct in grey too.
-pub const COLORS: [RGBColor; 10] = [
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(214, 193, 0),
-    RGBColor(0, 84, 148),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(120, 60, 160),
-    RGBColor(140, 140, 140),
-];
-
-/// An error when the name says neither SVG nor PNG; to be asked before hours of measuring.
-pub fn check_name(path: &Path) -> Result<()> {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("svg" | "png") => Ok(()),
-        _ => bail!("cannot draw {}: the name must end in .svg or .png", path.display()),
-    }
-}
-
-/// What can be drawn, on whatever it is to be drawn on.
-pub trait Picture {
-    /// Its width and height.
-    fn size(&self) -> (u32, u32);
-
-    /// Draws it on a white area of that size.
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static;
-}
-
-/// Draws a picture to a file, FILE.svg or FILE.png.
-pub fn draw(picture: &(impl Picture + ?Sized), path: &Path) -> Result<()> {
-    check_name(path)?;
-    prepare_font()?;
-    let drawn = if path.extension().is_some_and(|extension| extension == "svg") {
-        draw_whole(picture, &SVGBackend::new(path, picture.size()).into_drawing_area())
-    } else {
-        draw_whole(picture, &BitMapBackend::new(path, picture.size()).into_drawing_area())
-    };
-    drawn.with_context(|| format!("cannot draw {}", path.display()))
-}
-
-fn draw_whole<B>(picture: &(impl Picture + ?Sized), area: &DrawingArea<B, Shift>) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    area.fill(&WHITE)?;
-    picture.draw_on(area)?;
-    area.present()?;
-    Ok(())
-}
 
 /// A row for each run, and one for all that search.
 impl Picture for Record {
@@ -96,14 +38,14 @@ impl Picture for Record {
         for (run, row) in runs.iter().zip(&rows) {
             draw_run(row, run)?;
         }
-        if searches.is_empty() { Ok(()) } else { plot_search::draw(&rows[runs.len()], &searches) }
+        if searches.is_empty() { Ok(()) } else { search::draw(&rows[runs.len()], &searches) }
     }
 }
 
 /// What has been measured, and of it what searches.
 fn runs_of(record: &Record) -> (Vec<&Run>, Vec<&Run>) {
     let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
-    let searches = runs.iter().copied().filter(|run| plot_search::is_search(run)).collect();
+    let searches = runs.iter().copied().filter(|run| search::is_search(run)).collect();
     (runs, searches)
 }
 
@@ -130,43 +72,6 @@ fn scale(run: &Run) -> (f64, &'static str) {
         true => (1e6, "million "),
         false => (1.0, ""),
     }
-}
-
-/// A chart with a row for each configuration.
-pub type Rows<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
-
-/// An empty one, the first configuration at its bottom; `said`: what goes across.
-pub fn chart_of_rows<'a, B>(
-    area: &'a DrawingArea<B, Shift>,
-    caption: String,
-    across: Range<f64>,
-    said: &str,
-    configurations: &[Configuration],
-) -> Result<Rows<'a, B>>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    let rows = configurations.len();
-    let mut chart = ChartBuilder::on(area)
-        .caption(caption, (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(150)
-        .build_cartesian_2d(across, (0..rows - 1).into_segmented())?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .x_max_light_lines(0)
-        .y_labels(rows)
-        .y_label_formatter(&|value| match value {
-            SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
-            _ => String::new(),
-        })
-        .x_desc(said)
-        .label_style((FONT, 14))
-        .draw()?;
-    Ok(chart)
 }
 
 fn draw_ratios<B>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
@@ -240,22 +145,6 @@ where
     draw_key(&mut chart)
 }
 
-/// Says which line or bar is what.
-pub fn draw_key<'a, B, C>(chart: &mut ChartContext<'a, B, C>) -> Result<()>
-where
-    B: DrawingBackend + 'a,
-    B::ErrorType: 'static,
-    C: CoordTranslate,
-{
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.8))
-        .label_font((FONT, 13))
-        .draw()?;
-    Ok(())
-}
-
 /// The median over rounds, in steps; times count from the act.
 fn median_line<'a>(
     turns: impl Iterator<Item = &'a Turn>,
@@ -271,30 +160,14 @@ fn median_line<'a>(
     steps.into_iter().filter_map(|(step, values)| Some((step as f64 * STEP_SECONDS, median(&values)?))).collect()
 }
 
-/// The colour of a configuration, the same in every panel.
-pub fn color(configuration: Configuration) -> RGBColor {
-    let (number, base) = (configuration as usize, COLORS[configuration as usize % COLORS.len()]);
-    match number / COLORS.len() {
-        0 => base,
-        1 => between(base, WHITE),
-        2 => between(base, RED),
-        _ => between(base, BLUE),
-    }
-}
-
-/// There are more configurations than colours that are told apart easily.
-fn between(one: RGBColor, other: RGBColor) -> RGBColor {
-    RGBColor(one.0.midpoint(other.0), one.1.midpoint(other.1), one.2.midpoint(other.2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::comparison::tests::run_of;
     use crate::machine::tests::machine;
+    use crate::picture::draw;
     use crate::record::ThroughputPoint;
     use crate::workload::SearchWork;
-    use clap::ValueEnum;
 
     fn record() -> Record {
         let mut run = run_of(
@@ -335,21 +208,6 @@ mod tests {
         draw(&searching, &svg).unwrap();
         let svg = std::fs::read_to_string(svg).unwrap();
         assert!(svg.contains("real-time factor against threads") && svg.contains("look-up"), "{svg}");
-    }
-
-    #[test]
-    fn configurations_have_colours_of_their_own() {
-        let colors: Vec<RGBColor> = Configuration::value_variants().iter().map(|&each| color(each)).collect();
-        for (number, one) in colors.iter().enumerate() {
-            assert!(!colors[..number].contains(one), "{}", Configuration::value_variants()[number]);
-        }
-    }
-
-    #[test]
-    fn other_formats_are_refused_before_measuring() {
-        assert!(check_name("a.pdf".as_ref()).is_err());
-        assert!(check_name("svg".as_ref()).is_err());
-        assert!(check_name("a.png".as_ref()).is_ok());
     }
 
     #[test]
