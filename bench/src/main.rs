@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod common;
+mod compare;
 mod comparison;
 mod configuration;
 mod cost;
@@ -26,16 +28,19 @@ mod prediction;
 mod process;
 mod record;
 mod report;
+mod retell;
 mod run;
 mod sample;
 mod servers;
 mod settings;
 mod slowdown;
 mod sort;
+mod table;
 mod tool;
 mod tracker;
 mod transpose;
 mod turn;
+mod values;
 mod verdict;
 mod warm;
 mod workload;

@@ -30,13 +30,13 @@ use self::program::{Loaded, Program, Setup};
 pub use self::record::Record;
 use self::record::Turn;
 use self::turn::{Stage, Timing};
-use crate::args::seconds;
 use crate::machine::Machine;
-use crate::measure::print;
 use crate::outputs::{Outputs, Results};
 use crate::run::{order_of_round, progress_bar};
 use crate::settings::Settings;
+use crate::table::print;
 use crate::tool::Tool;
+use crate::values::{gib, seconds};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -259,14 +259,6 @@ fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &Turn) {
             share(group.latency_noise(|latency| latency.p99_ns)),
         );
     });
-}
-
-/// A number of GiB.
-pub fn gib(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(gib) if (0.0625..=1024.0).contains(&gib) => Ok(gib),
-        _ => Err(format!("'{text}' is not a number of GiB from 0.0625 to 1024: write 3 or 0.5")),
-    }
 }
 
 fn share(text: &str) -> Result<f64, String> {

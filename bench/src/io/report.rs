@@ -7,7 +7,7 @@ use heat::units::{Bytes, Nanos};
 
 use super::turn::Turn;
 use super::{Aging, Record};
-use crate::report::{cell, strings, table};
+use crate::table::{cell, strings, table};
 use crate::verdict::Verdict;
 
 /// The figures: throughput of the default's ("at least level" means within one per cent), pages scanned for each reclaimed of the

@@ -9,7 +9,7 @@ use super::pages::Class;
 use super::shape::shapes;
 use super::simulation::Outcome;
 use super::throughput::hold_seconds;
-use crate::report::{cell, strings, table};
+use crate::table::{cell, strings, table};
 
 /// The whole report.
 pub fn text(record: &Record) -> String {

@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::PilotArguments;
-use crate::args::Common;
+use crate::common::Common;
 use crate::configuration::Configuration::{
     AllButOracle, Default, DefaultAgain, Ideal, KhugepagedQuarter, Oracle, Piloted,
 };

@@ -13,7 +13,8 @@ use super::program::Program;
 use crate::comparison::Metric;
 use crate::machine::Machine;
 use crate::outputs::{self, json_lines};
-use crate::report::{interval_text, strings, table};
+use crate::report::interval_text;
+use crate::table::{strings, table};
 use crate::verdict::Verdict;
 
 const VERSION: u32 = 1;

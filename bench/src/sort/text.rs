@@ -8,7 +8,7 @@ use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::Pages;
 
 use super::record::Record;
-use crate::report::{cell, strings, table};
+use crate::table::{cell, strings, table};
 use crate::verdict::Verdict;
 
 /// What the experiment sorted, and what its heap sort gained.

@@ -11,7 +11,7 @@ use super::model::{Processor, matrices_bytes};
 use super::placement::Placement;
 use super::simulation::{Point, end_of_gain};
 use super::{Series, Subject};
-use crate::report::table;
+use crate::table::table;
 
 /// The end of the gain that the paper's figures show, and how far off it may be.
 const PAPER_END: [(Processor, u64, u64); 2] = [(Processor::Celeron, 97, 4), (Processor::Pentium4, 187, 4)];
