@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 
-use super::PilotArguments;
+use super::arguments::PilotArguments;
 use crate::common::Common;
 use crate::configuration::Configuration::{
     AllButOracle, Default, DefaultAgain, Ideal, KhugepagedQuarter, Oracle, Piloted,
