@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::outputs::json_lines;
 use crate::pool::PoolUse;
 use crate::sample::{MemoryPoint, MemoryUse};
-use crate::workload::SearchWork;
+use crate::workload::{SearchWork, ThroughputPoint};
 
 const VERSION: u32 = 1;
 
@@ -109,15 +109,6 @@ pub struct ToolRun {
     pub seconds: f64,
     /// Its JSON output.
     pub output: serde_json::Value,
-}
-
-/// Operations a second in a short time that ended at `seconds`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ThroughputPoint {
-    /// Since the program was ready.
-    pub seconds: f64,
-    /// Operations a second.
-    pub throughput: f64,
 }
 
 impl Record {

@@ -166,8 +166,7 @@ mod tests {
     use crate::comparison::tests::run_of;
     use crate::machine::tests::machine;
     use crate::picture::draw;
-    use crate::record::ThroughputPoint;
-    use crate::workload::SearchWork;
+    use crate::workload::{SearchWork, ThroughputPoint};
 
     fn record() -> Record {
         let mut run = run_of(

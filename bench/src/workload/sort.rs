@@ -8,8 +8,7 @@ use hugepilot_os::stop::Stop;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{Pages, SEED, Task};
 
-use super::OwnProcess;
-use super::own_process::{ReadyLine, WorkLine, print_line};
+use super::own_process::{OwnProcess, ReadyLine, WorkLine, print_line};
 
 /// The child of `sort`.
 #[derive(Debug, clap::Args)]
