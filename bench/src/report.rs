@@ -7,11 +7,11 @@ use heat::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
 use crate::configuration::{Configuration, Launch};
+use crate::figures::verdicts;
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Record, Run, Turn};
 use crate::table::{cell, strings, table};
-use crate::verdict::verdicts;
 use crate::workload::SearchWork;
 
 /// The whole report.

@@ -32,7 +32,7 @@ use self::record::Turn;
 use self::turn::{Stage, Timing};
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results};
-use crate::run::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar};
 use crate::settings::Settings;
 use crate::table::print;
 use crate::tool::Tool;

@@ -30,7 +30,7 @@ use simulation::{Length, Outcome, simulate};
 use trace::{Choice, Setup};
 
 use crate::outputs::{Outputs, Results, json_lines};
-use crate::run::{TICK, share_bar};
+use crate::rounds::{TICK, share_bar};
 
 pub const EXAMPLES: &str = "\
 Examples:

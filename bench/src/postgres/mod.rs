@@ -32,7 +32,7 @@ use self::server::{Data, Programs, Server};
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results};
 use crate::pool::Pool;
-use crate::run::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar};
 use crate::sample::{huge_memory, machine_memory};
 use crate::settings::Settings;
 use crate::table::print;

@@ -23,7 +23,7 @@ use self::record::{Setup, Turn};
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results};
 use crate::pool::Pool;
-use crate::run::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar};
 use crate::sample::huge_memory;
 use crate::settings::Settings;
 use crate::table::print;

@@ -20,7 +20,7 @@ use hugepilot_sort::task::{Pages, SEED, Task};
 use self::record::Record;
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results};
-use crate::run::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar};
 use crate::settings::Settings;
 
 pub const EXAMPLES: &str = "\

@@ -28,7 +28,7 @@ use self::simulation::{Point, simulate};
 use self::sweep::{Sweep, Swept};
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results, json_lines};
-use crate::run::progress_bar;
+use crate::rounds::progress_bar;
 
 pub const EXAMPLES: &str = "\
 Examples:

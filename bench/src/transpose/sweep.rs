@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::measured::NoHugePage;
 use super::simulation::Point;
-use crate::run::share_bar;
+use crate::rounds::share_bar;
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
