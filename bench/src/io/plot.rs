@@ -7,9 +7,10 @@ use clap::ValueEnum;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use super::aging::Aging;
+use super::record::Record;
 use super::report::medians;
 use super::turn::Turn;
-use super::{Aging, Record};
 use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 /// What goes up, and what it says.

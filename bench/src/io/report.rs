@@ -5,8 +5,9 @@
 use heat::statistics::{Interval, median, paired_ratio};
 use heat::units::{Bytes, Nanos};
 
+use super::aging::Aging;
+use super::record::Record;
 use super::turn::Turn;
-use super::{Aging, Record};
 use crate::table::{cell, strings, table};
 use crate::verdict::Verdict;
 
@@ -277,7 +278,9 @@ mod tests {
                 turns.push(turn);
             }
         }
-        Record { version: 1, machine: crate::machine::tests::machine(), description: "a test".to_owned(), turns }
+        let mut record = Record::new(crate::machine::tests::machine(), "a test".to_owned());
+        record.turns = turns;
+        record
     }
 
     /// Of one size, and of all: each figure's words and whether it is met.
