@@ -11,6 +11,7 @@ mod machine;
 mod pages;
 mod plot;
 mod policy;
+mod record;
 mod report;
 mod shape;
 mod simulation;
@@ -24,12 +25,12 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
 use hugepilot_os::stop::{SecondSignal, Stop};
-use policy::Kind;
-use serde::{Deserialize, Serialize};
-use simulation::{Length, Outcome, simulate};
-use trace::{Choice, Setup};
 
-use crate::outputs::{Outputs, Results, json_lines};
+use self::policy::Kind;
+use self::record::{Record, VERSION};
+use self::simulation::{Length, simulate};
+use self::trace::{Choice, Setup};
+use crate::outputs::{Outputs, Results};
 use crate::rounds::{TICK, share_bar};
 
 pub const EXAMPLES: &str = "\
@@ -88,18 +89,6 @@ pub struct ListsArguments {
     outputs: Outputs,
 }
 
-/// Raw results: everything that they depend on, and everything that came out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Record {
-    version: u32,
-    page_bytes: u64,
-    disk_bytes_per_second: u64,
-    resident: f64,
-    seed: u64,
-    length: Length,
-    outcomes: Vec<Outcome>,
-}
-
 impl ListsArguments {
     /// Makes all runs, prints the report, and keeps what is to be kept.
     pub fn run(&self) -> Result<()> {
@@ -114,7 +103,7 @@ impl ListsArguments {
         let text = report::text(&record);
         print!("{text}");
         let draw = |path: &Path| crate::picture::draw(&record, path);
-        let results = Results { name: "lists", json: json_lines(&record, "trace")?, text: &text, draw: Some(&draw) };
+        let results = Results { name: "lists", json: record.json()?, text: &text, draw: Some(&draw) };
         self.outputs.write(machine.as_ref(), &results)?;
         match ended {
             Err(_) if stop.requested() => bail!("stopped on request; what was simulated so far is kept"),
@@ -125,7 +114,7 @@ impl ListsArguments {
     /// As far as it came.
     fn simulate(&self, stop: &Stop) -> (Record, Result<()>) {
         let mut record = Record {
-            version: 1,
+            version: VERSION,
             page_bytes: self.page.0,
             disk_bytes_per_second: self.disk.0,
             resident: self.resident,

@@ -7,8 +7,8 @@ use heat::units::Bytes;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::Record;
 use super::policy::Kind;
+use super::record::Record;
 use super::simulation::Outcome;
 use crate::picture::{COLORS, FONT, Picture, draw_key};
 

@@ -4,8 +4,8 @@
 
 use heat::units::{BASE_PAGE, Bytes, Nanos};
 
-use super::Record;
 use super::pages::Class;
+use super::record::Record;
 use super::shape::shapes;
 use super::simulation::Outcome;
 use super::throughput::hold_seconds;
@@ -102,6 +102,7 @@ pub mod tests {
     use super::*;
     use crate::lists::account::Account;
     use crate::lists::policy::{Kind, Scan};
+    use crate::lists::record::VERSION;
     use crate::lists::simulation::Length;
 
     /// Ten intervals in which 25,600 pages each are written; every second one has so many refaults, and each thousand pages reclaimed
@@ -147,7 +148,7 @@ pub mod tests {
             [mixed, outcome(Kind::Split(100), gib, 0, 1.0), outcome(Kind::AnonFile, gib, 10, 1.25)]
         });
         Record {
-            version: 1,
+            version: VERSION,
             page_bytes: 65_536,
             disk_bytes_per_second: 100 << 20,
             resident: 0.4,

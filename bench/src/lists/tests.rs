@@ -59,7 +59,7 @@ fn raw_results_are_read_as_they_were_written() {
         parse(&["--memory=256M", "--trace=writers", "--policies=mixed", "--intervals=1", "--page=256K"]).unwrap();
     let (record, ended) = arguments.simulate(&Stop::default());
     ended.unwrap();
-    let read: Record = serde_json::from_str(&json_lines(&record, "trace").unwrap()).unwrap();
+    let read: Record = serde_json::from_str(&record.json().unwrap()).unwrap();
     assert_eq!((read.outcomes.len(), &read), (1, &record));
 }
 

@@ -16,7 +16,7 @@ use hugepilot_os::stop::Stop;
 use kernel::cache::{Cache, data_caches};
 use kernel::{Root, memory};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::model::matrices_bytes;
 use super::placement::Placement;
@@ -213,7 +213,7 @@ fn transpose(to: &mut [u64], from: &[u64], dimension: usize) {
 }
 
 /// How a large arena was built.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
     /// All of it on colored base pages.
     pub bytes: u64,

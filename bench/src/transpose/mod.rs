@@ -7,6 +7,7 @@ mod measured;
 mod model;
 mod placement;
 mod plot;
+mod record;
 mod simulation;
 mod sweep;
 mod text;
@@ -16,18 +17,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use heat::units::Bytes;
 use hps::color::Palette;
 use hugepilot_os::stop::{SecondSignal, Stop};
-use serde::Serialize;
 
-use self::measured::{AGAIN, Built};
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
-use self::simulation::{Point, simulate};
+use self::record::{LARGE, Record, Series, Subject};
+use self::simulation::simulate;
 use self::sweep::{Sweep, Swept};
-use crate::machine::Machine;
-use crate::outputs::{Outputs, Results, json_lines};
+use crate::outputs::{Outputs, Results};
 use crate::rounds::progress_bar;
 
 pub const EXAMPLES: &str = "\
@@ -46,8 +44,7 @@ otherwise left alone. Ctrl-C ends either, and reports what there is.";
 
 /// Dimensions reach so far.
 const LAST: u64 = 999;
-/// From here on matrices hold whole super pages of the processors that are simulated. Of such dimensions some are enough, and they are odd.
-const LARGE: u64 = 513;
+/// Of dimensions that are large, some are enough, and they are odd.
 const LARGE_STEP: usize = 54;
 
 /// `transpose`
@@ -78,51 +75,6 @@ pub struct TransposeArguments {
     outputs: Outputs,
 }
 
-/// Whose numbers they are.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Subject {
-    Simulated(Processor),
-    Measured {
-        cache_bytes: Bytes,
-        colors: u32,
-        /// Dimensions that were asked for.
-        asked: usize,
-        /// Of these, dimensions for which no huge page could be had.
-        skipped: Vec<u64>,
-        /// How long building a large arena took.
-        built: Built,
-    },
-}
-
-/// The numbers of one.
-#[derive(Clone, Debug, Serialize)]
-struct Series {
-    subject: Subject,
-    points: Vec<Point>,
-}
-
-/// What is divided by what, by the names of placements; the last one says what noise is.
-const RATIOS: [(&str, &str); 4] =
-    [("colored", "random"), ("huge", "random"), ("huge+colored", "huge+random"), (AGAIN, "random")];
-
-impl Series {
-    /// Those ratios that these numbers have.
-    fn ratios(&self) -> Vec<(&'static str, &'static str)> {
-        let known = |&(one, than): &(&str, &str)| self.points.iter().any(|point| point.ratio(one, than).is_some());
-        RATIOS.into_iter().filter(known).collect()
-    }
-
-    /// What lies around the cache, and what a simulation has of large dimensions.
-    fn parts(&self) -> (&[Point], &[Point]) {
-        let border = match self.subject {
-            Subject::Simulated(_) => self.points.partition_point(|point| point.dimension < LARGE),
-            Subject::Measured { .. } => self.points.len(),
-        };
-        self.points.split_at(border)
-    }
-}
-
 impl TransposeArguments {
     /// Simulates, measures if that is asked for, and reports; what there is, if that ends early.
     pub fn run(&self) -> Result<()> {
@@ -137,11 +89,12 @@ impl TransposeArguments {
             ensure!(!stop.requested(), "stopped on request; there is nothing to tell yet");
             return ended;
         }
-        let text: String = series.iter().map(text::text).collect();
+        let record = Record::new(machine, series);
+        let text = text::text(&record);
         print!("{text}");
-        let json = json_lines(&Record { version: 1, machine: machine.as_ref(), series: &series }, "dimension")?;
-        let draw = |path: &Path| crate::picture::draw(&series[..], path);
-        self.outputs.write(machine.as_ref(), &Results { name: "transpose", json, text: &text, draw: Some(&draw) })?;
+        let draw = |path: &Path| crate::picture::draw(&record, path);
+        let results = Results { name: "transpose", json: record.json()?, text: &text, draw: Some(&draw) };
+        self.outputs.write(record.machine.as_ref(), &results)?;
         ensure!(!stop.requested(), "stopped on request; what there was by then is told");
         ended
     }
@@ -191,15 +144,6 @@ impl TransposeArguments {
         dimensions.dedup();
         dimensions
     }
-}
-
-/// Raw results.
-#[derive(Serialize)]
-struct Record<'a> {
-    version: u32,
-    /// None where they are not kept: a simulation is the same everywhere.
-    machine: Option<&'a Machine>,
-    series: &'a [Series],
 }
 
 /// Odd ones, as in the paper, until both matrices are three times as large as the cache, and some large ones.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::Series;
+use super::record::{Record, Series};
 use super::simulation::Point;
 use crate::picture::{COLORS, FONT, Picture, draw_key};
 
@@ -27,9 +27,9 @@ struct Panel<'a> {
 }
 
 /// A row for each processor.
-impl Picture for [Series] {
+impl Picture for Record {
     fn size(&self) -> (u32, u32) {
-        (PANEL.0 + BESIDE, PANEL.1 * self.len().max(1) as u32)
+        (PANEL.0 + BESIDE, PANEL.1 * self.series.len().max(1) as u32)
     }
 
     fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
@@ -37,8 +37,8 @@ impl Picture for [Series] {
         B: DrawingBackend,
         B::ErrorType: 'static,
     {
-        let rows = area.split_evenly((self.len().max(1), 1));
-        self.iter().zip(rows).try_for_each(|(series, row)| draw_row(&row, series))
+        let rows = area.split_evenly((self.series.len().max(1), 1));
+        self.series.iter().zip(rows).try_for_each(|(series, row)| draw_row(&row, series))
     }
 }
 
@@ -98,9 +98,9 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::super::Subject;
     use super::super::model::Processor;
     use super::super::placement::Placement;
+    use super::super::record::Subject;
     use super::super::simulation::simulate;
     use super::*;
     use crate::picture::draw;
@@ -113,7 +113,7 @@ mod tests {
             let points = simulate(processor, &[Placement::Random, Placement::Colored], &[11, 13], 1, 1);
             Series { subject: Subject::Simulated(processor), points }
         };
-        draw(&[of(Processor::Celeron), of(Processor::Pentium4)][..], &path).unwrap();
+        draw(&Record::new(None, vec![of(Processor::Celeron), of(Processor::Pentium4)]), &path).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
         assert!(svg.contains("Celeron") && svg.contains("Pentium 4") && svg.contains("colored / random"));
         assert!(!svg.contains("large"));
@@ -129,7 +129,8 @@ mod tests {
         };
         let svg = |dimensions: &[u64]| {
             let points = dimensions.iter().copied().map(point).collect();
-            draw(&[Series { subject: Subject::Simulated(Processor::Celeron), points }][..], &path).unwrap();
+            let series = Series { subject: Subject::Simulated(Processor::Celeron), points };
+            draw(&Record::new(None, vec![series]), &path).unwrap();
             std::fs::read_to_string(&path).unwrap()
         };
         assert!(svg(&[1, 155, 513, 999]).contains("large"));

@@ -9,8 +9,8 @@ use heat::units::Bytes;
 use super::measured::{self, AGAIN, Built};
 use super::model::{Processor, matrices_bytes};
 use super::placement::Placement;
+use super::record::{Record, Series, Subject};
 use super::simulation::{Point, end_of_gain};
-use super::{Series, Subject};
 use crate::table::table;
 
 /// The end of the gain that the paper's figures show, and how far off it may be.
@@ -75,8 +75,13 @@ impl Subject {
     }
 }
 
+/// The whole report.
+pub(super) fn text(record: &Record) -> String {
+    record.series.iter().map(series_text).collect()
+}
+
 /// All that is said of one.
-pub(super) fn text(series: &Series) -> String {
+fn series_text(series: &Series) -> String {
     let name = series.subject.name();
     let mut rows = vec![heading(series)];
     rows.extend(series.points.iter().map(|point| row(series, point)));
@@ -238,7 +243,7 @@ mod tests {
 
     fn measured(built: Built, colored: &[(u64, f64)]) -> String {
         let asked = colored.len();
-        text(&series(subject(32, asked, &[], built), colored))
+        series_text(&series(subject(32, asked, &[], built), colored))
     }
 
     fn subject(colors: u32, asked: usize, skipped: &[u64], built: Built) -> Subject {
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_gain_is_judged() {
-        let verdict = |points: &[(u64, f64)]| line(&text(&simulated(points)), "colored/random falls");
+        let verdict = |points: &[(u64, f64)]| line(&series_text(&simulated(points)), "colored/random falls");
         assert!(verdict(&[(89, 300.0), (95, 150.0), (97, 105.0)]).ends_with(" met"));
         assert!(verdict(&[(69, 300.0), (71, 105.0)]).ends_with("NOT MET"));
         assert!(verdict(&[(69, 300.0)]).contains("not seen"));
@@ -259,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_gain_is_highest_inside_the_cache() {
-        let verdict = |points: &[(u64, f64)]| line(&text(&simulated(points)), "colored/random is highest");
+        let verdict = |points: &[(u64, f64)]| line(&series_text(&simulated(points)), "colored/random is highest");
         assert!(verdict(&[(85, 300.0), (95, 200.0)]).ends_with(" met"));
         assert!(verdict(&[(85, 200.0), (95, 300.0)]).contains("3.00 at 95"));
         assert!(verdict(&[(85, 200.0), (95, 300.0)]).ends_with("NOT MET"));
@@ -267,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_papers_table_stands_beside() {
-        let text = text(&simulated(&[(47, 300.0), (51, 300.0)]));
+        let text = series_text(&simulated(&[(47, 300.0), (51, 300.0)]));
         assert!(line(&text, "47").contains("519") && line(&text, "47").contains("3.00"), "{text}");
         assert!(!line(&text, "51").contains("519"), "{text}");
         assert!(!measured(BUILT, &[(47, 300.0)]).contains("519"));
@@ -316,11 +321,11 @@ mod tests {
         let measured = measured(BUILT, &[(43, 90.0), (45, 90.0)]);
         assert!(line(&measured, "luck, random:").contains("0.818"), "{measured}");
         assert!(line(&measured, "43").contains("100 (90 to 110)") && !measured.contains("coarse"), "{measured}");
-        let told = text(&series(subject(32, 9, &[], BUILT), &[(43, 90.0)]));
+        let told = series_text(&series(subject(32, 9, &[], BUILT), &[(43, 90.0)]));
         assert!(line(&told, "1 of 9 dimensions").contains("coarse") && !told.contains("no huge"), "{told}");
-        let told = text(&series(subject(1024, 3, &[45, 47], BUILT), &[(43, 90.0)]));
+        let told = series_text(&series(subject(1024, 3, &[45, 47], BUILT), &[(43, 90.0)]));
         assert!(line(&told, "2 skipped").ends_with("45, 47") && !told.contains("coarse"), "{told}");
         assert!(line(&told, "no huge+colored").contains("1024 colors"), "{told}");
-        assert!(!text(&simulated(&[(43, 90.0)])).contains("random again"));
+        assert!(!series_text(&simulated(&[(43, 90.0)])).contains("random again"));
     }
 }

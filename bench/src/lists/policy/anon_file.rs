@@ -10,7 +10,7 @@
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Pages};
 use super::classic::{CLUSTER, by_priority, cluster};
-use super::{Policy, Scan, Taken};
+use super::scan::{Policy, Scan, Taken};
 
 /// What goes to swap.
 const ANON: usize = 0;

@@ -8,7 +8,7 @@
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Pages};
-use super::{Scan, Taken};
+use super::scan::{Scan, Taken};
 
 /// Base pages handled at once, and the least that a pass frees or is worth scanning for.
 pub const CLUSTER: u64 = 32;

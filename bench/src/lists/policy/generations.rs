@@ -10,7 +10,7 @@
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Pages};
 use super::classic::cluster;
-use super::{Policy, Scan, Taken};
+use super::scan::{Policy, Scan, Taken};
 
 const ANON: usize = 0;
 const FILE: usize = 1;

@@ -13,7 +13,7 @@
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Pages};
 use super::classic::{self, CLUSTER, Debt, by_priority, cluster, is_referenced, shrink_inactive};
-use super::{Policy, Scan, Taken};
+use super::scan::{Policy, Scan, Taken};
 
 const ACTIVE: usize = 0;
 const INACTIVE: usize = 1;

@@ -13,7 +13,7 @@
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Pages, PerClass};
 use super::classic::{self, CLUSTER, Debt, by_priority, is_referenced, shrink_inactive};
-use super::{Policy, Scan, Taken};
+use super::scan::{Policy, Scan, Taken};
 
 /// A list that costs so much is not aged.
 const RESTS: u32 = 100;

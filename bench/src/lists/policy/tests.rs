@@ -1,6 +1,7 @@
 //! Each policy on a dozen pages, worked out by hand. A frame is 32 base pages, a cluster, so that one frame is scanned at a time.
 
 use super::super::pages::Class::{self, Cache, Code, Data, ReadOnly, Shared};
+use super::super::pages::{Bit, Pages};
 use super::*;
 
 /// Code is mapped by 4 processes, shared memory by 3, anything else by 1.

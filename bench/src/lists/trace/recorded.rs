@@ -18,8 +18,8 @@ use pilot::recording::{Moment, Recording};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
+use super::event::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
 use super::writers::Files;
-use super::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
 use crate::lists::pages::Class;
 
 /// The whole trace.

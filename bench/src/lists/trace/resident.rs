@@ -5,7 +5,7 @@
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::{Event, Layout, Rate, TICKS_PER_SECOND};
+use super::event::{Event, Layout, Rate, TICKS_PER_SECOND};
 use crate::lists::pages::Class;
 
 /// How often a page that is hot is used, on average.

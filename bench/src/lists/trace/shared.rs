@@ -8,9 +8,9 @@ use anyhow::Result;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::event::{Event, Layout, Rate, Setup, TICKS_PER_SECOND, Trace};
 use super::resident::Resident;
 use super::writers::Files;
-use super::{Event, Layout, Rate, Setup, TICKS_PER_SECOND, Trace};
 use crate::lists::pages::Class;
 use crate::workload::{Popularity, ScrambledZipfian};
 

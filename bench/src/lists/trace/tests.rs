@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use heat::units::{Address, AddressRange, HUGE_PAGE, Nanos};
+use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos};
 use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
 use pilot::recording::{Moment, Recorder};
 
+use super::super::pages::Class;
+use super::event::Rate;
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;

@@ -10,8 +10,8 @@ use heat::units::Bytes;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::event::{Event, Layout, Rate, Setup, Trace};
 use super::resident::Resident;
-use super::{Event, Layout, Rate, Setup, Trace};
 use crate::lists::pages::Class;
 
 const WRITERS: u32 = 1024;
