@@ -15,6 +15,7 @@ mod figures;
 mod held;
 mod ideal;
 mod io;
+mod kept;
 mod launch;
 mod lists;
 mod machine;

@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
+use crate::kept;
 use crate::machine::Machine;
 use crate::outputs::json_lines;
 use crate::pool::PoolUse;
@@ -119,12 +120,7 @@ impl Record {
 
     /// The results in the text of a file.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        let record: Self = serde_json::from_str(text)
-            .with_context(|| format!("{} is not a result file of hugepilot-bench", path.display()))?;
-        if record.version != VERSION {
-            bail!("{} has version {}, this program reads version {VERSION}", path.display(), record.version);
-        }
-        Ok(record)
+        kept::parse(text, path, VERSION)
     }
 
     /// The file's text, with one line a turn.

@@ -34,6 +34,7 @@ use crate::outputs::{Outputs, Results};
 use crate::process::Processors;
 use crate::sample::machine_memory;
 use crate::settings::Settings;
+use crate::table::print;
 use crate::tool::Tool;
 use crate::workload::{OwnProcess, Running};
 
@@ -162,10 +163,12 @@ impl IoArguments {
             return Ok(());
         }
         let text = report::text(record);
-        print!("{text}");
+        let printed = print(&text);
         let draw = |path: &Path| crate::picture::draw(record, path);
         let results = Results { name: "io", json: record.json()?, text: &text, draw: Some(&draw) };
-        self.outputs.write(Some(&record.machine), &results)
+        self.outputs.write(Some(&record.machine), &results)?;
+        // Last, because a closed output must not cost the files.
+        printed
     }
 
     fn ways(&self) -> Vec<Aging> {
@@ -223,6 +226,13 @@ impl Pace {
     fn minutes_left(&self) -> f64 {
         (self.all - self.done) * self.began.elapsed().as_secs_f64() / self.done.max(1.0) / 60.0
     }
+}
+
+/// Shows the report of raw results again.
+pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
+    let record = Record::parse(text, file)?;
+    print(&report::text(&record))?;
+    plot_to.map_or(Ok(()), |path| crate::picture::draw(&record, path))
 }
 
 /// One turn in which memory was scarce to its end: a kernel that runs out of memory ends first what makes it scarce.

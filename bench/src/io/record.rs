@@ -2,10 +2,13 @@
 //!
 //! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
 
+use std::path::Path;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::turn::Turn;
+use crate::kept;
 use crate::machine::Machine;
 use crate::outputs::json_lines;
 
@@ -24,6 +27,11 @@ impl Record {
     /// An empty one.
     pub(super) fn new(machine: Machine, description: String) -> Self {
         Self { version: VERSION, machine, description, turns: Vec::new() }
+    }
+
+    /// The results in the text of a file.
+    pub(super) fn parse(text: &str, file: &Path) -> Result<Self> {
+        kept::parse(text, file, VERSION)
     }
 
     /// The file's text, with one line a turn.

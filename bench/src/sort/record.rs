@@ -11,6 +11,7 @@ use hugepilot_sort::line::Turn;
 use hugepilot_sort::task::Pages;
 use serde::{Deserialize, Serialize};
 
+use crate::kept::read_bytes;
 use crate::machine::Machine;
 use crate::outputs::json_lines;
 
@@ -34,8 +35,7 @@ impl Record {
 
     /// Reads a file that was kept, or lines that hugepilot-sort printed.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let text = text_of(&bytes).with_context(|| format!("{} is no text", path.display()))?;
+        let text = text_of(&read_bytes(path)?).with_context(|| format!("{} is no text", path.display()))?;
         if let Ok(record) = serde_json::from_str::<Self>(&text) {
             ensure!(record.version == VERSION, "{} has version {}, not {VERSION}", path.display(), record.version);
             return Ok(record);
