@@ -2,7 +2,6 @@
 //!
 //! Owns: arguments and their defaults. Never touches: the system; it only says what was asked for.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -16,6 +15,7 @@ use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHe
 use crate::lists::ListsArguments;
 use crate::pilot::PilotArguments;
 use crate::postgres::{self, PostgresArguments};
+use crate::process::BoundArguments;
 use crate::servers::{self, ServersArguments};
 use crate::sort::{self, SortArguments};
 use crate::tracker::TrackerArguments;
@@ -24,7 +24,7 @@ use crate::workload::{
     AliasesChild, ChaseChild, FingerprintChild, HotChild, LocalChild, MappingsChild, ReaderChild, ResidentChild,
     SortChild, SweepChild, ThirdChild,
 };
-use crate::{lists, pilot, process, retell};
+use crate::{lists, pilot, retell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +53,7 @@ and needs no root.";
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    command: Command,
 }
 
 /// What to do.
@@ -102,14 +102,7 @@ pub enum Command {
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
     #[command(hide = true)]
-    Bound {
-        /// The processor.
-        #[arg(long)]
-        processor: Option<usize>,
-        /// The program and its arguments.
-        #[arg(last = true, required = true)]
-        command: Vec<OsString>,
-    },
+    Bound(BoundArguments),
     /// The child of `sweep`.
     #[command(hide = true)]
     WorkloadSweep(SweepChild),
@@ -170,9 +163,15 @@ pub struct ReportArguments {
     pub plot: Option<PathBuf>,
 }
 
-impl Command {
-    /// Does it.
+impl Arguments {
+    /// Does what was asked for.
     pub fn run(self) -> Result<()> {
+        self.command.run()
+    }
+}
+
+impl Command {
+    fn run(self) -> Result<()> {
         match self {
             Command::Memcached(arguments) => arguments.run(),
             Command::Sweep(arguments) => arguments.run(),
@@ -190,7 +189,7 @@ impl Command {
             Command::Lists(arguments) => arguments.run(),
             Command::Sort(arguments) => arguments.run(),
             Command::Report(arguments) => retell::retell(&arguments.file, arguments.plot.as_deref()),
-            Command::Bound { processor, command } => match process::become_bound(processor, &command)? {},
+            Command::Bound(child) => match child.run()? {},
             Command::WorkloadSweep(child) => child.run(),
             Command::WorkloadChase(child) => child.run(),
             Command::WorkloadFingerprint(child) => child.run(),
