@@ -2,29 +2,25 @@
 //!
 //! Owns: arguments and their defaults. Never touches: the system; it only says what was asked for.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::compare::{
     ChaseArguments, EstimateArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments,
 };
 use crate::felt::{self, FeltArguments};
 use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
-use crate::lists::ListsArguments;
-use crate::pilot::PilotArguments;
+use crate::kept::ReportArguments;
+use crate::pilot::{self, PilotArguments};
 use crate::postgres::{self, PostgresArguments};
 use crate::process::BoundArguments;
+use crate::retell::retell;
 use crate::servers::{self, ServersArguments};
-use crate::sort::{self, SortArguments};
 use crate::tracker::TrackerArguments;
-use crate::transpose::{self, TransposeArguments};
 use crate::workload::{
     AliasesChild, ChaseChild, FingerprintChild, HotChild, LocalChild, MappingsChild, ReaderChild, ResidentChild,
-    SortChild, SweepChild, ThirdChild,
+    SweepChild, ThirdChild,
 };
-use crate::{lists, pilot, retell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,13 +35,10 @@ Examples:
   hugepilot-bench pilot --quick                         the pilot over time, scenario by scenario
   hugepilot-bench felt memcached --quick                what promoting does to response times and throughput meanwhile
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
-  hugepilot-bench transpose                             page coloring, on a model of the paper's processors; --measure: here, too
-  hugepilot-bench lists --plot lists.svg                page lists of several kernels, simulated, in minutes
-  hugepilot-bench sort --quick                          heap, quick and merge sort, in large and in ordinary pages
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
 
-Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C. `lists` measures nothing
-and needs no root.";
+Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C. Models and simulations, of
+page lists, page coloring and sorting, are hugepilot-research's.";
 
 /// Measures hugepilot against what an operator would choose instead.
 #[derive(Debug, Parser)]
@@ -89,15 +82,6 @@ pub enum Command {
     /// Aging memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
     #[command(after_help = io::EXAMPLES)]
     Io(IoArguments),
-    /// Page coloring: a transpose on a model of the paper's processors, and on this machine.
-    #[command(after_help = transpose::EXAMPLES)]
-    Transpose(TransposeArguments),
-    /// The page lists of Linux 2.6, the paper's split of them, and those of today: a simulation of what reclaim costs as memory grows.
-    #[command(after_help = lists::EXAMPLES)]
-    Lists(ListsArguments),
-    /// Sorting in large and in ordinary pages, by algorithm and size.
-    #[command(after_help = sort::EXAMPLES)]
-    Sort(SortArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
     /// Binds itself to a processor and becomes another program.
@@ -115,9 +99,6 @@ pub enum Command {
     /// The child of `local`.
     #[command(hide = true)]
     WorkloadLocal(LocalChild),
-    /// The child of `sort`.
-    #[command(hide = true)]
-    WorkloadSort(SortChild),
     /// The child of `pilot`.
     #[command(hide = true)]
     WorkloadHot(HotChild),
@@ -153,16 +134,6 @@ pub enum Command {
     WorkloadObtain(ObtainChild),
 }
 
-/// `report`.
-#[derive(Clone, Debug, Args)]
-pub struct ReportArguments {
-    /// Raw results, as `--json` or `--keep` wrote them.
-    pub file: PathBuf,
-    /// Draws the results to a file, FILE.svg or FILE.png.
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
-}
-
 impl Arguments {
     /// Does what was asked for.
     pub fn run(self) -> Result<()> {
@@ -185,16 +156,12 @@ impl Command {
             Command::Postgres(arguments) => arguments.run(),
             Command::Servers(arguments) => arguments.run(),
             Command::Io(arguments) => arguments.run(),
-            Command::Transpose(arguments) => arguments.run(),
-            Command::Lists(arguments) => arguments.run(),
-            Command::Sort(arguments) => arguments.run(),
-            Command::Report(arguments) => retell::retell(&arguments.file, arguments.plot.as_deref()),
+            Command::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),
             Command::Bound(child) => match child.run()? {},
             Command::WorkloadSweep(child) => child.run(),
             Command::WorkloadChase(child) => child.run(),
             Command::WorkloadFingerprint(child) => child.run(),
             Command::WorkloadLocal(child) => child.run(),
-            Command::WorkloadSort(child) => child.run(),
             Command::WorkloadHot(child) => child.run(),
             Command::WorkloadReader(child) => child.run(),
             Command::WorkloadThird(child) => child.run(),

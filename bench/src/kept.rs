@@ -5,7 +5,7 @@
 use std::fmt;
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use serde::Deserialize;
@@ -14,6 +14,16 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 /// A file of more than this is no result of ours.
 const LARGEST: u64 = 1 << 30;
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// `report`, of either program.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReportArguments {
+    /// Raw results, as `--json` or `--keep` wrote them.
+    pub file: PathBuf,
+    /// Draws the results to a file, FILE.svg or FILE.png.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
 
 /// Who tells results again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Workloads: programs under a steady load, and the progress that they report.
 //!
-//! Owns: which workloads there are, one file each. Never touches: configurations; a workload does not know under
-//! which one it runs, except that its own switch for huge pages may be asked for.
+//! Owns: which workloads there are, one file each, and what of them other harnesses may use: programs of their own that report their
+//! progress, and random choices. Never touches: configurations; a workload does not know under which one it runs, except that its own
+//! switch for huge pages may be asked for.
 
 mod chase;
 mod client;
@@ -20,29 +21,31 @@ mod redis;
 mod requests;
 mod server;
 mod shape;
-mod sort;
 mod sweep;
 mod third;
 mod wire;
 mod zipfian;
 
-pub use chase::{Chase, ChaseChild, ChasePattern};
-pub use fingerprint::{Fingerprint, FingerprintChild, MOST_SONGS, SearchWork};
-pub use histogram::Histogram;
-pub use hot::{Hot, HotChild, HotPattern, move_on};
-pub use local::{Local, LocalChild, LocalPattern};
-pub use memcached::Memcached;
-pub use open_loop::WINDOW;
-pub use own_process::{OwnProcess, ReadyLine, WorkLine, print_line, report_with_waits};
+pub use own_process::{OwnProcess, ReadyLine, WorkLine, print_line};
 pub use pages::below;
-pub use progress::{Progress, ThroughputPoint, Window, WorkInterval};
-pub use reader::{Reader, ReaderChild};
-pub use redis::{ITEM_OVERHEAD as REDIS_ITEM_OVERHEAD, serve as serve_redis};
-pub use requests::Clients;
-pub use server::Server;
-pub use shape::{Role, Running, Start, Workload};
-pub use sort::{SortChild, start_sort};
-pub use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
-pub use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
-pub use wire::Wire;
+pub use progress::{Progress, Window};
+pub use shape::Running;
 pub use zipfian::{Popularity, ScrambledZipfian};
+
+pub(crate) use chase::{Chase, ChaseChild, ChasePattern};
+pub(crate) use fingerprint::{Fingerprint, FingerprintChild, MOST_SONGS, SearchWork};
+pub(crate) use histogram::Histogram;
+pub(crate) use hot::{Hot, HotChild, HotPattern, move_on};
+pub(crate) use local::{Local, LocalChild, LocalPattern};
+pub(crate) use memcached::Memcached;
+pub(crate) use open_loop::WINDOW;
+pub(crate) use own_process::report_with_waits;
+pub(crate) use progress::{ThroughputPoint, WorkInterval};
+pub(crate) use reader::{Reader, ReaderChild};
+pub(crate) use redis::{ITEM_OVERHEAD as REDIS_ITEM_OVERHEAD, serve as serve_redis};
+pub(crate) use requests::Clients;
+pub(crate) use server::Server;
+pub(crate) use shape::{Role, Start, Workload};
+pub(crate) use sweep::{SWEEPS_PER_SAMPLE, Sweep, SweepChild, SweepPattern, SweepThread};
+pub(crate) use third::{AliasesChild, MappingsChild, ResidentChild, ThirdChild, ThirdPattern, Truth, clock};
+pub(crate) use wire::Wire;
