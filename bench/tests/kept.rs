@@ -1,4 +1,6 @@
 //! Raw results that are kept in the repository: each is told again, or it is said who tells it.
+//!
+//! Owns: which files there are. Never touches: what their reports say.
 
 use std::fs;
 use std::path::{Path, PathBuf};

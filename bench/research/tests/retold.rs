@@ -1,4 +1,6 @@
 //! The program as it is called: what it keeps is told again, and its children work.
+//!
+//! Owns: runs that are small enough for a test. Never touches: figures; it asserts what happened.
 
 use std::fs;
 use std::path::{Path, PathBuf};
