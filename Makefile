@@ -38,6 +38,7 @@ INSTALL_SUDO := $(if $(DESTDIR),,$(if $(filter /usr%,$(PREFIX)),$(SUDO)))
 # Tests are run through it, so that only they are root's, not what cargo writes.
 RUNNER := $(if $(SUDO),$(shell command -v sudo > /dev/null && echo sudo -E))
 BENCH := $(SUDO) target/release/hugepilot-bench
+RESEARCH := $(SUDO) target/release/hugepilot-research
 # With what lists teach, they take some 15 s.
 CLIENTS := --wait 20 --configurations \
   default,always,own,hugepilot,libhps-idle,libhps,libhps-tenth,piloted-tenth,ideal,default-again
@@ -96,7 +97,7 @@ vm-idle-page: deps-build deps-test ## live tests on a kernel with idle page trac
 	kernel=$$(tests/vm/kernel) && KERNEL=$$kernel tests/vm/run $(TEST)
 
 .PHONY: bench
-bench: can-be-root build ## the published figures; takes hours and keeps raw results in bench/runs
+bench: can-be-root build ## the published figures of real programs; takes hours and keeps raw results in bench/runs
 	@scripts/need $(BENCH_NEEDS)
 	@scripts/need $(PEER_NEEDS) || true
 	@scripts/need $(SERVER_NEEDS) || true
@@ -129,12 +130,16 @@ bench: can-be-root build ## the published figures; takes hours and keeps raw res
 	-$(BENCH) servers --keep
 	$(BENCH) fingerprint --rounds 10 --wait 4 --seconds 5 --keep
 	$(BENCH) local --keep
-	$(BENCH) transpose --processor celeron,pentium4 --measure --keep
-	$(BENCH) lists --keep
 	$(BENCH) io --keep
-	$(BENCH) sort --keep
 	$(BENCH) sweep --samples 80 --rounds 6 --keep
 	$(BENCH) sweep --samples 400 --rounds 1 --keep
+
+.PHONY: research
+research: can-be-root build ## what papers found, by simulations and small models; takes hours and keeps raw results in bench/runs
+	@echo "Leave the machine alone meanwhile: not all of it is simulated."
+	$(RESEARCH) transpose --processor celeron,pentium4 --measure --keep
+	$(RESEARCH) lists --keep
+	$(RESEARCH) sort --keep
 
 .PHONY: lint
 lint: deps-build deps-lint deps-windows-target ## house rules, format, clippy; for Windows, too

@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::outputs::{Results, json_lines};
-use crate::plot::{COLORS, FONT, Picture, draw, draw_key};
+use crate::picture::{COLORS, FONT, Picture, draw, draw_key};
 use crate::workload::{OwnProcess, Running};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.

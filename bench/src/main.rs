@@ -1,50 +1,15 @@
-//! hugepilot-bench: measures hugepilot against what an operator would choose instead.
+//! hugepilot-bench as a program.
 //!
-//! Data flows one way: arguments → workload and configurations → rounds of turns → record → comparison → verdict,
-//! report, plot. All conclusions are drawn from the record, so that a file of raw results gives the same report again.
+//! Owns: how it ends. Never touches: what it does; that is the library's.
 #![forbid(unsafe_code)]
-
-mod args;
-mod comparison;
-mod configuration;
-mod cost;
-mod felt;
-mod ideal;
-mod io;
-mod launch;
-mod lists;
-mod machine;
-mod measure;
-mod outputs;
-mod pilot;
-mod plot;
-mod plot_search;
-mod pool;
-mod postgres;
-mod prediction;
-mod process;
-mod record;
-mod report;
-mod run;
-mod sample;
-mod servers;
-mod settings;
-mod slowdown;
-mod sort;
-mod tool;
-mod tracker;
-mod transpose;
-mod turn;
-mod verdict;
-mod warm;
-mod workload;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use hugepilot_bench::Arguments;
 
 fn main() -> ExitCode {
-    match args::Arguments::parse().command.run() {
+    match Arguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hugepilot-bench: {error:#}");

@@ -2,24 +2,24 @@
 //!
 //! Owns: the order of these. Never touches: how any of them is done.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hugepilot_os::stop::{SecondSignal, Stop};
 
-use crate::args::Common;
+use crate::common::Common;
 use crate::configuration::Configuration;
 use crate::machine::{Machine, slug};
-use crate::outputs::{Results, read_text};
+use crate::outputs::Results;
 use crate::record::{Record, Run};
 use crate::run::{announce, run_rounds};
 use crate::settings::Settings;
+use crate::table::print;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{felt, launch, plot, postgres, report, servers};
+use crate::{launch, picture, report};
 
 /// Measures workloads one after the other, and reports what was measured even when it ends early.
 pub fn measure(
@@ -103,23 +103,6 @@ fn possible_here(configurations: &[Configuration]) -> (Vec<Configuration>, Vec<S
     (possible, missing)
 }
 
-/// Shows the report of a file of raw results.
-pub fn report(file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let text = read_text(file)?;
-    if let Some(record) = postgres::Record::parse(&text, file)? {
-        return postgres::report(&record);
-    }
-    if let Some(record) = servers::Record::parse(&text, file)? {
-        return print(&record.text());
-    }
-    if let Some(record) = felt::Record::parse(&text, file)? {
-        return felt::report(&record, plot_to);
-    }
-    let record = Record::parse(&text, file)?;
-    print(&report::text(&record))?;
-    plot_to.map_or(Ok(()), |path| plot::draw(&record, path))
-}
-
 fn write_all(common: &Common, record: &Record) -> Result<()> {
     if record.runs.iter().all(|run| run.turns.is_empty()) {
         return Ok(());
@@ -127,14 +110,9 @@ fn write_all(common: &Common, record: &Record) -> Result<()> {
     let text = report::text(record);
     let printed = print(&text);
     let names: Vec<String> = record.runs.iter().map(|run| slug(&run.workload)).collect();
-    let draw = |path: &Path| plot::draw(record, path);
+    let draw = |path: &Path| picture::draw(record, path);
     let results = Results { name: &names.join("+"), json: record.json()?, text: &text, draw: Some(&draw) };
     common.outputs.write(Some(&record.machine), &results)?;
     // Last, because a closed output must not cost the files.
     printed
-}
-
-/// Prints a report.
-pub fn print(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("cannot print the report")
 }

@@ -3,21 +3,16 @@
 //! Owns: the options for that, the names of files, and how they are written. Never touches: what stands in them.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::plot::check_name;
+use crate::picture::check_name;
 use crate::settings::Settings;
 
-/// A file of more text than this is no result of ours.
-const LARGEST: u64 = 1 << 30;
-const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// A hundred runs are kept in the repository: the smallest files, however long that takes.
 const ZSTD_LEVEL: i32 = 22;
 
@@ -86,34 +81,6 @@ pub fn json_lines(value: &impl Serialize, first_field: &str) -> Result<String> {
     Ok(serde_json::to_string(value)?.replace(&begins, &format!("\n{begins}")) + "\n")
 }
 
-/// Results of one kind in the text of a file; None if it holds others. Errors: they are damaged, or of another version.
-pub fn parse<T: DeserializeOwned>(text: &str, file: &Path, kind: &str, version: u32) -> Result<Option<T>> {
-    #[derive(Deserialize)]
-    struct Head {
-        kind: String,
-        #[serde(default)]
-        version: u32,
-    }
-    let head: Option<Head> = serde_json::from_str(text).ok();
-    let Some(head) = head.filter(|head| head.kind == kind) else { return Ok(None) };
-    let found = head.version;
-    ensure!(found == version, "{} has version {found}, this program reads version {version}", file.display());
-    serde_json::from_str(text).with_context(|| format!("{} is damaged: measure again", file.display()))
-}
-
-/// The text of a file of raw results, compressed or not.
-pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut text = String::new();
-    let read = match bytes.starts_with(ZSTD_MAGIC) {
-        true => zstd::Decoder::new(&bytes[..])?.take(LARGEST).read_to_string(&mut text),
-        false => (&bytes[..]).take(LARGEST).read_to_string(&mut text),
-    };
-    read.with_context(|| format!("{} holds no text", path.display()))?;
-    ensure!((text.len() as u64) < LARGEST, "{} holds more than {LARGEST} bytes of text", path.display());
-    Ok(text)
-}
-
 fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
     fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -121,6 +88,7 @@ fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept::read_text;
     use crate::machine::tests::machine;
 
     #[test]
@@ -157,7 +125,8 @@ mod tests {
         let plain = folder.path().join("plain.json");
         write(&plain, &json).unwrap();
         assert_eq!(read_text(&plain).unwrap(), json);
-        write(&plain, [ZSTD_MAGIC, &[0, 0]].concat()).unwrap();
+        // It begins as compressed ones do.
+        write(&plain, [0x28, 0xb5, 0x2f, 0xfd, 0, 0]).unwrap();
         assert!(read_text(&plain).is_err(), "damaged");
     }
 

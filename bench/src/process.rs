@@ -5,6 +5,7 @@
 //! The program gets one processor and its load the other, so that the two do not push each other around and the
 //! program's speed is what limits. The harness itself and the tools under test are not bound.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -19,6 +20,17 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub struct BoundChild {
     /// The child, for its pipes.
     pub child: Child,
+}
+
+/// `bound`, which each harness has: binds itself to a processor and becomes another program.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BoundArguments {
+    /// The processor.
+    #[arg(long)]
+    processor: Option<usize>,
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
 }
 
 /// The processors for the program and for its load; None where there are not two.
@@ -51,7 +63,7 @@ pub fn bind_this_thread(processor: Option<usize>) -> io::Result<()> {
 }
 
 impl BoundChild {
-    /// Starts a command by way of `hugepilot-bench bound`, which binds itself and then becomes that command.
+    /// Starts a command by way of `bound` of this very program, which binds itself and then becomes that command.
     pub fn start(command: &[OsString], processor: Option<usize>, output: Stdio) -> Result<Self> {
         let mut call = Command::new(std::env::current_exe()?);
         call.arg("bound");
@@ -87,13 +99,16 @@ impl Drop for BoundChild {
     }
 }
 
-/// The body of `hugepilot-bench bound`: returns only when the command could not be started.
-pub fn become_bound(processor: Option<usize>, command: &[OsString]) -> Result<std::convert::Infallible> {
-    // Survives the exec below, so that a killed harness leaves no program behind.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    bind_this_thread(processor).with_context(|| format!("cannot bind to processor {processor:?}"))?;
-    let (program, arguments) = command.split_first().context("no command to start")?;
-    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("cannot start {}", program.display()))
+impl BoundArguments {
+    /// Returns only when the command could not be started.
+    pub fn run(&self) -> Result<Infallible> {
+        let Self { processor, command } = self;
+        // Survives the exec below, so that a killed harness leaves no program behind.
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        bind_this_thread(*processor).with_context(|| format!("cannot bind to processor {processor:?}"))?;
+        let (program, arguments) = command.split_first().context("no command to start")?;
+        Err(Command::new(program).args(arguments).exec()).with_context(|| format!("cannot start {}", program.display()))
+    }
 }
 
 fn describe(status: ExitStatus) -> String {

@@ -4,15 +4,16 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
+use crate::kept;
 use crate::machine::Machine;
 use crate::outputs::json_lines;
 use crate::pool::PoolUse;
 use crate::sample::{MemoryPoint, MemoryUse};
-use crate::workload::SearchWork;
+use crate::workload::{SearchWork, ThroughputPoint};
 
 const VERSION: u32 = 1;
 
@@ -111,15 +112,6 @@ pub struct ToolRun {
     pub output: serde_json::Value,
 }
 
-/// Operations a second in a short time that ended at `seconds`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ThroughputPoint {
-    /// Since the program was ready.
-    pub seconds: f64,
-    /// Operations a second.
-    pub throughput: f64,
-}
-
 impl Record {
     /// An empty record for this machine.
     pub fn new(machine: Machine) -> Self {
@@ -128,12 +120,7 @@ impl Record {
 
     /// The results in the text of a file.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        let record: Self = serde_json::from_str(text)
-            .with_context(|| format!("{} is not a result file of hugepilot-bench", path.display()))?;
-        if record.version != VERSION {
-            bail!("{} has version {}, this program reads version {VERSION}", path.display(), record.version);
-        }
-        Ok(record)
+        kept::parse(text, path, VERSION)
     }
 
     /// The file's text, with one line a turn.

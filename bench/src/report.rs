@@ -7,10 +7,11 @@ use heat::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
 use crate::configuration::{Configuration, Launch};
+use crate::figures::verdicts;
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Record, Run, Turn};
-use crate::verdict::verdicts;
+use crate::table::{cell, strings, table};
 use crate::workload::SearchWork;
 
 /// The whole report.
@@ -208,43 +209,10 @@ fn rate(per_second: f64) -> String {
     }
 }
 
-/// A dash where there is nothing.
-pub fn cell(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
-}
-
-/// A row of them.
-pub fn strings(texts: &[&str]) -> Vec<String> {
-    texts.iter().map(|&text| text.to_owned()).collect()
-}
-
-/// Aligns columns: the first to the left, numbers to the right.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        text += &cells.collect::<Vec<_>>().join("  ");
-        text += "\n";
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::comparison::tests::run_of;
-
-    #[test]
-    fn columns_line_up() {
-        let rows = [strings(&["a", "bbb"]), strings(&["aaaa", "b"])];
-        assert_eq!(table(&rows), "a     bbb\naaaa    b\n");
-    }
 
     #[test]
     fn a_report_names_every_configuration_and_its_ratio() {

@@ -1,6 +1,6 @@
 //! The interleaver: rounds, in each of which every configuration has one turn.
 //!
-//! Owns: the order of turns and the progress bar. Never touches: what happens in a turn.
+//! Owns: which configurations share a process, and the order of processes. Never touches: what happens in a turn.
 //!
 //! Configurations take turns within a round, rather than one after the other having all of its rounds, so that a machine that grows
 //! slower or faster over the hours does so for all of them. The order is shuffled anew in each round, because whoever always
@@ -9,20 +9,12 @@
 //! Two processes differ by a few per cent, by where their pages happen to lie. What differs less is measured in one process a
 //! round: first the configurations that leave it as it is, in an order shuffled anew, then those that promote, then the ceiling.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
-use rand::SeedableRng;
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::seq::SliceRandom;
 
 use crate::configuration::Configuration;
 use crate::record::Run;
+use crate::rounds::{order_of_round, progress_bar};
 use crate::turn::Bench;
-
-/// How often a bar is drawn that does not move.
-pub const TICK: Duration = Duration::from_millis(500);
 
 /// Runs all rounds; turns that were completed are in `run` even when this ends with an error.
 pub fn run_rounds(bench: &mut Bench<'_>, configurations: &[Configuration], run: &mut Run) -> Result<()> {
@@ -82,47 +74,9 @@ fn processes_of_round(
     vec![order]
 }
 
-/// All of these, in the order of one round.
-pub fn order_of_round<T: Clone>(all: &[T], seed: u64, round: u32) -> Vec<T> {
-    let mut order = all.to_vec();
-    order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(round))));
-    order
-}
-
-/// Counts turns, on standard error, and only when that is a terminal.
-pub fn progress_bar(turns: u64) -> ProgressBar {
-    let bar = bar_with(turns, "{bar:30} {pos}/{len} {msg} (left: {eta})");
-    bar.enable_steady_tick(TICK);
-    bar
-}
-
-/// The same for what takes more or less time. It is drawn only when it moves, unless that is asked for, because another thread would
-/// disturb what is timed.
-pub fn share_bar(length: u64) -> ProgressBar {
-    bar_with(length, "{bar:30} {percent} % {msg} (left: {eta})")
-}
-
-fn bar_with(length: u64, template: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length).with_style(style)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_round_has_every_configuration_in_an_order_of_its_own() {
-        let all = [Configuration::Default, Configuration::Always, Configuration::Ideal, Configuration::DefaultAgain];
-        let orders: Vec<_> = (0..20).map(|round| order_of_round(&all, 1, round)).collect();
-        for order in &orders {
-            let mut sorted = order.clone();
-            sorted.sort();
-            assert_eq!(sorted, all);
-        }
-        assert!(orders.iter().any(|order| order != &orders[0]));
-        assert_eq!(orders[3], order_of_round(&all, 1, 3));
-    }
 
     #[test]
     fn one_process_is_changed_step_by_step() {

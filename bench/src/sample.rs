@@ -13,7 +13,7 @@ use hugepilot_os::page_scan;
 use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
-use crate::warm::Held;
+use crate::held::Held;
 
 /// Low, because the program and its load have every CPU for themselves on a small machine.
 const PERIOD: Duration = Duration::from_millis(250);

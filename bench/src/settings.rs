@@ -35,7 +35,9 @@ impl Settings {
         fs::create_dir_all(state).with_context(|| format!("cannot create {}: run as root", state.display()))?;
         let lock = File::create(state.join("lock")).with_context(|| format!("cannot lock {}", state.display()))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!("another hugepilot-bench is running here: wait for it, two would disturb each other's figures");
+            bail!(
+                "another hugepilot-bench or hugepilot-research is running here: wait for it, two would disturb each other's figures"
+            );
         }
         let as_found = match fs::read_to_string(state.join("as-found.json")) {
             Ok(text) => serde_json::from_str(&text)
@@ -94,7 +96,7 @@ impl Settings {
 impl Drop for Settings {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
-            eprintln!("hugepilot-bench: {error:#}; the next start tries again");
+            eprintln!("settings were not put back: {error:#}; the next start tries again");
         }
     }
 }

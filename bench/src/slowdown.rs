@@ -21,12 +21,12 @@ use observe::write_scan::WriteScan;
 use observe::{Choice, Options, Tracker};
 use serde::Serialize;
 
-use crate::args::seconds;
 use crate::comparison::Metric;
 use crate::cost::SAMPLE;
 use crate::machine::Machine;
 use crate::outputs::{Results, json_lines};
 use crate::report::interval_text;
+use crate::values::seconds;
 use crate::verdict::Verdict;
 use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload};
 

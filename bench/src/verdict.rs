@@ -1,6 +1,6 @@
-//! Verdicts: the figures that hugepilot must reach, each held against one run.
+//! Verdicts: whether a figure is met, as far as its interval and the machine's noise tell.
 //!
-//! Owns: the list of figures and what counts as met. Never touches: measurements.
+//! Owns: what counts as met. Never touches: which figures there are, or measurements.
 //!
 //! A figure is met when the whole interval of its ratio meets it, and missed when the whole interval misses it. Where
 //! default against default scatters by more than the figure's margin, nothing can be said here, unless the interval clears
@@ -11,64 +11,19 @@ use std::fmt;
 
 use heat::statistics::Interval;
 
-use crate::comparison::{Metric, gain_noise, gain_ratio, noise, ratio, slowest_tool, typical};
-use crate::configuration::Configuration::{
-    self, Always, Default, Explained, Hugepilot, HugepilotNoGrowth, Ideal, Jemalloc, Libhps, LibhpsTenth, Libhugetlbfs,
-    Mimalloc, Mimalloc1G, Observed, Oracle, Own, Piloted, Run1G, Run2M, RunThp, Tracked, TunablesPool, TunablesPool1G,
-    TunablesThp,
-};
-use crate::record::Run;
-use crate::workload::SearchWork;
-
 /// Fewer pairs give no interval of 95 %.
 const CONFIDENCE: f64 = 0.95;
 
-/// A figure to reach.
+/// What a ratio should be.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    /// In words.
-    pub text: &'static str,
-    /// The names of workloads that it is about start with one of these.
-    workloads: &'static [&'static str],
-    claim: Claim,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Claim {
-    Ratio {
-        metric: Metric,
-        subject: Configuration,
-        reference: Configuration,
-        bound: Bound,
-    },
-    Gain {
-        subject: Configuration,
-        of: Configuration,
-        at_least: f64,
-    },
-    ToolSeconds {
-        subject: Configuration,
-        at_most: f64,
-    },
-    /// The fastest way to start the program by hugepilot, of the fastest way without.
-    BestPeer {
-        at_least: f64,
-    },
-    /// Of the slowest turn that hugepilot started.
-    RealTime {
-        at_most: f64,
-    },
-    /// `hugepilot explain` puts no memory on huge pages.
-    SaysNo,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Bound {
+pub enum Bound {
+    /// This much or more.
     AtLeast(f64),
+    /// This much or less.
     AtMost(f64),
 }
 
-/// What a run says about a figure.
+/// What was seen says this about a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// Reached.
@@ -87,169 +42,6 @@ pub enum Verdict {
     NotMeasured,
 }
 
-const fn speed(subject: Configuration, reference: Configuration, at_least: f64) -> Claim {
-    Claim::Ratio { metric: Metric::Throughput, subject, reference, bound: Bound::AtLeast(at_least) }
-}
-
-const fn growth(subject: Configuration, at_most: f64) -> Claim {
-    Claim::Ratio { metric: Metric::OwnMemory, subject, reference: Default, bound: Bound::AtMost(at_most) }
-}
-
-const fn gain(subject: Configuration, of: Configuration, at_least: f64) -> Claim {
-    Claim::Gain { subject, of, at_least }
-}
-
-const MEMCACHED: &[&str] = &["memcached"];
-const SWEEP: &[&str] = &["sweep"];
-const SKEWED: &[&str] = &["sweep skewed"];
-const FULL: &[&str] = &["sweep sequential", "sweep random"];
-const BUDGET: &[&str] = &["pilot budget"];
-const FINGERPRINT: &[&str] = &["fingerprint"];
-const LOCAL: &[&str] = &["local"];
-const ALL: &[&str] = &[""];
-
-/// Ways to start a program by hugepilot.
-const RUNS: &[Configuration] = &[RunThp, Run2M, Run1G];
-/// Ways that others offer.
-const PEERS: &[Configuration] =
-    &[Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
-
-const FIGURES: &[Figure] = &[
-    Figure { text: "throughput >= 1.15 x default", workloads: MEMCACHED, claim: speed(Hugepilot, Default, 1.15) },
-    Figure { text: "throughput >= 0.99 x ideal", workloads: MEMCACHED, claim: speed(Hugepilot, Ideal, 0.99) },
-    Figure { text: "at least level with memcached -L", workloads: MEMCACHED, claim: speed(Hugepilot, Own, 0.99) },
-    Figure { text: "RSS growth <= 0.5 %", workloads: MEMCACHED, claim: growth(Hugepilot, 1.005) },
-    Figure {
-        text: "done within 10 s",
-        workloads: MEMCACHED,
-        claim: Claim::ToolSeconds { subject: Hugepilot, at_most: 10.0 },
-    },
-    Figure { text: "throughput >= 0.99 x ideal within 10 s", workloads: SWEEP, claim: speed(Hugepilot, Ideal, 0.99) },
-    Figure { text: "RSS growth <= 1 %", workloads: SKEWED, claim: growth(Hugepilot, 1.01) },
-    Figure {
-        text: "RSS growth <= 0.03 % with --max-growth 0",
-        workloads: SKEWED,
-        claim: growth(HugepilotNoGrowth, 1.0003),
-    },
-    Figure { text: "RSS growth <= 0.002 %", workloads: FULL, claim: growth(Hugepilot, 1.00002) },
-    Figure { text: "libhps: throughput >= 1.00 x always", workloads: MEMCACHED, claim: speed(Libhps, Always, 1.0) },
-    Figure { text: "libhps: RSS growth <= 1 %", workloads: MEMCACHED, claim: growth(Libhps, 1.01) },
-    Figure {
-        text: "libhps within a tenth: gain >= 0.5 x ideal's",
-        workloads: MEMCACHED,
-        claim: gain(LibhpsTenth, Ideal, 0.5),
-    },
-    Figure { text: "libhps: throughput >= 0.99 x ideal", workloads: SWEEP, claim: speed(Libhps, Ideal, 0.99) },
-    Figure { text: "tracked: throughput >= 0.98 x default", workloads: SWEEP, claim: speed(Tracked, Default, 0.98) },
-    Figure { text: "gain >= 0.95 x the oracle's", workloads: BUDGET, claim: gain(Piloted, Oracle, 0.95) },
-    Figure { text: "gain >= 0.75 x that of all huge pages", workloads: BUDGET, claim: gain(Piloted, Ideal, 0.75) },
-    Figure { text: "run-thp: look-ups >= 1.2 x default", workloads: FINGERPRINT, claim: speed(RunThp, Default, 1.2) },
-    Figure { text: "run-2m: look-ups >= 1.2 x default", workloads: FINGERPRINT, claim: speed(Run2M, Default, 1.2) },
-    Figure { text: "run-1g: look-ups >= 1.2 x default", workloads: FINGERPRINT, claim: speed(Run1G, Default, 1.2) },
-    Figure { text: "run-thp: look-ups >= 0.97 x ideal", workloads: FINGERPRINT, claim: speed(RunThp, Ideal, 0.97) },
-    Figure { text: "run-2m: look-ups >= 0.97 x ideal", workloads: FINGERPRINT, claim: speed(Run2M, Ideal, 0.97) },
-    Figure { text: "run-1g: look-ups >= 0.97 x ideal", workloads: FINGERPRINT, claim: speed(Run1G, Ideal, 0.97) },
-    Figure {
-        text: "at least level with the best peer",
-        workloads: FINGERPRINT,
-        claim: Claim::BestPeer { at_least: 0.99 },
-    },
-    Figure { text: "real-time factor < 0.4", workloads: FINGERPRINT, claim: Claim::RealTime { at_most: 0.4 } },
-    Figure { text: "explain says that it does not pay", workloads: LOCAL, claim: Claim::SaysNo },
-    Figure { text: "observed: throughput >= 0.99 x default", workloads: ALL, claim: speed(Observed, Default, 0.99) },
-];
-
-/// The figures that a run is about, each with its verdict and the numbers behind it.
-pub fn verdicts(run: &Run) -> Vec<(Figure, Verdict, String)> {
-    let about = |figure: &&Figure| figure.workloads.iter().any(|prefix| run.workload.starts_with(prefix));
-    FIGURES.iter().filter(about).map(|figure| judge(figure, run)).collect()
-}
-
-fn judge(figure: &Figure, run: &Run) -> (Figure, Verdict, String) {
-    let (verdict, numbers) = match figure.claim {
-        Claim::Gain { subject, of, at_least } => {
-            match judged(gain_ratio(run, subject, of), gain_noise(run, of), Bound::AtLeast(at_least)) {
-                (Verdict::NotMeasured, _) if [subject, of].iter().all(|&each| has_enough_rounds(run, each)) => {
-                    (Verdict::NoGain, String::new())
-                }
-                judged => judged,
-            }
-        }
-        Claim::ToolSeconds { subject, at_most } => match slowest_tool(run, subject) {
-            Some(seconds) if seconds <= at_most => (Verdict::Met, format!("at most {seconds:.2} s")),
-            Some(seconds) => (Verdict::NotMet, format!("up to {seconds:.2} s")),
-            None => (Verdict::NotMeasured, String::new()),
-        },
-        Claim::Ratio { metric, subject, reference, bound } => judge_ratio(run, metric, subject, reference, bound),
-        Claim::BestPeer { at_least } => judge_best_peer(run, at_least),
-        Claim::RealTime { at_most } => judge_real_time(run, at_most),
-        Claim::SaysNo => judge_explanation(run),
-    };
-    (*figure, verdict, numbers)
-}
-
-/// Whichever is the fastest of each side: whoever must choose one chooses that.
-fn judge_best_peer(run: &Run, at_least: f64) -> (Verdict, String) {
-    let (Some(subject), Some(peer)) = (fastest(run, RUNS), fastest(run, PEERS)) else {
-        return (Verdict::NotMeasured, String::new());
-    };
-    let (verdict, numbers) = judge_ratio(run, Metric::Throughput, subject, peer, Bound::AtLeast(at_least));
-    (verdict, format!("{subject} of {peer}: {numbers}"))
-}
-
-fn fastest(run: &Run, configurations: &[Configuration]) -> Option<Configuration> {
-    let speeds =
-        configurations.iter().filter_map(|&each| Some((each, typical(run, each, |turn| Some(turn.throughput))?)));
-    speeds.max_by(|left, right| left.1.total_cmp(&right.1)).map(|(configuration, _)| configuration)
-}
-
-fn judge_real_time(run: &Run, at_most: f64) -> (Verdict, String) {
-    let turns = RUNS.iter().flat_map(|&each| run.turns_of(each));
-    let slowest = turns.filter_map(|turn| turn.search.as_ref()).map(SearchWork::real_time_factor).reduce(f64::max);
-    match slowest {
-        Some(slowest) if slowest < at_most => (Verdict::Met, format!("at most {slowest:.5}")),
-        Some(slowest) => (Verdict::NotMet, format!("up to {slowest:.5}")),
-        None => (Verdict::NotMeasured, String::new()),
-    }
-}
-
-/// Unknown is no answer: it must say no in each turn.
-fn judge_explanation(run: &Run) -> (Verdict, String) {
-    let told: Vec<_> = run.turns_of(Explained).filter_map(|turn| turn.tool.as_ref()).map(|tool| &tool.output).collect();
-    let says_no = |output: &&&serde_json::Value| {
-        output["would_pay_bytes"].as_u64() == Some(0) && !output["expected_gain_percent"].is_null()
-    };
-    let no = told.iter().filter(says_no).count();
-    match told.len() {
-        0 => (Verdict::NotMeasured, String::new()),
-        all if all == no => (Verdict::Met, format!("in each of {all} turns")),
-        all => (Verdict::NotMet, format!("in {no} of {all} turns")),
-    }
-}
-
-/// Whether an interval of so many rounds has the wanted confidence: 6.
-fn has_enough_rounds(run: &Run, configuration: Configuration) -> bool {
-    run.turns_of(configuration).count() >= 6
-}
-
-fn judge_ratio(
-    run: &Run,
-    metric: Metric,
-    subject: Configuration,
-    reference: Configuration,
-    bound: Bound,
-) -> (Verdict, String) {
-    judged(ratio(run, metric, subject, reference), noise(run, metric), bound)
-}
-
-fn judged(seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> (Verdict, String) {
-    let (Some(seen), Some(noise)) = (seen, noise) else {
-        return (Verdict::NotMeasured, String::new());
-    };
-    let numbers = format!("{:.5} [{:.5}, {:.5}]", seen.estimate, seen.low, seen.high);
-    (Verdict::of(&seen, &noise, bound), numbers)
-}
-
 impl Verdict {
     /// Of a ratio that should be at least this much, where the same measured against itself gives `noise`.
     pub fn at_least(limit: f64, seen: &Interval, noise: &Interval) -> Self {
@@ -261,7 +53,8 @@ impl Verdict {
         Self::of(seen, noise, Bound::AtMost(limit))
     }
 
-    fn of(seen: &Interval, noise: &Interval, bound: Bound) -> Self {
+    /// Of a ratio within a bound.
+    pub fn of(seen: &Interval, noise: &Interval, bound: Bound) -> Self {
         if seen.confidence < CONFIDENCE || noise.confidence < CONFIDENCE {
             return Verdict::NotMeasured;
         }
@@ -292,149 +85,5 @@ impl fmt::Display for Verdict {
             Verdict::NoLargePages => f.write_str("not measured: not all of it was on large pages"),
             Verdict::NotMeasured => f.write_str("not measured: needs 6 rounds with every configuration named"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::comparison::tests::run_of;
-    use crate::configuration::Configuration::DefaultAgain;
-    use crate::record::ToolRun;
-
-    const FLAT: &[f64] = &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9, 100.0, 100.0];
-
-    fn verdict_of(run: &Run, text: &str) -> Verdict {
-        verdicts(run).into_iter().find(|(figure, ..)| figure.text == text).map(|(_, verdict, _)| verdict).unwrap()
-    }
-
-    fn memcached(hugepilot: f64, again: &[f64]) -> Run {
-        let faster: Vec<f64> = FLAT.iter().map(|value| value * hugepilot).collect();
-        run_of("memcached", &[(Default, FLAT, 1000), (DefaultAgain, again, 1000), (Hugepilot, &faster, 1004)])
-    }
-
-    #[test]
-    fn the_whole_interval_must_meet_the_figure() {
-        let text = "throughput >= 1.15 x default";
-        assert_eq!(verdict_of(&memcached(1.20, FLAT), text), Verdict::Met);
-        assert_eq!(verdict_of(&memcached(1.10, FLAT), text), Verdict::NotMet);
-        let mut scattered = memcached(1.15, FLAT);
-        scattered.turns.iter_mut().filter(|turn| turn.configuration == Hugepilot).for_each(|turn| {
-            turn.throughput *= 1.0 + 0.01 * (f64::from(turn.round) - 3.5);
-        });
-        assert_eq!(verdict_of(&scattered, text), Verdict::Open);
-    }
-
-    #[test]
-    fn noise_beyond_the_margin_is_not_resolvable() {
-        let noisy: Vec<f64> = (0..8).map(|round| if round % 2 == 0 { 70.0 } else { 140.0 }).collect();
-        let text = "throughput >= 1.15 x default";
-        assert!(matches!(
-            verdict_of(&memcached(1.20, &noisy), text),
-            Verdict::NotResolvable(reach) if reach > 0.15
-        ));
-        assert_eq!(verdict_of(&memcached(3.0, &noisy), text), Verdict::Met, "far beyond the noise");
-    }
-
-    #[test]
-    fn gains_are_held_against_gains() {
-        let verdict = |piloted: f64, again: f64| {
-            let scaled = |factor: f64| FLAT.iter().map(|value| value * factor).collect::<Vec<f64>>();
-            let (again, piloted, oracle) = (scaled(again), scaled(piloted), scaled(1.2));
-            let run = run_of(
-                "pilot budget",
-                &[(Default, FLAT, 1), (DefaultAgain, &again, 1), (Piloted, &piloted, 1), (Oracle, &oracle, 1)],
-            );
-            verdict_of(&run, "gain >= 0.95 x the oracle's")
-        };
-        assert_eq!(verdict(1.199, 1.0), Verdict::Met);
-        assert_eq!(verdict(1.15, 1.0), Verdict::NotMet, "0.96 x the oracle's throughput, and 0.75 x its gain");
-        assert_eq!(verdict(0.9, 1.0), Verdict::NotMet, "a loss is no gain");
-        assert!(matches!(verdict(1.199, 1.02), Verdict::NotResolvable(_)));
-        assert_eq!(verdict(1.199, 1.5), Verdict::NoGain, "the oracle's is less than the default's");
-    }
-
-    #[test]
-    fn growth_has_an_upper_bound() {
-        assert_eq!(verdict_of(&memcached(1.2, FLAT), "RSS growth <= 0.5 %"), Verdict::Met);
-        let mut grown = memcached(1.2, FLAT);
-        grown
-            .turns
-            .iter_mut()
-            .filter(|turn| turn.configuration == Hugepilot)
-            .for_each(|turn| turn.after.own_bytes = 1900);
-        assert_eq!(verdict_of(&grown, "RSS growth <= 0.5 %"), Verdict::NotMet);
-    }
-
-    #[test]
-    fn the_fastest_start_is_held_against_the_fastest_peer() {
-        let scaled = |factor: f64| FLAT.iter().map(|value| value * factor).collect::<Vec<f64>>();
-        let (thp, pool, peer, slow) = (scaled(1.3), scaled(1.5), scaled(1.4), scaled(1.1));
-        let run = run_of(
-            "fingerprint 1 thread",
-            &[
-                (Default, FLAT, 1),
-                (DefaultAgain, FLAT, 1),
-                (RunThp, &thp, 1),
-                (Run2M, &pool, 1),
-                (TunablesPool, &peer, 1),
-                (Jemalloc, &slow, 1),
-            ],
-        );
-        let text = "at least level with the best peer";
-        assert_eq!(verdict_of(&run, text), Verdict::Met);
-        let numbers = verdicts(&run).into_iter().find(|(figure, ..)| figure.text == text).unwrap().2;
-        assert!(numbers.starts_with("run-2m of tunables-pool: 1.07"), "{numbers}");
-        assert_eq!(verdict_of(&run, "run-1g: look-ups >= 1.2 x default"), Verdict::NotMeasured);
-        assert_eq!(verdict_of(&run, "run-2m: look-ups >= 1.2 x default"), Verdict::Met);
-    }
-
-    #[test]
-    fn searches_must_keep_up_with_music() {
-        let text = "real-time factor < 0.4";
-        let mut run = run_of("fingerprint 1 thread", &[(RunThp, &FLAT[..2], 1)]);
-        assert_eq!(verdict_of(&run, text), Verdict::NotMeasured);
-        let search = SearchWork { queries: 1, look_up_ns: 1_000_000_000, ..SearchWork::default() };
-        run.turns.iter_mut().for_each(|turn| turn.search = Some(search));
-        assert_eq!(verdict_of(&run, text), Verdict::Met);
-        run.turns[1].search = Some(SearchWork { look_up_ns: 4_000_000_000, ..search });
-        assert_eq!(verdict_of(&run, text), Verdict::NotMet);
-    }
-
-    #[test]
-    fn an_explanation_must_say_no_each_time() {
-        let text = "explain says that it does not pay";
-        let mut run = run_of("local small", &[(Explained, &FLAT[..2], 1)]);
-        assert_eq!(verdict_of(&run, text), Verdict::NotMeasured);
-        let told = |bytes: u64, gain: serde_json::Value| {
-            let output = serde_json::json!({ "would_pay_bytes": bytes, "expected_gain_percent": gain });
-            Some(ToolRun { seconds: 1.0, output })
-        };
-        run.turns.iter_mut().for_each(|turn| turn.tool = told(0, serde_json::json!({ "likely": 0.0 })));
-        assert_eq!(verdict_of(&run, text), Verdict::Met);
-        run.turns[1].tool = told(0, serde_json::Value::Null);
-        assert_eq!(verdict_of(&run, text), Verdict::NotMet, "it knows nothing");
-        run.turns[1].tool = told(2 << 20, serde_json::json!({ "likely": 0.1 }));
-        assert_eq!(verdict_of(&run, text), Verdict::NotMet);
-    }
-
-    #[test]
-    fn few_rounds_and_missing_configurations_are_said() {
-        let three = run_of(
-            "memcached",
-            &[(Default, &FLAT[..3], 1), (DefaultAgain, &FLAT[..3], 1), (Hugepilot, &[200.0; 3], 1)],
-        );
-        assert_eq!(verdict_of(&three, "throughput >= 1.15 x default"), Verdict::NotMeasured);
-        assert_eq!(verdict_of(&memcached(1.2, FLAT), "throughput >= 0.99 x ideal"), Verdict::NotMeasured);
-    }
-
-    #[test]
-    fn each_workload_has_its_own_figures() {
-        let texts = |name| verdicts(&run_of(name, &[])).len();
-        assert_eq!(
-            (texts("memcached"), texts("sweep skewed"), texts("sweep random"), texts("chase dependent")),
-            (9, 6, 5, 1)
-        );
-        assert_eq!((texts("fingerprint 2 threads"), texts("local small")), (9, 2));
     }
 }

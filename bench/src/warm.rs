@@ -6,8 +6,6 @@
 //! Freed all at once, most of the memory would be cold again before a program of several GiB has grown into it; the kernel
 //! gives out first what was freed last, so what is freed just ahead of the program is what the program gets.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +14,7 @@ use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::stop::Stop;
 
+use crate::held::Held;
 use crate::sample::{free_memory, machine_memory};
 
 /// Left for everyone else.
@@ -33,17 +32,6 @@ pub struct WarmMemory {
     held: Held,
     feeder: Option<JoinHandle<Mapping>>,
     left: Option<Mapping>,
-}
-
-/// How much warm memory is still held, for whoever judges the machine's memory meanwhile.
-#[derive(Clone, Debug, Default)]
-pub struct Held(Arc<AtomicU64>);
-
-impl Held {
-    /// The bytes.
-    pub fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 impl WarmMemory {
@@ -66,7 +54,7 @@ impl WarmMemory {
             step.iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
         }
         let floor = free_memory()?;
-        let (done, held) = (Stop::default(), Held(Arc::new(AtomicU64::new(len as u64))));
+        let (done, held) = (Stop::default(), Held::of(len as u64));
         let (seen, counted) = (done.clone(), held.clone());
         let feeder = std::thread::spawn(move || feed(mapping, floor + AHEAD, &counted, &seen));
         Ok(Self { done, held, feeder: Some(feeder), left: None })
@@ -99,7 +87,7 @@ fn feed(mut mapping: Mapping, floor: u64, held: &Held, done: &Stop) -> Mapping {
                 return mapping;
             }
             offset += STEP;
-            held.0.fetch_sub(STEP as u64, Ordering::Relaxed);
+            held.let_go(STEP as u64);
         }
     }
     mapping

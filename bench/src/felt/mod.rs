@@ -30,13 +30,13 @@ use self::program::{Loaded, Program, Setup};
 pub use self::record::Record;
 use self::record::Turn;
 use self::turn::{Stage, Timing};
-use crate::args::seconds;
 use crate::machine::Machine;
-use crate::measure::print;
 use crate::outputs::{Outputs, Results};
-use crate::run::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar};
 use crate::settings::Settings;
+use crate::table::print;
 use crate::tool::Tool;
+use crate::values::{gib, seconds};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -226,7 +226,7 @@ impl FeltArguments {
     fn tell(&self, record: &Record) -> Result<()> {
         let text = text::text(record);
         let printed = print(&text);
-        let draw = |path: &Path| crate::plot::draw(record, path);
+        let draw = |path: &Path| crate::picture::draw(record, path);
         let name = format!("felt-{}", self.program);
         let results = Results { name: &name, json: record.json()?, text: &text, draw: Some(&draw) };
         self.outputs.write(None, &results)?;
@@ -239,7 +239,7 @@ impl FeltArguments {
 /// Shows the report of raw results again.
 pub fn report(record: &Record, plot_to: Option<&Path>) -> Result<()> {
     print(&text::text(record))?;
-    plot_to.map_or(Ok(()), |path| crate::plot::draw(record, path))
+    plot_to.map_or(Ok(()), |path| crate::picture::draw(record, path))
 }
 
 /// A line about a turn, on standard error.
@@ -259,14 +259,6 @@ fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &Turn) {
             share(group.latency_noise(|latency| latency.p99_ns)),
         );
     });
-}
-
-/// A number of GiB.
-pub fn gib(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(gib) if (0.0625..=1024.0).contains(&gib) => Ok(gib),
-        _ => Err(format!("'{text}' is not a number of GiB from 0.0625 to 1024: write 3 or 0.5")),
-    }
 }
 
 fn share(text: &str) -> Result<f64, String> {

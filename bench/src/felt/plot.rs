@@ -12,7 +12,7 @@ use plotters::prelude::*;
 use super::host::Host;
 use super::mode::Mode;
 use super::record::{Phase, Record, Turn, Window};
-use crate::plot::{COLORS, FONT, Picture, draw_key};
+use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 const PANEL: (u32, u32) = (840, 330);
 /// The width of a step on the time axis, that of a window.
@@ -179,7 +179,7 @@ where
 mod tests {
     use super::super::record::tests::record;
     use super::*;
-    use crate::plot::draw;
+    use crate::picture::draw;
 
     fn throughput(window: &Window, usual: f64) -> Option<f64> {
         Some(window.throughput() / usual)

@@ -9,7 +9,7 @@ use super::figures::{Collapses, Group};
 use super::host::Host;
 use super::mode::Mode;
 use super::record::{Latency, Phase, Record, Turn};
-use crate::report::{cell, strings, table};
+use crate::table::{cell, strings, table};
 
 /// A group, with what it is called.
 type Named<'a> = (Host, Mode, Group<'a>);

@@ -5,14 +5,15 @@
 //! A holder leaves just so much memory. Each turn begins with an empty page cache, which is filled by reading; then writers write, a resident
 //! process with a hot heap and a mapped file runs beside them, and at the end huge pages are asked for.
 
+mod aging;
 mod children;
 mod kernel_work;
 mod plot;
+mod record;
 mod report;
 mod supply;
 mod turn;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,17 +24,17 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
-use reclaim::policy::{Preset, Stock};
-use serde::{Deserialize, Serialize};
 
+use self::aging::Aging;
 pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, WritersChild};
-
-use self::turn::{OBTAIN, SETTLE, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
+use self::record::Record;
+use self::turn::{OBTAIN, SETTLE, Stage, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
 use crate::machine::Machine;
-use crate::outputs::{Outputs, Results, json_lines};
+use crate::outputs::{Outputs, Results};
 use crate::process::Processors;
 use crate::sample::machine_memory;
 use crate::settings::Settings;
+use crate::table::print;
 use crate::tool::Tool;
 use crate::workload::{OwnProcess, Running};
 
@@ -88,75 +89,11 @@ pub struct IoArguments {
     hugepilot: Option<PathBuf>,
 }
 
-/// Who ages memory, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Aging {
-    /// The kernel alone.
-    Default,
-    /// `hugepilot age --preset backup-server`.
-    BackupServer,
-    /// `hugepilot age --mapped-page-cost 100`: mapped pages are not aged at all, and unmapped cache at once, with the same marks.
-    #[value(name = "mapped-page-cost-100")]
-    #[serde(rename = "mapped-page-cost-100")]
-    MappedPageCost100,
-    /// The kernel alone once more: what the machine's noise looks like.
-    DefaultAgain,
-}
-
-/// One file of raw results.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    version: u32,
-    machine: Machine,
-    description: String,
-    turns: Vec<Turn>,
-}
-
-/// What all turns need.
-struct Stage<'a> {
-    arguments: &'a IoArguments,
-    tool: Option<&'a Tool>,
-    stop: &'a Stop,
-    directory: &'a Path,
-}
-
 /// How much of all turns is done.
 struct Pace {
     began: Instant,
     done: f64,
     all: f64,
-}
-
-impl fmt::Display for Aging {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Aging::Default => "default",
-            Aging::BackupServer => "backup-server",
-            Aging::MappedPageCost100 => "mapped-page-cost-100",
-            Aging::DefaultAgain => "default-again",
-        })
-    }
-}
-
-impl Aging {
-    fn needs_hugepilot(self) -> bool {
-        !matches!(self, Aging::Default | Aging::DefaultAgain)
-    }
-
-    /// What hugepilot is told, beside where the files are; None where it does not run. Marks are those that the preset has on a machine
-    /// that is as large as what is left here: shares would be of the whole machine.
-    fn words(self, left: &Stock) -> Option<Vec<String>> {
-        let how: &[&str] = match self {
-            Aging::Default | Aging::DefaultAgain => return None,
-            Aging::BackupServer => &["--preset=backup-server"],
-            Aging::MappedPageCost100 => &["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--idle=0s"],
-        };
-        let (free, huge) = Preset::BackupServer.policies().marks(left);
-        let marks = [("--when-free-below", free), ("--when-huge-below", huge)];
-        let marks = marks.into_iter().filter_map(|(name, mark)| Some(format!("{name}={}", mark?.0)));
-        Some(how.iter().map(|&word| word.to_owned()).chain(marks).collect())
-    }
 }
 
 impl IoArguments {
@@ -172,19 +109,21 @@ impl IoArguments {
         ensure_is_disk_with(&self.directory, room_on_disk(self.writers))?;
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-io-").tempdir_in(&self.directory)?;
         settings.apply(&[("enabled", "madvise"), ("defrag", "madvise")])?;
-        let mut record = Record {
-            version: 1,
-            machine: Machine::describe(&settings)?,
-            description: self.description(),
-            turns: Vec::new(),
-        };
+        let mut record = Record::new(Machine::describe(&settings)?, self.description());
         let mut pace = Pace { began: Instant::now(), done: 0.0, all: self.seconds_of(&sizes, &ways) };
         eprintln!(
             "io: {}\nabout {:.0} min; Ctrl-C ends early and reports what there is",
             record.description,
             (pace.all / 60.0).ceil()
         );
-        let stage = Stage { arguments: self, tool: tool.as_ref(), stop: &stop, directory: directory.path() };
+        let stage = Stage {
+            writers: self.writers,
+            window: self.window(),
+            seed: self.seed,
+            tool: tool.as_ref(),
+            stop: &stop,
+            directory: directory.path(),
+        };
         let ended =
             sizes.iter().try_for_each(|&size| self.measure_size(&stage, size, &ways, &mut pace, &mut record.turns));
         self.tell(&record)?;
@@ -224,10 +163,12 @@ impl IoArguments {
             return Ok(());
         }
         let text = report::text(record);
-        print!("{text}");
-        let draw = |path: &Path| crate::plot::draw(record, path);
-        let results = Results { name: "io", json: json_lines(record, "round")?, text: &text, draw: Some(&draw) };
-        self.outputs.write(Some(&record.machine), &results)
+        let printed = print(&text);
+        let draw = |path: &Path| crate::picture::draw(record, path);
+        let results = Results { name: "io", json: record.json()?, text: &text, draw: Some(&draw) };
+        self.outputs.write(Some(&record.machine), &results)?;
+        // Last, because a closed output must not cost the files.
+        printed
     }
 
     fn ways(&self) -> Vec<Aging> {
@@ -287,6 +228,13 @@ impl Pace {
     }
 }
 
+/// Shows the report of raw results again.
+pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
+    let record = Record::parse(text, file)?;
+    print(&report::text(&record))?;
+    plot_to.map_or(Ok(()), |path| crate::picture::draw(&record, path))
+}
+
 /// One turn in which memory was scarce to its end: a kernel that runs out of memory ends first what makes it scarce.
 fn measure_scarce(
     stage: &Stage<'_>,
@@ -338,18 +286,6 @@ mod tests {
             assert_eq!(parse(&[&format!("--configurations={name}")]).unwrap().ways(), [*way]);
             assert_eq!(serde_json::to_string(way).unwrap(), format!("\"{name}\""));
         }
-    }
-
-    #[test]
-    fn marks_are_those_of_a_machine_of_the_size_that_is_left() {
-        let left = |host_takes_free| Stock { total: Bytes(4 << 30), host_takes_free, ..Stock::default() };
-        let mark = |stock: &Stock, way: Aging| way.words(stock).unwrap().pop().unwrap();
-        let share = Bytes(4 << 30).share(0.75).0;
-        for way in [Aging::BackupServer, Aging::MappedPageCost100] {
-            assert_eq!(mark(&left(false), way), format!("--when-huge-below={share}"));
-            assert_eq!(mark(&left(true), way), format!("--when-huge-below={}", 2u64 << 30));
-        }
-        assert!(Aging::value_variants().iter().all(|way| way.words(&left(true)).is_some() == way.needs_hugepilot()));
     }
 
     #[test]

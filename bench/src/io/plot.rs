@@ -7,10 +7,11 @@ use clap::ValueEnum;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use super::aging::Aging;
+use super::record::Record;
 use super::report::medians;
 use super::turn::Turn;
-use super::{Aging, Record};
-use crate::plot::{COLORS, FONT, Picture, draw_key};
+use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 /// What goes up, and what it says.
 type Panel = (&'static str, fn(&Turn) -> f64);

@@ -5,9 +5,10 @@
 use heat::statistics::{Interval, median, paired_ratio};
 use heat::units::{Bytes, Nanos};
 
+use super::aging::Aging;
+use super::record::Record;
 use super::turn::Turn;
-use super::{Aging, Record};
-use crate::report::{cell, strings, table};
+use crate::table::{cell, strings, table};
 use crate::verdict::Verdict;
 
 /// The figures: throughput of the default's ("at least level" means within one per cent), pages scanned for each reclaimed of the
@@ -277,7 +278,9 @@ mod tests {
                 turns.push(turn);
             }
         }
-        Record { version: 1, machine: crate::machine::tests::machine(), description: "a test".to_owned(), turns }
+        let mut record = Record::new(crate::machine::tests::machine(), "a test".to_owned());
+        record.turns = turns;
+        record
     }
 
     /// Of one size, and of all: each figure's words and whether it is met.
@@ -333,7 +336,7 @@ mod tests {
         assert!(text(&record).contains("\n2 GiB left to programs"));
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("io.svg");
-        crate::plot::draw(&record, &path).unwrap();
+        crate::picture::draw(&record, &path).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
         assert!(svg.contains("backup-server") && svg.contains("scanned for each"), "{svg}");
     }

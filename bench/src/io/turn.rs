@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heat::units::{BASE_PAGE, Bytes, Nanos};
+use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::balloon::reports_free_memory;
 use reclaim::Store;
@@ -16,12 +17,12 @@ use reclaim::policy::Stock;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use super::aging::Aging;
 use super::children::{FillChild, Obtained, ResidentHeapChild, WritersChild, obtain, on_disk};
 use super::kernel_work::KernelWork;
 use super::supply::Supply;
-use super::{Aging, Stage};
 use crate::sample::cpu_time;
-use crate::tool::ToolProcess;
+use crate::tool::{Tool, ToolProcess};
 use crate::workload::{OwnProcess, Progress, Running};
 
 /// The resident process's heap, and its file.
@@ -37,6 +38,20 @@ const CALM: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// The figure: huge pages that can be had within that time.
 pub(super) const OBTAIN: Duration = Duration::from_secs(5);
+
+/// What all turns need.
+pub(super) struct Stage<'a> {
+    /// Threads that write files.
+    pub writers: u32,
+    /// Measured so long.
+    pub window: Duration,
+    /// Where all random numbers start.
+    pub seed: u64,
+    pub tool: Option<&'a Tool>,
+    pub stop: &'a Stop,
+    /// Where files are written.
+    pub directory: &'a Path,
+}
 
 /// What one turn leaves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -153,12 +168,11 @@ impl Drop for Files {
 
 /// Fills the page cache, has writers write, measures a window, and asks for huge pages.
 pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Aging) -> Result<Turn> {
-    let arguments = stage.arguments;
     let files = Files(tempfile::tempdir_in(stage.directory)?);
     let directory = files.0.path();
     begin_anew()?;
     let start = |words| OwnProcess::start_on(None, words, stage.stop);
-    let seed = arguments.seed + u64::from(round);
+    let seed = stage.seed + u64::from(round);
     let mut resident = start(ResidentHeapChild::words(RESIDENT, &directory.join("mapped"), seed))?;
     let before = KernelWork::so_far()?;
     let left = Stock { total: size, host_takes_free: reports_free_memory(&Root::host())?, ..Stock::default() };
@@ -167,7 +181,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
     let filling = Instant::now();
     drop(start(FillChild::words(&directory.join("read"), size, seed))?);
     let fill_seconds = filling.elapsed().as_secs_f64();
-    let mut writers = start(WritersChild::words(&directory.join("written"), arguments.writers, RINGS, seed))?;
+    let mut writers = start(WritersChild::words(&directory.join("written"), stage.writers, RINGS, seed))?;
     leave_alone(stage, &mut [&mut writers, &mut resident], SETTLE)?;
     let window = watch(stage, &mut writers, &mut resident, pilot.as_mut())?;
     let kernel_in_all = KernelWork::so_far()?.since(&before);
@@ -234,7 +248,7 @@ fn watch(
         |pilot: &Option<&mut ToolProcess>| pilot.as_ref().map_or(Ok(Duration::ZERO), |pilot| cpu_time(pilot.pid()));
     let (kernel, faults, aging) = (KernelWork::so_far()?, major_faults(resident.pid())?, cpu(&pilot)?);
     let began = Instant::now();
-    leave_alone(stage, &mut [writers, &mut *resident], stage.arguments.window())?;
+    leave_alone(stage, &mut [writers, &mut *resident], stage.window)?;
     let ended = Instant::now();
     pilot.as_mut().map_or(Ok(()), |pilot| pilot.check())?;
     Ok(Window {

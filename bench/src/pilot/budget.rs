@@ -4,8 +4,8 @@
 
 use anyhow::Result;
 
-use super::PilotArguments;
-use crate::args::Common;
+use super::arguments::PilotArguments;
+use crate::common::Common;
 use crate::configuration::Configuration::{
     AllButOracle, Default, DefaultAgain, Ideal, KhugepagedQuarter, Oracle, Piloted,
 };

@@ -13,8 +13,9 @@ use heat::statistics::median;
 use heat::units::Bytes;
 use serde::Serialize;
 
+use super::arguments::PilotArguments;
+use super::scenario::{AROUND, Scenario, Stage, all_within, figure, seconds};
 use super::timeline::{Parts, fair_since};
-use super::{AROUND, PilotArguments, Scenario, Stage, all_within, figure, seconds};
 use crate::process::Processors;
 use crate::sample::huge_memory;
 use crate::warm::WarmMemory;

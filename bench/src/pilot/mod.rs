@@ -1,38 +1,28 @@
 //! What the pilot reaches over time: with too few huge pages, against a second program, after a change, and at rest.
 //!
-//! Owns: the scenarios' order, and what they have in common. Never touches: how the pilot does it.
+//! Owns: the scenarios' order, and keeping what they leave. Never touches: how the pilot does it.
 //!
 //! Programs start on base pages, and the pilot does not know what the harness knows of them. Every scenario keeps its raw results,
 //! prints its table, and holds it against the figure to reach.
 
+mod arguments;
 mod budget;
 mod late_starter;
 mod moved;
+mod scenario;
 mod steady;
 mod timeline;
 
-use std::fmt;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
 use anyhow::{Result, bail, ensure};
-use clap::{Args, ValueEnum};
-use heat::statistics::Interval;
-use heat::units::Bytes;
-use hugepilot_os::stop::{SecondSignal, Stop};
+use clap::ValueEnum;
 use serde::Serialize;
 
+pub use self::arguments::PilotArguments;
+use self::arguments::Scene;
+use self::scenario::{Scenario, Stage};
 use crate::machine::Machine;
 use crate::outputs::Results;
 use crate::settings::Settings;
-use crate::tool::Tool;
-use crate::verdict::Verdict;
-use crate::workload::Running;
-
-/// Longest time between two looks at a program that is left alone.
-const LOOK: Duration = Duration::from_millis(100);
-/// Roughly what warming memory, starting a program and ending it take.
-const AROUND: Duration = Duration::from_secs(12);
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -41,68 +31,6 @@ Examples:
   hugepilot-bench pilot --only budget --rounds 30       until the intervals are narrow enough
 
 Run as root, with up to 7 GiB of free memory, on a machine that does nothing else.";
-
-/// `pilot`
-#[derive(Clone, Debug, Args)]
-pub struct PilotArguments {
-    /// The scenarios, separated by commas [default: all]
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Scene>,
-    /// Few rounds, short waits and small programs: a quick check, not a published result
-    #[arg(long)]
-    quick: bool,
-    /// Rounds of each scenario [default: 20 for budget and steady, 6 for the others; with --quick 3, and 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Option<u32>,
-    /// Where the order of turns and all random numbers start
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Keeps the raw results and reports below a directory, in one named after day and machine
-    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, default_missing_value = "bench/runs")]
-    keep: Option<PathBuf>,
-    /// The hugepilot binary [default: beside this program]
-    #[arg(long, value_name = "PATH")]
-    hugepilot: Option<PathBuf>,
-}
-
-/// A scenario, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Scene {
-    /// A quarter of the memory may be huge: against the best choice of that quarter.
-    Budget,
-    /// A second program comes when the first has all huge pages.
-    LateStarter,
-    /// What is hot moves.
-    Moved,
-    /// Nothing changes any more: what the pilot costs.
-    Steady,
-}
-
-/// Something measured in rounds.
-trait Scenario {
-    /// What a round, or a part of it, leaves.
-    type Round: Serialize;
-    /// The name of its results.
-    const NAME: &'static str;
-
-    /// How it is set up, in words.
-    fn description(&self) -> String;
-    /// Roughly how long it takes.
-    fn expected_time(&self) -> Duration;
-    /// Measures; what is in `rounds` counts, even where this ends with an error.
-    fn measure(&self, stage: &Stage, rounds: &mut Vec<Self::Round>) -> Result<()>;
-    /// The tables, with verdicts.
-    fn text(&self, rounds: &[Self::Round]) -> String;
-}
-
-/// What all scenarios need.
-struct Stage {
-    machine: Machine,
-    tool: Tool,
-    stop: Stop,
-    /// No second harness, and settings of one that was killed are put back.
-    _settings: Settings,
-}
 
 /// One file of raw results.
 #[derive(Serialize)]
@@ -128,14 +56,6 @@ impl PilotArguments {
             }
         }
         Ok(())
-    }
-
-    fn rounds(&self, usual: u32, quick: u32) -> u32 {
-        self.rounds.unwrap_or(if self.quick { quick } else { usual })
-    }
-
-    fn size(&self) -> Bytes {
-        Bytes(if self.quick { 1 << 30 } else { 4 << 30 })
     }
 
     fn perform<S: Scenario>(&self, scenario: &S) -> Result<()> {
@@ -170,25 +90,6 @@ impl PilotArguments {
     }
 }
 
-impl Stage {
-    fn open(arguments: &PilotArguments) -> Result<Self> {
-        let tool = Tool::find(arguments.hugepilot.clone())?;
-        let stop = Stop::on_signals(SecondSignal::Waits)?;
-        let settings = Settings::of_this_machine()?;
-        Ok(Self { machine: Machine::describe(&settings)?, tool, stop, _settings: settings })
-    }
-
-    /// Lets programs run on for a while; an error when one of them ends.
-    fn leave_alone(&self, programs: &mut [&mut dyn Running], time: Duration) -> Result<()> {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + LOOK))?;
-            programs.iter_mut().try_for_each(|program| program.check())?;
-        }
-        Ok(())
-    }
-}
-
 /// Programs that are huge from the start leave nothing to pilot.
 fn ensure_base_pages() -> Result<()> {
     let enabled = Settings::of_this_machine()?.read("enabled")?;
@@ -198,42 +99,4 @@ fn ensure_base_pages() -> Result<()> {
          `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` first"
     );
     Ok(())
-}
-
-/// A line of the figures, as the other benchmarks print them.
-fn figure(text: &str, numbers: &str, verdict: impl fmt::Display) -> String {
-    format!("  {text:<42} {numbers:<28} {verdict}\n")
-}
-
-/// An interval, or what stands for none.
-fn interval(interval: Option<&Interval>) -> String {
-    interval
-        .map_or("-".to_owned(), |Interval { estimate, low, high, .. }| format!("{estimate:.3} [{low:.3}, {high:.3}]"))
-}
-
-/// The verdict on numbers of which each must keep a bound.
-fn all_within(values: &[Option<f64>], at_most: f64) -> Verdict {
-    match values {
-        [] => Verdict::NotMeasured,
-        _ if values.iter().all(|value| value.is_some_and(|value| value <= at_most)) => Verdict::Met,
-        _ => Verdict::NotMet,
-    }
-}
-
-/// Seconds, or that it took longer than anyone watched.
-fn seconds(value: Option<f64>) -> String {
-    value.map_or("never".to_owned(), |value| format!("{value:.2} s"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_must_keep_the_bound() {
-        assert_eq!(all_within(&[], 10.0), Verdict::NotMeasured);
-        assert_eq!(all_within(&[Some(3.0), Some(10.0)], 10.0), Verdict::Met);
-        assert_eq!(all_within(&[Some(3.0), Some(10.1)], 10.0), Verdict::NotMet);
-        assert_eq!(all_within(&[Some(3.0), None], 10.0), Verdict::NotMet);
-    }
 }

@@ -9,8 +9,9 @@ use heat::statistics::{median, paired_ratio};
 use heat::units::Bytes;
 use serde::Serialize;
 
+use super::arguments::PilotArguments;
+use super::scenario::{AROUND, LOOK, Scenario, Stage, all_within, figure, interval, seconds};
 use super::timeline::{Speed, back_after};
-use super::{AROUND, LOOK, PilotArguments, Scenario, Stage, all_within, figure, interval, seconds};
 use crate::sample::huge_memory;
 use crate::warm::WarmMemory;
 use crate::workload::{Hot, HotPattern, Running, Start, Workload, move_on};

@@ -13,7 +13,8 @@ use heat::units::Bytes;
 use rustix::process::Signal;
 use serde::Serialize;
 
-use super::{AROUND, PilotArguments, Scenario, Stage, all_within, figure, interval};
+use super::arguments::PilotArguments;
+use super::scenario::{AROUND, Scenario, Stage, all_within, figure, interval};
 use crate::sample::{cpu_time, huge_memory};
 use crate::tool::ToolProcess;
 use crate::verdict::Verdict;

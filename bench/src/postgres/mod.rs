@@ -30,12 +30,12 @@ pub use self::record::Record;
 use self::record::{Attached, Felt, Observed, Setup, Turn};
 use self::server::{Data, Programs, Server};
 use crate::machine::Machine;
-use crate::measure::print;
 use crate::outputs::{Outputs, Results};
 use crate::pool::Pool;
-use crate::run::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar};
 use crate::sample::{huge_memory, machine_memory};
 use crate::settings::Settings;
+use crate::table::print;
 use crate::tool::{Tool, ToolProcess};
 
 pub const EXAMPLES: &str = "\
@@ -84,7 +84,7 @@ pub struct PostgresArguments {
     #[arg(long, value_enum, default_value_t = Connections::Cold)]
     connections: Connections,
     /// Shared buffers in GiB [default: 4, with --quick 0.5]
-    #[arg(long, value_parser = crate::felt::gib)]
+    #[arg(long, value_parser = crate::values::gib)]
     buffers_gib: Option<f64>,
     /// What is compared, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["default", "default-again", "pool", "hugepilot"])]

@@ -9,8 +9,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::load::{Connections, Script, Seen};
+use crate::kept;
 use crate::machine::Machine;
-use crate::outputs::{self, json_lines};
+use crate::outputs::json_lines;
 
 const VERSION: u32 = 1;
 const KIND: &str = "postgres";
@@ -150,15 +151,16 @@ impl Record {
         json_lines(self, "round")
     }
 
-    /// The record in the text of a file; None if it is a record of something else.
-    pub fn parse(text: &str, file: &Path) -> Result<Option<Self>> {
-        outputs::parse(text, file, KIND, VERSION)
+    /// The record in the text of a file.
+    pub fn parse(text: &str, file: &Path) -> Result<Self> {
+        kept::parse(text, file, VERSION)
     }
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::kept::Kind;
 
     /// So many rounds, in which hugepilot's server does so many times as much as the default's, and the pool's twice as much.
     pub fn record(rounds: u32, times: f64) -> Record {
@@ -203,9 +205,10 @@ pub mod tests {
     fn a_file_is_read_as_it_was_written() {
         let record = record(2, 1.9);
         let text = record.json().unwrap();
-        assert_eq!(Record::parse(&text, Path::new("file")).unwrap(), Some(record));
+        assert_eq!(Kind::of(&text), Some(Kind::Postgres));
+        assert_eq!(Record::parse(&text, Path::new("file")).unwrap(), record);
         assert_eq!(text.lines().filter(|line| line.starts_with("{\"round\"")).count(), 8);
-        assert_eq!(Record::parse("{\"kind\":\"felt\"}", Path::new("file")).unwrap(), None);
+        assert!(Record::parse("{\"version\":1}", Path::new("file")).is_err());
         let newer = text.replacen("\"version\":1", "\"version\":2", 1);
         assert!(Record::parse(&newer, Path::new("file")).unwrap_err().to_string().contains("version 2"));
     }

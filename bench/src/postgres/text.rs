@@ -7,7 +7,8 @@ use heat::units::Bytes;
 
 use super::record::{Felt, Record, Setup, Turn};
 use crate::comparison::Metric;
-use crate::report::{interval_text, strings, table};
+use crate::report::interval_text;
+use crate::table::{strings, table};
 use crate::verdict::Verdict;
 
 const SETUPS: [Setup; 5] = [Setup::Default, Setup::DefaultAgain, Setup::Pool, Setup::Always, Setup::Hugepilot];

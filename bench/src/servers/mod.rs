@@ -21,12 +21,12 @@ use self::program::{Program, Server};
 pub use self::record::Record;
 use self::record::{Setup, Turn};
 use crate::machine::Machine;
-use crate::measure::print;
 use crate::outputs::{Outputs, Results};
 use crate::pool::Pool;
-use crate::run::{order_of_round, progress_bar};
+use crate::rounds::{order_of_round, progress_bar};
 use crate::sample::huge_memory;
 use crate::settings::Settings;
+use crate::table::print;
 use crate::tool::{Tool, ToolProcess};
 
 pub const EXAMPLES: &str = "\

@@ -17,7 +17,7 @@ use hugepilot_os::stop::Stop;
 
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};
-use super::{Running, Start, Workload};
+use super::shape::{Running, Start, Workload};
 use crate::process::Processors;
 
 /// How finely progress is reported.

@@ -11,7 +11,7 @@ use hps::wire::{Range, Track, usual_signal};
 use hps::{Application, Judge, Region, Settings, Tracker, Verdict};
 use hugepilot_os::memory::Mapping;
 
-use super::{Role, Start};
+use super::shape::{Role, Start};
 
 /// How often a list comes at most; short, so that what there is to convert is converted soon.
 const INTERVAL_MS: u32 = 200;

@@ -24,7 +24,8 @@ use rustix::process::Signal;
 use super::chase::{place, step};
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};
-use super::{Progress, Running, Start, Workload};
+use super::progress::Progress;
+use super::shape::{Running, Start, Workload};
 
 /// How finely progress is reported: several times in a sample of a quarter of a second.
 const INTERVAL: Duration = Duration::from_millis(50);

@@ -19,7 +19,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::chase::{place, step};
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
 use super::pages::{WORDS_PER_PAGE, below};
-use super::{Running, Start, Workload};
+use super::shape::{Running, Start, Workload};
 use crate::process::Processors;
 
 /// How finely progress is reported.

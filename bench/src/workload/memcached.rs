@@ -9,10 +9,11 @@ use anyhow::{Result, ensure};
 use hugepilot_os::stop::Stop;
 
 use super::connection::Connection;
-use super::server::{Clients, Server};
+use super::requests::Clients;
+use super::server::Server;
+use super::shape::{Role, Running, Start, Workload};
 use super::wire::Wire;
 use super::zipfian::Popularity;
-use super::{Role, Running, Start, Workload};
 
 /// memcached's own bytes for each item, beside key and value: header, check-and-set number, and what slabs leave over.
 const ITEM_OVERHEAD: u64 = 100;

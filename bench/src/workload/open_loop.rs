@@ -19,11 +19,11 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::connection::PATIENCE;
-use super::progress::WorkInterval;
-use super::server::Clients;
+use super::histogram::Histogram;
+use super::progress::{Progress, WorkInterval};
+use super::requests::Clients;
 use super::wire::{END_OF_VALUE, Wire, check_value};
 use super::zipfian::ScrambledZipfian;
-use super::{Histogram, Progress};
 
 /// A window: percentiles are taken in each.
 pub const WINDOW: Duration = Duration::from_millis(250);

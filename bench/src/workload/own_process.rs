@@ -17,8 +17,11 @@ use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use super::progress::WorkInterval;
-use super::{Histogram, Progress, Running, SearchWork, Start, client};
+use super::client;
+use super::fingerprint::SearchWork;
+use super::histogram::Histogram;
+use super::progress::{Progress, WorkInterval};
+use super::shape::{Running, Start};
 use crate::process::{BoundChild, Processors};
 
 /// A killed program that takes longer to end is left to the kernel.

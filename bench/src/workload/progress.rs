@@ -5,8 +5,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Histogram, SearchWork};
-use crate::record::ThroughputPoint;
+use serde::{Deserialize, Serialize};
+
+use super::fingerprint::SearchWork;
+use super::histogram::Histogram;
 
 /// Work done in a short time.
 #[derive(Clone, Debug)]
@@ -48,6 +50,15 @@ pub struct Window {
     pub longest_wait: Option<Duration>,
     /// What searching took and found, where the program searches.
     pub search: Option<SearchWork>,
+}
+
+/// Operations a second in a short time that ended at `seconds`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThroughputPoint {
+    /// Since the program was ready.
+    pub seconds: f64,
+    /// Operations a second.
+    pub throughput: f64,
 }
 
 impl Progress {

@@ -16,8 +16,8 @@ use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::Histogram;
 use super::chase::{place, step};
+use super::histogram::Histogram;
 use super::open_loop::{Arrivals, WINDOW};
 use super::own_process::{OwnLoad, OwnProcess, ReadyLine, WorkLine, print_line, report_forever};
 use super::pages::{UsedPages, populate};

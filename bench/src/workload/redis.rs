@@ -8,7 +8,8 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use hugepilot_os::stop::Stop;
 
-use super::server::{Clients, Server};
+use super::requests::Clients;
+use super::server::Server;
 use super::wire::Wire;
 
 /// Redis' own bytes for each item of 512 bytes, beside its value: key, entry, object, the tables, and what jemalloc rounds up.

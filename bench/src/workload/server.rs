@@ -17,11 +17,12 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::connection::Connection;
+use super::histogram::Histogram;
 use super::open_loop::OpenLoop;
-use super::progress::WorkInterval;
-use super::wire::Wire;
-use super::zipfian::{Popularity, ScrambledZipfian};
-use super::{Histogram, Progress, Running};
+use super::progress::{Progress, WorkInterval};
+use super::requests::Clients;
+use super::shape::Running;
+use super::zipfian::ScrambledZipfian;
 use crate::process::{BoundChild, Processors, bind_this_thread};
 
 /// How finely progress is reported.
@@ -29,25 +30,6 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// A server that does not listen after that does not start.
 const PATIENCE: Duration = Duration::from_secs(5);
 const SOCKET: &str = "socket";
-
-/// What a server holds, and how it is asked for it.
-#[derive(Clone, Copy, Debug)]
-pub struct Clients {
-    /// The protocol.
-    pub wire: Wire,
-    /// How many items the server holds.
-    pub items: u64,
-    /// Bytes in each value.
-    pub value_size: usize,
-    /// Connections that take turns.
-    pub connections: usize,
-    /// Reads under way on each connection, where clients wait for answers.
-    pub depth: usize,
-    /// Which items are read most.
-    pub popularity: Popularity,
-    /// Where the random numbers start.
-    pub seed: u64,
-}
 
 /// A server process.
 pub struct Server {

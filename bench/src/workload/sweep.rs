@@ -19,8 +19,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::client::ClientArguments;
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
-use super::progress::WorkInterval;
-use super::{Progress, Running, Start, Workload};
+use super::progress::{Progress, WorkInterval};
+use super::shape::{Running, Start, Workload};
 use crate::process::{Processors, bind_this_thread};
 
 /// The paper's.

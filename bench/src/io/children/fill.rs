@@ -13,7 +13,7 @@ use heat::units::Bytes;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::{CHUNK, file_size, use_up_first};
+use super::common::{CHUNK, file_size, use_up_first};
 use crate::workload::{ReadyLine, print_line};
 
 /// Files that a thread reads side by side.

@@ -5,7 +5,7 @@ use heat::units::Bytes;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use rustix::mm::{MlockAllFlags, mlockall};
 
-use super::use_up_first;
+use super::common::use_up_first;
 use crate::workload::{ReadyLine, print_line};
 
 /// Its arguments.

@@ -14,7 +14,7 @@ use hugepilot_os::page_scan;
 use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
-use super::use_up_first;
+use super::common::use_up_first;
 use crate::process::BoundChild;
 use crate::sample::huge_memory;
 use crate::workload::{Histogram, print_line};

@@ -15,7 +15,7 @@ use heat::units::Bytes;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::{CHUNK, LARGEST, SMALLEST, file_size};
+use super::common::{CHUNK, LARGEST, SMALLEST, file_size};
 use crate::workload::{ReadyLine, WorkLine, print_line};
 
 /// Of a file.

@@ -25,7 +25,7 @@ use self::index::{Collection, Index};
 use self::music::{EXCERPT_LENGTH, EXCERPT_SECONDS, FINGERPRINTS, Music, SONG_LENGTH, frame};
 use self::search::{DIFFERENCES, Searcher};
 use super::own_process::{OwnProcess, ReadyLine, WorkLine, print_line};
-use super::{Running, Start, Workload};
+use super::shape::{Running, Start, Workload};
 use crate::process::{Processors, bind_this_thread};
 
 /// How finely progress is reported.

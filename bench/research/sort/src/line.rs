@@ -1,0 +1,30 @@
+//! One sort as a line of JSON, the same wherever it was measured.
+//!
+//! Owns: the shape of that line. Never touches: conclusions; `hugepilot-research sort` draws them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::algorithm::Algorithm;
+use crate::task::Pages;
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turn {
+    /// From 0; turns of the same round are compared.
+    pub round: u32,
+    /// How.
+    pub algorithm: Algorithm,
+    /// Where, as asked for.
+    pub pages: Pages,
+    /// Bytes of numbers.
+    pub bytes: u64,
+    /// One sort.
+    pub nanoseconds: u64,
+    /// Of all the memory that was taken, bytes on large pages, as the system says.
+    pub large_bytes: u64,
+    /// All that was taken.
+    pub taken_bytes: u64,
+    /// Why it is not as asked for.
+    pub refusal: Option<String>,
+}

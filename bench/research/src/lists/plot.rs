@@ -1,0 +1,108 @@
+//! The report as a picture, like the paper's figures 1 and 5: throughput against memory, and what is scanned for it.
+//!
+//! Owns: these two panels, one row for each trace. Never touches: how lines and keys look, which all plots share.
+
+use anyhow::Result;
+use heat::units::Bytes;
+use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::policy::Kind;
+use super::record::Record;
+use super::simulation::Outcome;
+
+const PANEL: (u32, u32) = (640, 420);
+const GIB: f64 = (1 << 30) as f64;
+
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        (PANEL.0 * 2, PANEL.1 * traces(self).len().max(1) as u32)
+    }
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let (traces, disk) = (traces(self), Bytes(self.disk_bytes_per_second));
+        for (outcomes, row) in traces.iter().zip(area.split_evenly((traces.len().max(1), 1))) {
+            let panels = row.split_evenly((1, 2));
+            let trace = &outcomes[0].trace;
+            let throughput = |outcome: &Outcome| Some(outcome.mean_throughput(disk));
+            draw_lines(&panels[0], outcomes, &format!("{trace}: predicted I/O throughput, MiB/s"), &throughput)?;
+            let scanned = |outcome: &Outcome| outcome.account.scanned_per_reclaimed();
+            draw_lines(&panels[1], outcomes, &format!("{trace}: pages scanned for each reclaimed"), &scanned)?;
+        }
+        Ok(())
+    }
+}
+
+fn traces(record: &Record) -> Vec<&[Outcome]> {
+    record.outcomes.chunk_by(|one, other| one.trace == other.trace).collect()
+}
+
+fn draw_lines<B>(
+    area: &DrawingArea<B, Shift>,
+    outcomes: &[Outcome],
+    title: &str,
+    number: &dyn Fn(&Outcome) -> Option<f64>,
+) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let sizes = || outcomes.iter().map(|outcome| outcome.memory_bytes as f64 / GIB);
+    let (first, last) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max));
+    let highest = outcomes.iter().filter_map(number).fold(1e-9, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d((first * 0.9..last * 1.1).log_scale().base(2.0), 0.0..highest * 1.05)?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_label_formatter(&|gib| format!("{gib}"))
+        .x_desc("GiB of memory; a simulation")
+        .label_style((FONT, 14))
+        .draw()?;
+    for (place, policy) in policies(outcomes).into_iter().enumerate() {
+        let style = COLORS[place % COLORS.len()].stroke_width(2);
+        let of_policy = outcomes.iter().filter(|outcome| outcome.policy == policy);
+        let point = |outcome: &Outcome| Some((outcome.memory_bytes as f64 / GIB, number(outcome)?));
+        let points: Vec<(f64, f64)> = of_policy.filter_map(point).collect();
+        chart
+            .draw_series(LineSeries::new(points, style).point_size(3))?
+            .label(policy.to_string())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    draw_key(&mut chart)
+}
+
+fn policies(outcomes: &[Outcome]) -> Vec<Kind> {
+    let mut policies: Vec<Kind> = outcomes.iter().map(|outcome| outcome.policy).collect();
+    policies.sort();
+    policies.dedup();
+    policies
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::lists::report::tests::record;
+    use hugepilot_bench::picture::draw;
+
+    #[test]
+    fn both_panels_are_drawn_in_both_formats() {
+        let folder = tempfile::tempdir().unwrap();
+        let (svg, png) = (folder.path().join("a.svg"), folder.path().join("a.png"));
+        draw(&record(), &svg).unwrap();
+        draw(&record(), &png).unwrap();
+        let svg = std::fs::read_to_string(svg).unwrap();
+        for told in ["predicted I/O throughput", "scanned for each reclaimed", "split-100", "anon-file"] {
+            assert!(svg.contains(told), "{told}");
+        }
+        assert_eq!(&std::fs::read(png).unwrap()[1..4], b"PNG");
+    }
+}

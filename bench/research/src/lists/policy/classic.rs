@@ -1,0 +1,149 @@
+//! What Linux 2.6's lists and the paper's split of them have in common: the inactive list, and how hard it is scanned.
+//!
+//! Owns: judging the oldest inactive page, the steps of priority, two touches that make a page active. Never touches: active lists,
+//! which is where the two differ.
+//!
+//! After `mm/vmscan.c` and `mm/swap.c` of Linux 2.6.5 to 2.6.9 (`shrink_list`, `shrink_cache`, `balance_pgdat`,
+//! `mark_page_accessed`). Left out: slab, zones, `all_unreclaimable`, several processes that reclaim at once.
+
+use super::super::list::Lists;
+use super::super::pages::{Bit, Class, Pages};
+use super::scan::{Scan, Taken};
+
+/// Base pages handled at once, and the least that a pass frees or is worth scanning for.
+pub const CLUSTER: u64 = 32;
+/// The first pass looks at 1/4096 of a list, each further one at twice as much.
+const FIRST_PRIORITY: u32 = 12;
+
+/// Base pages that are still to be scanned, kept until a cluster of them has come together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Debt(u64);
+
+impl Debt {
+    /// Adds some; returns how many frames to scan now.
+    pub fn add(&mut self, more: u64, pages: &Pages) -> u32 {
+        self.0 += more;
+        if self.0 < CLUSTER {
+            return 0;
+        }
+        let frames = self.0 / pages.base_pages();
+        self.0 %= pages.base_pages();
+        u32::try_from(frames).unwrap_or(u32::MAX)
+    }
+}
+
+/// Frames that are handled at once.
+pub fn cluster(pages: &Pages) -> u32 {
+    (CLUSTER / pages.base_pages()).max(1) as u32
+}
+
+/// Passes of growing urgency until enough is free or the last one, at priority 0, has brought less than a cluster. Returns the
+/// priority of the last pass.
+pub fn by_priority(
+    pages: &mut Pages,
+    wanted: u32,
+    taken: &mut Taken,
+    mut pass: impl FnMut(&mut Pages, u32, &mut Taken),
+) -> u32 {
+    let already = taken.freed.len();
+    let cluster = cluster(pages) as usize;
+    let mut priority = FIRST_PRIORITY;
+    let mut before = already;
+    loop {
+        pass(pages, priority, taken);
+        if taken.freed.len() - already >= wanted as usize {
+            return priority;
+        }
+        if taken.freed.len() - before >= cluster {
+            // As kswapd does: what goes well is not made more urgent.
+            (before, priority) = (taken.freed.len(), FIRST_PRIORITY);
+        } else if priority == 0 {
+            return 0;
+        } else {
+            priority -= 1;
+        }
+    }
+}
+
+/// Judges so many of the oldest inactive pages. `active`: the list where a page of a class is active.
+pub fn shrink_inactive(
+    lists: &mut Lists,
+    inactive: usize,
+    active: impl Fn(Class) -> usize,
+    frames: u32,
+    pages: &mut Pages,
+    taken: &mut Taken,
+) -> Scan {
+    let mut scan = Scan::default();
+    let mut left = frames;
+    while left > 0 && lists.len(inactive) > 0 {
+        let batch = left.min(cluster(pages)).min(lists.len(inactive));
+        left -= batch;
+        let before = scan.reclaimed;
+        for _ in 0..batch {
+            let Some(frame) = lists.take_oldest(inactive) else { break };
+            scan.scanned += 1;
+            match judge(pages, frame, &mut scan) {
+                Verdict::Free => taken.free(frame, 0, &mut scan),
+                Verdict::Activate => lists.add_newest(active(pages.class(frame)), frame),
+                Verdict::Keep => lists.add_newest(inactive, frame),
+                Verdict::Write => {
+                    taken.write(pages, frame);
+                    lists.add_newest(inactive, frame);
+                }
+            }
+        }
+        // Once to take them off, and once to put back what stays.
+        scan.hold(u64::from(batch));
+        scan.hold(u64::from(batch) - (scan.reclaimed - before));
+    }
+    scan
+}
+
+enum Verdict {
+    Free,
+    Activate,
+    Keep,
+    Write,
+}
+
+fn judge(pages: &mut Pages, frame: u32, scan: &mut Scan) -> Verdict {
+    if pages.has(frame, Bit::Writeback) {
+        return Verdict::Keep;
+    }
+    let mapped = pages.class(frame).is_mapped();
+    let referenced = is_referenced(pages, frame, scan);
+    if referenced && mapped {
+        return Verdict::Activate;
+    }
+    // Taking it out of the page tables.
+    scan.mappings += pages.mappers(frame);
+    match (pages.has(frame, Bit::Dirty), referenced) {
+        (false, _) => Verdict::Free,
+        (true, true) => Verdict::Keep,
+        (true, false) => Verdict::Write,
+    }
+}
+
+/// Whether a page was used since somebody asked the last time: its own mark, and every page-table entry that shows it.
+pub fn is_referenced(pages: &mut Pages, frame: u32, scan: &mut Scan) -> bool {
+    scan.mappings += pages.mappers(frame);
+    let marked = pages.take(frame, Bit::Referenced);
+    pages.take(frame, Bit::Young) || marked
+}
+
+/// The first touch by a system call marks a page, the second makes it active.
+pub fn called(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Pages, frame: u32) {
+    if lists.of(frame) == Some(inactive) && pages.take(frame, Bit::Referenced) {
+        lists.make_newest(active, frame);
+    } else {
+        pages.set(frame, Bit::Referenced);
+    }
+}
+
+/// What is to be reclaimed and is written now is judged next.
+pub fn written(lists: &mut Lists, inactive: usize, frame: u32) {
+    if lists.of(frame) == Some(inactive) {
+        lists.make_oldest(inactive, frame);
+    }
+}

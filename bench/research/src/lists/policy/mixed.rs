@@ -1,0 +1,134 @@
+//! Linux 2.6: one active and one inactive list, with code, data, shared memory and cache mixed.
+//!
+//! Owns: refilling the inactive list. Never touches: the inactive list's own rules, which are the same for the paper's split.
+//!
+//! After `refill_inactive_zone` and `shrink_zone` in `mm/vmscan.c` of Linux 2.6.5 (as in the patch "split active lists" by Nick
+//! Piggin, linux-kernel, 18 April 2004, which the paper's `mapped_page_cost` comes from) and of 2.6.9. As long as reclaim goes
+//! well, mapped pages that come by on the active list are put back unseen: scanned in vain. When half of the mapped share, the
+//! distress and swappiness add up to 100, they are aged like all others.
+//!
+//! How much of the active list is scanned changed in between. The paper's kernel, 2.6.6, scans some pages in each pass, by how much
+//! longer it is than the inactive list, whatever the pass takes from that; 2.6.9 scans both lists by their length, turn by turn.
+
+use super::super::list::Lists;
+use super::super::pages::{Bit, Class, Pages};
+use super::classic::{self, CLUSTER, Debt, by_priority, cluster, is_referenced, shrink_inactive};
+use super::scan::{Policy, Scan, Taken};
+
+const ACTIVE: usize = 0;
+const INACTIVE: usize = 1;
+/// `/proc/sys/vm/swappiness` as it comes.
+const SWAPPINESS: u32 = 60;
+
+/// How much is scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The paper's, Linux 2.6.6.
+    Older,
+    /// Linux 2.6.9.
+    Later,
+}
+
+/// The lists, and what is remembered from one reclaim to the next.
+pub struct Mixed {
+    version: Version,
+    lists: Lists,
+    to_refill: Debt,
+    to_shrink: Debt,
+    /// Where the last reclaim had to go to.
+    priority: u32,
+}
+
+impl Mixed {
+    /// Empty lists.
+    pub fn new(version: Version, frames: u32) -> Self {
+        let (to_refill, to_shrink) = (Debt::default(), Debt::default());
+        Self { version, lists: Lists::new(frames, 2), to_refill, to_shrink, priority: 12 }
+    }
+
+    fn pass(&mut self, pages: &mut Pages, priority: u32, taken: &mut Taken) -> Scan {
+        let [active, inactive] = [ACTIVE, INACTIVE].map(|list| u64::from(self.lists.len(list)) * pages.base_pages());
+        let [refill, shrink] = match self.version {
+            Version::Older => [CLUSTER * active / (2 * inactive + 1) + 1, inactive >> priority],
+            Version::Later => [active, inactive].map(|len| (len >> priority) + 1),
+        };
+        let (refill, shrink) = (self.to_refill.add(refill, pages), self.to_shrink.add(shrink, pages));
+        match self.version {
+            Version::Older => {
+                let mut scan = self.refill(refill, pages);
+                scan += self.shrink(shrink, pages, taken);
+                scan
+            }
+            Version::Later => self.in_turns(refill, shrink, pages, taken),
+        }
+    }
+
+    /// A cluster of each list at a time, until one has been freed.
+    fn in_turns(&mut self, mut refill: u32, mut shrink: u32, pages: &mut Pages, taken: &mut Taken) -> Scan {
+        let (cluster, mut scan) = (cluster(pages), Scan::default());
+        while refill + shrink > 0 && scan.reclaimed < u64::from(cluster) {
+            let [refill_now, shrink_now] = [refill, shrink].map(|left| left.min(cluster));
+            scan += self.refill(refill_now, pages);
+            scan += self.shrink(shrink_now, pages, taken);
+            (refill, shrink) = (refill - refill_now, shrink - shrink_now);
+        }
+        scan
+    }
+
+    fn shrink(&mut self, frames: u32, pages: &mut Pages, taken: &mut Taken) -> Scan {
+        shrink_inactive(&mut self.lists, INACTIVE, |_| ACTIVE, frames, pages, taken)
+    }
+
+    fn refill(&mut self, frames: u32, pages: &mut Pages) -> Scan {
+        let mut scan = Scan::default();
+        let frames = frames.min(self.lists.len(ACTIVE));
+        let ages_mapped = self.ages_mapped(pages);
+        for _ in 0..frames {
+            let Some(frame) = self.lists.take_oldest(ACTIVE) else { break };
+            let stays = pages.class(frame).is_mapped() && (!ages_mapped || is_referenced(pages, frame, &mut scan));
+            self.lists.add_newest(if stays { ACTIVE } else { INACTIVE }, frame);
+        }
+        scan.scanned += u64::from(frames);
+        // All of them come off in one go, and go back in one.
+        scan.hold(u64::from(frames));
+        scan.hold(u64::from(frames));
+        scan
+    }
+
+    fn ages_mapped(&self, pages: &Pages) -> bool {
+        let distress = 100 >> self.priority;
+        let mapped_percent = (u64::from(pages.mapped()) * 100 / u64::from(pages.frames().max(1))) as u32;
+        mapped_percent / 2 + distress + SWAPPINESS >= 100
+    }
+}
+
+impl Policy for Mixed {
+    fn insert(&mut self, pages: &mut Pages, frame: u32, _: Option<u32>) {
+        if pages.class(frame) == Class::Data {
+            pages.set(frame, Bit::Referenced);
+            self.lists.add_newest(ACTIVE, frame);
+        } else {
+            self.lists.add_newest(INACTIVE, frame);
+        }
+    }
+
+    fn called(&mut self, pages: &mut Pages, frame: u32) {
+        classic::called(&mut self.lists, INACTIVE, ACTIVE, pages, frame);
+    }
+
+    fn reclaim(&mut self, pages: &mut Pages, wanted: u32, taken: &mut Taken) -> Scan {
+        let mut scan = Scan::default();
+        self.priority = by_priority(pages, wanted, taken, |pages, priority, taken| {
+            scan += self.pass(pages, priority, taken);
+        });
+        scan
+    }
+
+    fn written(&mut self, _: &mut Pages, frame: u32) {
+        classic::written(&mut self.lists, INACTIVE, frame);
+    }
+
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
+}

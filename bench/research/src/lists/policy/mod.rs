@@ -1,0 +1,122 @@
+//! Policies: which page goes when memory is short, one file each behind one trait.
+//!
+//! Owns: which policies there are, and by what names they are asked for. Never touches: how any of them chooses.
+//!
+//! Facts about kernels are told in our words, and no code of theirs is here. Their constants count base pages, so lengths of lists
+//! are turned into base pages before they meet one.
+
+mod anon_file;
+mod classic;
+mod generations;
+mod mixed;
+mod scan;
+mod split;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use anon_file::AnonFile;
+use generations::Generations;
+use mixed::{Mixed, Version};
+pub use scan::{Policy, Scan, Taken};
+use split::Split;
+
+/// Which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Kind {
+    /// Linux 2.6.6, the paper's: one active and one inactive list for all pages.
+    Mixed,
+    /// The same lists in Linux 2.6.9, which scans both by their length.
+    MixedLater,
+    /// The paper: mapped pages have an active list of their own; a mapped page costs as much as so many others, at 100 it is not aged.
+    Split(u32),
+    /// The paper's general form: an active list for each use, each with its own cost: code, read-only data, data and shared memory.
+    SplitByUse([u32; 4]),
+    /// Linux today: a pair of lists for what goes to swap, another for files.
+    AnonFile,
+    /// Linux today with its multi-generational LRU.
+    Generations,
+}
+
+impl Kind {
+    /// The same cost for code and data; shared memory, which is dear to bring back, is not aged.
+    pub fn split_by_use(cost: u32) -> Self {
+        Kind::SplitByUse([cost, cost, cost, 100])
+    }
+
+    /// A policy of this kind, for that many frames.
+    pub fn build(self, frames: u32) -> Box<dyn Policy> {
+        match self {
+            Kind::Mixed => Box::new(Mixed::new(Version::Older, frames)),
+            Kind::MixedLater => Box::new(Mixed::new(Version::Later, frames)),
+            Kind::Split(cost) => Box::new(Split::by_mapped(frames, cost)),
+            Kind::SplitByUse(costs) => Box::new(Split::by_use(frames, costs)),
+            Kind::AnonFile => Box::new(AnonFile::new(frames)),
+            Kind::Generations => Box::new(Generations::new(frames)),
+        }
+    }
+}
+
+/// The names by which policies are asked for; a split without a cost takes each of `--mapped-page-cost`.
+pub const NAMES: [&str; 6] = ["mixed", "mixed-2.6.9", "split", "split-by-use", "anon-file", "generations"];
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Mixed => f.pad("mixed"),
+            Kind::MixedLater => f.pad("mixed-2.6.9"),
+            Kind::Split(cost) => f.pad(&format!("split-{cost}")),
+            Kind::SplitByUse(costs) if Kind::split_by_use(costs[0]) == *self => {
+                f.pad(&format!("split-by-use-{}", costs[0]))
+            }
+            Kind::SplitByUse([code, read_only, data, shared]) => {
+                f.pad(&format!("split-by-use-{code}-{read_only}-{data}-{shared}"))
+            }
+            Kind::AnonFile => f.pad("anon-file"),
+            Kind::Generations => f.pad("generations"),
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let cost = |digits: &str| digits.parse::<u32>().ok().filter(|cost| (0..=100).contains(cost));
+        let of_cost = |prefix: &str| name.strip_prefix(prefix).and_then(cost);
+        let of_costs = |prefix: &str| {
+            let costs: Option<Vec<u32>> = name.strip_prefix(prefix)?.split('-').map(cost).collect();
+            costs?.try_into().ok()
+        };
+        match name {
+            "mixed" => Ok(Kind::Mixed),
+            "mixed-2.6.9" => Ok(Kind::MixedLater),
+            "anon-file" => Ok(Kind::AnonFile),
+            "generations" => Ok(Kind::Generations),
+            _ => of_cost("split-by-use-")
+                .map(Kind::split_by_use)
+                .or_else(|| Some(Kind::SplitByUse(of_costs("split-by-use-")?)))
+                .or_else(|| of_cost("split-").map(Kind::Split))
+                .ok_or_else(|| format!("'{name}' is no policy: there are {}", NAMES.join(", "))),
+        }
+    }
+}
+
+impl TryFrom<String> for Kind {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        name.parse()
+    }
+}
+
+impl From<Kind> for String {
+    fn from(kind: Kind) -> String {
+        kind.to_string()
+    }
+}

@@ -1,0 +1,155 @@
+//! The paper: the active list split by what pages are used for, each part aged by its own cost.
+//!
+//! Owns: the active lists and how scanning is shared out among them. Never touches: the inactive list's rules, which are Linux 2.6's.
+//!
+//! After the paper, and `shrink_active_list` and `shrink_zone` of the patch that it built on ("split active lists", Nick Piggin,
+//! linux-kernel, 18 April 2004: two lists, and `mapped_page_cost` in units of an unmapped page). At a cost of 100 a list is not aged at
+//! all, unless nothing else is left to take.
+//!
+//! The two lists share out what the one would have been scanned, as in the patch, in proportion to their lengths divided by their costs
+//! (the patch's own formula asks for more than there is to share where nearly all pages are mapped). So what mapped pages are spared,
+//! the active cache has to bear. The lists by use are the paper's design: each is aged at a rate of its own, whatever the others are.
+
+use super::super::list::Lists;
+use super::super::pages::{Bit, Class, Pages, PerClass};
+use super::classic::{self, CLUSTER, Debt, by_priority, is_referenced, shrink_inactive};
+use super::scan::{Policy, Scan, Taken};
+
+/// A list that costs so much is not aged.
+const RESTS: u32 = 100;
+
+/// The lists: the active ones first, the inactive one last.
+pub struct Split {
+    lists: Lists,
+    groups: Vec<Group>,
+    group_of: PerClass<usize>,
+    rates: Rates,
+    to_shrink: Debt,
+}
+
+/// How much each list is scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rates {
+    /// A part of what all of them together would be.
+    Shared,
+    /// By its own length and cost.
+    Own,
+}
+
+/// An active list.
+struct Group {
+    /// What a page of it costs, an unmapped one being 1; at 0 it is no dearer either.
+    cost: u32,
+    to_refill: Debt,
+}
+
+impl Split {
+    /// The paper's own implementation: mapped pages and others.
+    pub fn by_mapped(frames: u32, cost: u32) -> Self {
+        Self::new(frames, &[cost, 1], [0, 0, 0, 0, 1], Rates::Shared)
+    }
+
+    /// One list for each use, with the costs of code, read-only data, data and shared memory.
+    pub fn by_use(frames: u32, costs: [u32; 4]) -> Self {
+        let [code, read_only, data, shared] = costs;
+        Self::new(frames, &[code, read_only, data, shared, 1], [0, 1, 2, 3, 4], Rates::Own)
+    }
+
+    fn new(frames: u32, costs: &[u32], group_of: PerClass<usize>, rates: Rates) -> Self {
+        let groups = costs.iter().map(|&cost| Group { cost, to_refill: Debt::default() });
+        Self {
+            lists: Lists::new(frames, costs.len() + 1),
+            groups: groups.collect(),
+            group_of,
+            rates,
+            to_shrink: Debt::default(),
+        }
+    }
+
+    fn inactive(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn pass(&mut self, pages: &mut Pages, priority: u32, taken: &mut Taken) -> Scan {
+        let lens: Vec<u64> =
+            (0..=self.inactive()).map(|list| u64::from(self.lists.len(list)) * pages.base_pages()).collect();
+        let (inactive, active) = (lens[self.inactive()], lens[..self.inactive()].iter().sum::<u64>());
+        let weights = self.weights(&lens);
+        let rate = match self.rates {
+            Rates::Shared => (CLUSTER * active / (2 * inactive + 1)) as f64 / weights.iter().sum::<f64>(),
+            Rates::Own => CLUSTER as f64 / (2 * inactive + 1) as f64,
+        };
+        let mut scan = Scan::default();
+        for (group, weight) in weights.into_iter().enumerate().filter(|(_, weight)| *weight > 0.0) {
+            // One more, so that even a small part is sifted through, slowly.
+            let share = (rate * weight) as u64 + 1;
+            let frames = self.groups[group].to_refill.add(share, pages);
+            scan += self.refill(group, frames, pages);
+        }
+        let shrink = self.to_shrink.add(inactive >> priority, pages);
+        let (inactive, group_of) = (self.inactive(), self.group_of);
+        let active = |class: Class| group_of[class as usize];
+        scan += shrink_inactive(&mut self.lists, inactive, active, shrink, pages, taken);
+        scan
+    }
+
+    /// Length by cost of each active list.
+    fn weights(&self, lens: &[u64]) -> Vec<f64> {
+        let weigh = |rests: fn(u32) -> bool| -> Vec<f64> {
+            let weight = |(group, &len): (&Group, &u64)| match group.cost {
+                cost if rests(cost) => 0.0,
+                cost => len as f64 / f64::from(cost.max(1)),
+            };
+            self.groups.iter().zip(lens).map(weight).collect()
+        };
+        let weights = weigh(|cost| cost >= RESTS);
+        let nothing_else = lens[self.inactive()] == 0 && weights.iter().all(|&weight| weight == 0.0);
+        if nothing_else { weigh(|_| false) } else { weights }
+    }
+
+    fn refill(&mut self, group: usize, frames: u32, pages: &mut Pages) -> Scan {
+        let mut scan = Scan::default();
+        let frames = frames.min(self.lists.len(group));
+        let inactive = self.inactive();
+        for _ in 0..frames {
+            let Some(frame) = self.lists.take_oldest(group) else { break };
+            let stays = is_referenced(pages, frame, &mut scan);
+            self.lists.add_newest(if stays { group } else { inactive }, frame);
+        }
+        scan.scanned += u64::from(frames);
+        scan.hold(u64::from(frames));
+        scan.hold(u64::from(frames));
+        scan
+    }
+}
+
+impl Policy for Split {
+    fn insert(&mut self, pages: &mut Pages, frame: u32, _: Option<u32>) {
+        if pages.class(frame) == Class::Data {
+            pages.set(frame, Bit::Referenced);
+            self.lists.add_newest(self.group_of[Class::Data as usize], frame);
+        } else {
+            self.lists.add_newest(self.inactive(), frame);
+        }
+    }
+
+    fn called(&mut self, pages: &mut Pages, frame: u32) {
+        let (inactive, active) = (self.inactive(), self.group_of[pages.class(frame) as usize]);
+        classic::called(&mut self.lists, inactive, active, pages, frame);
+    }
+
+    fn reclaim(&mut self, pages: &mut Pages, wanted: u32, taken: &mut Taken) -> Scan {
+        let mut scan = Scan::default();
+        by_priority(pages, wanted, taken, |pages, priority, taken| scan += self.pass(pages, priority, taken));
+        scan
+    }
+
+    fn written(&mut self, _: &mut Pages, frame: u32) {
+        let inactive = self.inactive();
+        classic::written(&mut self.lists, inactive, frame);
+    }
+
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
+}

@@ -1,0 +1,80 @@
+//! Traces: who uses which page, tick by tick. The same for every policy, because nothing that a policy does can change them.
+//!
+//! Owns: which traces there are, and by what names they are asked for. Never touches: memory; whether a page is in it is not known here.
+//!
+//! A tick's events are written to a buffer that is used again, so that a trace of any length takes the memory of its longest tick.
+//! Random numbers come from a seed; the same seed gives the same trace.
+
+mod backup;
+mod event;
+mod recorded;
+mod resident;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod writers;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Result;
+
+pub use event::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
+
+/// A trace, as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The paper's: 1,024 processes write files of 100 KB to 5 MB beside resident programs.
+    Writers,
+    /// The same, with programs in 85 % of memory: Linux 2.6 ages mapped pages only where they have 80 % (with its usual swappiness).
+    Crowded,
+    /// A backup reads a large tree once, beside a database whose buffers are page cache.
+    Backup,
+    /// A database in shared memory that many processes map, beside writers.
+    Shared,
+    /// A recording of `hugepilot record`, beside writers.
+    Recorded(PathBuf),
+}
+
+/// The share of memory that programs take in [`Choice::Crowded`].
+const CROWDED: f64 = 0.85;
+/// The traces that need no file.
+pub const BUILT_IN: [Choice; 4] = [Choice::Writers, Choice::Crowded, Choice::Backup, Choice::Shared];
+
+impl Choice {
+    /// Opens it. Errors: a recording cannot be read.
+    pub fn open(&self, setup: &Setup) -> Result<Box<dyn Trace>> {
+        Ok(match self {
+            Choice::Writers => Box::new(writers::Writers::new(setup)),
+            Choice::Crowded => Box::new(writers::Writers::new(&Setup { resident: CROWDED, ..*setup })),
+            Choice::Backup => Box::new(backup::Backup::new(setup)),
+            Choice::Shared => Box::new(shared::Shared::new(setup)),
+            Choice::Recorded(path) => Box::new(recorded::Recorded::open(path, setup)?),
+        })
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Writers => f.write_str("writers"),
+            Choice::Crowded => f.write_str("crowded"),
+            Choice::Backup => f.write_str("backup"),
+            Choice::Shared => f.write_str("shared"),
+            Choice::Recorded(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let built_in = BUILT_IN.into_iter().find(|choice| choice.to_string() == text);
+        let recording = || Some(PathBuf::from(text)).filter(|path| path.is_file()).map(Choice::Recorded);
+        built_in.or_else(recording).ok_or_else(|| {
+            format!("'{text}' is no trace: there are writers, crowded, backup, shared, or a file that `hugepilot record -o FILE PID` made")
+        })
+    }
+}

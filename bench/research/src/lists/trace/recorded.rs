@@ -1,0 +1,151 @@
+//! A recording of a real process, beside the paper's writers: what it was seen to walk is what it uses here.
+//!
+//! Owns: turning observations into uses of pages, again and again from the beginning. Never touches: recordings' files beyond reading.
+//!
+//! Of the pages of a region a recording keeps how many were walked, not which; the first so many stand for them. What was seen in an
+//! observation's window is used at once when its time has come. Who writes is not recorded: anonymous and shared memory is changed
+//! when it comes, and later only read. Memory that is mapped privately from a file counts as read-only data.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::{Heat, Mapping, Region};
+use pilot::recording::{Moment, Recording};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::event::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
+use super::writers::Files;
+use crate::lists::pages::Class;
+
+/// The whole trace.
+pub struct Recorded {
+    path: PathBuf,
+    name: String,
+    layout: Layout,
+    /// The first page of each region, by its address, and whether its memory has been there yet.
+    regions: BTreeMap<u64, (u32, bool)>,
+    base_pages: usize,
+    recording: Recording<BufReader<File>>,
+    next: Option<Moment>,
+    /// When the recording was begun to be read, in time of the trace, and how long it is.
+    begun: Nanos,
+    length: Nanos,
+    ticks: u64,
+    files: Files,
+    random: Xoshiro256PlusPlus,
+}
+
+impl Recorded {
+    /// Reads it once, to know what there is. Errors: it cannot be read, or is not a recording.
+    pub fn open(path: &Path, setup: &Setup) -> Result<Self> {
+        let base_pages = (setup.page.0 / BASE_PAGE) as usize;
+        let (mut layout, mut regions, mut length) = (Layout::default(), BTreeMap::new(), Nanos(0));
+        for moment in Recording::open(path)? {
+            let Moment { at, heat, .. } = moment?;
+            length = at;
+            for region in &heat.regions {
+                regions.entry(region.start.0).or_insert_with(|| {
+                    let class = class_of(&heat, region);
+                    (layout.add(class, (HUGE_PAGE / setup.page.0) as u32, 1), false)
+                });
+            }
+        }
+        ensure!(!regions.is_empty(), "no memory was seen in the recording {}", path.display());
+        let files = Files::add(&mut layout, setup, setup.pages_per_tick());
+        let recording = Recording::open(path)?;
+        let random = Xoshiro256PlusPlus::seed_from_u64(setup.seed);
+        Ok(Self {
+            path: path.to_owned(),
+            name: recording.name.clone(),
+            layout,
+            regions,
+            base_pages,
+            recording,
+            next: None,
+            begun: Nanos(0),
+            length,
+            ticks: 0,
+            files,
+            random,
+        })
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.ticks * 1_000_000_000 / u64::from(TICKS_PER_SECOND))
+    }
+
+    /// The next observation, from the beginning again after the last.
+    fn take_next(&mut self) -> Result<Moment> {
+        if let Some(moment) = self.next.take() {
+            return Ok(moment);
+        }
+        if let Some(moment) = self.recording.next() {
+            return Ok(moment?);
+        }
+        self.recording = Recording::open(&self.path)?;
+        // At least a tick each time, however short it is.
+        self.begun = Nanos(self.begun.0 + self.length.0.max(1_000_000_000 / u64::from(TICKS_PER_SECOND)));
+        self.recording.next().map_or_else(|| unreachable!("a recording without observations says so"), |next| Ok(next?))
+    }
+
+    fn use_regions(&mut self, heat: &Heat, events: &mut Vec<Event>) {
+        for region in &heat.regions {
+            // A recording that was written to between two readings may have more.
+            let Some((first, was_there)) = self.regions.get_mut(&region.start.0) else { continue };
+            let new = !std::mem::replace(was_there, true);
+            let used = if region.huge && region.walked_in_window > 0 {
+                PAGES_PER_REGION
+            } else {
+                usize::from(region.walked_in_window)
+            };
+            let pages = if new { region.present.len().max(used) } else { used }.div_ceil(self.base_pages) as u32;
+            let write = new && self.layout.class(*first).is_swapped();
+            events.extend((0..pages).map(|page| Event::Use { page: *first + page, write }));
+        }
+    }
+}
+
+fn class_of(heat: &Heat, region: &Region) -> Class {
+    region.mapping_index().and_then(|mapping| heat.mappings.get(mapping)).map_or(Class::Data, class_of_mapping)
+}
+
+fn class_of_mapping(mapping: &Mapping) -> Class {
+    let in_memory = ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"].iter().any(|start| mapping.name.starts_with(start));
+    match (mapping.shared.is_some(), in_memory) {
+        (true, true) => Class::Shared,
+        (false, true) => Class::Data,
+        _ if mapping.name.starts_with('/') => Class::ReadOnly,
+        (true, false) => Class::Shared,
+        (false, false) => Class::Data,
+    }
+}
+
+impl Trace for Recorded {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn description(&self) -> String {
+        format!("{} as recorded for {}, again and again, beside 1024 writers of files", self.name, self.length)
+    }
+
+    fn tick(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        events.clear();
+        self.ticks += 1;
+        loop {
+            let moment = self.take_next()?;
+            if self.begun.0 + moment.at.0 > self.now().0 {
+                self.next = Some(moment);
+                break;
+            }
+            self.use_regions(&moment.heat, events);
+        }
+        self.files.tick(&mut self.random, events);
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Programs that are there all the time: some of their memory is in use every second, the rest every ten minutes or so.
+//!
+//! Owns: which of their pages are used when. Never touches: other pages.
+
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::event::{Event, Layout, Rate, TICKS_PER_SECOND};
+use crate::lists::pages::Class;
+
+/// How often a page that is hot is used, on average.
+const HOT_SECONDS: f64 = 1.0;
+/// How often one that is not is used: by a check, a timer, a rare request.
+const COLD_SECONDS: f64 = 600.0;
+/// Programs start over some seconds; so many pages come in a tick.
+const STARTED_PER_TICK: u32 = 2048;
+
+/// Some memory of theirs.
+pub struct Resident {
+    first: u32,
+    pages: u32,
+    hot: u32,
+    started: u32,
+    writes: bool,
+    hot_uses: Rate,
+    cold_uses: Rate,
+}
+
+impl Resident {
+    /// Adds so many pages to a layout, of which a share is hot and so many processes map each.
+    pub fn add(layout: &mut Layout, class: Class, pages: u32, hot_share: f64, mappers: u32) -> Self {
+        let first = layout.add(class, pages, mappers);
+        let hot = ((f64::from(pages) * hot_share) as u32).clamp(1, pages);
+        let every = |pages: u32, seconds: f64| Rate::per_tick(f64::from(pages) / seconds / f64::from(TICKS_PER_SECOND));
+        Self {
+            first,
+            pages,
+            hot,
+            started: 0,
+            writes: class.is_swapped(),
+            hot_uses: every(hot, HOT_SECONDS),
+            cold_uses: every(pages - hot, COLD_SECONDS),
+        }
+    }
+
+    /// Adds the uses of the next tick. While programs start, each page is used for the first time.
+    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<Event>) {
+        let starts = (self.pages - self.started).min(STARTED_PER_TICK);
+        let (first, started, writes) = (self.first, self.started, self.writes);
+        events.extend((started..started + starts).map(|page| Event::Use { page: first + page, write: writes }));
+        self.started += starts;
+        if self.started < self.pages {
+            return;
+        }
+        for _ in 0..self.hot_uses.next() {
+            let page = first + random.random_range(0..self.hot);
+            events.push(Event::Use { page, write: writes && random.random::<bool>() });
+        }
+        for _ in 0..self.cold_uses.next() {
+            events.push(Event::Use { page: first + random.random_range(self.hot..self.pages), write: false });
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The paper's load: 1,024 processes, each writing one file of 100 KB to 5 MB after the other, as fast as the disk takes them.
+//!
+//! Owns: the writers and their files. Never touches: when the disk writes what.
+//!
+//! Beside them programs hold a share of memory: a hot part of it is used every second, the rest every ten minutes or so. Writers also
+//! touch the file system's own buffers: a few with each file, again and again, which makes them the only cache that is used twice.
+
+use anyhow::Result;
+use heat::units::Bytes;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use super::event::{Event, Layout, Rate, Setup, Trace};
+use super::resident::Resident;
+use crate::lists::pages::Class;
+
+const WRITERS: u32 = 1024;
+const FILE_BYTES: std::ops::RangeInclusive<u64> = 100 << 10..=5 << 20;
+/// Inodes, directories and maps of free blocks that a file system of some hundred GB keeps touching. An assumption.
+const BUFFERS: Bytes = Bytes(32 << 20);
+/// Of them, touched for each file: directory, inode, map.
+const BUFFERS_PER_FILE: u32 = 3;
+/// The code that every process runs, and the data that comes with it. An assumption.
+const CODE: Bytes = Bytes(32 << 20);
+
+/// The writers alone, as other traces have them too.
+pub struct Files {
+    /// What is left to write of each writer's file, in pages.
+    left: Vec<u32>,
+    page: Bytes,
+    writes: Rate,
+    buffers: u32,
+    first_buffer: u32,
+}
+
+/// The whole trace.
+pub struct Writers {
+    resident: f64,
+    layout: Layout,
+    files: Files,
+    residents: [Resident; 3],
+    random: Xoshiro256PlusPlus,
+}
+
+impl Files {
+    /// So many pages a tick; their file system's buffers are added to the layout.
+    pub fn add(layout: &mut Layout, setup: &Setup, pages_per_tick: f64) -> Self {
+        let buffers = setup.pages(BUFFERS);
+        let first_buffer = layout.add(Class::Cache, buffers, 0);
+        let left = vec![0; WRITERS as usize];
+        Self { left, page: setup.page, writes: Rate::per_tick(pages_per_tick), buffers, first_buffer }
+    }
+
+    /// Adds what is written in a tick.
+    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<Event>) {
+        for _ in 0..self.writes.next() {
+            let writer = random.random_range(0..WRITERS);
+            let left = &mut self.left[writer as usize];
+            if *left == 0 {
+                *left = random.random_range(FILE_BYTES).div_ceil(self.page.0) as u32;
+                for _ in 0..BUFFERS_PER_FILE {
+                    let page = self.first_buffer + random.random_range(0..self.buffers);
+                    events.push(Event::Use { page, write: true });
+                }
+            }
+            *left -= 1;
+            events.push(Event::Write { writer });
+        }
+    }
+}
+
+impl Writers {
+    /// Its first tick is the programs' start.
+    pub fn new(setup: &Setup) -> Self {
+        let mut layout = Layout::default();
+        let code = setup.pages(CODE);
+        let data = setup.pages(setup.memory.share(setup.resident)).saturating_sub(2 * code).max(1);
+        let residents = [
+            Resident::add(&mut layout, Class::Code, code, 0.5, WRITERS),
+            Resident::add(&mut layout, Class::ReadOnly, code, 0.5, WRITERS),
+            Resident::add(&mut layout, Class::Data, data, 0.2, 1),
+        ];
+        let files = Files::add(&mut layout, setup, setup.pages_per_tick());
+        let random = Xoshiro256PlusPlus::seed_from_u64(setup.seed);
+        Self { resident: setup.resident, layout, files, residents, random }
+    }
+}
+
+impl Trace for Writers {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{WRITERS} processes write files of 100 KB to 5 MB, beside programs in {:.0} % of memory, of which a fifth is hot",
+            self.resident * 100.0
+        )
+    }
+
+    fn tick(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        events.clear();
+        self.residents.iter_mut().for_each(|resident| resident.tick(&mut self.random, events));
+        self.files.tick(&mut self.random, events);
+        Ok(())
+    }
+}

@@ -1,0 +1,25 @@
+//! hugepilot-research: reproduces what papers found, by simulations and small models.
+//!
+//! Owns: the models, and what of the papers they show. Never touches: how is measured, kept, compared and drawn; that is the library of
+//! hugepilot-bench.
+#![forbid(unsafe_code)]
+
+mod args;
+mod lists;
+mod retell;
+mod sort;
+mod transpose;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match args::Arguments::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hugepilot-research: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Raw results: every turn, as it is kept in a file.
+//!
+//! Owns: the shape of that file, `"version": 1`, and what may be read in its place. Never touches: conclusions.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use heat::statistics::{Interval, median, paired_ratio};
+use hugepilot_bench::kept::read_bytes;
+use hugepilot_bench::machine::Machine;
+use hugepilot_bench::outputs::json_lines;
+use hugepilot_sort::algorithm::Algorithm;
+use hugepilot_sort::line::Turn;
+use hugepilot_sort::task::Pages;
+use serde::{Deserialize, Serialize};
+
+/// Of files that are written now.
+pub(super) const VERSION: u32 = 1;
+
+/// All of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Record {
+    version: u32,
+    /// Where it was measured; None for lines that say nothing of it.
+    pub(super) machine: Option<Machine>,
+    /// In the order in which they ran.
+    pub(super) turns: Vec<Turn>,
+}
+
+impl Record {
+    /// An empty one for this machine.
+    pub(super) fn new(machine: Machine) -> Self {
+        Self { version: VERSION, machine: Some(machine), turns: Vec::new() }
+    }
+
+    /// Reads a file that was kept, or lines that hugepilot-sort printed.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = text_of(&read_bytes(path)?).with_context(|| format!("{} is no text", path.display()))?;
+        if let Ok(record) = serde_json::from_str::<Self>(&text) {
+            ensure!(record.version == VERSION, "{} has version {}, not {VERSION}", path.display(), record.version);
+            return Ok(record);
+        }
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let turns: Result<Vec<Turn>, _> = lines.map(serde_json::from_str).collect();
+        let turns = turns.with_context(|| {
+            format!("{} holds neither what `sort --keep` wrote nor lines of hugepilot-sort", path.display())
+        })?;
+        ensure!(!turns.is_empty(), "{} is empty", path.display());
+        Ok(Self { version: VERSION, machine: None, turns })
+    }
+
+    /// The file's text, with one line a turn.
+    pub(super) fn json(&self) -> Result<String> {
+        json_lines(self, "round")
+    }
+
+    /// The algorithms, and the sizes of each, ascending.
+    pub(super) fn cases(&self) -> Vec<(Algorithm, Vec<u64>)> {
+        let mut cases: Vec<(Algorithm, u64)> = self.turns.iter().map(|turn| (turn.algorithm, turn.bytes)).collect();
+        cases.sort();
+        cases.dedup();
+        let group = |group: &[(Algorithm, u64)]| (group[0].0, group.iter().map(|case| case.1).collect());
+        cases.chunk_by(|one, other| one.0 == other.0).map(group).collect()
+    }
+
+    /// The turns of one bar.
+    pub(super) fn turns_of(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().filter(move |turn| (turn.algorithm, turn.bytes, turn.pages) == (algorithm, bytes, pages))
+    }
+
+    /// Milliseconds of the typical sort.
+    pub(super) fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> Option<f64> {
+        let times = self.turns_of(algorithm, bytes, pages).map(|turn| turn.nanoseconds as f64 / 1e6);
+        median(&times.collect::<Vec<_>>())
+    }
+
+    /// How many times as fast these pages are as ordinary ones, by rounds.
+    pub(super) fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> Vec<(u32, f64)> {
+        let ordinary = |round| {
+            let mut turns = self.turns_of(algorithm, bytes, Pages::Ordinary);
+            turns.find(|turn| turn.round == round).map(|turn| turn.nanoseconds as f64)
+        };
+        let of = |turn: &Turn| Some((turn.round, ordinary(turn.round)? / turn.nanoseconds as f64));
+        self.turns_of(algorithm, bytes, pages).filter_map(of).collect()
+    }
+
+    /// Whether whatever was to be on large pages was, all of it.
+    pub(super) fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
+        self.turns_of(algorithm, bytes, Pages::Large).all(|turn| turn.large_bytes == turn.taken_bytes)
+    }
+
+    /// The typical one of these, and how sure that is.
+    pub(super) fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> Option<Interval> {
+        let pairs = self.speedups(algorithm, bytes, pages).into_iter().map(|(_, ratio)| (ratio, 1.0));
+        paired_ratio(&pairs.collect::<Vec<_>>())
+    }
+}
+
+/// Text as programs write it, or as the shell of Windows redirects it to a file: in UTF-16, after a mark of the order of bytes.
+fn text_of(bytes: &[u8]) -> Result<String> {
+    let text = match bytes.strip_prefix(&[0xff, 0xfe]) {
+        Some(utf_16) => {
+            let (units, rest) = utf_16.as_chunks::<2>();
+            ensure!(rest.is_empty(), "it ends within a character");
+            String::from_utf16(&units.iter().map(|&unit| u16::from_le_bytes(unit)).collect::<Vec<_>>())?
+        }
+        None => std::str::from_utf8(bytes)?.to_owned(),
+    };
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Six rounds of this size, in which large pages are so many times as fast.
+    pub(in crate::sort) fn turns(algorithm: Algorithm, bytes: u64, faster: f64) -> Vec<Turn> {
+        let turn = |round: u32, pages, nanoseconds: f64| Turn {
+            round,
+            algorithm,
+            pages,
+            bytes,
+            nanoseconds: nanoseconds as u64,
+            large_bytes: if pages == Pages::Large { bytes } else { 0 },
+            taken_bytes: bytes,
+            refusal: None,
+        };
+        // The machine grows slower meanwhile, which is no gain or loss.
+        let round = |round: u32| {
+            let slow = 1e9 * f64::from(round + 10);
+            [
+                turn(round, Pages::Large, slow / faster),
+                turn(round, Pages::Ordinary, slow),
+                turn(round, Pages::OrdinaryAgain, slow),
+            ]
+        };
+        (0..6).flat_map(round).collect()
+    }
+
+    pub(in crate::sort) fn record(turns: Vec<Turn>) -> Record {
+        Record { version: VERSION, machine: None, turns }
+    }
+
+    #[test]
+    fn turns_of_a_round_are_compared() {
+        let record = record(turns(Algorithm::Heap, 64 << 20, 1.25));
+        let gain = record.speedup(Algorithm::Heap, 64 << 20, Pages::Large).unwrap();
+        assert!((gain.low - 1.25).abs() < 1e-6 && (gain.high - 1.25).abs() < 1e-6 && gain.pairs == 6, "{gain:?}");
+        assert!(record.speedup(Algorithm::Quick, 64 << 20, Pages::Large).is_none());
+        assert_eq!(record.milliseconds(Algorithm::Heap, 64 << 20, Pages::Ordinary), Some(12_500.0));
+    }
+
+    #[test]
+    fn what_was_kept_and_lines_are_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sort.json");
+        let kept = record([turns(Algorithm::Heap, 1 << 20, 1.0), turns(Algorithm::Quick, 2 << 20, 1.0)].concat());
+        std::fs::write(&path, kept.json().unwrap()).unwrap();
+        assert_eq!(Record::read(&path).unwrap(), kept);
+        let lines: Vec<String> = kept.turns.iter().map(|turn| serde_json::to_string(turn).unwrap()).collect();
+        let lines = lines.join("\r\n") + "\r\n";
+        let in_utf_16: Vec<u8> = format!("\u{feff}{lines}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for written in [lines.clone().into_bytes(), format!("\u{feff}{lines}").into_bytes(), in_utf_16] {
+            std::fs::write(&path, written).unwrap();
+            assert_eq!(Record::read(&path).unwrap(), kept);
+        }
+        assert_eq!(kept.cases(), [(Algorithm::Heap, vec![1 << 20]), (Algorithm::Quick, vec![2 << 20])]);
+        for wrong in ["", "{}", "{\"round\":1}", "\u{feff}"] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(Record::read(&path).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Page coloring, by the paper's benchmark: the transpose of a matrix, on a model of the paper's processors and on this machine.
+//!
+//! Owns: the command, and which numbers are made. Never touches: settings of the machine. A simulation follows from its seed alone.
+
+mod cache;
+mod measured;
+mod model;
+mod placement;
+mod plot;
+mod record;
+mod simulation;
+mod sweep;
+mod text;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use hps::color::Palette;
+use hugepilot_bench::kept;
+use hugepilot_bench::outputs::{Outputs, Results};
+use hugepilot_bench::picture::draw;
+use hugepilot_bench::rounds::progress_bar;
+use hugepilot_bench::table::print;
+use hugepilot_os::stop::{SecondSignal, Stop};
+
+use self::model::{Processor, matrices_bytes};
+use self::placement::Placement;
+use self::record::{LARGE, Record, Series, Subject, VERSION};
+use self::simulation::simulate;
+use self::sweep::{Sweep, Swept};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  hugepilot-research transpose                              both processors of the paper, odd dimensions, simulated
+  hugepilot-research transpose --processor celeron --plot transpose.svg
+  hugepilot-research transpose --dimensions 43,45,47,49,85,87,89,91,93,95 --processor celeron
+                                                         the dimensions of the paper's table
+  hugepilot-research transpose --measure --choices 7 --minutes 10 --plot here.svg
+                                                         this machine: odd dimensions to 999, from coarse to fine until the time is up
+  hugepilot-research transpose --measure --dimensions $(seq -s, 1 20 999)
+                                                         a coarser list, sooner
+
+A simulation gives the same numbers for the same seed everywhere. Measuring takes CAP_SYS_ADMIN, to see page frames, and a machine that is
+otherwise left alone. Ctrl-C ends either, and reports what there is.";
+
+/// Dimensions reach so far.
+const LAST: u64 = 999;
+/// Of dimensions that are large, some are enough, and they are odd.
+const LARGE_STEP: usize = 54;
+
+/// `transpose`
+#[derive(Clone, Debug, Args)]
+pub struct TransposeArguments {
+    /// The processors to simulate, separated by commas [default: both; with --measure none]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    processor: Vec<Processor>,
+    /// Measure on this machine
+    #[arg(long)]
+    measure: bool,
+    /// Measure for about so long at most
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    minutes: u64,
+    /// Colors to measure with [default: those of this machine's second-level cache]
+    #[arg(long, value_name = "NUMBER", requires = "measure")]
+    colors: Option<u32>,
+    /// Dimensions of the matrices [default: odd ones, all until well beyond the cache, and some to 999; measured, all to 999]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1000))]
+    dimensions: Vec<u64>,
+    /// How often pages are chosen anew for each: luck is the point
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    choices: u64,
+    /// Where all random numbers of a simulation start
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+impl TransposeArguments {
+    /// Simulates, measures if that is asked for, and reports; what there is, if that ends early.
+    pub fn run(&self) -> Result<()> {
+        self.outputs.check()?;
+        let machine = self.outputs.machine()?;
+        let stop = Stop::on_signals(SecondSignal::Ends)?;
+        let mut series: Vec<Series> =
+            self.processors().into_iter().map(|processor| self.simulate(processor, &stop)).collect();
+        let ended = if self.measure && !stop.requested() { self.measure(&stop, &mut series) } else { Ok(()) };
+        series.retain(|series| !series.points.is_empty());
+        if series.is_empty() {
+            ensure!(!stop.requested(), "stopped on request; there is nothing to tell yet");
+            return ended;
+        }
+        let record = Record::new(machine, series);
+        let text = text::text(&record);
+        let printed = print(&text);
+        let picture = |path: &Path| draw(&record, path);
+        let results = Results { name: "transpose", json: record.json()?, text: &text, draw: Some(&picture) };
+        self.outputs.write(record.machine.as_ref(), &results)?;
+        // Not before, because a closed output must not cost the files.
+        printed?;
+        ensure!(!stop.requested(), "stopped on request; what there was by then is told");
+        ended
+    }
+
+    fn processors(&self) -> Vec<Processor> {
+        if self.processor.is_empty() && !self.measure {
+            return Processor::value_variants().to_vec();
+        }
+        self.processor.clone()
+    }
+
+    /// As far as it came.
+    fn simulate(&self, processor: Processor, stop: &Stop) -> Series {
+        let dimensions = self.dimensions_or(|| usual_dimensions(processor));
+        let progress = progress_bar(dimensions.len() as u64);
+        let going_on = dimensions.iter().take_while(|_| !stop.requested());
+        let points = going_on.flat_map(|&dimension| {
+            progress.inc(1);
+            simulate(processor, Placement::value_variants(), &[dimension], self.choices, self.seed)
+        });
+        let series = Series { subject: Subject::Simulated(processor), points: points.collect() };
+        progress.finish_and_clear();
+        series
+    }
+
+    /// Adds what was measured, as far as it came.
+    fn measure(&self, stop: &Stop, series: &mut Vec<Series>) -> Result<()> {
+        let cache = measured::settle()?;
+        let colors = self.colors.unwrap_or_else(|| cache.colors());
+        let palette = Palette::all(colors)?;
+        let built = measured::build(&palette)?;
+        let dimensions = self.dimensions_or(|| (1..=LAST).step_by(2).collect());
+        let at_most = Duration::from_secs(self.minutes * 60);
+        let sweep = Sweep { dimensions: &dimensions, choices: self.choices, at_most };
+        let placements = measured::placements(colors);
+        let (Swept { points, skipped }, ended) =
+            sweep.run(|dimension, choices| measured::measure(dimension, &placements, choices, &palette, stop));
+        let subject = Subject::Measured { cache_bytes: cache.size, colors, asked: dimensions.len(), skipped, built };
+        series.push(Series { subject, points });
+        ended
+    }
+
+    /// Ascending, none twice.
+    fn dimensions_or(&self, usual: impl Fn() -> Vec<u64>) -> Vec<u64> {
+        let mut dimensions = if self.dimensions.is_empty() { usual() } else { self.dimensions.clone() };
+        dimensions.sort_unstable();
+        dimensions.dedup();
+        dimensions
+    }
+}
+
+/// Shows the report of raw results again.
+pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
+    let record: Record = kept::parse(text, file, VERSION)?;
+    print(&text::text(&record))?;
+    plot_to.map_or(Ok(()), |path| draw(&record, path))
+}
+
+/// Odd ones, as in the paper, until both matrices are three times as large as the cache, and some large ones.
+fn usual_dimensions(processor: Processor) -> Vec<u64> {
+    let limit = 3 * processor.datasheet().second.size_bytes;
+    let around = (1..).step_by(2).take_while(|&dimension| matrices_bytes(dimension) <= limit);
+    around.chain((LARGE..=LAST).step_by(LARGE_STEP)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::simulation::SUPER_PAGE;
+    use super::*;
+
+    fn arguments(line: &str) -> TransposeArguments {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: TransposeArguments,
+        }
+        <Line as clap::Parser>::parse_from(std::iter::once("transpose").chain(line.split_whitespace())).arguments
+    }
+
+    #[test]
+    fn measuring_alone_simulates_nothing_unless_a_processor_is_named() {
+        assert_eq!(arguments("").processors(), [Processor::Celeron, Processor::Pentium4]);
+        assert!(arguments("--measure").processors().is_empty());
+        assert_eq!(arguments("--measure --processor celeron").processors(), [Processor::Celeron]);
+    }
+
+    #[test]
+    fn dimensions_come_in_order_and_once() {
+        assert_eq!(arguments("--dimensions 47,43,47").dimensions_or(Vec::new), [43, 47]);
+        assert_eq!(arguments("").dimensions_or(|| vec![1, 3]), [1, 3]);
+    }
+
+    #[test]
+    fn who_is_stopped_simulates_no_more() {
+        let stop = Stop::default();
+        let arguments = arguments("--dimensions 3,5 --choices 1");
+        assert_eq!(arguments.simulate(Processor::Celeron, &stop).points.len(), 2);
+        stop.request();
+        assert_eq!(arguments.simulate(Processor::Celeron, &stop).points.len(), 0);
+    }
+
+    #[test]
+    fn dimensions_reach_beyond_the_cache() {
+        let dimensions = usual_dimensions(Processor::Celeron);
+        assert!(
+            dimensions[0] == 1 && dimensions.contains(&97) && dimensions.contains(&155) && !dimensions.contains(&96)
+        );
+        assert!(usual_dimensions(Processor::Pentium4).contains(&301));
+    }
+
+    #[test]
+    fn large_dimensions_are_odd_hold_super_pages_and_gain_nothing_from_colors() {
+        let dimensions = usual_dimensions(Processor::Celeron);
+        let large: Vec<u64> = dimensions.into_iter().filter(|&dimension| dimension >= LARGE).collect();
+        assert_eq!((large.len(), large[0], large[9]), (10, LARGE, LAST));
+        assert!(large.iter().all(|&dimension| dimension % 2 == 1 && matrices_bytes(dimension) > SUPER_PAGE));
+        // The smaller cache has the more to lose; were there a gain, the figure of where it ends would be another.
+        let points = simulate(Processor::Celeron, &[Placement::Random, Placement::Colored], &[LAST], 1, 1);
+        assert!(points[0].ratio(Placement::Colored, Placement::Random).unwrap() < 1.1);
+    }
+}

@@ -1,0 +1,139 @@
+//! Ratios against the dimension, as the paper's figures have them.
+//!
+//! Owns: drawing. Never touches: conclusions.
+
+use anyhow::Result;
+use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::record::{Record, Series};
+use super::simulation::Point;
+
+const PANEL: (u32, u32) = (720, 420);
+/// What large dimensions have beside it: on the same axis they would press the others together.
+const BESIDE: u32 = 260;
+/// Room for a number on the axis.
+const LABEL: u32 = 70;
+
+/// A part of a series, on axes of its own.
+struct Panel<'a> {
+    title: &'a str,
+    points: &'a [Point],
+    /// Where its dimensions begin.
+    from: u64,
+    /// Says which line is which.
+    key: bool,
+}
+
+/// A row for each processor.
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        (PANEL.0 + BESIDE, PANEL.1 * self.series.len().max(1) as u32)
+    }
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let rows = area.split_evenly((self.series.len().max(1), 1));
+        self.series.iter().zip(rows).try_for_each(|(series, row)| draw_row(&row, series))
+    }
+}
+
+fn draw_row<B>(area: &DrawingArea<B, Shift>, series: &Series) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let title = format!("throughput of a transpose: {}", series.subject.name());
+    let whole = Panel { title: &title, points: &series.points, from: 0, key: true };
+    let (around, large) = series.parts();
+    match large.first() {
+        Some(first) if !around.is_empty() => {
+            let (left, right) = area.split_horizontally(PANEL.0);
+            draw_panel(&left, series, &Panel { points: around, ..whole })?;
+            draw_panel(&right, series, &Panel { title: "large", points: large, from: first.dimension, key: false })
+        }
+        _ => draw_panel(area, series, &whole),
+    }
+}
+
+fn draw_panel<B>(area: &DrawingArea<B, Shift>, series: &Series, panel: &Panel<'_>) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let ratios = series.ratios();
+    let all = ratios.iter().flat_map(|&(one, other)| series.points.iter().filter_map(move |at| at.ratio(one, other)));
+    // The same for all parts, so that they can be compared.
+    let highest = all.fold(1.0, f64::max);
+    let last = panel.points.last().map_or(0, |point| point.dimension).max(panel.from + 1);
+    let mut chart = ChartBuilder::on(area)
+        .caption(panel.title, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(50)
+        .build_cartesian_2d(panel.from as f64..last as f64, 0.0..highest * 1.05)?;
+    let labels = (area.dim_in_pixel().0 / LABEL) as usize;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_labels(labels)
+        .x_desc("dimension")
+        .y_desc("ratio")
+        .label_style((FONT, 14))
+        .draw()?;
+    for (number, (one, other)) in ratios.into_iter().enumerate() {
+        let style = COLORS[number].stroke_width(2);
+        let at = |point: &Point| Some((point.dimension as f64, point.ratio(one, other)?));
+        chart
+            .draw_series(LineSeries::new(panel.points.iter().filter_map(at), style))?
+            .label(format!("{one} / {other}"))
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    if panel.key { draw_key(&mut chart) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Processor;
+    use super::super::placement::Placement;
+    use super::super::record::Subject;
+    use super::super::simulation::simulate;
+    use super::*;
+    use hugepilot_bench::picture::draw;
+
+    #[test]
+    fn every_processor_has_its_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("transpose.svg");
+        let of = |processor| {
+            let points = simulate(processor, &[Placement::Random, Placement::Colored], &[11, 13], 1, 1);
+            Series { subject: Subject::Simulated(processor), points }
+        };
+        draw(&Record::new(None, vec![of(Processor::Celeron), of(Processor::Pentium4)]), &path).unwrap();
+        let svg = std::fs::read_to_string(path).unwrap();
+        assert!(svg.contains("Celeron") && svg.contains("Pentium 4") && svg.contains("colored / random"));
+        assert!(!svg.contains("large"));
+    }
+
+    #[test]
+    fn large_dimensions_stand_beside_the_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("transpose.svg");
+        let point = |dimension: u64| Point {
+            dimension,
+            speeds: [("random", 1.0), ("colored", 1.0)].map(|(name, speed)| (name.to_owned(), vec![speed])).into(),
+        };
+        let svg = |dimensions: &[u64]| {
+            let points = dimensions.iter().copied().map(point).collect();
+            let series = Series { subject: Subject::Simulated(Processor::Celeron), points };
+            draw(&Record::new(None, vec![series]), &path).unwrap();
+            std::fs::read_to_string(&path).unwrap()
+        };
+        assert!(svg(&[1, 155, 513, 999]).contains("large"));
+        assert!(!svg(&[513, 999]).contains("large") && !svg(&[155]).contains("large"), "nothing is beside them");
+    }
+}

@@ -1,0 +1,221 @@
+//! The commands that compare configurations on a workload: what each can be told, and which workloads that names.
+//!
+//! Owns: their arguments, their defaults, and the configurations that suit each. Never touches: how any of them is measured.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use heat::units::Bytes;
+
+use crate::common::Common;
+use crate::configuration::Configuration;
+use crate::measure;
+use crate::workload::{
+    Chase, ChasePattern, Fingerprint, Local, LocalPattern, MOST_SONGS, Memcached, Popularity, SWEEPS_PER_SAMPLE, Sweep,
+    SweepPattern, Workload,
+};
+
+/// Where `integrations/memcached/build` puts it.
+const COMPACTING: &str = "target/memcached/memcached";
+
+/// `memcached`.
+#[derive(Clone, Debug, Args)]
+pub struct MemcachedArguments {
+    /// Items held [default: 5200000, about 3 GiB; with --quick 1600000].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub items: Option<u64>,
+    /// Bytes in each value.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..500_000))]
+    pub value_size: u32,
+    /// The paper's size: 800,000 items of 512 bytes.
+    #[arg(long, conflicts_with_all = ["items", "value_size"])]
+    pub paper: bool,
+    /// Connections that take turns.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub connections: u32,
+    /// Reads under way on each connection.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub depth: u32,
+    /// Among which items the reads are zipfian.
+    #[arg(long, value_enum, default_value_t = Popularity::Ycsb)]
+    pub popularity: Popularity,
+    /// The memcached that compacts by libhps, for the configurations that have to do with it.
+    #[arg(long, value_name = "PATH", default_value = COMPACTING)]
+    pub compacting: OsString,
+    /// What every workload can be told.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `sweep`.
+#[derive(Clone, Debug, Args)]
+pub struct SweepArguments {
+    /// Memory to map [default: 1 GiB; with --quick 256 MiB].
+    #[arg(long)]
+    pub size: Option<Bytes>,
+    /// The patterns, one run each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["sequential", "random", "skewed"])]
+    pub pattern: Vec<SweepPattern>,
+    /// Measure until that many samples have come since the program's start.
+    #[arg(long, default_value_t = 0)]
+    pub samples: usize,
+    /// What every workload can be told.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `chase`.
+#[derive(Clone, Debug, Args)]
+pub struct ChaseArguments {
+    /// Memory to map and read [default: 4 GiB; with --quick 1 GiB].
+    #[arg(long)]
+    pub size: Option<Bytes>,
+    /// The patterns, one run each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["dependent", "independent"])]
+    pub pattern: Vec<ChasePattern>,
+    /// What every workload can be told.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `fingerprint`.
+#[derive(Clone, Debug, Args)]
+pub struct FingerprintArguments {
+    /// Songs in the index, 240 KiB each [default: 26000, about 6 GiB; with --quick 2000].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SONGS)))]
+    pub songs: Option<u32>,
+    /// How many threads search, one run each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2], value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Vec<u32>,
+    /// What every workload can be told.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `local`.
+#[derive(Clone, Debug, Args)]
+pub struct LocalArguments {
+    /// The patterns, one run each.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["breadth-first", "small"])]
+    pub pattern: Vec<LocalPattern>,
+    /// What every workload can be told.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `estimate`.
+#[derive(Clone, Debug, Args)]
+pub struct EstimateArguments {
+    /// What every workload can be told.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+impl MemcachedArguments {
+    fn workload(&self) -> Memcached {
+        let items = if self.common.quick { 1_600_000 } else { 5_200_000 };
+        Memcached {
+            items: if self.paper { 800_000 } else { self.items.unwrap_or(items) },
+            value_size: self.value_size as usize,
+            connections: self.connections as usize,
+            depth: self.depth as usize,
+            popularity: self.popularity,
+            seed: self.common.seed,
+            compacting: self.compacting.clone(),
+        }
+    }
+
+    /// Measures it.
+    pub fn run(self) -> Result<()> {
+        use Configuration::*;
+        let usual = [Default, Never, Always, AlwaysKhugepaged, Own, Hugepilot, Observed, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, 0, &[Box::new(self.workload())])
+    }
+}
+
+impl SweepArguments {
+    fn workloads(&self) -> Vec<Box<dyn Workload>> {
+        let size = self.size.unwrap_or(Bytes(if self.common.quick { 256 << 20 } else { 1 << 30 }));
+        let seed = self.common.seed;
+        self.pattern
+            .iter()
+            .map(|&pattern| Box::new(Sweep { size, pattern, seed, sweeps: SWEEPS_PER_SAMPLE }) as Box<dyn Workload>)
+            .collect()
+    }
+
+    /// Measures it.
+    pub fn run(self) -> Result<()> {
+        use Configuration::*;
+        let usual = [Default, Always, AlwaysKhugepaged, Hugepilot, HugepilotNoGrowth, Observed, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, self.samples, &self.workloads())
+    }
+}
+
+impl ChaseArguments {
+    fn workloads(&self) -> Vec<Box<dyn Workload>> {
+        let size = self.size.unwrap_or(Bytes(if self.common.quick { 1 << 30 } else { 4 << 30 }));
+        let seed = self.common.seed;
+        self.pattern.iter().map(|&pattern| Box::new(Chase { size, pattern, seed }) as Box<dyn Workload>).collect()
+    }
+
+    /// Measures it.
+    pub fn run(self) -> Result<()> {
+        use Configuration::*;
+        let usual = [Default, Never, Always, Own, Hugepilot, Observed, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, 0, &self.workloads())
+    }
+}
+
+impl FingerprintArguments {
+    /// Measures it.
+    pub fn run(self) -> Result<()> {
+        use Configuration::*;
+        let (songs, seed) = (self.songs.unwrap_or(if self.common.quick { 2_000 } else { 26_000 }), self.common.seed);
+        let workload = |&threads: &u32| Box::new(Fingerprint { songs, threads, seed }) as Box<dyn Workload>;
+        let peers = [Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
+        let ours = [RunThp, Run2M, Run1G, Hugepilot];
+        let usual = [&[Default][..], &peers, &ours, &[Ideal, DefaultAgain]].concat();
+        measure::measure(&self.common, &usual, 0, &self.threads.iter().map(workload).collect::<Vec<_>>())
+    }
+}
+
+impl LocalArguments {
+    /// Measures it.
+    pub fn run(self) -> Result<()> {
+        use Configuration::*;
+        let seed = self.common.seed;
+        let workload = |&pattern: &LocalPattern| Box::new(Local { pattern, seed }) as Box<dyn Workload>;
+        let usual = [Default, Always, RunThp, Explained, Hugepilot, Ideal, DefaultAgain];
+        measure::measure(&self.common, &usual, 0, &self.pattern.iter().map(workload).collect::<Vec<_>>())
+    }
+}
+
+impl EstimateArguments {
+    /// Measures it.
+    pub fn run(self) -> Result<()> {
+        use Configuration::*;
+        // Gains of a few per cent drown in what two processes differ by.
+        let common = Common { one_process: true, ..self.common };
+        let chase =
+            ChaseArguments { size: None, pattern: ChasePattern::value_variants().to_vec(), common: common.clone() };
+        let sweep = SweepArguments { size: None, pattern: SweepPattern::value_variants().to_vec(), samples: 0, common };
+        let common = &sweep.common;
+        let (value_size, connections, depth) = (512, 8, 32);
+        let (compacting, common_too) = (COMPACTING.into(), common.clone());
+        let memcached = MemcachedArguments {
+            items: None,
+            value_size,
+            paper: false,
+            connections,
+            depth,
+            popularity: Popularity::Ycsb,
+            compacting,
+            common: common_too,
+        };
+        let mut workloads = chase.workloads();
+        workloads.extend(sweep.workloads());
+        workloads.push(Box::new(memcached.workload()));
+        measure::measure(common, &[Default, Estimated, Hugepilot, DefaultAgain], 0, &workloads)
+    }
+}

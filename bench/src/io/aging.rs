@@ -1,0 +1,76 @@
+//! The ways to age memory that are compared.
+//!
+//! Owns: their names, and what hugepilot is told in each. Never touches: what comes of them.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use reclaim::policy::{Preset, Stock};
+use serde::{Deserialize, Serialize};
+
+/// Who ages memory, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Aging {
+    /// The kernel alone.
+    Default,
+    /// `hugepilot age --preset backup-server`.
+    BackupServer,
+    /// `hugepilot age --mapped-page-cost 100`: mapped pages are not aged at all, and unmapped cache at once, with the same marks.
+    #[value(name = "mapped-page-cost-100")]
+    #[serde(rename = "mapped-page-cost-100")]
+    MappedPageCost100,
+    /// The kernel alone once more: what the machine's noise looks like.
+    DefaultAgain,
+}
+
+impl fmt::Display for Aging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Aging::Default => "default",
+            Aging::BackupServer => "backup-server",
+            Aging::MappedPageCost100 => "mapped-page-cost-100",
+            Aging::DefaultAgain => "default-again",
+        })
+    }
+}
+
+impl Aging {
+    /// Whether the hugepilot binary is needed.
+    pub(super) fn needs_hugepilot(self) -> bool {
+        !matches!(self, Aging::Default | Aging::DefaultAgain)
+    }
+
+    /// What hugepilot is told, beside where the files are; None where it does not run. Marks are those that the preset has on a machine
+    /// that is as large as what is left here: shares would be of the whole machine.
+    pub(super) fn words(self, left: &Stock) -> Option<Vec<String>> {
+        let how: &[&str] = match self {
+            Aging::Default | Aging::DefaultAgain => return None,
+            Aging::BackupServer => &["--preset=backup-server"],
+            Aging::MappedPageCost100 => &["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--idle=0s"],
+        };
+        let (free, huge) = Preset::BackupServer.policies().marks(left);
+        let marks = [("--when-free-below", free), ("--when-huge-below", huge)];
+        let marks = marks.into_iter().filter_map(|(name, mark)| Some(format!("{name}={}", mark?.0)));
+        Some(how.iter().map(|&word| word.to_owned()).chain(marks).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heat::units::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn marks_are_those_of_a_machine_of_the_size_that_is_left() {
+        let left = |host_takes_free| Stock { total: Bytes(4 << 30), host_takes_free, ..Stock::default() };
+        let mark = |stock: &Stock, way: Aging| way.words(stock).unwrap().pop().unwrap();
+        let share = Bytes(4 << 30).share(0.75).0;
+        for way in [Aging::BackupServer, Aging::MappedPageCost100] {
+            assert_eq!(mark(&left(false), way), format!("--when-huge-below={share}"));
+            assert_eq!(mark(&left(true), way), format!("--when-huge-below={}", 2u64 << 30));
+        }
+        assert!(Aging::value_variants().iter().all(|way| way.words(&left(true)).is_some() == way.needs_hugepilot()));
+    }
+}

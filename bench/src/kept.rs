@@ -1,0 +1,263 @@
+//! Raw results that were kept, read again: of which kind a file is, and which program tells what it says.
+//!
+//! Owns: reading files, their kinds and their versions. Never touches: what the numbers mean.
+
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result, anyhow, ensure};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+/// A file of more than this is no result of ours.
+const LARGEST: u64 = 1 << 30;
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// `report`, of either program.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReportArguments {
+    /// Raw results, as `--json` or `--keep` wrote them.
+    pub file: PathBuf,
+    /// Draws the results to a file, FILE.svg or FILE.png.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+/// Who tells results again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// What measures real programs.
+    Bench,
+    /// What reproduces papers by models.
+    Research,
+}
+
+/// What was measured or simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Configurations, compared on workloads.
+    Workloads,
+    /// What promotion does to a running program.
+    Felt,
+    /// A server of many processes.
+    Postgres,
+    /// Other servers.
+    Servers,
+    /// Aging memory.
+    Io,
+    /// The pilot over time; its scenario `budget` is one of the workloads.
+    Pilot,
+    /// How much trackers find.
+    Tracker,
+    /// What a pass of a tracker costs.
+    Cost,
+    /// How much a watched program slows down.
+    Slowdown,
+    /// Page lists, simulated.
+    Lists,
+    /// Page coloring.
+    Transpose,
+    /// Sorting in large and in ordinary pages.
+    Sort,
+}
+
+/// What a file's kind is told by: its name, or the fields that only it has.
+#[derive(Deserialize)]
+struct Head {
+    kind: Option<String>,
+    runs: Option<IgnoredAny>,
+    scenario: Option<IgnoredAny>,
+    looks: Option<IgnoredAny>,
+    passes: Option<IgnoredAny>,
+    spans: Option<IgnoredAny>,
+    outcomes: Option<IgnoredAny>,
+    series: Option<IgnoredAny>,
+    turns: Option<IgnoredAny>,
+    description: Option<IgnoredAny>,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Program::Bench => "hugepilot-bench",
+            Program::Research => "hugepilot-research",
+        })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::Workloads => "workloads",
+            Kind::Felt => "felt",
+            Kind::Postgres => "postgres",
+            Kind::Servers => "servers",
+            Kind::Io => "io",
+            Kind::Pilot => "pilot",
+            Kind::Tracker => "tracker",
+            Kind::Cost => "tracker --only cost",
+            Kind::Slowdown => "tracker --only slowdown",
+            Kind::Lists => "lists",
+            Kind::Transpose => "transpose",
+            Kind::Sort => "sort",
+        })
+    }
+}
+
+impl Kind {
+    const ALL: [Kind; 12] = [
+        Kind::Workloads,
+        Kind::Felt,
+        Kind::Postgres,
+        Kind::Servers,
+        Kind::Io,
+        Kind::Pilot,
+        Kind::Tracker,
+        Kind::Cost,
+        Kind::Slowdown,
+        Kind::Lists,
+        Kind::Transpose,
+        Kind::Sort,
+    ];
+
+    /// Of the text of a file; None where it is of none.
+    pub fn of(text: &str) -> Option<Self> {
+        let head: Head = serde_json::from_str(text).ok()?;
+        match head.kind.as_deref() {
+            Some("felt") => Some(Kind::Felt),
+            Some("postgres") => Some(Kind::Postgres),
+            Some("servers") => Some(Kind::Servers),
+            Some(_) => None,
+            None => head.without_name(),
+        }
+    }
+
+    /// Who tells it again; None where that was never needed: the report is kept beside the raw results.
+    pub fn teller(self) -> Option<Program> {
+        match self {
+            Kind::Workloads | Kind::Felt | Kind::Postgres | Kind::Servers | Kind::Io => Some(Program::Bench),
+            Kind::Lists | Kind::Transpose | Kind::Sort => Some(Program::Research),
+            Kind::Pilot | Kind::Tracker | Kind::Cost | Kind::Slowdown => None,
+        }
+    }
+}
+
+impl Head {
+    fn without_name(&self) -> Option<Kind> {
+        let told = [
+            (self.runs.is_some(), Kind::Workloads),
+            (self.scenario.is_some(), Kind::Pilot),
+            (self.looks.is_some(), Kind::Tracker),
+            (self.passes.is_some(), Kind::Cost),
+            (self.spans.is_some(), Kind::Slowdown),
+            (self.outcomes.is_some(), Kind::Lists),
+            (self.series.is_some(), Kind::Transpose),
+            (self.turns.is_some() && self.description.is_some(), Kind::Io),
+            (self.turns.is_some(), Kind::Sort),
+        ];
+        told.into_iter().find(|(is, _)| *is).map(|(_, kind)| kind)
+    }
+}
+
+impl Program {
+    /// The other one.
+    fn other(self) -> Self {
+        match self {
+            Program::Bench => Program::Research,
+            Program::Research => Program::Bench,
+        }
+    }
+
+    /// Why it does not tell a file of such a kind, and who does.
+    pub fn refusal(self, file: &Path, kind: Option<Kind>) -> Error {
+        let file = file.display();
+        let Some(kind) = kind else {
+            let other = self.other();
+            let theirs: Vec<String> =
+                Kind::ALL.iter().filter(|kind| kind.teller() == Some(other)).map(Kind::to_string).collect();
+            return anyhow!(
+                "{file} holds no results that {self} knows; those of {} are told by `{other} report`",
+                theirs.join(", ")
+            );
+        };
+        match kind.teller() {
+            Some(teller) => anyhow!("{file} holds results of `{kind}`: `{teller} report {file}` tells them"),
+            None => anyhow!("{file} holds results of `{kind}`: their report is the .txt that was kept beside them"),
+        }
+    }
+}
+
+/// What a file holds, uncompressed.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if !bytes.starts_with(ZSTD_MAGIC) {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    let read = zstd::Decoder::new(&bytes[..])?.take(LARGEST).read_to_end(&mut unpacked);
+    read.with_context(|| format!("{} is damaged", path.display()))?;
+    ensure!((unpacked.len() as u64) < LARGEST, "{} holds more than {LARGEST} bytes", path.display());
+    Ok(unpacked)
+}
+
+/// The text of a file of raw results, compressed or not.
+pub fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read_bytes(path)?).with_context(|| format!("{} holds no text", path.display()))
+}
+
+/// Results in the text of a file whose kind is known. Errors: they are damaged, or of another version.
+pub fn parse<T: DeserializeOwned>(text: &str, file: &Path, version: u32) -> Result<T> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let damaged = || format!("{} is damaged: measure again", file.display());
+    let found = serde_json::from_str::<Version>(text).with_context(damaged)?.version;
+    ensure!(found == version, "{} has version {found}, this program reads version {version}", file.display());
+    serde_json::from_str(text).with_context(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_by_their_names_or_by_what_only_they_have() {
+        for (text, kind) in [
+            (r#"{"kind":"felt","version":1,"turns":[]}"#, Some(Kind::Felt)),
+            (r#"{"version":1,"runs":[]}"#, Some(Kind::Workloads)),
+            (r#"{"version":1,"description":"a test","turns":[]}"#, Some(Kind::Io)),
+            (r#"{"version":1,"machine":null,"turns":[]}"#, Some(Kind::Sort)),
+            (r#"{"version":1,"outcomes":[]}"#, Some(Kind::Lists)),
+            (r#"{"version":1,"series":[]}"#, Some(Kind::Transpose)),
+            (r#"{"kind":"of tomorrow","runs":[]}"#, None),
+            ("{}", None),
+            ("no JSON", None),
+        ] {
+            assert_eq!(Kind::of(text), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn whoever_does_not_tell_a_kind_names_who_does() {
+        let refusal = |program: Program, kind| program.refusal("a.json".as_ref(), kind).to_string();
+        let lists = refusal(Program::Bench, Some(Kind::Lists));
+        assert_eq!(lists, "a.json holds results of `lists`: `hugepilot-research report a.json` tells them");
+        assert!(refusal(Program::Research, Some(Kind::Felt)).contains("`hugepilot-bench report a.json`"));
+        assert!(
+            refusal(Program::Bench, None).contains("lists, transpose, sort are told by `hugepilot-research report`")
+        );
+        assert!(refusal(Program::Research, None).contains("`hugepilot-bench report`"));
+        assert!(refusal(Program::Bench, Some(Kind::Pilot)).contains(".txt"));
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let error = |text: &str| parse::<IgnoredAny>(text, "a.json".as_ref(), 1).unwrap_err().to_string();
+        assert!(error(r#"{"version":2}"#).contains("has version 2"));
+        assert!(error("{").contains("is damaged") && error("{}").contains("is damaged"));
+        assert!(parse::<IgnoredAny>(r#"{"version":1}"#, "a.json".as_ref(), 1).is_ok());
+    }
+}

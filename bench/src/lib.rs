@@ -1,0 +1,51 @@
+//! hugepilot-bench: measures hugepilot against what an operator would choose instead.
+//!
+//! Owns: the program as a library. What is public beside its command line is what other harnesses share with it, so that they prepare,
+//! keep, compare and draw as it does. Never touches: what those measure.
+//!
+//! Data flows one way: arguments → workload and configurations → rounds of turns → record → comparison → verdict,
+//! report, plot. All conclusions are drawn from the record, so that a file of raw results gives the same report again.
+#![forbid(unsafe_code)]
+
+mod args;
+mod common;
+mod compare;
+mod comparison;
+mod configuration;
+mod cost;
+mod felt;
+mod figures;
+mod held;
+mod ideal;
+mod io;
+pub mod kept;
+mod launch;
+pub mod machine;
+mod measure;
+pub mod outputs;
+pub mod picture;
+mod pilot;
+mod plot;
+mod pool;
+mod postgres;
+mod prediction;
+pub mod process;
+mod record;
+mod report;
+mod retell;
+pub mod rounds;
+mod run;
+pub mod sample;
+mod servers;
+pub mod settings;
+mod slowdown;
+pub mod table;
+mod tool;
+mod tracker;
+mod turn;
+mod values;
+pub mod verdict;
+pub mod warm;
+pub mod workload;
+
+pub use args::Arguments;

@@ -1,0 +1,107 @@
+//! What all scenarios have in common: their shape, what they are given, and how figures are told.
+//!
+//! Owns: these. Never touches: what is measured in any of them.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use heat::statistics::Interval;
+use hugepilot_os::stop::{SecondSignal, Stop};
+use serde::Serialize;
+
+use super::arguments::PilotArguments;
+use crate::machine::Machine;
+use crate::settings::Settings;
+use crate::tool::Tool;
+use crate::verdict::Verdict;
+use crate::workload::Running;
+
+/// Longest time between two looks at a program that is left alone.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// Roughly what warming memory, starting a program and ending it take.
+pub(super) const AROUND: Duration = Duration::from_secs(12);
+
+/// Something measured in rounds.
+pub(super) trait Scenario {
+    /// What a round, or a part of it, leaves.
+    type Round: Serialize;
+    /// The name of its results.
+    const NAME: &'static str;
+
+    /// How it is set up, in words.
+    fn description(&self) -> String;
+    /// Roughly how long it takes.
+    fn expected_time(&self) -> Duration;
+    /// Measures; what is in `rounds` counts, even where this ends with an error.
+    fn measure(&self, stage: &Stage, rounds: &mut Vec<Self::Round>) -> Result<()>;
+    /// The tables, with verdicts.
+    fn text(&self, rounds: &[Self::Round]) -> String;
+}
+
+/// What all scenarios need.
+pub(super) struct Stage {
+    pub(super) machine: Machine,
+    pub(super) tool: Tool,
+    pub(super) stop: Stop,
+    /// No second harness, and settings of one that was killed are put back.
+    _settings: Settings,
+}
+
+impl Stage {
+    /// Takes hold of the machine.
+    pub(super) fn open(arguments: &PilotArguments) -> Result<Self> {
+        let tool = Tool::find(arguments.hugepilot.clone())?;
+        let stop = Stop::on_signals(SecondSignal::Waits)?;
+        let settings = Settings::of_this_machine()?;
+        Ok(Self { machine: Machine::describe(&settings)?, tool, stop, _settings: settings })
+    }
+
+    /// Lets programs run on for a while; an error when one of them ends.
+    pub(super) fn leave_alone(&self, programs: &mut [&mut dyn Running], time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.stop.sleep_until(until.min(Instant::now() + LOOK))?;
+            programs.iter_mut().try_for_each(|program| program.check())?;
+        }
+        Ok(())
+    }
+}
+
+/// A line of the figures, as the other benchmarks print them.
+pub(super) fn figure(text: &str, numbers: &str, verdict: impl fmt::Display) -> String {
+    format!("  {text:<42} {numbers:<28} {verdict}\n")
+}
+
+/// An interval, or what stands for none.
+pub(super) fn interval(interval: Option<&Interval>) -> String {
+    interval
+        .map_or("-".to_owned(), |Interval { estimate, low, high, .. }| format!("{estimate:.3} [{low:.3}, {high:.3}]"))
+}
+
+/// The verdict on numbers of which each must keep a bound.
+pub(super) fn all_within(values: &[Option<f64>], at_most: f64) -> Verdict {
+    match values {
+        [] => Verdict::NotMeasured,
+        _ if values.iter().all(|value| value.is_some_and(|value| value <= at_most)) => Verdict::Met,
+        _ => Verdict::NotMet,
+    }
+}
+
+/// Seconds, or that it took longer than anyone watched.
+pub(super) fn seconds(value: Option<f64>) -> String {
+    value.map_or("never".to_owned(), |value| format!("{value:.2} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_must_keep_the_bound() {
+        assert_eq!(all_within(&[], 10.0), Verdict::NotMeasured);
+        assert_eq!(all_within(&[Some(3.0), Some(10.0)], 10.0), Verdict::Met);
+        assert_eq!(all_within(&[Some(3.0), Some(10.1)], 10.0), Verdict::NotMet);
+        assert_eq!(all_within(&[Some(3.0), None], 10.0), Verdict::NotMet);
+    }
+}

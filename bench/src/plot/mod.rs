@@ -1,0 +1,218 @@
+//! The report as a picture: ratios with their intervals, throughput and memory over time; one row for each run.
+//!
+//! Owns: what is drawn of a record, and where. Never touches: conclusions.
+
+mod rows;
+mod search;
+
+use anyhow::Result;
+use heat::statistics::median;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::SegmentValue;
+use plotters::prelude::*;
+
+use self::rows::{chart_of_rows, color};
+use crate::comparison::{Metric, noise, ratio};
+use crate::configuration::Configuration;
+use crate::picture::{FONT, Picture, draw_key};
+use crate::record::{Record, Run, Turn};
+
+const PANEL: (u32, u32) = (560, 420);
+/// The width of a step on the time axis: wide enough for a sample or two in each.
+const STEP_SECONDS: f64 = 0.5;
+
+/// A row for each run, and one for all that search.
+impl Picture for Record {
+    fn size(&self) -> (u32, u32) {
+        let (runs, searches) = runs_of(self);
+        (PANEL.0 * 3, PANEL.1 * (runs.len().max(1) + usize::from(!searches.is_empty())) as u32)
+    }
+
+    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
+    where
+        B: DrawingBackend,
+        B::ErrorType: 'static,
+    {
+        let (runs, searches) = runs_of(self);
+        let rows = area.split_evenly((runs.len().max(1) + usize::from(!searches.is_empty()), 1));
+        for (run, row) in runs.iter().zip(&rows) {
+            draw_run(row, run)?;
+        }
+        if searches.is_empty() { Ok(()) } else { search::draw(&rows[runs.len()], &searches) }
+    }
+}
+
+/// What has been measured, and of it what searches.
+fn runs_of(record: &Record) -> (Vec<&Run>, Vec<&Run>) {
+    let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
+    let searches = runs.iter().copied().filter(|run| search::is_search(run)).collect();
+    (runs, searches)
+}
+
+fn draw_run<B>(row: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let panels = row.split_evenly((1, 3));
+    draw_ratios(&panels[0], run)?;
+    let (scale, of_scale) = scale(run);
+    draw_lines(&panels[1], run, &format!("{of_scale}{} a second", run.unit), |turn| {
+        turn.throughput_over_time.iter().map(|point| (point.seconds, point.throughput / scale)).collect()
+    })?;
+    draw_lines(&panels[2], run, "resident memory, MiB", |turn| {
+        let megabytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+        turn.memory_over_time.iter().map(|point| (point.seconds, megabytes(point.memory.rss_bytes))).collect()
+    })
+}
+
+/// What throughput is divided by, and how that is said: queries are slow, reads are fast.
+fn scale(run: &Run) -> (f64, &'static str) {
+    match run.turns.iter().any(|turn| turn.throughput >= 1e5) {
+        true => (1e6, "million "),
+        false => (1.0, ""),
+    }
+}
+
+fn draw_ratios<B>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    // From the bottom up, so that the default is on top.
+    let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
+    let intervals: Vec<_> = configurations
+        .iter()
+        .map(|&configuration| ratio(run, Metric::Throughput, configuration, Configuration::Default))
+        .collect();
+    let reach = noise(run, Metric::Throughput).map_or(0.0, |noise| noise.reach());
+    let lowest = intervals.iter().flatten().map(|interval| interval.low).fold(1.0 - reach, f64::min);
+    let highest = intervals.iter().flatten().map(|interval| interval.high).fold(1.0 + reach, f64::max);
+    let space = (highest - lowest).max(0.01) * 0.05;
+    let across = lowest - space..highest + space;
+    let said = "ratio and interval; grey: default against default";
+    let caption = format!("{}: throughput against default", run.workload);
+    let mut chart = chart_of_rows(area, caption, across, said, &configurations)?;
+    let band = [(1.0 - reach, SegmentValue::Exact(0)), (1.0 + reach, SegmentValue::Last)];
+    chart.draw_series([Rectangle::new(band, BLACK.mix(0.12).filled())])?;
+    for (row, interval) in intervals.iter().enumerate().filter_map(|(row, interval)| Some((row, (*interval)?))) {
+        let style = color(configurations[row]).stroke_width(2);
+        let at = |value| (value, SegmentValue::CenterOf(row));
+        chart.draw_series([PathElement::new([at(interval.low), at(interval.high)], style)])?;
+        chart.draw_series([Circle::new(at(interval.estimate), 4, style.filled())])?;
+    }
+    Ok(())
+}
+
+fn draw_lines<B>(
+    area: &DrawingArea<B, Shift>,
+    run: &Run,
+    title: &str,
+    points: impl Fn(&Turn) -> Vec<(f64, f64)>,
+) -> Result<()>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let lines: Vec<_> = run
+        .configurations()
+        .into_iter()
+        .map(|configuration| (configuration, median_line(run.turns_of(configuration), &points)))
+        .collect();
+    let all = || lines.iter().flat_map(|(_, line)| line);
+    let first = all().map(|point| point.0).fold(0.0, f64::min);
+    let last = all().map(|point| point.0).fold(1.0, f64::max);
+    let highest = all().map(|point| point.1).fold(1e-9, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d(first..last, 0.0..highest * 1.05)?;
+    chart
+        .configure_mesh()
+        .max_light_lines(0)
+        .x_desc("seconds since the tool started")
+        .label_style((FONT, 14))
+        .draw()?;
+    for (configuration, line) in lines {
+        let style = color(configuration).stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(line, style))?
+            .label(configuration.to_string())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    draw_key(&mut chart)
+}
+
+/// The median over rounds, in steps; times count from the act.
+fn median_line<'a>(
+    turns: impl Iterator<Item = &'a Turn>,
+    points: impl Fn(&Turn) -> Vec<(f64, f64)>,
+) -> Vec<(f64, f64)> {
+    let mut steps = std::collections::BTreeMap::<i64, Vec<f64>>::new();
+    for turn in turns {
+        for (seconds, value) in points(turn) {
+            let step = ((seconds - turn.act_seconds) / STEP_SECONDS).floor() as i64;
+            steps.entry(step).or_default().push(value);
+        }
+    }
+    steps.into_iter().filter_map(|(step, values)| Some((step as f64 * STEP_SECONDS, median(&values)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::tests::run_of;
+    use crate::machine::tests::machine;
+    use crate::picture::draw;
+    use crate::workload::{SearchWork, ThroughputPoint};
+
+    fn record() -> Record {
+        let mut run = run_of(
+            "memcached",
+            &[
+                (Configuration::Default, &[1e6, 1.01e6], 1 << 30),
+                (Configuration::Ideal, &[1.2e6, 1.2e6], 1 << 30),
+                (Configuration::DefaultAgain, &[1e6, 1e6], 1 << 30),
+            ],
+        );
+        for turn in &mut run.turns {
+            turn.throughput_over_time =
+                (0..20).map(|step| ThroughputPoint { seconds: f64::from(step) / 4.0, throughput: 1e6 }).collect();
+        }
+        Record { runs: vec![run], ..Record::new(machine()) }
+    }
+
+    #[test]
+    fn both_formats_are_drawn_with_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let (svg, png) = (directory.path().join("a.svg"), directory.path().join("a.png"));
+        draw(&record(), &svg).unwrap();
+        draw(&record(), &png).unwrap();
+        let svg = std::fs::read_to_string(svg).unwrap();
+        assert!(svg.contains("throughput against default") && svg.contains("default-again"));
+        assert_eq!(&std::fs::read(png).unwrap()[1..4], b"PNG");
+    }
+
+    #[test]
+    fn searches_have_a_row_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let svg = directory.path().join("a.svg");
+        let mut searching = record();
+        let run = &mut searching.runs[0];
+        run.workload = "fingerprint 2 threads".to_owned();
+        let work = SearchWork { queries: 1, extract_ns: 1, look_up_ns: 80, rank_ns: 19, ..SearchWork::default() };
+        run.turns.iter_mut().for_each(|turn| turn.search = Some(work));
+        draw(&searching, &svg).unwrap();
+        let svg = std::fs::read_to_string(svg).unwrap();
+        assert!(svg.contains("real-time factor against threads") && svg.contains("look-up"), "{svg}");
+    }
+
+    #[test]
+    fn lines_are_medians_over_rounds_from_the_act_on() {
+        let run = &record().runs[0];
+        let line = median_line(run.turns_of(Configuration::Default), |turn| vec![(1.1, turn.throughput)]);
+        assert_eq!(line, [(0.0, 1.005e6)]);
+    }
+}

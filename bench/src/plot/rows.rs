@@ -1,0 +1,81 @@
+//! What pictures of configurations have in common: a row and a colour for each.
+//!
+//! Owns: how rows and colours are chosen. Never touches: what is drawn in them.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{IntoSegmentedCoord, SegmentValue, SegmentedCoord};
+use plotters::coord::types::{RangedCoordf64, RangedCoordusize};
+use plotters::prelude::*;
+
+use crate::configuration::Configuration;
+use crate::picture::{COLORS, FONT};
+
+/// A chart with a row for each configuration.
+pub type Rows<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
+
+/// An empty one, the first configuration at its bottom; `said`: what goes across.
+pub fn chart_of_rows<'a, B>(
+    area: &'a DrawingArea<B, Shift>,
+    caption: String,
+    across: Range<f64>,
+    said: &str,
+    configurations: &[Configuration],
+) -> Result<Rows<'a, B>>
+where
+    B: DrawingBackend,
+    B::ErrorType: 'static,
+{
+    let rows = configurations.len();
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(150)
+        .build_cartesian_2d(across, (0..rows - 1).into_segmented())?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_max_light_lines(0)
+        .y_labels(rows)
+        .y_label_formatter(&|value| match value {
+            SegmentValue::CenterOf(row) if *row < rows => configurations[*row].to_string(),
+            _ => String::new(),
+        })
+        .x_desc(said)
+        .label_style((FONT, 14))
+        .draw()?;
+    Ok(chart)
+}
+
+/// The colour of a configuration, the same in every panel.
+pub fn color(configuration: Configuration) -> RGBColor {
+    let (number, base) = (configuration as usize, COLORS[configuration as usize % COLORS.len()]);
+    match number / COLORS.len() {
+        0 => base,
+        1 => between(base, WHITE),
+        2 => between(base, RED),
+        _ => between(base, BLUE),
+    }
+}
+
+/// There are more configurations than colours that are told apart easily.
+fn between(one: RGBColor, other: RGBColor) -> RGBColor {
+    RGBColor(one.0.midpoint(other.0), one.1.midpoint(other.1), one.2.midpoint(other.2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn configurations_have_colours_of_their_own() {
+        let colors: Vec<RGBColor> = Configuration::value_variants().iter().map(|&each| color(each)).collect();
+        for (number, one) in colors.iter().enumerate() {
+            assert!(!colors[..number].contains(one), "{}", Configuration::value_variants()[number]);
+        }
+    }
+}

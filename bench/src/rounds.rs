@@ -1,0 +1,56 @@
+//! Rounds, in each of which everything has one turn: what all harnesses have in common there.
+//!
+//! Owns: the order of a round, and bars that show how far it is. Never touches: what takes turns.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+
+/// How often a bar is drawn that does not move.
+pub const TICK: Duration = Duration::from_millis(500);
+
+/// All of these, in the order of one round.
+pub fn order_of_round<T: Clone>(all: &[T], seed: u64, round: u32) -> Vec<T> {
+    let mut order = all.to_vec();
+    order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(round))));
+    order
+}
+
+/// Counts turns, on standard error, and only when that is a terminal.
+pub fn progress_bar(turns: u64) -> ProgressBar {
+    let bar = bar_with(turns, "{bar:30} {pos}/{len} {msg} (left: {eta})");
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+/// The same for what takes more or less time. It is drawn only when it moves, unless that is asked for, because another thread would
+/// disturb what is timed.
+pub fn share_bar(length: u64) -> ProgressBar {
+    bar_with(length, "{bar:30} {percent} % {msg} (left: {eta})")
+}
+
+fn bar_with(length: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_has_all_in_an_order_of_its_own() {
+        let all = ["a", "b", "c", "d"];
+        let orders: Vec<_> = (0..20).map(|round| order_of_round(&all, 1, round)).collect();
+        for order in &orders {
+            let mut sorted = order.clone();
+            sorted.sort();
+            assert_eq!(sorted, all);
+        }
+        assert!(orders.iter().any(|order| order != &orders[0]));
+        assert_eq!(orders[3], order_of_round(&all, 1, 3));
+    }
+}
