@@ -71,6 +71,10 @@ memcached-test: build ## memcached with libhps: its own tests, and a client that
 soak: deps-build ## a daemon among changing programs for SOAK_SECONDS=600; needs root
 	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") scripts/soak
 
+.PHONY: mutants
+mutants: deps-build ## break the engine line by line, and show that the simulation finds each; some minutes
+	scripts/mutants
+
 .PHONY: vm-test
 vm-test: deps-build deps-test ## live tests on Debian's kernels in QEMU only; TEST=heat::NAME for one
 	tests/vm/run $(TEST)

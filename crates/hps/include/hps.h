@@ -80,9 +80,6 @@
 // It lies on large pages of Windows, locked: never paged out, not in the working set.
 #define HPS_LARGE_ON_LOCKED 3
 
-// Bytes that it takes.
-#define Head_LEN 32
-
 // Memory on huge pages for hot objects.
 struct hps_arena;
 

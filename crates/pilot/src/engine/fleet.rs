@@ -204,7 +204,7 @@ impl Fleet {
     /// What came of it so far.
     pub fn summary(&self) -> PilotSummary {
         let mut pilot_summary = self.pilot_summary.clone();
-        self.members.values().for_each(|member| pilot_summary.add_member(member));
+        self.members.values().for_each(|member| pilot_summary.add_program(&member.summary()));
         pilot_summary
     }
 
@@ -230,7 +230,7 @@ impl Fleet {
         let ended: Vec<Process> = self.members.keys().filter(|process| !lives(process)).copied().collect();
         self.shared_state.forget_ended(lives);
         for member in ended.iter().filter_map(|process| self.members.remove(process)) {
-            self.pilot_summary.add_member(&member);
+            self.pilot_summary.add_program(&member.summary());
         }
         // Not by the clock on the wall: on a busy machine, where a census waits for its turn, newcomers would wait for minutes.
         let cost = Nanos(pilot.world.cpu_time().0 - cpu_before.0).duration();

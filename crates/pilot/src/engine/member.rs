@@ -20,7 +20,7 @@ use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend};
 use crate::engine::coverage::{self, Known, Most};
 use crate::engine::done::LastDone;
 use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
-use crate::engine::pilot_summary::PilotSummary;
+use crate::engine::pilot_summary::{PilotSummary, ProgramSummary};
 use crate::engine::shared::{Piece, SharedView, mapped_small};
 use crate::engine::unfinished::Unfinished;
 use crate::world::Promoted;
@@ -127,6 +127,17 @@ impl Member {
             unfinished: Unfinished::default(),
             reasons: BTreeMap::new(),
             done: LastDone::default(),
+        }
+    }
+
+    /// What of it goes into the summary of all.
+    pub(super) fn summary(&self) -> ProgramSummary<'_> {
+        ProgramSummary {
+            was_scanned: self.scanned_at.is_some(),
+            growth: self.growth(),
+            left_alone: self.left_alone.as_deref(),
+            before: self.first,
+            after: self.last,
         }
     }
 
@@ -312,6 +323,9 @@ impl Member {
             }
         }
         self.view = std::mem::take(&mut self.view).after_acting(heat);
+        if let Some(last) = &mut self.last {
+            last.huge = heat.huge_bytes();
+        }
     }
 
     /// Whether the next scan should tell which huge pages are used: some of ours may be waste.

@@ -8,7 +8,6 @@ use heat::Snapshot;
 use heat::units::{Bytes, Nanos};
 
 use crate::act::{Action, Outcome, RegionResult};
-use crate::engine::member::Member;
 use crate::engine::shared_state::{COLLAPSE_CLASSES, Counts};
 
 /// Refusals and reasons kept, for a pilot that goes on for months.
@@ -30,6 +29,16 @@ pub struct PilotSummary {
     pub too_small: Option<Bytes>,
     /// What was done, by what came of it.
     pub counts: Counts,
+    pub(super) before: Option<Snapshot>,
+    pub(super) after: Option<Snapshot>,
+}
+
+/// What of one program goes into the sums.
+pub(super) struct ProgramSummary<'a> {
+    pub(super) was_scanned: bool,
+    pub(super) growth: Bytes,
+    /// Why it could not be observed.
+    pub(super) left_alone: Option<&'a str>,
     pub(super) before: Option<Snapshot>,
     pub(super) after: Option<Snapshot>,
 }
@@ -76,15 +85,15 @@ impl PilotSummary {
         self.outcome.refused.truncate(MOST_KEPT);
     }
 
-    /// Adds a member, as it is at the end.
-    pub(super) fn add_member(&mut self, member: &Member) {
-        self.processes += usize::from(member.scanned_at.is_some());
-        self.growth += member.growth();
-        if let Some(reason) = member.left_alone.as_ref().filter(|_| self.left_alone.len() < MOST_REASONS) {
-            self.left_alone.insert(reason.clone());
+    /// Adds a program, as it is at the end.
+    pub(super) fn add_program(&mut self, program: &ProgramSummary<'_>) {
+        self.processes += usize::from(program.was_scanned);
+        self.growth += program.growth;
+        if let Some(reason) = program.left_alone.filter(|_| self.left_alone.len() < MOST_REASONS) {
+            self.left_alone.insert(reason.to_owned());
         }
         let sum = |one: Option<Snapshot>, other: Option<Snapshot>| one.into_iter().chain(other).reduce(together);
-        (self.before, self.after) = (sum(self.before, member.first), sum(self.after, member.last));
+        (self.before, self.after) = (sum(self.before, program.before), sum(self.after, program.after));
     }
 }
 
