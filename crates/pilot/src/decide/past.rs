@@ -161,7 +161,10 @@ impl Past {
 
 impl Known {
     fn look_at(&mut self, region: &Region) {
-        let Some(at_most) = region.at_most_accesses_per_second else { return };
+        let Some(at_most) = region.at_most_accesses_per_second else {
+            // Nobody knows whether it was used since, and so what it holds.
+            return self.empty = None;
+        };
         self.at_most.rotate_right(1);
         self.at_most[0] = Some(at_most);
         self.unused = if at_most > 0.0 { 0 } else { self.unused.saturating_add(1) };
@@ -230,6 +233,9 @@ mod tests {
         assert!(!is_waste(&past));
         past.inspected(at(0), 256);
         assert!(is_waste(&past));
+        past.notice(&heat_of(vec![seen(0, None)]), Nanos(1));
+        assert!(!is_waste(&past), "a scan that cannot tell whether it is used");
+        past.inspected(at(0), 256);
         scan(&mut past, 1.0);
         assert!(!is_waste(&past) && past.cold().count() == 0);
         for _ in 0..3 {
