@@ -106,7 +106,7 @@ bench: can-be-root build ## the published figures of real programs; takes hours 
 	@scripts/need $(PEER_NEEDS) || true
 	@scripts/need $(SERVER_NEEDS) || true
 	@echo "The published figures take several hours in all; each part says how long it takes, or shows how far it is."
-	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' is a look in minutes."
+	@echo "Leave the machine alone meanwhile. 'target/release/hugepilot-bench WORKLOAD --quick' takes minutes, and is a quick check."
 	$(BENCH) memcached --keep
 	$(BENCH) memcached --paper --keep
 	if integrations/memcached/build; then \

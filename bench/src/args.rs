@@ -79,7 +79,7 @@ pub enum Command {
     /// Other servers, by default and with hugepilot: nothing is to get worse.
     #[command(after_help = servers::EXAMPLES)]
     Servers(ServersArguments),
-    /// Aging memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
+    /// Reclaiming memory: many writers fill the page cache; how fast they are, and how much can be had on huge pages then.
     #[command(after_help = io::EXAMPLES)]
     Io(IoArguments),
     /// Shows the report of raw results again.

@@ -45,7 +45,7 @@ pub enum Kind {
     Postgres,
     /// Other servers.
     Servers,
-    /// Aging memory.
+    /// Reclaiming memory.
     Io,
     /// The pilot over time; its scenario `budget` is one of the workloads.
     Pilot,

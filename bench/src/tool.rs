@@ -131,9 +131,9 @@ impl Tool {
         self.start_on("attach", pid, words)
     }
 
-    /// Starts to age memory, what was written below a directory with it; it ends by itself should nobody end it.
-    pub fn age(&self, words: &[String], directory: &Path) -> Result<ToolProcess> {
-        let words = ["age", "--json", "--for=2h"].map(OsStr::new).into_iter().chain(words.iter().map(OsStr::new));
+    /// Starts to reclaim memory, what was written below a directory with it; it ends by itself should nobody end it.
+    pub fn reclaim(&self, words: &[String], directory: &Path) -> Result<ToolProcess> {
+        let words = ["reclaim", "--json", "--for=2h"].map(OsStr::new).into_iter().chain(words.iter().map(OsStr::new));
         self.start(&words.chain([OsStr::new("--drop-behind"), directory.as_os_str()]).collect::<Vec<_>>())
     }
 

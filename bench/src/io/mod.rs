@@ -1,11 +1,10 @@
 //! What keeping huge pages obtainable costs and brings while many writers fill the page cache.
 //!
-//! Owns: the sizes of memory, the order of turns, and keeping what they leave. Never touches: how memory is aged.
+//! Owns: the sizes of memory, the order of turns, and keeping what they leave. Never touches: how memory is reclaimed.
 //!
 //! A holder leaves just so much memory. Each turn begins with an empty page cache, which is filled by reading; then writers write, a resident
 //! process with a hot heap and a mapped file runs beside them, and at the end huge pages are asked for.
 
-mod aging;
 mod children;
 mod kernel_work;
 mod plot;
@@ -13,6 +12,7 @@ mod record;
 mod report;
 mod supply;
 mod turn;
+mod way;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,10 +25,10 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-use self::aging::Aging;
 pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, WritersChild};
 use self::record::Record;
 use self::turn::{OBTAIN, SETTLE, Stage, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
+use self::way::Way;
 use crate::machine::Machine;
 use crate::outputs::{Outputs, Results};
 use crate::process::Processors;
@@ -61,9 +61,9 @@ pub struct IoArguments {
     /// Memory left to writers and page cache, one series of rounds each [default: 2G,4G,8G,16G, as far as there is so much; with --quick 4G]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<Bytes>,
-    /// The ways to age memory, separated by commas [default: all]
+    /// The ways to reclaim memory, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
-    configurations: Vec<Aging>,
+    configurations: Vec<Way>,
     /// Where files are written, in a directory that is removed afterwards; on a disk, not in memory
     #[arg(long, default_value = "/var/tmp")]
     directory: PathBuf,
@@ -138,7 +138,7 @@ impl IoArguments {
         &self,
         stage: &Stage<'_>,
         size: Bytes,
-        ways: &[Aging],
+        ways: &[Way],
         pace: &mut Pace,
         turns: &mut Vec<Turn>,
     ) -> Result<()> {
@@ -171,9 +171,9 @@ impl IoArguments {
         printed
     }
 
-    fn ways(&self) -> Vec<Aging> {
+    fn ways(&self) -> Vec<Way> {
         match &self.configurations[..] {
-            [] => Aging::value_variants().to_vec(),
+            [] => Way::value_variants().to_vec(),
             chosen => chosen.to_vec(),
         }
     }
@@ -209,7 +209,7 @@ impl IoArguments {
         )
     }
 
-    fn seconds_of(&self, sizes: &[Bytes], ways: &[Aging]) -> f64 {
+    fn seconds_of(&self, sizes: &[Bytes], ways: &[Way]) -> f64 {
         let turns = ways.len() as f64 * f64::from(self.rounds());
         sizes.iter().map(|&size| self.seconds_of_turn(size)).sum::<f64>() * turns
     }
@@ -240,7 +240,7 @@ fn measure_scarce(
     stage: &Stage<'_>,
     size: Bytes,
     round: u32,
-    way: Aging,
+    way: Way,
     holder: &mut Option<OwnProcess>,
 ) -> Result<Turn> {
     for _ in 0..ATTEMPTS {
@@ -280,8 +280,8 @@ mod tests {
 
     #[test]
     fn all_ways_are_measured_unless_some_are_named() {
-        assert_eq!(parse(&[]).unwrap().ways(), Aging::value_variants());
-        for way in Aging::value_variants() {
+        assert_eq!(parse(&[]).unwrap().ways(), Way::value_variants());
+        for way in Way::value_variants() {
             let name = way.to_string();
             assert_eq!(parse(&[&format!("--configurations={name}")]).unwrap().ways(), [*way]);
             assert_eq!(serde_json::to_string(way).unwrap(), format!("\"{name}\""));

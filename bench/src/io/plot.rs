@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::aging::Aging;
 use super::record::Record;
 use super::report::medians;
 use super::turn::Turn;
+use super::way::Way;
 use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 /// What goes up, and what it says.
@@ -42,7 +42,7 @@ where
     B: DrawingBackend,
     B::ErrorType: 'static,
 {
-    let lines: Vec<_> = Aging::value_variants().iter().map(|&way| (way, medians(record, way, number))).collect();
+    let lines: Vec<_> = Way::value_variants().iter().map(|&way| (way, medians(record, way, number))).collect();
     let highest = |of: fn(&(f64, f64)) -> f64| lines.iter().flat_map(|(_, line)| line).map(of).fold(1.0, f64::max);
     let (across, up) = (highest(|point| point.0), highest(|point| point.1));
     let mut chart = ChartBuilder::on(area)

@@ -5,9 +5,9 @@
 use heat::statistics::{Interval, median, paired_ratio};
 use heat::units::{Bytes, Nanos};
 
-use super::aging::Aging;
 use super::record::Record;
 use super::turn::Turn;
+use super::way::Way;
 use crate::table::{cell, strings, table};
 use crate::verdict::Verdict;
 
@@ -52,7 +52,7 @@ mapped lost: what mapped files lost to it, which counts for neither.
 pub(super) fn line(turn: &Turn) -> String {
     let megabytes = turn.throughput() / 1e6;
     let (scanned, huge) = (turn.scanned_for_each(), 100.0 * turn.obtainable());
-    format!("{}: {megabytes:.0} MB/s, {scanned:.2} scanned for each, {huge:.0} % to be had on huge pages", turn.aging)
+    format!("{}: {megabytes:.0} MB/s, {scanned:.2} scanned for each, {huge:.0} % to be had on huge pages", turn.way)
 }
 
 /// A series for each size, in the order of sizes.
@@ -65,39 +65,39 @@ fn all_series(record: &Record) -> Vec<(Bytes, Series<'_>)> {
 }
 
 /// Medians by size, for whoever draws them: in GiB.
-pub(super) fn medians(record: &Record, aging: Aging, number: fn(&Turn) -> f64) -> Vec<(f64, f64)> {
+pub(super) fn medians(record: &Record, way: Way, number: fn(&Turn) -> f64) -> Vec<(f64, f64)> {
     let gib = |size: Bytes| size.0 as f64 / (1u64 << 30) as f64;
-    all_series(record).iter().filter_map(|(size, series)| Some((gib(*size), series.median(aging, number)?))).collect()
+    all_series(record).iter().filter_map(|(size, series)| Some((gib(*size), series.median(way, number)?))).collect()
 }
 
 impl Series<'_> {
-    fn ways(&self) -> Vec<Aging> {
-        let mut ways: Vec<Aging> = self.turns.iter().map(|turn| turn.aging).collect();
+    fn ways(&self) -> Vec<Way> {
+        let mut ways: Vec<Way> = self.turns.iter().map(|turn| turn.way).collect();
         ways.sort_unstable();
         ways.dedup();
         ways
     }
 
-    fn of(&self, aging: Aging) -> impl Iterator<Item = &Turn> {
-        self.turns.iter().copied().filter(move |turn| turn.aging == aging)
+    fn of(&self, way: Way) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().copied().filter(move |turn| turn.way == way)
     }
 
-    fn median(&self, aging: Aging, number: impl Fn(&Turn) -> f64) -> Option<f64> {
-        median(&self.of(aging).map(number).collect::<Vec<_>>())
+    fn median(&self, way: Way, number: impl Fn(&Turn) -> f64) -> Option<f64> {
+        median(&self.of(way).map(number).collect::<Vec<_>>())
     }
 
     /// Of the default's in the same round at the same size.
-    fn ratio(&self, aging: Aging, number: impl Fn(&Turn) -> f64) -> Option<Interval> {
+    fn ratio(&self, way: Way, number: impl Fn(&Turn) -> f64) -> Option<Interval> {
         let partner = |turn: &Turn| {
             let is_partner = |other: &&Turn| (other.round, other.size) == (turn.round, turn.size);
-            Some((number(turn), number(self.of(Aging::Default).find(is_partner)?)))
+            Some((number(turn), number(self.of(Way::Default).find(is_partner)?)))
         };
-        paired_ratio(&self.of(aging).filter_map(partner).collect::<Vec<_>>())
+        paired_ratio(&self.of(way).filter_map(partner).collect::<Vec<_>>())
     }
 
     fn speed_rows(&self) -> Vec<Vec<String>> {
         let mut rows = vec![strings(&[
-            "memory aged by",
+            "memory reclaimed by",
             "written/s",
             "vs default [interval]",
             "varies by",
@@ -115,7 +115,7 @@ impl Series<'_> {
         rows
     }
 
-    fn speed_row(&self, way: Aging) -> Vec<String> {
+    fn speed_row(&self, way: Way) -> Vec<String> {
         let seconds = |turn: &Turn| turn.written_per_second.len().max(1) as f64;
         let rate =
             |number: &dyn Fn(&Turn) -> f64| self.median(way, |turn| number(turn) / seconds(turn)).unwrap_or_default();
@@ -129,7 +129,7 @@ impl Series<'_> {
             format!("{:.1}", rate(&|turn| turn.kernel.stalls as f64)),
             percent(rate(&|turn| turn.kernel.pressure_seconds.unwrap_or_default())),
             percent(rate(&|turn| turn.kernel.kswapd_seconds)),
-            percent(rate(&|turn| turn.aging_seconds)),
+            percent(rate(&|turn| turn.reclaim_seconds)),
             time(typical(&|turn| turn.resident.usual_wait.0 as f64)),
             time(typical(&|turn| turn.resident.long_wait.0 as f64)),
             format!("{:.1}", rate(&|turn| turn.resident.major_faults as f64)),
@@ -139,7 +139,7 @@ impl Series<'_> {
 
     fn huge_page_rows(&self) -> Vec<Vec<String>> {
         let mut rows = vec![strings(&[
-            "memory aged by",
+            "memory reclaimed by",
             "free",
             "clean cache",
             "huge pages",
@@ -154,7 +154,7 @@ impl Series<'_> {
         rows
     }
 
-    fn huge_page_row(&self, way: Aging) -> Vec<String> {
+    fn huge_page_row(&self, way: Way) -> Vec<String> {
         let typical = |number: &dyn Fn(&Turn) -> f64| self.median(way, number).unwrap_or_default();
         let size = |number: &dyn Fn(&Turn) -> f64| Bytes(typical(number) as u64).to_string();
         vec![
@@ -172,8 +172,8 @@ impl Series<'_> {
     }
 
     /// Of the default's; None where either is missing, or the default looked at nothing.
-    fn scanned(&self, way: Aging) -> Option<f64> {
-        let default = self.median(Aging::Default, Turn::scanned_for_each).filter(|&default| default > 0.0)?;
+    fn scanned(&self, way: Way) -> Option<f64> {
+        let default = self.median(Way::Default, Turn::scanned_for_each).filter(|&default| default > 0.0)?;
         Some(self.median(way, Turn::scanned_for_each)? / default)
     }
 
@@ -191,8 +191,8 @@ impl Series<'_> {
         text
     }
 
-    fn speed(&self, way: Aging) -> (Option<Interval>, Verdict) {
-        let (seen, noise) = (self.ratio(way, Turn::throughput), self.ratio(Aging::DefaultAgain, Turn::throughput));
+    fn speed(&self, way: Way) -> (Option<Interval>, Verdict) {
+        let (seen, noise) = (self.ratio(way, Turn::throughput), self.ratio(Way::DefaultAgain, Turn::throughput));
         let verdict =
             seen.zip(noise).map_or(Verdict::NotMeasured, |(seen, noise)| Verdict::at_least(THROUGHPUT, &seen, &noise));
         (seen, verdict)
@@ -217,15 +217,15 @@ fn figures_of_all(record: &Record, all: &[(Bytes, Series<'_>)]) -> String {
     text
 }
 
-fn speed_figure(way: Aging, (seen, verdict): (Option<Interval>, Verdict)) -> String {
+fn speed_figure(way: Way, (seen, verdict): (Option<Interval>, Verdict)) -> String {
     figure(&format!("{way}: throughput >= default"), seen.map(|seen| interval(&seen)), &verdict)
 }
 
-fn scanned_figure(way: Aging, share: Option<f64>) -> String {
+fn scanned_figure(way: Way, share: Option<f64>) -> String {
     bounded(&format!("{way}: scanned for each <= 0.5 x default"), share, |share| share <= SCANNED)
 }
 
-fn obtainable_figures(way: Aging, of_all: Option<f64>, of_reach: Option<f64>) -> String {
+fn obtainable_figures(way: Way, of_all: Option<f64>, of_reach: Option<f64>) -> String {
     let enough = |share| share >= OBTAINABLE;
     bounded(&format!("{way}: on huge pages >= 0.95 of free + clean"), of_all, enough)
         + &bounded(&format!("{way}: the same of what is within reach"), of_reach, enough)
@@ -261,18 +261,18 @@ mod tests {
     use super::super::turn::tests::turn;
     use super::*;
 
-    /// Throughput with aging, and what can be had with it on huge pages.
-    fn record(aged: f64, huge_share: f64) -> Record {
+    /// Throughput with reclaim, and what can be had with it on huge pages.
+    fn record(reclaimed: f64, huge_share: f64) -> Record {
         let mut turns = Vec::new();
         for round in 0..8 {
             // The disk grows slower, which must not count against anyone.
             let drift = 1e8 - 1e6 * f64::from(round);
-            for (aging, speed) in [(Aging::Default, 1.0), (Aging::BackupServer, aged), (Aging::DefaultAgain, 1.001)] {
+            for (way, speed) in [(Way::Default, 1.0), (Way::BackupServer, reclaimed), (Way::DefaultAgain, 1.001)] {
                 let mut turn = turn(&[drift * speed, drift * speed]);
-                (turn.round, turn.aging) = (round, aging);
+                (turn.round, turn.way) = (round, way);
                 (turn.kernel_in_all.scanned, turn.kernel_in_all.reclaimed) = (2_000, 1_000);
-                if aging == Aging::BackupServer {
-                    turn.aged_pages = Some(9_000);
+                if way == Way::BackupServer {
+                    turn.reclaimed_pages = Some(9_000);
                     turn.obtained.huge_bytes = (huge_share * turn.supply.all().0 as f64) as u64;
                 }
                 turns.push(turn);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(verdicts(&record(1.1, 0.96)), [[true; 4]; 2]);
         assert_eq!(verdicts(&record(0.9, 0.90)), [[false, true, false, true]; 2], "a half of it is out of reach");
         let mut scanning = record(1.1, 0.96);
-        scanning.turns.iter_mut().for_each(|turn| turn.aged_pages = None);
+        scanning.turns.iter_mut().for_each(|turn| turn.reclaimed_pages = None);
         assert_eq!(verdicts(&scanning), [[true, false, true, true]; 2]);
     }
 
@@ -331,7 +331,7 @@ mod tests {
         let smaller: Vec<Turn> =
             record.turns.iter().cloned().map(|turn| Turn { size: Bytes(2 << 30), ..turn }).collect();
         record.turns.extend(smaller);
-        let line = medians(&record, Aging::Default, Turn::obtainable);
+        let line = medians(&record, Way::Default, Turn::obtainable);
         assert_eq!(line.iter().map(|point| point.0).collect::<Vec<_>>(), [2.0, 8.0]);
         assert!(text(&record).contains("\n2 GiB left to programs"));
         let directory = tempfile::tempdir().unwrap();

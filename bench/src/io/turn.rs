@@ -1,4 +1,4 @@
-//! One way to age memory, measured once at one size.
+//! One way to reclaim memory, measured once at one size.
 //!
 //! Owns: the order of a turn's steps, and what it leaves. Never touches: what the numbers mean.
 
@@ -17,10 +17,10 @@ use reclaim::policy::Stock;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::aging::Aging;
 use super::children::{FillChild, Obtained, ResidentHeapChild, WritersChild, obtain, on_disk};
 use super::kernel_work::KernelWork;
 use super::supply::Supply;
+use super::way::Way;
 use crate::sample::cpu_time;
 use crate::tool::{Tool, ToolProcess};
 use crate::workload::{OwnProcess, Progress, Running};
@@ -58,7 +58,8 @@ pub(super) struct Stage<'a> {
 pub(super) struct Turn {
     pub round: u32,
     pub size: Bytes,
-    pub aging: Aging,
+    #[serde(rename = "aging")]
+    pub way: Way,
     /// What hugepilot was told.
     #[serde(default)]
     pub words: Vec<String>,
@@ -73,9 +74,11 @@ pub(super) struct Turn {
     /// What the resident process noticed in the window.
     pub resident: Resident,
     /// Pages that hugepilot made the kernel drop in that same time, but for the last two seconds; None where it does not run.
-    pub aged_pages: Option<u64>,
+    #[serde(rename = "aged_pages")]
+    pub reclaimed_pages: Option<u64>,
     /// CPU time of hugepilot in the window.
-    pub aging_seconds: f64,
+    #[serde(rename = "aging_seconds")]
+    pub reclaim_seconds: f64,
     /// Memory when the writers had stopped.
     pub supply: Supply,
     /// What could be had of it on huge pages.
@@ -102,7 +105,7 @@ struct Window {
     ended: Instant,
     kernel: KernelWork,
     major_faults: u64,
-    aging_seconds: f64,
+    reclaim_seconds: f64,
 }
 
 impl Turn {
@@ -135,7 +138,7 @@ impl Turn {
 
     /// Pages that the kernel looked at for each that left memory, whoever made it leave.
     pub fn scanned_for_each(&self) -> f64 {
-        let left = self.kernel_in_all.reclaimed + self.aged_pages.unwrap_or(0);
+        let left = self.kernel_in_all.reclaimed + self.reclaimed_pages.unwrap_or(0);
         self.kernel_in_all.scanned as f64 / left.max(1) as f64
     }
 }
@@ -167,7 +170,7 @@ impl Drop for Files {
 }
 
 /// Fills the page cache, has writers write, measures a window, and asks for huge pages.
-pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Aging) -> Result<Turn> {
+pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way) -> Result<Turn> {
     let files = Files(tempfile::tempdir_in(stage.directory)?);
     let directory = files.0.path();
     begin_anew()?;
@@ -176,8 +179,8 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
     let mut resident = start(ResidentHeapChild::words(RESIDENT, &directory.join("mapped"), seed))?;
     let before = KernelWork::so_far()?;
     let left = Stock { total: size, host_takes_free: reports_free_memory(&Root::host())?, ..Stock::default() };
-    let words = aging.words(&left);
-    let mut pilot = words.as_ref().zip(stage.tool).map(|(words, tool)| tool.age(words, directory)).transpose()?;
+    let words = way.words(&left);
+    let mut pilot = words.as_ref().zip(stage.tool).map(|(words, tool)| tool.reclaim(words, directory)).transpose()?;
     let filling = Instant::now();
     drop(start(FillChild::words(&directory.join("read"), size, seed))?);
     let fill_seconds = filling.elapsed().as_secs_f64();
@@ -185,7 +188,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
     leave_alone(stage, &mut [&mut writers, &mut resident], SETTLE)?;
     let window = watch(stage, &mut writers, &mut resident, pilot.as_mut())?;
     let kernel_in_all = KernelWork::so_far()?.since(&before);
-    let aged_pages = pilot.as_ref().map(|pilot| aged_pages(pilot.pid())).transpose()?;
+    let reclaimed_pages = pilot.as_ref().map(|pilot| reclaimed_pages(pilot.pid())).transpose()?;
     let written_per_second = second_by_second(writers.progress(), window.began, window.ended);
     drop(writers);
     // What is dirty would become clean while huge pages are asked for, and count as more than there was.
@@ -198,25 +201,25 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, aging: Ag
     Ok(Turn {
         round,
         size,
-        aging,
+        way,
         words: words.unwrap_or_default(),
         fill_seconds,
         written_per_second,
         kernel: window.kernel,
         kernel_in_all,
         resident: resident_in(resident.progress(), &window),
-        aged_pages,
-        aging_seconds: window.aging_seconds,
+        reclaimed_pages,
+        reclaim_seconds: window.reclaim_seconds,
         supply,
         obtained,
         mapped_lost,
     })
 }
 
-/// What `hugepilot age` says every two seconds that it made the kernel drop.
-fn aged_pages(pid: u32) -> Result<u64> {
+/// What `hugepilot reclaim` says every two seconds that it made the kernel drop.
+fn reclaimed_pages(pid: u32) -> Result<u64> {
     let state = Store::read()?.filter(|state| state.pid == pid);
-    Ok(state.context("hugepilot age keeps no state in /run/hugepilot")?.reclaimed().0 / BASE_PAGE)
+    Ok(state.context("hugepilot reclaim keeps no state in /run/hugepilot")?.reclaimed().0 / BASE_PAGE)
 }
 
 /// Each turn begins with nothing in the page cache, and free memory in one piece.
@@ -246,7 +249,7 @@ fn watch(
 ) -> Result<Window> {
     let cpu =
         |pilot: &Option<&mut ToolProcess>| pilot.as_ref().map_or(Ok(Duration::ZERO), |pilot| cpu_time(pilot.pid()));
-    let (kernel, faults, aging) = (KernelWork::so_far()?, major_faults(resident.pid())?, cpu(&pilot)?);
+    let (kernel, faults, cpu_before) = (KernelWork::so_far()?, major_faults(resident.pid())?, cpu(&pilot)?);
     let began = Instant::now();
     leave_alone(stage, &mut [writers, &mut *resident], stage.window)?;
     let ended = Instant::now();
@@ -256,7 +259,7 @@ fn watch(
         ended,
         kernel: KernelWork::so_far()?.since(&kernel),
         major_faults: major_faults(resident.pid())? - faults,
-        aging_seconds: (cpu(&pilot)?.saturating_sub(aging)).as_secs_f64(),
+        reclaim_seconds: (cpu(&pilot)?.saturating_sub(cpu_before)).as_secs_f64(),
     })
 }
 
@@ -313,15 +316,15 @@ pub(super) mod tests {
         Turn {
             round: 0,
             size: Bytes(8 << 30),
-            aging: Aging::Default,
+            way: Way::Default,
             words: Vec::new(),
             fill_seconds: 1.0,
             written_per_second: written_per_second.to_vec(),
             kernel: KernelWork::default(),
             kernel_in_all: KernelWork::default(),
             resident: Resident::default(),
-            aged_pages: None,
-            aging_seconds: 0.0,
+            reclaimed_pages: None,
+            reclaim_seconds: 0.0,
             supply: Supply {
                 free: Bytes(1 << 30),
                 clean_cache: Bytes(3 << 30),
@@ -340,13 +343,13 @@ pub(super) mod tests {
         assert_eq!((turn.obtainable(), turn.obtainable_within_reach()), (0.25, 0.5));
         turn.mapped_lost = Bytes(1 << 28);
         assert_eq!((turn.obtainable(), turn.obtainable_within_reach()), (0.1875, 0.375));
-        (turn.kernel_in_all.scanned, turn.kernel_in_all.reclaimed, turn.aged_pages) = (3000, 500, Some(1000));
+        (turn.kernel_in_all.scanned, turn.kernel_in_all.reclaimed, turn.reclaimed_pages) = (3000, 500, Some(1000));
         assert_eq!(turn.scanned_for_each(), 2.0);
     }
 
     #[test]
-    fn what_another_process_has_aged_does_not_count() {
-        assert!(aged_pages(u32::MAX).is_err());
+    fn what_another_process_has_reclaimed_does_not_count() {
+        assert!(reclaimed_pages(u32::MAX).is_err());
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn heed(deadline: &Weak<Mutex<Option<Instant>>>, root: &Root) {
         if until.is_some_and(|until| until <= Instant::now()) {
             match write(root, "0/state", "off") {
                 Ok(()) => *until = None,
-                Err(error) => tracing::debug!("aging is late, and goes on: {error}"),
+                Err(error) => tracing::debug!("reclaim is late, and goes on: {error}"),
             }
         }
         drop(until);

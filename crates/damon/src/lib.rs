@@ -68,7 +68,7 @@ pub enum DamonError {
 fn instead(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Watch => "choose another tracker, such as page-walk",
-        Purpose::Age => "name directories whose files may leave memory (--drop-behind)",
+        Purpose::Reclaim => "name directories whose files may leave memory (--drop-behind)",
     }
 }
 
@@ -361,7 +361,7 @@ mod tests {
     fn a_kernel_that_is_busy_for_a_moment_is_asked_again() {
         let (_folder, root) = tree(0);
         BUSY.set(TRIES - 1);
-        let claim = Claim::take_with(&root, Purpose::Age, write_if_not_busy).unwrap();
+        let claim = Claim::take_with(&root, Purpose::Reclaim, write_if_not_busy).unwrap();
         for state in ["on", "commit", "off"] {
             BUSY.set(TRIES - 1);
             claim.write("0/state", state).unwrap();
@@ -395,7 +395,7 @@ mod tests {
     fn what_belongs_to_someone_else_is_left_alone() {
         let (_folder, root) = tree(1);
         fs::write(root.path(&format!("{DIRECTORY}/0/state")), "on\n").unwrap();
-        let error = Claim::take(&root, Purpose::Age).unwrap_err();
+        let error = Claim::take(&root, Purpose::Reclaim).unwrap_err();
         assert!(matches!(error, DamonError::InUse { threads: 1, .. }), "{error}");
         assert!(error.to_string().contains("left alone; name directories"), "{error}");
         assert_eq!((text(&root, "0/state").as_str(), text(&root, "nr_kdamonds").as_str()), ("on\n", "1\n"));

@@ -59,7 +59,7 @@ impl Release {
         };
         fs::create_dir_all(folder.path().join("proc")).unwrap();
         fs::write(folder.path().join("proc/iomem"), "00100000-3fffffff : System RAM\n").unwrap();
-        let claim = Claim::take_with(&root, Purpose::Age, write);
+        let claim = Claim::take_with(&root, Purpose::Reclaim, write);
         (folder, root, claim)
     }
 }

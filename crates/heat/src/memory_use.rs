@@ -1,4 +1,4 @@
-//! What memory is used for: the words in which aging speaks of it.
+//! What memory is used for: the words in which reclaim speaks of it.
 //!
 //! Owns: the six uses, sets of them, and one value for each. Never touches: the system, or what becomes of any memory.
 

@@ -37,8 +37,8 @@ pub enum Purpose {
     /// Observing only: one scheme that does nothing.
     #[default]
     Watch,
-    /// Aging memory.
-    Age,
+    /// Reclaiming memory.
+    Reclaim,
 }
 
 impl Purpose {
@@ -46,7 +46,7 @@ impl Purpose {
     pub fn actions(self) -> &'static [&'static str] {
         match self {
             Purpose::Watch => &["stat"],
-            Purpose::Age => &["stat", "pageout", "lru_deprio", "lru_prio"],
+            Purpose::Reclaim => &["stat", "pageout", "lru_deprio", "lru_prio"],
         }
     }
 }
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_noted_is_told_from_any_other() {
-        let note = r#"{"pid":4194303,"start_ticks":1,"purpose":"age","thread":70}"#;
+        let note = r#"{"pid":4194303,"start_ticks":1,"purpose":"reclaim","thread":70}"#;
         let of = |running: &str, action| {
             let (tree, root) = machine("1\n", Some(action), Some(note));
             fs::write(tree.path().join(DIRECTORY).join("0/pid"), running).unwrap();
             leftover(&root)
         };
         assert_eq!(of("70\n", "pageout\n"), Some(Leftover::AsSetUp));
-        assert_eq!(of("71\n", "pageout\n"), Some(Leftover::Note), "someone else ages memory now");
+        assert_eq!(of("71\n", "pageout\n"), Some(Leftover::Note), "someone else reclaims memory now");
         assert_eq!(of("-1\n", "pageout\n"), Some(Leftover::AsSetUp), "it was switched off meanwhile");
         assert_eq!(of("-1\n", "hugepage\n"), Some(Leftover::Note));
     }

@@ -39,7 +39,7 @@ pub struct Census {
     pub behind_cache: Bytes,
 }
 
-/// Memory that aging does not reach.
+/// Memory that reclaim does not reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fixed {
     /// Locked by programs, or of ramfs.

@@ -172,7 +172,7 @@ pub fn rate(per_second: f64) -> String {
 }
 
 /// A length of time in its largest whole unit: `12 s`, `3 min`, `5 h`, `2 d`.
-pub fn age(time: Nanos) -> String {
+pub fn duration(time: Nanos) -> String {
     match time.0 / 1_000_000_000 {
         seconds if seconds < 60 => format!("{seconds} s"),
         seconds if seconds < 3600 => format!("{} min", seconds / 60),
@@ -213,8 +213,9 @@ mod tests {
 
     #[test]
     fn times_are_told_in_their_largest_unit() {
-        let ages = [0, 59, 60, 3599, 3600, 86_399, 172_800].map(|seconds| age(Nanos(seconds * 1_000_000_000)));
-        assert_eq!(ages, ["0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "2 d"]);
+        let durations =
+            [0, 59, 60, 3599, 3600, 86_399, 172_800].map(|seconds| duration(Nanos(seconds * 1_000_000_000)));
+        assert_eq!(durations, ["0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "2 d"]);
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn placed(settings: &Settings, id: c_int, at: usize, flags: c_int, before: &libc
     if flags == 0 { advised(id, at, before) } else { at }
 }
 
-/// Whether it is on huge pages from a pool, which are never aged.
+/// Whether it is on huge pages from a pool, which are never reclaimed.
 fn is_from_pool(at: usize) -> bool {
     system::madvise(at, PAGE, libc::MADV_COLD) == Err(libc::EINVAL)
 }

@@ -8,7 +8,7 @@ use heat::memory_use::ByUse;
 use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::Stop;
 
-use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
 use crate::policy::{Plan, Policies, Stock, plan};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl AtWork {
         policies: &Policies,
         (stock, freed): (&Stock, &ByUse<Bytes>),
         stop: &Stop,
-    ) -> Result<Vec<Effect>, AgeError> {
+    ) -> Result<Vec<Effect>, ReclaimError> {
         self.freed = ByUse::of(|class| self.freed[class] + freed[class]);
         let now = Instant::now();
         if now < self.next {
@@ -76,7 +76,7 @@ impl AtWork {
     /// Nothing more is to be done; what was left to be told.
     ///
     /// Errors: as [`Mechanism::step`].
-    pub fn finish(&mut self) -> Result<Vec<Effect>, AgeError> {
+    pub fn finish(&mut self) -> Result<Vec<Effect>, ReclaimError> {
         self.mechanism.step(Order::default(), &Stop::default())
     }
 
@@ -113,9 +113,12 @@ mod tests {
             vec![[MemoryUse::UnmappedCache].into_iter().collect()]
         }
 
-        fn step(&mut self, order: Order<'_>, _: &Stop) -> Result<Vec<Effect>, AgeError> {
-            let effect =
-                |batch: &crate::policy::Batch| Effect { uses: batch.uses, aged: batch.bytes, reclaimed: batch.bytes };
+        fn step(&mut self, order: Order<'_>, _: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+            let effect = |batch: &crate::policy::Batch| Effect {
+                uses: batch.uses,
+                applied: batch.bytes,
+                reclaimed: batch.bytes,
+            };
             Ok(order.batches.iter().map(effect).collect())
         }
 

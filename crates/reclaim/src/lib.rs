@@ -1,7 +1,7 @@
 //! Proactive reclaim: cold memory is taken back, by use, at a pace.
 //!
 //! Owns: how much of which use goes ([`policy`]), how that is done ([`mechanism`]), and the loop over both, a few steps a second. Never touches:
-//! huge pages. `hugepilot age` and the daemon are two ways to call it.
+//! huge pages. `hugepilot reclaim` and the daemon are two ways to call it.
 #![forbid(unsafe_code)]
 
 mod at_work;
@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 
 use at_work::AtWork;
 pub use history::{History, Moment};
-pub use state::{AgeState, ClassState, MechanismState};
+pub use state::{ClassState, MechanismState, ReclaimState};
 pub use store::Store;
 
-use crate::mechanism::{AgeError, Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, Reclaim};
+use crate::mechanism::{
+    Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, MemoryReclaim, ReclaimError,
+};
 use crate::policy::{Plan, Policies, Reason, Stock};
 use heat::memory_use::{ByUse, MemoryUse};
 use heat::units::Bytes;
@@ -34,7 +36,7 @@ pub const STEP: Duration = Duration::from_millis(250);
 /// What programs map is read so often: it takes as long as the mappings of many processes do, and programs come and go.
 const FILES_HOLD: Duration = Duration::from_secs(300);
 
-/// What is wished.
+/// What is requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReclaimOptions {
     /// For each use of memory, and when.
@@ -47,7 +49,7 @@ pub struct ReclaimOptions {
 type Refused = Vec<(MechanismKind, String)>;
 
 /// What takes memory wherever it is, and no more where files are to be spared.
-const KNOWING_NO_FILES: [MechanismKind; 2] = [MechanismKind::Damon, MechanismKind::Reclaim];
+const KNOWING_NO_FILES: [MechanismKind; 2] = [MechanismKind::Damon, MechanismKind::MemoryReclaim];
 const SPARED_FILES: &str = "it tells no file from another, and --except names some that are to be left alone";
 
 /// What is not read anew at each step.
@@ -58,8 +60,8 @@ struct Known {
     host_takes_free: bool,
 }
 
-/// Aging at work.
-pub struct Aging {
+/// Reclaim at work.
+pub struct Reclaimer {
     root: Root,
     policies: Policies,
     mechanisms: Vec<AtWork>,
@@ -69,18 +71,18 @@ pub struct Aging {
     before: Stock,
     first: Moment,
     stock: Stock,
-    aged: ByUse<Bytes>,
+    applied: ByUse<Bytes>,
     reclaimed: ByUse<Bytes>,
     last: ByUse<(Bytes, Reason)>,
     history: History,
     began: Instant,
 }
 
-impl Aging {
-    /// Opens the mechanisms that this machine has; nothing is aged yet. `damon_taken` says who else needs DAMON, if anybody does.
+impl Reclaimer {
+    /// Opens the mechanisms that this machine has; nothing is reclaimed yet. `damon_taken` says who else needs DAMON, if anybody does.
     ///
     /// Errors: a directory cannot be opened, or there is no mechanism at all.
-    pub fn begin(root: &Root, options: ReclaimOptions, damon_taken: Option<&str>) -> Result<Self, AgeError> {
+    pub fn begin(root: &Root, options: ReclaimOptions, damon_taken: Option<&str>) -> Result<Self, ReclaimError> {
         // Who can look into no process goes without: then all mapped files count as such.
         let files = ProgramFiles::read(root).unwrap_or_default();
         // What is unknown is no reason to keep little free.
@@ -100,7 +102,7 @@ impl Aging {
             before,
             first,
             stock: before,
-            aged: ByUse::default(),
+            applied: ByUse::default(),
             reclaimed: ByUse::default(),
             last: ByUse::of(|_| (Bytes(0), Reason::CannotTellApart)),
             history,
@@ -108,8 +110,8 @@ impl Aging {
         })
     }
 
-    /// Goes on with other wishes. Errors: a directory cannot be opened; then nothing has changed.
-    pub fn change(&mut self, options: ReclaimOptions) -> Result<(), AgeError> {
+    /// Goes on with other options. Errors: a directory cannot be opened; then nothing has changed.
+    pub fn change(&mut self, options: ReclaimOptions) -> Result<(), ReclaimError> {
         let spares_files = !options.drop_behind.except.is_empty();
         let behind = match options.drop_behind.paths.is_empty() {
             true => None,
@@ -131,17 +133,17 @@ impl Aging {
     /// What would be done in the next second; changes nothing.
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
-    pub fn preview(&mut self) -> Result<(), AgeError> {
+    pub fn preview(&mut self) -> Result<(), ReclaimError> {
         self.stock = stock(&self.root, self.known)?;
         self.mechanisms.iter_mut().for_each(|at_work| at_work.preview(&self.policies, &self.stock));
         self.judge();
         Ok(())
     }
 
-    /// Ages what is due, each mechanism at its own pace. One that fails is done without from then on.
+    /// Reclaims what is due, each mechanism at its own pace. One that fails is done without from then on.
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read or is malformed, or the last mechanism has failed.
-    pub fn step(&mut self, stop: &Stop) -> Result<(), AgeError> {
+    pub fn step(&mut self, stop: &Stop) -> Result<(), ReclaimError> {
         if self.files_read.elapsed() >= FILES_HOLD {
             self.known.files = ProgramFiles::read(&self.root).unwrap_or(self.known.files);
             self.files_read = Instant::now();
@@ -152,7 +154,7 @@ impl Aging {
             match at_work.step(&self.policies, (&left, &freed), stop) {
                 Ok(effects) => {
                     for effect in &effects {
-                        account(effect, &self.stock, &mut self.aged, &mut self.reclaimed);
+                        account(effect, &self.stock, &mut self.applied, &mut self.reclaimed);
                         pass_on(effect, &mut left, &mut freed);
                     }
                 }
@@ -171,12 +173,14 @@ impl Aging {
         self.last = verdicts.0.unwrap_or(self.last);
     }
 
-    /// Ends it: nothing is aged any more, and what was left to be told is accounted for.
+    /// Ends it: nothing is reclaimed any more, and what was left to be told is accounted for.
     pub fn finish(&mut self) {
         for at_work in &mut self.mechanisms {
             match at_work.finish() {
                 Ok(effects) => {
-                    effects.iter().for_each(|effect| account(effect, &self.stock, &mut self.aged, &mut self.reclaimed));
+                    effects
+                        .iter()
+                        .for_each(|effect| account(effect, &self.stock, &mut self.applied, &mut self.reclaimed));
                 }
                 Err(error) => tracing::debug!("the last account is missing: {error}"),
             }
@@ -191,16 +195,16 @@ impl Aging {
 
     /// What comes after DAMON was not asked while that worked.
     fn replace_damon(&mut self) {
-        match reclaim(&self.root, &self.policies, &self.stock) {
+        match memory_reclaim(&self.root, &self.policies, &self.stock) {
             Ok(mechanism) => {
                 tracing::info!("{} takes over", mechanism.kind());
                 self.mechanisms.push(mechanism);
             }
-            Err(why) => self.refused.push((MechanismKind::Reclaim, why)),
+            Err(why) => self.refused.push((MechanismKind::MemoryReclaim, why)),
         }
     }
 
-    fn give_up(&mut self, failed: Vec<(usize, AgeError)>) -> Result<(), AgeError> {
+    fn give_up(&mut self, failed: Vec<(usize, ReclaimError)>) -> Result<(), ReclaimError> {
         for (number, error) in failed.into_iter().rev() {
             let kind = self.mechanisms.remove(number).kind();
             tracing::warn!("{kind} is given up: {error}");
@@ -227,17 +231,17 @@ fn of_all_memory(
     };
     damon.and_then(|damon| serving(Box::new(damon), policies, stock)).or_else(|why| {
         refused.push((MechanismKind::Damon, why));
-        reclaim(root, policies, stock)
+        memory_reclaim(root, policies, stock)
     })
 }
 
 /// The second best of those that know all memory, or why it cannot serve.
-fn reclaim(root: &Root, policies: &Policies, stock: &Stock) -> Result<AtWork, String> {
-    let reclaim = Reclaim::open(root).map_err(|error| error.to_string())?;
-    serving(Box::new(reclaim), policies, stock)
+fn memory_reclaim(root: &Root, policies: &Policies, stock: &Stock) -> Result<AtWork, String> {
+    let mechanism = MemoryReclaim::open(root).map_err(|error| error.to_string())?;
+    serving(Box::new(mechanism), policies, stock)
 }
 
-/// A mechanism, if it can do anything of what is wished; else why not.
+/// A mechanism, if it can do anything of what is requested; else why not.
 fn serving(mechanism: Box<dyn Mechanism>, policies: &Policies, stock: &Stock) -> Result<AtWork, String> {
     let reach = mechanism.reach();
     if policies.are_served_by(stock, &reach) {
@@ -245,9 +249,9 @@ fn serving(mechanism: Box<dyn Mechanism>, policies: &Policies, stock: &Stock) ->
     }
     let in_the_way: Vec<&str> = policies.in_the_way(stock, &reach).iter().map(MemoryUse::name).collect();
     Err(match in_the_way.first() {
-        None => "nothing of what it could take is to be aged".to_owned(),
+        None => "nothing of what it could take is to be reclaimed".to_owned(),
         Some(first) => format!(
-            "it cannot leave {} alone and take what is wished; let that be aged a little, too (--class {first}=1% --mapped-page-cost 90), or \
+            "it cannot leave {} alone and take what is requested; let that be reclaimed a little, too (--class {first}=1% --mapped-page-cost 90), or \
              name directories whose files may leave memory (--drop-behind)",
             in_the_way.join(", ")
         ),
@@ -255,13 +259,13 @@ fn serving(mechanism: Box<dyn Mechanism>, policies: &Policies, stock: &Stock) ->
 }
 
 /// Drop-behind is asked first, because it takes what somebody has named; then the best of those that know all memory, and can do anything
-/// of what is wished.
+/// of what is requested.
 fn open(
     root: &Root,
     options: &ReclaimOptions,
     stock: &Stock,
     damon_taken: Option<&str>,
-) -> Result<(Vec<AtWork>, Refused), AgeError> {
+) -> Result<(Vec<AtWork>, Refused), ReclaimError> {
     let (mut mechanisms, mut refused) = (Vec::new(), Refused::new());
     if !options.drop_behind.paths.is_empty() {
         mechanisms.push(AtWork::begin(Box::new(DropBehind::open(root, options.drop_behind.clone())?)));
@@ -269,7 +273,7 @@ fn open(
     if options.drop_behind.except.is_empty() {
         match of_all_memory(root, &options.policies, stock, damon_taken, &mut refused) {
             Ok(mechanism) => mechanisms.push(mechanism),
-            Err(why) => refused.push((MechanismKind::Reclaim, why)),
+            Err(why) => refused.push((MechanismKind::MemoryReclaim, why)),
         }
     } else {
         refused.extend(KNOWING_NO_FILES.map(|kind| (kind, SPARED_FILES.to_owned())));
@@ -280,9 +284,9 @@ fn open(
     if mechanisms.is_empty() { Err(nobody(&refused)) } else { Ok((mechanisms, refused)) }
 }
 
-fn nobody(refused: &[(MechanismKind, String)]) -> AgeError {
+fn nobody(refused: &[(MechanismKind, String)]) -> ReclaimError {
     let why: Vec<String> = refused.iter().map(|(kind, why)| format!("{kind}: {why}")).collect();
-    AgeError::NoMechanism { why: why.join("; ") }
+    ReclaimError::NoMechanism { why: why.join("; ") }
 }
 
 /// What is there, from the kernel's own counts.
@@ -309,17 +313,18 @@ fn stock(root: &Root, Known { files, host_takes_free }: Known) -> Result<Stock, 
 }
 
 /// Enters an effect under the uses that it was for, as what they hold.
-fn account(effect: &Effect, stock: &Stock, aged: &mut ByUse<Bytes>, reclaimed: &mut ByUse<Bytes>) {
+fn account(effect: &Effect, stock: &Stock, applied: &mut ByUse<Bytes>, reclaimed: &mut ByUse<Bytes>) {
     let all: Bytes = effect.uses.iter().map(|class| stock.held[class]).sum();
-    let (mut aged_left, mut reclaimed_left) = (effect.aged, effect.reclaimed);
+    let (mut applied_left, mut reclaimed_left) = (effect.applied, effect.reclaimed);
     let last = effect.uses.iter().last();
     for class in effect.uses.iter() {
         let share = if all == Bytes(0) { 0.0 } else { stock.held[class].0 as f64 / all.0 as f64 };
         let part = |of: Bytes, left: Bytes| if Some(class) == last { left } else { of.share(share).min(left) };
-        let (more_aged, more_reclaimed) = (part(effect.aged, aged_left), part(effect.reclaimed, reclaimed_left));
-        aged[class] += more_aged;
+        let (more_applied, more_reclaimed) =
+            (part(effect.applied, applied_left), part(effect.reclaimed, reclaimed_left));
+        applied[class] += more_applied;
         reclaimed[class] += more_reclaimed;
-        (aged_left, reclaimed_left) = (aged_left - more_aged, reclaimed_left - more_reclaimed);
+        (applied_left, reclaimed_left) = (applied_left - more_applied, reclaimed_left - more_reclaimed);
     }
 }
 
@@ -340,8 +345,8 @@ impl Verdicts {
         let new = ByUse::of(|class| (plan.decisions[class].bytes, plan.decisions[class].reason));
         let before = self.0.unwrap_or(new);
         self.0 = Some(ByUse::of(|class| match (before[class], new[class]) {
-            (before @ (_, Reason::Aged), (_, reason)) if reason != Reason::Aged => before,
-            (before, new) if before.1 == Reason::Aged => (before.0.max(new.0), Reason::Aged),
+            (before @ (_, Reason::Reclaimed), (_, reason)) if reason != Reason::Reclaimed => before,
+            (before, new) if before.1 == Reason::Reclaimed => (before.0.max(new.0), Reason::Reclaimed),
             (_, new) => new,
         }));
     }
@@ -386,8 +391,8 @@ mod tests {
             vec![Uses::OF_FILES]
         }
 
-        fn step(&mut self, _: Order<'_>, _: &Stop) -> Result<Vec<Effect>, AgeError> {
-            Err(AgeError::NoReclaim)
+        fn step(&mut self, _: Order<'_>, _: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+            Err(ReclaimError::NoMemoryReclaim)
         }
 
         fn counts(&self) -> BTreeMap<&'static str, u64> {
@@ -417,24 +422,24 @@ mod tests {
         (tree, root)
     }
 
-    fn aging(root: &Root, drop_behind: DropBehindOptions) -> Result<Aging, AgeError> {
+    fn reclaimer(root: &Root, drop_behind: DropBehindOptions) -> Result<Reclaimer, ReclaimError> {
         let mut policies = Preset::Balanced.policies();
         (policies.free_below, policies.huge_below) = (None, None);
         policies.classes[MemoryUse::UnmappedCache].floor = SizeOrShare::Size(Bytes(0));
-        Aging::begin(root, ReclaimOptions { policies, drop_behind }, Some("taken"))
+        Reclaimer::begin(root, ReclaimOptions { policies, drop_behind }, Some("taken"))
     }
 
     #[test]
     fn what_is_next_best_takes_over_from_a_damon_that_fails_at_work() {
         let (_tree, root) = machine();
-        let mut aging = aging(&root, DropBehindOptions::default()).unwrap();
-        aging.mechanisms = vec![AtWork::begin(Box::new(Refusing))];
-        aging.refused.clear();
-        aging.step(&Stop::default()).unwrap();
-        let at_work: Vec<_> = aging.mechanisms.iter().map(AtWork::kind).collect();
-        assert_eq!(at_work, [MechanismKind::Reclaim]);
-        assert_eq!(aging.refused.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [MechanismKind::Damon]);
-        aging.step(&Stop::default()).unwrap();
+        let mut reclaimer = reclaimer(&root, DropBehindOptions::default()).unwrap();
+        reclaimer.mechanisms = vec![AtWork::begin(Box::new(Refusing))];
+        reclaimer.refused.clear();
+        reclaimer.step(&Stop::default()).unwrap();
+        let at_work: Vec<_> = reclaimer.mechanisms.iter().map(AtWork::kind).collect();
+        assert_eq!(at_work, [MechanismKind::MemoryReclaim]);
+        assert_eq!(reclaimer.refused.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [MechanismKind::Damon]);
+        reclaimer.step(&Stop::default()).unwrap();
         assert!(root.text("sys/fs/cgroup/a/memory.reclaim").unwrap().contains("swappiness=0"));
     }
 
@@ -447,14 +452,14 @@ mod tests {
             except: vec![spared],
             ..DropBehindOptions::default()
         };
-        let kinds = |aging: &Aging| aging.mechanisms.iter().map(AtWork::kind).collect::<Vec<_>>();
-        let mut from_the_start = aging(&root, drop_behind.clone()).unwrap();
+        let kinds = |reclaimer: &Reclaimer| reclaimer.mechanisms.iter().map(AtWork::kind).collect::<Vec<_>>();
+        let mut from_the_start = reclaimer(&root, drop_behind.clone()).unwrap();
         assert_eq!(kinds(&from_the_start), [MechanismKind::DropBehind]);
         assert!(from_the_start.refused.iter().all(|(_, why)| why.contains("--except")), "{:?}", from_the_start.refused);
         from_the_start.step(&Stop::default()).unwrap();
         assert_eq!(root.text("sys/fs/cgroup/a/memory.reclaim").unwrap(), "");
-        let mut changed = aging(&root, DropBehindOptions::default()).unwrap();
-        assert_eq!(kinds(&changed), [MechanismKind::Reclaim]);
+        let mut changed = reclaimer(&root, DropBehindOptions::default()).unwrap();
+        assert_eq!(kinds(&changed), [MechanismKind::MemoryReclaim]);
         let policies = changed.policies.clone();
         changed.change(ReclaimOptions { policies, drop_behind }).unwrap();
         assert_eq!(kinds(&changed), [MechanismKind::DropBehind]);
@@ -480,10 +485,10 @@ mod tests {
         stock.held[MemoryUse::MappedFiles] = Bytes(100);
         stock.held[MemoryUse::UnmappedCache] = Bytes(200);
         let uses = Uses::OF_FILES;
-        let (mut aged, mut reclaimed) = (ByUse::default(), ByUse::default());
-        account(&Effect { uses, aged: Bytes(31), reclaimed: Bytes(10) }, &stock, &mut aged, &mut reclaimed);
+        let (mut applied, mut reclaimed) = (ByUse::default(), ByUse::default());
+        account(&Effect { uses, applied: Bytes(31), reclaimed: Bytes(10) }, &stock, &mut applied, &mut reclaimed);
         let of = |sums: &ByUse<Bytes>| (sums[MemoryUse::MappedFiles].0, sums[MemoryUse::UnmappedCache].0);
-        assert_eq!((of(&aged), of(&reclaimed)), ((10, 21), (3, 7)));
+        assert_eq!((of(&applied), of(&reclaimed)), ((10, 21), (3, 7)));
     }
 
     #[test]
@@ -491,7 +496,7 @@ mod tests {
         let uses = [MemoryUse::UnmappedCache].into_iter().collect();
         let (mut left, mut freed) = (Stock { held: ByUse::of(|_| Bytes(500)), ..Stock::default() }, ByUse::default());
         for _ in 0..2 {
-            pass_on(&Effect { uses, aged: Bytes(20), reclaimed: Bytes(15) }, &mut left, &mut freed);
+            pass_on(&Effect { uses, applied: Bytes(20), reclaimed: Bytes(15) }, &mut left, &mut freed);
         }
         let of = |class| (left.held[class].0, freed[class].0);
         assert_eq!([MemoryUse::UnmappedCache, MemoryUse::Code].map(of), [(470, 30), (500, 0)]);
@@ -501,7 +506,7 @@ mod tests {
     fn what_one_mechanism_does_is_done() {
         let of = |reason| Plan {
             decisions: ByUse::of(|_| crate::policy::Decision {
-                bytes: Bytes(u64::from(reason == Reason::Aged)),
+                bytes: Bytes(u64::from(reason == Reason::Reclaimed)),
                 reason,
             }),
             batches: Vec::new(),
@@ -511,8 +516,8 @@ mod tests {
             plans.iter().for_each(|&reason| verdicts.add(&of(reason)));
             verdicts.0.unwrap()[MemoryUse::Code]
         };
-        assert_eq!(verdict(&[Reason::Aged, Reason::CannotTellApart]), (Bytes(1), Reason::Aged));
-        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::Aged]), (Bytes(1), Reason::Aged));
+        assert_eq!(verdict(&[Reason::Reclaimed, Reason::CannotTellApart]), (Bytes(1), Reason::Reclaimed));
+        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::Reclaimed]), (Bytes(1), Reason::Reclaimed));
         assert_eq!(verdict(&[Reason::CannotTellApart, Reason::NoSwap]).1, Reason::NoSwap);
     }
 }

@@ -1,6 +1,6 @@
-//! Which memory is aged next, how much of it, and why not the rest.
+//! Which memory is reclaimed next, how much of it, and why not the rest.
 //!
-//! Owns: the wishes for each use of memory, and the pure function from them and what is there to a plan. Never touches: memory.
+//! Owns: the options for each use of memory, and the pure function from them and what is there to a plan. Never touches: memory.
 
 mod preset;
 mod written;
@@ -18,23 +18,23 @@ const LITTLE_MEMORY: Bytes = Bytes(8 << 30);
 const KEPT_IN_LITTLE: Bytes = Bytes(2 << 30);
 const KEPT_IN_MORE: Bytes = Bytes(512 << 20);
 
-/// What is wished for one use of memory.
+/// What is requested for one use of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClassPolicy {
-    /// How much is aged in a minute: a size, a share of what the class holds (`10%`), or of the machine's memory (`1%ram`). 0 for none.
+    /// How much goes in a minute: a size, a share of what the class holds (`10%`), or of the machine's memory (`1%ram`). 0 for none.
     pub rate: SizeOrShare,
     /// How much stays in any case: a size, or a share of the machine's memory.
     pub floor: SizeOrShare,
 }
 
-/// How much rather unmapped cache is aged than what processes map, 0 to 100.
+/// How much rather unmapped cache is reclaimed than what processes map, 0 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MappedPageCost(u8);
 
 impl MappedPageCost {
-    /// Mapped pages are aged as their rates say.
+    /// Mapped pages are reclaimed as their rates say.
     pub const NONE: Self = Self(0);
-    /// Mapped pages are not aged at all.
+    /// Mapped pages are not reclaimed at all.
     pub const FORBIDS: Self = Self(100);
 
     /// None above 100.
@@ -47,23 +47,23 @@ impl MappedPageCost {
         self.0
     }
 
-    /// For each byte of unmapped cache that is aged at some rate, so much of what is mapped is aged at the same rate: 1 at 0, a half at 50,
-    /// nothing at 100.
+    /// For each byte of unmapped cache that is reclaimed at some rate, so much of what is mapped is reclaimed at the same rate: 1 at 0, a
+    /// half at 50, nothing at 100.
     fn mapped_part(self) -> f64 {
         f64::from(100 - self.0) / 100.0
     }
 }
 
-/// All that is wished.
+/// All that is requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policies {
     /// For each use of memory.
     pub classes: ByUse<ClassPolicy>,
     /// How much rather unmapped cache goes.
     pub mapped_page_cost: MappedPageCost,
-    /// Memory is aged while less than this is free; None if that does not matter.
+    /// Memory is reclaimed while less than this is free; None if that does not matter.
     pub free_below: Option<SizeOrShare>,
-    /// Memory is aged while less than this is free in huge pages; None if that does not matter. Where neither is given, always.
+    /// Memory is reclaimed while less than this is free in huge pages; None if that does not matter. Where neither is given, always.
     pub huge_below: Option<SizeOrShare>,
     /// Whether these two are a preset's, which knows nothing of the machine.
     pub marks_are_presets: bool,
@@ -89,24 +89,24 @@ pub struct Stock {
 /// What becomes of one use of memory in the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// How much of it is aged.
+    /// How much of it is reclaimed.
     pub bytes: Bytes,
     /// Why so much, or why none.
     pub reason: Reason,
 }
 
-/// Why memory is aged, or not.
+/// Why memory is reclaimed, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// It is aged.
-    Aged,
-    /// Nobody wishes it: its rate is 0.
-    NotWished,
+    /// It is reclaimed.
+    Reclaimed,
+    /// Nobody asks for it: its rate is 0.
+    NotRequested,
     /// It is mapped, and the cost of mapped pages forbids it.
     CostForbids,
     /// It could only be swapped, and there is no swap space.
     NoSwap,
-    /// It rests, because enough memory is free, in huge pages too where that is asked for.
+    /// Nothing is taken, because enough memory is free, in huge pages too where that is asked for.
     EnoughFree,
     /// What is left is what should stay.
     AtFloor,
@@ -128,19 +128,19 @@ pub struct Batch {
 /// What the next step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// For each use, with the share that it is expected to have in the strokes.
+    /// For each use, with the share that it is expected to have in the batches.
     pub decisions: ByUse<Decision>,
     /// What is to be done.
     pub batches: Vec<Batch>,
 }
 
 impl Policies {
-    /// Whether enough memory is free, so that none needs to be aged.
+    /// Whether enough memory is free, so that none needs to be reclaimed.
     pub fn are_met(&self, stock: &Stock) -> bool {
         self.missing(stock) == Some(Bytes(0))
     }
 
-    /// How much more must be free, at least, for nothing to be aged; None where there are no marks.
+    /// How much more must be free, at least, for nothing to be reclaimed; None where there are no marks.
     fn missing(&self, stock: &Stock) -> Option<Bytes> {
         let (free, huge) = self.marks(stock);
         let of = |mark: Option<Bytes>, free: Bytes| mark.map(|mark| mark - free);
@@ -165,7 +165,7 @@ impl Policies {
         of_machine(self.classes[class].floor, stock.total)
     }
 
-    /// What is to be aged after so much time, by the rates alone.
+    /// What is to be reclaimed after so much time, by the rates alone.
     pub fn due(&self, stock: &Stock, elapsed: Nanos) -> ByUse<Bytes> {
         ByUse::of(|class| {
             let a_minute = match self.classes[class].rate {
@@ -177,7 +177,7 @@ impl Policies {
         })
     }
 
-    /// Whether a mechanism of this reach can do anything of what is wished, once there is enough of that.
+    /// Whether a mechanism of this reach can do anything of what is requested, once there is enough of that.
     pub fn are_served_by(&self, stock: &Stock, reach: &[Uses]) -> bool {
         let nothing_stays =
             |class: MemoryUse| ClassPolicy { floor: SizeOrShare::Size(Bytes(0)), ..self.classes[class] };
@@ -188,22 +188,22 @@ impl Policies {
         !plan(&policies, &stock, &stock.held, reach).batches.is_empty()
     }
 
-    /// What of this reach is held and not to be aged, but lies in one set with what is.
+    /// What of this reach is held and not to be reclaimed, but lies in one set with what is.
     pub fn in_the_way(&self, stock: &Stock, reach: &[Uses]) -> Uses {
-        let may_age = Uses::that(|class| self.allow(class).is_ok());
+        let may_go = Uses::that(|class| self.allow(class).is_ok());
         let there = Uses::that(|class| stock.held[class] > Bytes(0) && (stock.swap || !class.needs_swap()));
-        let sets = reach.iter().filter(|set| !set.and(may_age).is_empty());
-        sets.flat_map(|set| set.without(may_age).and(there).iter().collect::<Vec<_>>()).collect()
+        let sets = reach.iter().filter(|set| !set.and(may_go).is_empty());
+        sets.flat_map(|set| set.without(may_go).and(there).iter().collect::<Vec<_>>()).collect()
     }
 
-    /// Whether a use may be aged at all.
+    /// Whether a use may be reclaimed at all.
     fn allow(&self, class: MemoryUse) -> Result<(), Reason> {
-        let rests = match self.classes[class].rate {
+        let is_off = match self.classes[class].rate {
             SizeOrShare::Size(size) => size == Bytes(0),
             SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share) => share <= 0.0,
         };
         match () {
-            () if rests => Err(Reason::NotWished),
+            () if is_off => Err(Reason::NotRequested),
             () if class.is_mapped() && self.mapped_page_cost == MappedPageCost::FORBIDS => Err(Reason::CostForbids),
             () => Ok(()),
         }
@@ -211,8 +211,8 @@ impl Policies {
 }
 
 /// What to do in the next step where so much is due, and with a mechanism that takes memory of these sets of uses, best first, each without
-/// telling its uses apart. Whatever a stroke takes its memory from, no use is left with less than its floor, and none that is not to be
-/// aged loses any.
+/// telling its uses apart. Whatever a batch takes its memory from, no use is left with less than its floor, and none that is not to be
+/// reclaimed loses any.
 pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
     let met = policies.are_met(stock);
     // What goes beyond the marks would be read again for nothing.
@@ -223,7 +223,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
         Bytes(0) => Bytes(u64::MAX),
         floor => stock.held[class] - floor,
     });
-    let rests = ByUse::of(|class| match policies.allow(class) {
+    let kept = ByUse::of(|class| match policies.allow(class) {
         Err(reason) => Some(reason),
         Ok(()) if !takeable.has(class) => Some(Reason::NoSwap),
         Ok(()) if met => Some(Reason::EnoughFree),
@@ -231,13 +231,13 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
         Ok(()) => None,
     });
     let mut decisions =
-        ByUse::of(|class| Decision { bytes: Bytes(0), reason: rests[class].unwrap_or(Reason::CannotTellApart) });
+        ByUse::of(|class| Decision { bytes: Bytes(0), reason: kept[class].unwrap_or(Reason::CannotTellApart) });
     let mut batches = Vec::new();
     for &uses in reach {
         // What nobody has any of cannot be taken by mistake.
         let touched = Uses::that(|class| uses.and(takeable).has(class) && stock.held[class] > Bytes(0));
         let wanted = Uses::that(|class| touched.has(class) && decisions[class].reason == Reason::CannotTellApart);
-        if wanted.is_empty() || touched.iter().any(|class| rests[class].is_some()) {
+        if wanted.is_empty() || touched.iter().any(|class| kept[class].is_some()) {
             continue;
         }
         let all_due: Bytes = wanted.iter().map(|class| due[class]).sum();
@@ -252,13 +252,13 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
     Plan { decisions, batches }
 }
 
-/// Divides what a stroke takes among those for whom it is made, as what is due of each, without a remainder.
+/// Divides what a batch takes among those for whom it is made, as what is due of each, without a remainder.
 fn divide(bytes: Bytes, wanted: Uses, due: &ByUse<Bytes>, decisions: &mut ByUse<Decision>) {
     let mut left = bytes;
     let mut due_left: Bytes = wanted.iter().map(|class| due[class]).sum();
     for class in wanted.iter() {
         let part = if due_left == Bytes(0) { 0 } else { mul_div(left.0, due[class].0, due_left.0) };
-        decisions[class] = Decision { bytes: Bytes(part), reason: Reason::Aged };
+        decisions[class] = Decision { bytes: Bytes(part), reason: Reason::Reclaimed };
         (left, due_left) = (left - Bytes(part), due_left - due[class]);
     }
 }
@@ -286,7 +286,7 @@ mod tests {
         [class].into_iter().collect()
     }
 
-    /// Everything is aged at half of what it holds a minute, and at no cost; 100 of each use.
+    /// Everything is reclaimed at half of what it holds a minute, and at no cost; 100 of each use.
     fn policies() -> Policies {
         let request = ClassPolicy { rate: SizeOrShare::Share(0.5), floor: SizeOrShare::Size(Bytes(0)) };
         let classes = ByUse::of(|_| request);
@@ -343,7 +343,7 @@ mod tests {
         let made = after_a_minute(&policies, &stock(), &[only(MemoryUse::UnmappedCache)]);
         let reasons = MemoryUse::ALL.map(|class| reason(&made, class));
         let (cannot, no_swap) = (Reason::CannotTellApart, Reason::NoSwap);
-        assert_eq!(reasons, [Reason::NotWished, cannot, no_swap, no_swap, Reason::AtFloor, Reason::Aged]);
+        assert_eq!(reasons, [Reason::NotRequested, cannot, no_swap, no_swap, Reason::AtFloor, Reason::Reclaimed]);
         let uses = only(MemoryUse::UnmappedCache);
         assert_eq!(made.batches, [Batch { uses, bytes: Bytes(50), most: Bytes(u64::MAX) }]);
         policies.mapped_page_cost = MappedPageCost::FORBIDS;
@@ -353,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_aged_while_enough_is_free() {
-        let rests = |free_below: Option<&str>, huge_below: Option<&str>| {
+    fn nothing_is_reclaimed_while_enough_is_free() {
+        let is_met = |free_below: Option<&str>, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
             let policies =
                 Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..policies() };
@@ -362,14 +362,14 @@ mod tests {
             assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == Reason::EnoughFree);
             made.batches.is_empty()
         };
-        assert!(!rests(None, None), "nothing is said of when");
-        assert!(rests(Some("10%"), None) && !rests(Some("101"), None));
-        assert!(rests(None, Some("40")) && !rests(None, Some("41")));
-        assert!(!rests(Some("10%"), Some("41")), "free, but not in huge pages");
+        assert!(!is_met(None, None), "nothing is said of when");
+        assert!(is_met(Some("10%"), None) && !is_met(Some("101"), None));
+        assert!(is_met(None, Some("40")) && !is_met(None, Some("41")));
+        assert!(!is_met(Some("10%"), Some("41")), "free, but not in huge pages");
     }
 
     #[test]
-    fn no_more_is_aged_than_is_missing() {
+    fn no_more_is_reclaimed_than_is_missing() {
         let taken = |free_below: &str, huge_below: Option<&str>| {
             let parse = |text: &str| text.parse().unwrap();
             let policies =
@@ -506,12 +506,12 @@ mod tests {
             prop_assert_eq!(made.decisions.iter().map(|(_, decision)| decision.bytes).sum::<Bytes>(), of_batches);
             for (class, decision) in made.decisions.iter() {
                 prop_assert!(decision.bytes <= due[class], "{}: {} of {}", class, decision.bytes, due[class]);
-                prop_assert!(decision.bytes == Bytes(0) || decision.reason == Reason::Aged);
+                prop_assert!(decision.bytes == Bytes(0) || decision.reason == Reason::Reclaimed);
             }
         }
 
         #[test]
-        fn what_is_mapped_is_never_aged_more_at_a_higher_cost(
+        fn what_is_mapped_is_never_reclaimed_more_at_a_higher_cost(
             policies in any_policies(), stock in any_stock(), reach in any_reach(), more in 0..=100u8
         ) {
             let at = |cost| {

@@ -1,4 +1,4 @@
-//! What aging shows of itself: the format of `hugepilot age --json`, of the daemon's state, and of what is kept for `--status`.
+//! What reclaim shows of itself: the format of `hugepilot reclaim --json`, of the daemon's state, and of what is kept for `--status`.
 //!
 //! Owns: those fields. Never touches: what they say.
 
@@ -11,26 +11,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::at_work::AtWork;
 use crate::policy::Reason;
-use crate::{Aging, Moment};
+use crate::{Moment, Reclaimer};
 
-/// How aging stands.
+/// How reclaim stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AgeState {
+pub struct ReclaimState {
     /// Which fields to expect: 1.
     pub version: u32,
-    /// Who ages.
+    /// Who reclaims.
     pub pid: u32,
     /// Clock ticks after boot at which that process started.
     pub start_ticks: u64,
     /// Since it began.
     pub up_ns: Nanos,
-    /// Whether all rests because enough memory is free.
-    pub resting: bool,
+    /// Whether nothing is reclaimed because enough memory is free.
+    pub enough_free: bool,
     /// How much rather unmapped cache goes, 0 to 100.
     pub mapped_page_cost: u8,
-    /// Memory is aged while less than this is free; as it was wished.
+    /// Memory is reclaimed while less than this is free; as requested.
     pub free_below: Option<String>,
-    /// Memory is aged while less than this is free in huge pages; as it was wished.
+    /// Memory is reclaimed while less than this is free in huge pages; as requested.
     pub huge_below: Option<String>,
     /// No more than this is kept free, whatever the preset says, because this virtual machine's host takes back what is free.
     #[serde(default)]
@@ -53,20 +53,20 @@ pub struct AgeState {
 pub struct ClassState {
     /// Which.
     pub class: MemoryUse,
-    /// How much a minute; as it was wished.
+    /// How much a minute; as requested.
     pub rate: String,
     /// How much stays.
     pub floor_bytes: Bytes,
-    /// What it held when aging began.
+    /// What it held when reclaim began.
     pub held_before_bytes: Bytes,
     /// What it holds.
     pub held_bytes: Bytes,
-    /// What the last step was to age.
+    /// What the last step was to reclaim.
     pub step_bytes: Bytes,
     /// A short name for why so much, or none.
     pub reason: String,
-    /// What was made older.
-    pub aged_bytes: Bytes,
+    /// What it was applied to: freed, or put where the kernel frees it first.
+    pub applied_bytes: Bytes,
     /// Of it, what was freed by that.
     pub reclaimed_bytes: Bytes,
 }
@@ -82,22 +82,22 @@ pub struct MechanismState {
     pub counts: BTreeMap<String, u64>,
 }
 
-impl Aging {
+impl Reclaimer {
     /// How it stands, and how memory was meanwhile.
-    pub fn state_with_history(&self) -> AgeState {
-        AgeState { history: self.history.moments().to_vec(), ..self.state() }
+    pub fn state_with_history(&self) -> ReclaimState {
+        ReclaimState { history: self.history.moments().to_vec(), ..self.state() }
     }
 
     /// How it stands.
-    pub fn state(&self) -> AgeState {
+    pub fn state(&self) -> ReclaimState {
         let requested = |wanted: Option<SizeOrShare>| wanted.map(|wanted| wanted.to_string());
         let moments = self.history.moments();
-        AgeState {
+        ReclaimState {
             version: 1,
             pid: std::process::id(),
             start_ticks: process::start_time(&self.root, std::process::id()).unwrap_or_default(),
             up_ns: Nanos::from_duration(self.began.elapsed()),
-            resting: self.policies.are_met(&self.stock),
+            enough_free: self.policies.are_met(&self.stock),
             mapped_page_cost: self.policies.mapped_page_cost.get(),
             free_below: requested(self.policies.free_below),
             huge_below: requested(self.policies.huge_below),
@@ -120,7 +120,7 @@ impl Aging {
             held_bytes: self.stock.held[class],
             step_bytes,
             reason: reason_name(reason).to_owned(),
-            aged_bytes: self.aged[class],
+            applied_bytes: self.applied[class],
             reclaimed_bytes: self.reclaimed[class],
         }
     }
@@ -140,7 +140,7 @@ impl Aging {
     }
 }
 
-impl AgeState {
+impl ReclaimState {
     /// Memory that was freed, of all uses.
     pub fn reclaimed(&self) -> Bytes {
         self.classes.iter().map(|class| class.reclaimed_bytes).sum()
@@ -150,8 +150,8 @@ impl AgeState {
 /// A short name for a reason.
 fn reason_name(reason: Reason) -> &'static str {
     match reason {
-        Reason::Aged => "aged",
-        Reason::NotWished => "not_wished",
+        Reason::Reclaimed => "reclaimed",
+        Reason::NotRequested => "not_requested",
         Reason::CostForbids => "cost_forbids",
         Reason::NoSwap => "no_swap",
         Reason::EnoughFree => "enough_free",

@@ -1,4 +1,4 @@
-//! Where aging leaves its state, so that `hugepilot age --status` finds it, and that there is one on a machine.
+//! Where reclaim leaves its state, so that `hugepilot reclaim --status` finds it, and that there is one on a machine.
 //!
 //! Owns: two small files below the run directory. Never touches: the daemon's own.
 
@@ -12,10 +12,10 @@ use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::AgeState;
-use crate::mechanism::AgeError;
+use crate::ReclaimState;
+use crate::mechanism::ReclaimError;
 
-const STATE: &str = "age.json";
+const STATE: &str = "reclaim.json";
 /// A state has some 200 KiB at most; anything larger was not written by hugepilot.
 const LARGEST: u64 = 4 << 20;
 /// From one time that it is written to the next.
@@ -33,14 +33,14 @@ pub struct Store {
 impl Store {
     /// Takes it, so that nobody else does. None where this user may not write there: then nobody is kept away.
     ///
-    /// Errors: another hugepilot ages memory.
-    pub fn take() -> Result<Option<Self>, AgeError> {
+    /// Errors: another hugepilot reclaims memory.
+    pub fn take() -> Result<Option<Self>, ReclaimError> {
         Self::take_in(Path::new(RUN_DIRECTORY))
     }
 
-    fn take_in(directory: &Path) -> Result<Option<Self>, AgeError> {
-        let path = directory.join("age.lock");
-        let failed = |cause: io::Error| AgeError::State { doing: "lock", path: path.clone(), cause };
+    fn take_in(directory: &Path) -> Result<Option<Self>, ReclaimError> {
+        let path = directory.join("reclaim.lock");
+        let failed = |cause: io::Error| ReclaimError::State { doing: "lock", path: path.clone(), cause };
         let opened = run_directory::ensure(directory).and_then(|()| {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)
         });
@@ -57,7 +57,7 @@ impl Store {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let pid = fs::read_to_string(&path).unwrap_or_default();
-                return Err(AgeError::Another { pid });
+                return Err(ReclaimError::Another { pid });
             }
             Err(error) => return Err(failed(error.into())),
         }
@@ -67,14 +67,14 @@ impl Store {
     }
 
     /// Writes the state, if it is time for that.
-    pub fn keep(&mut self, state: impl FnOnce() -> AgeState) {
+    pub fn keep(&mut self, state: impl FnOnce() -> ReclaimState) {
         if Instant::now() >= self.next {
             self.write(&state());
         }
     }
 
     /// Writes the state, whole or not at all.
-    pub fn write(&mut self, state: &AgeState) {
+    pub fn write(&mut self, state: &ReclaimState) {
         self.next = Instant::now() + INTERVAL;
         let unfinished = self.path.with_extension("new");
         let written = serde_json::to_vec(state).map_err(io::Error::from).and_then(|bytes| {
@@ -91,11 +91,11 @@ impl Store {
     /// The state that was written last; None if there is none.
     ///
     /// Errors: the file is there but cannot be read, is larger than 4 MiB, or holds no state.
-    pub fn read() -> Result<Option<AgeState>, AgeError> {
+    pub fn read() -> Result<Option<ReclaimState>, ReclaimError> {
         Self::read_in(Path::new(RUN_DIRECTORY))
     }
 
-    fn read_in(directory: &Path) -> Result<Option<AgeState>, AgeError> {
+    fn read_in(directory: &Path) -> Result<Option<ReclaimState>, ReclaimError> {
         let path = directory.join(STATE);
         let read = || match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -103,7 +103,7 @@ impl Store {
             Ok(file) if file.len() > LARGEST => Err(io::Error::other("larger than hugepilot writes")),
             Ok(_) => Ok(Some(serde_json::from_slice(&fs::read(&path)?)?)),
         };
-        read().map_err(|cause| AgeError::State { doing: "read", path: path.clone(), cause })
+        read().map_err(|cause| ReclaimError::State { doing: "read", path: path.clone(), cause })
     }
 }
 
@@ -119,13 +119,13 @@ mod tests {
         assert_eq!(Store::read_in(&directory).unwrap(), None);
         let error = Store::take_in(&directory).unwrap_err().to_string();
         assert!(error.contains(&format!("(process {})", std::process::id())) && error.contains("--status"), "{error}");
-        let state = AgeState { version: 1, mapped_page_cost: 7, ..AgeState::default() };
+        let state = ReclaimState { version: 1, mapped_page_cost: 7, ..ReclaimState::default() };
         store.keep(|| state.clone());
         store.keep(|| panic!("not yet"));
         assert_eq!(Store::read_in(&directory).unwrap(), Some(state));
         drop(store);
         assert!(Store::take_in(&directory).unwrap().is_some());
         fs::write(directory.join(STATE), "{").unwrap();
-        assert!(Store::read_in(&directory).unwrap_err().to_string().contains("age.json"));
+        assert!(Store::read_in(&directory).unwrap_err().to_string().contains("reclaim.json"));
     }
 }

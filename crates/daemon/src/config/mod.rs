@@ -3,8 +3,8 @@
 //! Owns: the keys, their defaults, and what is said about a wrong one. Never touches: processes; a rule's id or control group is looked
 //! up by the census.
 
-mod age;
 mod mistake;
+mod reclaim;
 mod section;
 
 use std::fs::File;
@@ -16,12 +16,12 @@ use std::str::FromStr;
 pub use mistake::{ConfigError, Mistake};
 
 use crate::config::section::Section;
+use ::reclaim::ReclaimOptions;
 use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
 use observe::{Choice, Options};
 use pilot::decide::{Allowance, Fairness};
 use pilot::scope::{Matcher, Pid, Rule, Scope};
-use reclaim::ReclaimOptions;
 
 /// The longest window of a daemon.
 const LONGEST_WINDOW: Nanos = Nanos(60_000_000_000);
@@ -49,8 +49,8 @@ pub struct Config {
     pub give_back: bool,
     /// Where metrics are served, on this machine only; None for not at all.
     pub metrics: Option<SocketAddr>,
-    /// How memory is aged; None for not at all.
-    pub age: Option<ReclaimOptions>,
+    /// How memory is reclaimed; None for not at all.
+    pub reclaim: Option<ReclaimOptions>,
     /// Who is piloted.
     pub scope: Scope,
 }
@@ -68,7 +68,7 @@ impl Default for Config {
             min_size: Bytes(16 << 20),
             give_back: true,
             metrics: None,
-            age: None,
+            reclaim: None,
             scope: Scope::new(Vec::new(), Vec::new()),
         }
     }
@@ -104,7 +104,7 @@ impl Config {
         config.set_watching(&mut file)?;
         config.set_spending(&mut file)?;
         config.metrics = file.value("metrics", parse_loopback)?;
-        config.age = file.table("age")?.map(age::options).transpose()?;
+        config.reclaim = file.table("reclaim")?.map(reclaim::options).transpose()?;
         let (targets, never) = (file.sections("target")?, file.sections("never")?);
         file.finish()?;
         let rules = targets.into_iter().map(rule).collect::<Result<_, _>>()?;
@@ -114,10 +114,10 @@ impl Config {
 
     /// Checks that there is something to do.
     ///
-    /// Errors: no program would be piloted and no memory aged; the message says what to write into the file.
+    /// Errors: no program would be piloted and no memory reclaimed; the message says what to write into the file.
     pub fn ensure_targets(&self, path: &Path) -> Result<(), ConfigError> {
         match self.scope.rules() {
-            [] if self.age.is_none() => Err(ConfigError::NoTargets { path: path.to_owned() }),
+            [] if self.reclaim.is_none() => Err(ConfigError::NoTargets { path: path.to_owned() }),
             _ => Ok(()),
         }
     }
@@ -238,17 +238,17 @@ mod tests {
         let set = Config::parse(&uncommented()).unwrap();
         assert_eq!((set.scope.rules().len(), set.scope.never().len()), (4, 1));
         let metrics = Some("127.0.0.1:9472".parse().unwrap());
-        let age = set.age.clone();
-        assert_eq!(set, Config { metrics, age: age.clone(), scope: set.scope.clone(), ..Config::default() });
-        let ReclaimOptions { policies, drop_behind } = age.expect("it is shown");
-        assert_eq!(policies, reclaim::policy::Preset::Balanced.policies());
+        let reclaim = set.reclaim.clone();
+        assert_eq!(set, Config { metrics, reclaim: reclaim.clone(), scope: set.scope.clone(), ..Config::default() });
+        let ReclaimOptions { policies, drop_behind } = reclaim.expect("it is shown");
+        assert_eq!(policies, ::reclaim::policy::Preset::Balanced.policies());
         assert_eq!(drop_behind.paths, [Path::new("/var/backups")]);
     }
 
     #[test]
     fn every_key_is_explained() {
         let text = uncommented();
-        for section in ["", "[[target]]\n", "[[never]]\n", "[age]\n"] {
+        for section in ["", "[[target]]\n", "[[never]]\n", "[reclaim]\n"] {
             let message = error(&format!("{section}qqq = 1\n"));
             let (_, known) = message.split_once("known here are ").unwrap_or_else(|| panic!("{message}"));
             for key in known.split(", ") {
@@ -299,7 +299,7 @@ mod tests {
             min_size: Bytes(1 << 30),
             give_back: false,
             metrics: Some("[::1]:80".parse().unwrap()),
-            age: None,
+            reclaim: None,
             scope: Scope::new(vec![Rule { whom, children: true, weight: 2.0 }], vec![never]),
         };
         assert_eq!(Config::parse(text), Ok(expected));

@@ -2,17 +2,17 @@
 //!
 //! Owns: every option, its default and its help. Never touches: what a command does with them.
 
-mod age;
 mod color;
 mod daemon;
 mod pool;
+mod reclaim;
 mod run;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
-use age::AGE_EXAMPLES;
-pub use age::AgeArgs;
+use self::reclaim::RECLAIM_EXAMPLES;
+pub use self::reclaim::ReclaimArgs;
 use clap::{Args, Parser, Subcommand};
 use color::COLOR_EXAMPLES;
 pub use color::{ColorArgs, ColorCommand, ColorProbeArgs};
@@ -150,9 +150,9 @@ pub enum Command {
     /// Show, resize, mount and keep the pools of reserved huge pages
     #[command(after_help = POOL_EXAMPLES, disable_help_subcommand = true)]
     Pool(PoolArgs),
-    /// Age memory by what it is used for, so that huge pages can be had
-    #[command(after_help = AGE_EXAMPLES)]
-    Age(AgeArgs),
+    /// Reclaim memory by what it is used for, so that huge pages can be had
+    #[command(after_help = RECLAIM_EXAMPLES)]
+    Reclaim(ReclaimArgs),
     /// Tell how many page colors the caches have, and measure whether they are real
     #[command(after_help = COLOR_EXAMPLES, disable_help_subcommand = true)]
     Color(ColorArgs),

@@ -24,7 +24,7 @@ use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
 use pilot::machine::{Machine, on_this_machine};
 use pilot::words::held_back;
-use reclaim::{Aging, STEP, Store};
+use reclaim::{Reclaimer, STEP, Store};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -52,12 +52,12 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
         fleet: Fleet::begin(config.scope.clone(), rules(&config), shared_state.clone(), &mut pilot),
         pilot,
         metrics: None,
-        aging: None,
+        reclaim_work: None,
         shared_state: shared_state.clone(),
         config,
     };
     // What needs CAP_SYS_ADMIN is opened before that is given up.
-    daemon.begin_aging();
+    daemon.begin_reclaim();
     give_up_sys_admin(daemon.pilot.world.tracker());
     daemon.fleet.show(&daemon.pilot);
     // Threads come after that. The daemon can do without either edge, on a disk that is full or a /run that cannot be written.
@@ -79,12 +79,12 @@ struct Daemon<'a> {
     pilot: Pilot<'a>,
     shared_state: SharedState,
     metrics: Option<MetricsServer>,
-    aging: Option<AgingWork>,
+    reclaim_work: Option<ReclaimWork>,
 }
 
-/// Aging, and where its state is kept.
-struct AgingWork {
-    aging: Aging,
+/// Reclaim, and where its state is kept.
+struct ReclaimWork {
+    reclaimer: Reclaimer,
     store: Option<Store>,
     next: Instant,
 }
@@ -95,7 +95,7 @@ impl Daemon<'_> {
         loop {
             self.fleet.step(&mut self.pilot, &mut |_| service::watchdog());
             service::watchdog();
-            self.age();
+            self.reclaim();
             if reload.swap(false, Ordering::Relaxed) {
                 self.reload();
             }
@@ -127,59 +127,59 @@ impl Daemon<'_> {
         }
         self.fleet.change(config.scope.clone(), rules(&config), Instant::now());
         let moved = self.config.metrics != config.metrics;
-        let aged_otherwise = self.config.age != config.age;
+        let reclaims_otherwise = self.config.reclaim != config.reclaim;
         self.config = config;
         if moved {
             self.serve_metrics();
         }
-        if aged_otherwise {
-            self.change_aging();
+        if reclaims_otherwise {
+            self.change_reclaim();
         }
         Ok(())
     }
 
-    /// Begins to age memory if that is wished. The daemon can do without.
-    fn begin_aging(&mut self) {
-        let Some(options) = self.config.age.clone() else { return };
+    /// Begins to reclaim memory if the configuration asks for it. The daemon can do without.
+    fn begin_reclaim(&mut self) {
+        let Some(options) = self.config.reclaim.clone() else { return };
         let tracker = self.pilot.world.tracker();
         let uses_damon = matches!(tracker, TrackerKind::DamonVaddr | TrackerKind::DamonPaddr);
         let damon_taken = uses_damon.then_some("the daemon's tracker uses it");
-        let begun = Store::take().and_then(|store| Ok((store, Aging::begin(&Root::host(), options, damon_taken)?)));
+        let begun = Store::take().and_then(|store| Ok((store, Reclaimer::begin(&Root::host(), options, damon_taken)?)));
         match begun {
-            Ok((store, aging)) => self.aging = Some(AgingWork { aging, store, next: Instant::now() }),
-            Err(error) => say(format_args!("memory is not aged: {error}")),
+            Ok((store, reclaimer)) => self.reclaim_work = Some(ReclaimWork { reclaimer, store, next: Instant::now() }),
+            Err(error) => say(format_args!("memory is not reclaimed: {error}")),
         }
     }
 
-    fn change_aging(&mut self) {
-        let Some(options) = self.config.age.clone() else { return self.end_aging() };
-        let Some(work) = &mut self.aging else { return self.begin_aging() };
-        if let Err(error) = work.aging.change(options) {
-            say(format_args!("memory is aged as before: {error}"));
+    fn change_reclaim(&mut self) {
+        let Some(options) = self.config.reclaim.clone() else { return self.end_reclaim() };
+        let Some(work) = &mut self.reclaim_work else { return self.begin_reclaim() };
+        if let Err(error) = work.reclaimer.change(options) {
+            say(format_args!("memory is reclaimed as before: {error}"));
         }
     }
 
-    /// Ages what is due.
-    fn age(&mut self) {
-        let Some(work) = self.aging.as_mut().filter(|work| work.next <= Instant::now()) else { return };
+    /// Reclaims what is due.
+    fn reclaim(&mut self) {
+        let Some(work) = self.reclaim_work.as_mut().filter(|work| work.next <= Instant::now()) else { return };
         work.next = Instant::now() + STEP;
-        if let Err(error) = work.aging.step(&self.pilot.stop) {
-            say(format_args!("memory is not aged any more: {error}"));
-            return self.end_aging();
+        if let Err(error) = work.reclaimer.step(&self.pilot.stop) {
+            say(format_args!("memory is not reclaimed any more: {error}"));
+            return self.end_reclaim();
         }
         if let Some(store) = &mut work.store {
-            store.keep(|| work.aging.state_with_history());
+            store.keep(|| work.reclaimer.state_with_history());
         }
-        self.shared_state.show_age(Some(work.aging.state()));
+        self.shared_state.show_reclaim(Some(work.reclaimer.state()));
     }
 
-    fn end_aging(&mut self) {
-        if let Some(mut work) = self.aging.take() {
-            work.aging.finish();
-            let state = work.aging.state_with_history();
+    fn end_reclaim(&mut self) {
+        if let Some(mut work) = self.reclaim_work.take() {
+            work.reclaimer.finish();
+            let state = work.reclaimer.state_with_history();
             work.store.iter_mut().for_each(|store| store.write(&state));
         }
-        self.shared_state.show_age(None);
+        self.shared_state.show_reclaim(None);
     }
 
     fn serve_metrics(&mut self) {
@@ -199,7 +199,7 @@ impl Daemon<'_> {
 
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
-        self.end_aging();
+        self.end_reclaim();
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Owns: arguments ([`args`]) and one file a command. Never touches: how anything is observed, decided or done.
 
-mod age;
 pub mod args;
 mod attach;
 mod color;
@@ -18,6 +17,7 @@ mod pause;
 mod pilot_summary;
 mod pool;
 mod promote;
+mod reclaim;
 mod record;
 mod replay;
 mod require;
@@ -44,7 +44,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Pause(args) => pause::pause(args),
         Command::Resume(args) => pause::resume(args),
         Command::Pool(args) => pool::pool(args),
-        Command::Age(args) => age::age(args),
+        Command::Reclaim(args) => reclaim::reclaim(args),
         Command::Record(args) => record::record(args),
         Command::Replay(args) => replay::replay(args),
         Command::Color(args) => color::color(args),

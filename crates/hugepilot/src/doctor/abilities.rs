@@ -24,7 +24,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         page_flags(facts),
         damon(facts),
         tracker(facts),
-        aging(facts),
+        reclaim(facts),
     ]
 }
 
@@ -82,9 +82,9 @@ fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
     }
 }
 
-/// Which mechanisms `hugepilot age` has here, and why not the others.
-fn aging(facts: &Facts) -> Check {
-    let name = "aging";
+/// Which mechanisms `hugepilot reclaim` has here, and why not the others.
+fn reclaim(facts: &Facts) -> Check {
+    let name = "reclaim";
     let mechanisms = [
         ("damon", if_damon_is_free(facts, &facts.damon_paddr)),
         ("memory-reclaim", facts.memory_reclaim.clone()),
@@ -103,7 +103,7 @@ fn aging(facts: &Facts) -> Check {
             Check::warning(name, "no mechanism", format!("Cache that is not used stays, and breaks up memory.{others}"))
         }
         offered => {
-            Check::ok(name, offered.join(", "), format!("`hugepilot age` frees cache that is not used.{others}"))
+            Check::ok(name, offered.join(", "), format!("`hugepilot reclaim` frees cache that is not used.{others}"))
         }
     }
 }

@@ -118,7 +118,7 @@ fn host(facts: &Facts) -> Option<Check> {
         Ok(false) => None,
         Ok(true) => {
             let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Promoting makes pages ready \
-                           beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot age` keep little free \
+                           beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot reclaim` keep little free \
                            here. Only the host can switch it off (the balloon's free page reporting).";
             Some(Check::warning(name, "this virtual machine's host takes it back", meaning))
         }

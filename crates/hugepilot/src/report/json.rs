@@ -3,18 +3,18 @@
 //! Names carry their unit last; bytes and nanoseconds, addresses as numbers. Fields may be added; `version` changes
 //! when one is renamed, removed or means something else.
 
-mod age;
 mod clearing;
 mod color;
 mod explain;
 mod group;
 mod launch;
 mod pool;
+mod reclaim;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use age::{age, age_status};
+pub use self::reclaim::{reclaim, reclaim_status};
 use clearing::{ClearingFields, clearing_fields};
 pub use color::color;
 pub use explain::explain;

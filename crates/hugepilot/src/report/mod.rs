@@ -3,7 +3,6 @@
 //! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
 //! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
 
-pub mod age_plot;
 pub mod film;
 pub mod heatmap;
 pub mod json;
@@ -11,6 +10,7 @@ pub mod live;
 pub mod page_counts;
 pub mod picture;
 mod pool_words;
+pub mod reclaim_plot;
 mod table;
 pub mod text;
 
@@ -27,7 +27,7 @@ use pilot::decide::{GainPercent, Plan};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
 use pool::{Edit, NextStep};
-use reclaim::{AgeState, Moment};
+use reclaim::{Moment, ReclaimState};
 
 /// What could be promoted of a program that was started again.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -170,15 +170,15 @@ pub struct PilotReport<'a> {
     pub elapsed: Nanos,
 }
 
-/// What memory is used for, and how it is aged.
+/// What memory is used for, and how it is reclaimed.
 #[derive(Clone, Copy, Debug)]
-pub struct AgeStatusReport<'a> {
+pub struct ReclaimStatusReport<'a> {
     /// What memory is used for, or why that cannot be told.
     pub census: Result<&'a Census, &'a str>,
     /// Free and contiguous memory.
     pub now: &'a Moment,
-    /// How aging stands, or stood when it ended; None where it never ran since the machine was started.
-    pub state: Option<&'a AgeState>,
+    /// How reclaim stands, or stood when it ended; None where it never ran since the machine was started.
+    pub state: Option<&'a ReclaimState>,
     /// Whether it goes on.
     pub is_alive: bool,
 }

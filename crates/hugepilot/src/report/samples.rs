@@ -26,7 +26,7 @@ use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, State, TargetState,
 };
 use pilot::group::GroupSeen;
-use reclaim::{AgeState, ClassState, MechanismState, Moment};
+use reclaim::{ClassState, MechanismState, Moment, ReclaimState};
 
 /// Before and after a promotion.
 pub(super) const BEFORE: Snapshot =
@@ -147,7 +147,7 @@ pub(super) fn pilot_state() -> State {
             active_pages: 123_456,
             lists: 7,
         }],
-        age: None,
+        reclaim: None,
         ..State::default()
     }
 }
@@ -267,8 +267,8 @@ pub(super) fn moment(free: u64) -> Moment {
     }
 }
 
-/// An aging that has freed 3 GiB.
-pub(super) fn age_state() -> AgeState {
+/// A reclaimer that has freed 3 GiB.
+pub(super) fn reclaim_state() -> ReclaimState {
     let class = |class: MemoryUse| {
         let is_cache = class == MemoryUse::UnmappedCache;
         let gib = |gib: u64| Bytes(gib << 30);
@@ -279,20 +279,20 @@ pub(super) fn age_state() -> AgeState {
             held_before_bytes: gib(if is_cache { 8 } else { 1 }),
             held_bytes: gib(if is_cache { 5 } else { 1 }),
             step_bytes: Bytes(if is_cache { 170 << 20 } else { 0 }),
-            reason: if is_cache { "aged" } else { "not_wished" }.to_owned(),
-            aged_bytes: gib(if is_cache { 3 } else { 0 }),
+            reason: if is_cache { "reclaimed" } else { "not_requested" }.to_owned(),
+            applied_bytes: gib(if is_cache { 3 } else { 0 }),
             reclaimed_bytes: gib(if is_cache { 3 } else { 0 }),
         }
     };
     let in_use =
         "DAMON is in use by someone else (1 of its threads are set up in /sys/kernel/mm/damon), and was left alone";
     let counts = [("dropped_bytes", 3 << 30), ("dropped_files", 1200), ("dirty_left_bytes", 0)];
-    AgeState {
+    ReclaimState {
         version: 1,
         pid: 4242,
         start_ticks: 100,
         up_ns: Nanos(90_000_000_000),
-        resting: false,
+        enough_free: false,
         mapped_page_cost: 100,
         free_below: Some("50%ram".to_owned()),
         huge_below: Some("30%ram".to_owned()),

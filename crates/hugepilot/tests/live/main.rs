@@ -6,7 +6,6 @@
 //! Tests run one at a time, because they share the CPUs whose page walks they watch and the machine's huge pages. None of them
 //! measures speed. They need root, BTF and huge pages, and are skipped, saying why, only where one of the three is missing.
 
-mod age;
 mod attach;
 mod color;
 mod daemon;
@@ -26,6 +25,7 @@ mod perf;
 mod pool;
 mod program;
 mod promote;
+mod reclaim;
 mod recording;
 mod run;
 mod soak;
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         run::trials(),
         launch::trials(),
         attach::trials(),
-        age::trials(),
+        reclaim::trials(),
         daemon::trials(),
         soak::trials(),
         doctor::trials(),

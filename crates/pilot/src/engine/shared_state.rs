@@ -11,7 +11,7 @@ use heat::units::{Address, Bytes, Nanos};
 use heat::{HeldBack, RefusalReason, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
-use reclaim::AgeState;
+use reclaim::ReclaimState;
 use serde::{Deserialize, Serialize};
 
 use crate::clients::Clients;
@@ -60,9 +60,9 @@ pub struct State {
     /// Programs that see to their huge pages themselves, and are told which of their memory is active.
     #[serde(default)]
     pub clients: Vec<ClientState>,
-    /// How memory is aged; None where it is not.
+    /// How memory is reclaimed; None where it is not.
     #[serde(default)]
-    pub age: Option<AgeState>,
+    pub reclaim: Option<ReclaimState>,
 }
 
 /// One program that sees to its huge pages itself (libhps).
@@ -219,7 +219,7 @@ pub struct SharedState {
 #[derive(Debug, Default)]
 struct Pinned {
     state: State,
-    age: Option<AgeState>,
+    reclaim: Option<ReclaimState>,
     paused: bool,
     paused_processes: BTreeSet<Process>,
     requests: Vec<GiveBackRequest>,
@@ -228,20 +228,20 @@ struct Pinned {
 }
 
 impl SharedState {
-    /// The loop tells how things are. Pauses are the board's own, and entered into what is shown, as is how memory is aged.
+    /// The loop tells how things are. Pauses are the board's own, and entered into what is shown, as is how memory is reclaimed.
     pub fn show(&self, state: State) {
         self.pinned().state = state;
     }
 
-    /// Whoever ages memory tells how that stands.
-    pub fn show_age(&self, age: Option<AgeState>) {
-        self.pinned().age = age;
+    /// Whoever reclaims memory tells how that stands.
+    pub fn show_reclaim(&self, reclaim: Option<ReclaimState>) {
+        self.pinned().reclaim = reclaim;
     }
 
     /// How things are.
     pub fn state(&self) -> State {
         let pinned = self.pinned();
-        let mut state = State { paused: pinned.paused, age: pinned.age.clone(), ..pinned.state.clone() };
+        let mut state = State { paused: pinned.paused, reclaim: pinned.reclaim.clone(), ..pinned.state.clone() };
         for target in &mut state.targets {
             target.paused = pinned.paused || pinned.paused_processes.contains(&target.process());
         }

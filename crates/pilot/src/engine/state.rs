@@ -45,7 +45,7 @@ impl Fleet {
             counts: self.pilot_summary.counts.clone(),
             targets: self.members.iter().map(|(process, member)| target_state(*process, member, now)).collect(),
             clients: self.clients(),
-            age: None,
+            reclaim: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Aging by DAMON: its thread samples physical memory, and its schemes take what was not accessed and passes their filters.
+//! Reclaim by DAMON: its thread samples physical memory, and its schemes take what was not accessed and passes their filters.
 //!
 //! Owns: the schemes of one thread, and what their statistics tell. Never touches: a DAMON in use by someone else.
 //!
@@ -15,7 +15,7 @@ use hugepilot_os::stop::Stop;
 use kernel::damon::Purpose;
 use kernel::{Root, iomem};
 
-use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
 use crate::policy::Batch;
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
@@ -101,17 +101,17 @@ struct Statistics {
 }
 
 impl Damon {
-    /// Takes DAMON, and finds out what it can do; nothing is aged yet.
+    /// Takes DAMON, and finds out what it can do; nothing is reclaimed yet.
     ///
     /// Errors: it is missing, in use, or cannot act on physical addresses; then nothing is left changed.
-    pub fn open(root: &Root) -> Result<Self, AgeError> {
-        Self::with(Claim::take(root, Purpose::Age)?, root)
+    pub fn open(root: &Root) -> Result<Self, ReclaimError> {
+        Self::with(Claim::take(root, Purpose::Reclaim)?, root)
     }
 
-    fn with(claim: Claim, root: &Root) -> Result<Self, AgeError> {
+    fn with(claim: Claim, root: &Root) -> Result<Self, ReclaimError> {
         let memory = iomem::whole_pages(root)?;
         if memory.is_empty() {
-            return Err(AgeError::HiddenMemory);
+            return Err(ReclaimError::HiddenMemory);
         }
         claim.watch(Watched::Physical(&memory), INTERVALS)?;
         let abilities = Abilities::probe(&claim)?;
@@ -128,7 +128,7 @@ impl Damon {
     }
 
     /// What came of the schemes since that was last told.
-    fn tell(&mut self) -> Result<Vec<Effect>, AgeError> {
+    fn tell(&mut self) -> Result<Vec<Effect>, ReclaimError> {
         if !self.is_on || self.schemes.is_empty() {
             return Ok(Vec::new());
         }
@@ -149,13 +149,13 @@ impl Damon {
                 let effort = self.effort.entry(scheme.uses).or_insert(1.0);
                 *effort = effort_after(*effort, scheme.wanted, since);
                 let reclaimed = if scheme.action == Action::Pageout { since.applied } else { 0 };
-                effects.push(Effect { uses: scheme.uses, aged: Bytes(since.applied), reclaimed: Bytes(reclaimed) });
+                effects.push(Effect { uses: scheme.uses, applied: Bytes(since.applied), reclaimed: Bytes(reclaimed) });
             }
         }
         Ok(effects)
     }
 
-    /// The schemes that carry these strokes out, allowed to scan as much as it took so far to take what is wanted.
+    /// The schemes that carry these batches out, allowed to scan as much as it took so far to take what is wanted.
     fn schemes(&self, batches: &[Batch]) -> Vec<Scheme> {
         let mut schemes = self.abilities.schemes(batches);
         for (scheme, batch) in schemes.iter_mut().zip(batches) {
@@ -234,7 +234,7 @@ impl Damon {
         for (weight, permil) in [("sz", 0), ("nr_accesses", 500), ("age", 500)] {
             write(&format!("quotas/weights/{weight}_permil"), &permil.to_string())?;
         }
-        // One would keep whoever changes a scheme that rests waiting, beyond the reach of any signal (Linux 6.12).
+        // One would keep whoever changes a deactivated scheme waiting, beyond the reach of any signal (Linux 6.12).
         write("watermarks/metric", "none")?;
         let Some(folder) = self.abilities.filters else { return Ok(()) };
         write(&format!("{folder}/nr_filters"), &scheme.filters.len().to_string())?;
@@ -264,7 +264,7 @@ impl Mechanism for Damon {
         QUOTA_INTERVAL
     }
 
-    fn step(&mut self, order: Order<'_>, _stop: &Stop) -> Result<Vec<Effect>, AgeError> {
+    fn step(&mut self, order: Order<'_>, _stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
         let deadline = self.deadline.clone();
         let mut until = deadline.hold();
         if self.is_on && until.is_none() {
@@ -328,7 +328,7 @@ impl Abilities {
         }
     }
 
-    /// The schemes that carry these strokes out.
+    /// The schemes that carry these batches out.
     fn schemes(&self, batches: &[Batch]) -> Vec<Scheme> {
         let mut schemes: Vec<Scheme> = batches.iter().map(|batch| self.scheme(batch)).collect();
         let spares_mapped = schemes.iter().all(|scheme| scheme.filters.contains(&("unmapped", false)));

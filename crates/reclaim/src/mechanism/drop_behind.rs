@@ -1,10 +1,10 @@
-//! Aging of named directories: what was read and written there leaves memory, file by file, once it is on disk.
+//! Reclaim of named directories: what was read and written there leaves memory, file by file, once it is on disk.
 //!
 //! Owns: which files of them go, and when. Never touches: what files hold; dirty pages, but to have them written; pages that a process
 //! maps, which the kernel keeps whatever is asked.
 //!
 //! It needs no right beyond reading, and on newer kernels owning, the files. That a file is in use shows when it comes back: what was let go
-//! of and is in memory again without having been written rests for a minute, and each time twice as long.
+//! of and is in memory again without having been written cools down for a minute, and each time twice as long.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, Metadata};
@@ -22,16 +22,16 @@ use kernel::{Root, maps};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::mechanism::walk::{Round, Tree};
-use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
 
 /// From one step to the next: a fast disk fills gigabytes in a second.
 const PACE: Duration = Duration::from_millis(250);
 /// The longest that a step takes, unless a single file takes longer, and the most of a processor's time.
 const LONGEST_STEP: Duration = Duration::from_millis(200);
 const MOST_CPU: Nanos = Nanos(100_000_000);
-/// After a step that let go of little it rests so many times as long as that took: a tenth of one CPU is enough for scanning. What a step
+/// After a step that let go of little it waits so many times as long as that took: a tenth of one CPU is enough for scanning. What a step
 /// does let go of spares the kernel reclaiming it, which takes as long.
-const RESTS: u32 = 9;
+const WAITS: u32 = 9;
 /// A step that takes longer than this for each page lets go of little.
 const WORTH_A_PAGE: Duration = Duration::from_micros(4);
 /// A range in which something is dirty is halved down to this, so that the rest can go.
@@ -44,21 +44,21 @@ const END: u64 = 64 << 10;
 const RANGE: u64 = 16 << 20;
 /// A file larger than this is scanned in parts, because mostly few of them are in memory.
 const PART: u64 = 1 << 30;
-/// How long a file rests that came back, the first time and at most.
-const FIRST_REST: Duration = Duration::from_secs(60);
-const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// How long a file that came back cools down, the first time and at most.
+const FIRST_COOL_DOWN: Duration = Duration::from_secs(60);
+const LONGEST_COOL_DOWN: Duration = Duration::from_secs(3600);
 /// Files that are remembered, in a table of 34 MB, or 68 after many have come and gone; of those of which nothing is in memory half as
 /// many, so that there is room for the others.
 const MOST_REMEMBERED: usize = 200_000;
 
-/// What is wished of it.
+/// What it is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropBehindOptions {
     /// Directories, or files.
     pub paths: Vec<PathBuf>,
     /// Of them, directories or files that are left alone.
     pub except: Vec<PathBuf>,
-    /// A file goes once it looked the same for so long.
+    /// A file goes once it was unchanged for so long.
     pub idle: Duration,
     /// Files of which some process maps a part stay whole.
     pub spare_mapped: bool,
@@ -88,8 +88,8 @@ pub struct DropBehind {
     /// By device and number.
     remembered: HashMap<(u64, u64), Remembered>,
     round_number: u64,
-    /// What it has done takes its rest until then.
-    rests_until: Instant,
+    /// It scans nothing more until then.
+    waits_until: Instant,
     counts: Counts,
 }
 
@@ -120,30 +120,30 @@ struct Position {
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     scan: Scan,
-    /// Since when it looks like that.
+    /// Since when it is unchanged.
     since: Instant,
     /// When it was last seen to have been written; None while it never was.
     written: Option<Instant>,
     /// Since when it has something dirty.
     dirty_since: Option<Instant>,
-    /// When something of it went, while it looked like that.
+    /// When something of it went, while it was unchanged.
     dropped: Option<Instant>,
     /// How far it was let go of when there was no more time.
     offset: u64,
     comebacks: u32,
-    rests_until: Option<Instant>,
+    cools_until: Option<Instant>,
     round_number: u64,
 }
 
 impl Remembered {
     /// Whether more is known of it than of a file that was never met, though nothing of it is in memory.
     fn is_lately(&self, now: Instant) -> bool {
-        let rests = self.rests_until.is_some_and(|until| now < until);
-        rests || self.dropped.is_some_and(|dropped| now - dropped < LONGEST_REST)
+        let cools = self.cools_until.is_some_and(|until| now < until);
+        cools || self.dropped.is_some_and(|dropped| now - dropped < LONGEST_COOL_DOWN)
     }
 }
 
-/// What a file looks like from outside.
+/// What is seen of a file from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scan {
     size: u64,
@@ -185,7 +185,7 @@ struct Met {
 
 impl DropBehind {
     /// Errors: a path cannot be opened, or the kernel cannot tell what is in memory (`cachestat`).
-    pub fn open(root: &Root, options: DropBehindOptions) -> Result<Self, AgeError> {
+    pub fn open(root: &Root, options: DropBehindOptions) -> Result<Self, ReclaimError> {
         let trees = options.paths.iter().map(|path| Tree::open(path, &options.except)).collect::<Result<_, _>>()?;
         probe()?;
         Ok(Self {
@@ -197,7 +197,7 @@ impl DropBehind {
             last_round: None,
             remembered: HashMap::new(),
             round_number: 0,
-            rests_until: Instant::now(),
+            waits_until: Instant::now(),
             counts: Counts::default(),
         })
     }
@@ -210,7 +210,7 @@ impl DropBehind {
     /// Lets go of so much, or as much as there is time for; pages that went.
     fn drop_up_to(&mut self, wanted: Bytes, stop: &Stop) -> u64 {
         let begun = Instant::now();
-        if begun < self.rests_until {
+        if begun < self.waits_until {
             return 0;
         }
         let cpu_before = thread_cpu_time();
@@ -228,7 +228,7 @@ impl DropBehind {
         // Not the time that it waited for a disk.
         let (dropped, took) = (self.counts.dropped_pages - before, (thread_cpu_time() - cpu_before).duration());
         if took.as_nanos() > u128::from(dropped) * WORTH_A_PAGE.as_nanos() {
-            self.rests_until = begun + RESTS * took;
+            self.waits_until = begun + WAITS * took;
         }
         dropped
     }
@@ -322,13 +322,14 @@ impl DropBehind {
             dropped: None,
             offset: 0,
             comebacks: 0,
-            rests_until: None,
+            cools_until: None,
             round_number: self.round_number,
         };
         let mut known = self.remembered.get(&(metadata.dev(), metadata.ino())).copied().unwrap_or(fresh);
         if known.dropped.is_some() && scan.modified == known.scan.modified && scan.cached > known.scan.cached {
             self.counts.comebacks += 1;
-            known.rests_until = Some(now + (FIRST_REST * 2u32.pow(known.comebacks.min(10))).min(LONGEST_REST));
+            known.cools_until =
+                Some(now + (FIRST_COOL_DOWN * 2u32.pow(known.comebacks.min(10))).min(LONGEST_COOL_DOWN));
             known.comebacks += 1;
             known.dropped = None;
         }
@@ -352,9 +353,9 @@ impl DropBehind {
             self.this_round.mapped_files += 1;
             return false;
         }
-        let rests = known.rests_until.is_some_and(|until| now < until) || now - known.since < self.options.idle;
-        self.this_round.young_files += u64::from(rests);
-        !rests
+        let is_young = known.cools_until.is_some_and(|until| now < until) || now - known.since < self.options.idle;
+        self.this_round.young_files += u64::from(is_young);
+        !is_young
     }
 
     fn write_behind(&mut self, file: &File, known: &mut Remembered, now: Instant) -> io::Result<()> {
@@ -436,9 +437,9 @@ fn mapped_files(root: &Root) -> HashSet<u64> {
 /// Checks on a file of our own whether the kernel tells what of a file is in memory.
 ///
 /// Errors: the kernel has no `cachestat` (before Linux 6.5) or forbids it, or the file cannot be made.
-pub fn probe() -> Result<(), AgeError> {
+pub fn probe() -> Result<(), ReclaimError> {
     let told = memfd_create("hugepilot", MemfdFlags::CLOEXEC).map_err(io::Error::from);
-    told.and_then(|file| cache_state(&file, 0, 0)).map_err(|cause| AgeError::CacheState { cause })?;
+    told.and_then(|file| cache_state(&file, 0, 0)).map_err(|cause| ReclaimError::CacheState { cause })?;
     Ok(())
 }
 
@@ -455,10 +456,10 @@ impl Mechanism for DropBehind {
         vec![[MemoryUse::UnmappedCache].into_iter().collect()]
     }
 
-    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError> {
+    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
         let effects = order.batches.iter().map(|batch| {
             let dropped = Bytes(self.drop_up_to(batch.bytes, stop) * BASE_PAGE);
-            Effect { uses: batch.uses, aged: dropped, reclaimed: dropped }
+            Effect { uses: batch.uses, applied: dropped, reclaimed: dropped }
         });
         Ok(effects.collect())
     }

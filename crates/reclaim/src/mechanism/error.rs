@@ -1,4 +1,4 @@
-//! What keeps memory from being aged, each with the next step.
+//! What keeps memory from being reclaimed, each with the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use damon::DamonError;
 use kernel::KernelError;
 
-/// Why memory is not aged.
+/// Why memory is not reclaimed.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
-pub enum AgeError {
+pub enum ReclaimError {
     #[error(transparent)]
     Damon(#[from] DamonError),
     #[error("where memory lies is hidden from this process (/proc/iomem): CAP_SYS_ADMIN is missing; run as root")]
@@ -23,9 +23,9 @@ pub enum AgeError {
         "no control group has a file memory.reclaim (Linux 5.19, and the memory controller switched on for it); name directories whose \
          files may leave memory (--drop-behind)"
     )]
-    NoReclaim,
+    NoMemoryReclaim,
     #[error("cannot write {value} to {}: {cause}. It needs root", path.display())]
-    Reclaim { path: PathBuf, value: String, cause: io::Error },
+    MemoryReclaim { path: PathBuf, value: String, cause: io::Error },
     #[error("cannot open {}: {cause}; name a directory, or a file, that you may read", path.display())]
     Open { path: PathBuf, cause: io::Error },
     #[error("{} is neither a directory nor a file with contents in memory; name one that is", path.display())]
@@ -33,11 +33,11 @@ pub enum AgeError {
     #[error("cannot tell what of a file is in memory (cachestat): {cause}{}", cache_step(cause))]
     CacheState { cause: io::Error },
     #[error(
-        "nothing ages memory here. {why}. Name directories whose files may leave memory: `hugepilot age --drop-behind /var/backups`"
+        "nothing reclaims memory here. {why}. Name directories whose files may leave memory: `hugepilot reclaim --drop-behind /var/backups`"
     )]
     NoMechanism { why: String },
     #[error(
-        "another hugepilot ages memory already (process {pid}), and two would undo each other's work; `hugepilot age --status` shows \
+        "another hugepilot reclaims memory already (process {pid}), and two would undo each other's work; `hugepilot reclaim --status` shows \
          what it does"
     )]
     Another { pid: String },

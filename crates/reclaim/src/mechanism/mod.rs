@@ -1,13 +1,13 @@
-//! Age memory: have the kernel let go of what is used least, so that what is left can be had in huge pages.
+//! Reclaim memory: have the kernel let go of what is used least, so that what is left can be had in huge pages.
 //!
-//! Owns: the mechanisms, one file each behind one small trait, and the account of what they did. Never touches: the choice of what is aged.
+//! Owns: the mechanisms, one file each behind one small trait, and the account of what they did. Never touches: the choice of what goes.
 //!
 //! Nothing is lost by any of them: only what is on disk, or was written to swap, leaves memory.
 
 mod damon;
 mod drop_behind;
 mod error;
-mod reclaim;
+mod memory_reclaim;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 pub use damon::Damon;
 pub use drop_behind::{DropBehind, DropBehindOptions, probe as probe_drop_behind};
-pub use error::AgeError;
-pub use reclaim::Reclaim;
+pub use error::ReclaimError;
+pub use memory_reclaim::MemoryReclaim;
 
 use crate::policy::Batch;
 use heat::memory_use::Uses;
@@ -27,7 +27,7 @@ use hugepilot_os::stop::Stop;
 /// After a pause of the machine or of this process no more is due than after this.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// One way of aging memory.
+/// One way to reclaim memory.
 pub trait Mechanism {
     /// Which one it is.
     fn kind(&self) -> MechanismKind;
@@ -45,12 +45,12 @@ pub trait Mechanism {
         elapsed.min(LONGEST_PAUSE)
     }
 
-    /// Carries an order out, each stroke within its uses; where the kernel does it by itself, sets it going and tells what came of the
-    /// step before. Without a stroke nothing more is done.
+    /// Carries an order out, each batch within its uses; where the kernel does it by itself, sets it going and tells what came of the
+    /// step before. Without a batch nothing more is done.
     ///
     /// Errors: DAMON's files cannot be read or written, the guardian of DAMON cannot be started, or a group's `memory.reclaim` cannot be
     /// written.
-    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError>;
+    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, ReclaimError>;
 
     /// What it has met, by a short name each.
     fn counts(&self) -> BTreeMap<&'static str, u64>;
@@ -59,7 +59,7 @@ pub trait Mechanism {
 /// What to do in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order<'a> {
-    /// What is to be aged.
+    /// What is to be reclaimed.
     pub batches: &'a [Batch],
 }
 
@@ -69,7 +69,7 @@ pub enum MechanismKind {
     /// Schemes of DAMON's over physical addresses.
     Damon,
     /// `memory.reclaim` of control groups.
-    Reclaim,
+    MemoryReclaim,
     /// Advice on the files of named directories.
     DropBehind,
 }
@@ -79,7 +79,7 @@ impl MechanismKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Damon => "damon",
-            Self::Reclaim => "memory-reclaim",
+            Self::MemoryReclaim => "memory-reclaim",
             Self::DropBehind => "drop-behind",
         }
     }
@@ -91,13 +91,13 @@ impl fmt::Display for MechanismKind {
     }
 }
 
-/// What came of a stroke.
+/// What came of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
     /// The uses that it was for.
     pub uses: Uses,
-    /// Memory that was made older: it goes sooner now.
-    pub aged: Bytes,
+    /// Memory that it was applied to: freed, or put where the kernel frees it first.
+    pub applied: Bytes,
     /// Of it, what is free already.
     pub reclaimed: Bytes,
 }

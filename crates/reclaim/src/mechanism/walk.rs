@@ -17,7 +17,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, fstat, openat2, seek};
 use rustix::io::Errno;
 
-use crate::mechanism::AgeError;
+use crate::mechanism::ReclaimError;
 
 /// A directory is listed so far that half the room for names is left for what lies below, and at least a few names far.
 const MOST_WAITING: usize = 1 << 14;
@@ -96,8 +96,8 @@ struct Open {
 
 impl Tree {
     /// Errors: it or an exception is not there, or it may not be read, or is neither directory nor file.
-    pub(super) fn open(path: &Path, except: &[PathBuf]) -> Result<Self, AgeError> {
-        let failed = |path: &Path, cause| AgeError::Open { path: path.to_owned(), cause };
+    pub(super) fn open(path: &Path, except: &[PathBuf]) -> Result<Self, ReclaimError> {
+        let failed = |path: &Path, cause| ReclaimError::Open { path: path.to_owned(), cause };
         for path in except {
             path.metadata().map_err(|cause| failed(path, cause))?;
         }
@@ -151,15 +151,15 @@ impl Tree {
         }
     }
 
-    fn open_now(&self) -> Result<Open, AgeError> {
-        let failed = |cause: Errno| AgeError::Open { path: self.path.clone(), cause: cause.into() };
+    fn open_now(&self) -> Result<Open, ReclaimError> {
+        let failed = |cause: Errno| ReclaimError::Open { path: self.path.clone(), cause: cause.into() };
         let top = openat2(CWD, &self.resolved, FLAGS, Mode::empty(), NO_LINKS).map_err(failed)?;
         let kind = FileType::from_raw_mode(fstat(&top).map_err(failed)?.st_mode);
         match kind {
             FileType::Directory | FileType::RegularFile => {
                 Ok(Open { top, is_directory: kind == FileType::Directory, except: Except::read(&self.except) })
             }
-            _ => Err(AgeError::NoDirectory { path: self.path.clone() }),
+            _ => Err(ReclaimError::NoDirectory { path: self.path.clone() }),
         }
     }
 }
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(contents(&open(&folder.path().join("one"))), set(&["1"]));
         let error = Tree::open(&folder.path().join("none"), &[]).unwrap_err().to_string();
         assert!(error.contains("none") && error.contains("name a directory"), "{error}");
-        assert!(matches!(Tree::open(Path::new("/dev/null"), &[]), Err(AgeError::NoDirectory { .. })));
+        assert!(matches!(Tree::open(Path::new("/dev/null"), &[]), Err(ReclaimError::NoDirectory { .. })));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Policies that read aloud: what a kind of machine has best aged.
+//! Policies that read aloud: what a kind of machine has best reclaimed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::policy::{ClassPolicy, MappedPageCost, Policies};
 /// A kind of machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
-    /// What passes through once fills memory: unmapped cache goes first and hard, and what processes map is not aged at all.
+    /// What passes through once fills memory: unmapped cache goes first and hard, and what processes map is not reclaimed at all.
     BackupServer,
     /// Shared memory and mapped files are the working set, and their eviction is costly; unmapped cache goes slowly.
     Database,
@@ -33,12 +33,12 @@ impl Preset {
         }
     }
 
-    /// What it wishes. Swapping processes out is no preset's wish: large machines hardly swap, and it costs most.
+    /// What it asks for. No preset swaps processes out: large machines hardly swap, and it costs most.
     pub fn policies(self) -> Policies {
-        let rests = ClassPolicy { rate: SizeOrShare::Size(Bytes(0)), floor: SizeOrShare::Size(Bytes(0)) };
-        let mut classes = ByUse::of(|_| rests);
+        let stays = ClassPolicy { rate: SizeOrShare::Size(Bytes(0)), floor: SizeOrShare::Size(Bytes(0)) };
+        let mut classes = ByUse::of(|_| stays);
         let mut request = |class, rate, floor| {
-            let floor = if floor > 0.0 { SizeOrShare::ShareOfRam(floor) } else { rests.floor };
+            let floor = if floor > 0.0 { SizeOrShare::ShareOfRam(floor) } else { stays.floor };
             classes[class] = ClassPolicy { rate: SizeOrShare::Share(rate), floor };
         };
         let (cost, free, huge) = match self {
@@ -113,7 +113,7 @@ mod tests {
             let alone: Vec<Uses> = MemoryUse::ALL.iter().map(|&class| [class].into_iter().collect()).collect();
             let made = plan(&policies, &stock, &policies.due(&stock, Nanos(1_000_000_000)), &alone);
             for class in [MemoryUse::Anonymous, MemoryUse::Shared] {
-                assert_eq!(made.decisions[class].reason, Reason::NotWished, "{preset} {class}");
+                assert_eq!(made.decisions[class].reason, Reason::NotRequested, "{preset} {class}");
             }
         }
     }

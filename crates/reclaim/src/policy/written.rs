@@ -29,7 +29,7 @@ impl FromStr for ClassPolicy {
 }
 
 impl Policies {
-    /// Reads how little memory must be free for any to be aged.
+    /// Reads how little memory must be free for any to be reclaimed.
     ///
     /// Errors: `text` is neither a size nor a share, is a share of more than 100%, or is 0 bytes.
     pub fn parse_mark(text: &str) -> Result<SizeOrShare, String> {
@@ -38,7 +38,7 @@ impl Policies {
                 Err(format!("'{text}' is more than all memory: write at most 100%"))
             }
             SizeOrShare::Size(Bytes(0)) => {
-                Err("less than 0 is never free: leave it out to age always, or write a size".to_owned())
+                Err("less than 0 is never free: leave it out to reclaim always, or write a size".to_owned())
             }
             mark => Ok(mark),
         }

@@ -1,6 +1,5 @@
 //! Reports for people: plain text, one function a report. Each ends with a line break.
 
-mod age;
 mod clearing;
 mod color;
 mod explain;
@@ -10,9 +9,10 @@ mod launch;
 mod outcome;
 mod plan;
 mod pool;
+mod reclaim;
 mod status;
 
-pub use age::{age_preview, age_status, aged, aging};
+pub use self::reclaim::{reclaim_preview, reclaim_status, reclaimed, reclaiming};
 pub use color::color;
 pub use explain::explain;
 pub use group::group;

@@ -3,7 +3,7 @@
 use heat::units::{Bytes, Slowdown};
 use heat::{Meaning, TrackerKind};
 use pilot::engine::shared_state::{ClientState, Counts, DecisionState, State, TargetState};
-use pilot::words::{self, age, count, count_of, name, percent, printable, rate};
+use pilot::words::{self, count, count_of, duration, name, percent, printable, rate};
 
 use super::joined;
 use crate::report::table::{Side, table};
@@ -18,7 +18,7 @@ pub fn status(state: &State) -> String {
     let mut lines = vec![
         format!(
             "piloting for {}: {}, slowing programs down by {} at most, fairness by {}",
-            age(state.up_ns),
+            duration(state.up_ns),
             tracker(state.tracker),
             Slowdown(state.max_slowdown),
             name(state.fairness)
@@ -40,7 +40,7 @@ pub fn status(state: &State) -> String {
     lines.extend(targets(&state.targets));
     lines.extend(clients(&state.clients));
     lines.extend(last_decisions(&state.targets));
-    lines.extend(state.age.as_ref().map(|age| format!("\naging        {}", super::aging(age))));
+    lines.extend(state.reclaim.as_ref().map(|reclaim| format!("\nreclaim      {}", super::reclaiming(reclaim))));
     joined(lines)
 }
 
@@ -167,7 +167,7 @@ fn row(target: &TargetState) -> Vec<String> {
         rate(target.faults_per_second),
         target.page_tables_bytes.to_string(),
         target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()),
-        target.scanned_ns_ago.map_or("not yet".to_owned(), |since| format!("{} ago", age(since))),
+        target.scanned_ns_ago.map_or("not yet".to_owned(), |since| format!("{} ago", duration(since))),
         remark,
     ]
 }
@@ -191,7 +191,7 @@ fn last_decisions(targets: &[TargetState]) -> Vec<String> {
         .take(MOST_DECISIONS)
         .map(|(pid, decision)| {
             vec![
-                format!("{} ago", age(decision.ns_ago)),
+                format!("{} ago", duration(decision.ns_ago)),
                 pid.to_string(),
                 decision.start.to_string(),
                 name(decision.done).replace('_', " "),
@@ -227,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn how_memory_is_aged_is_told_where_it_is() {
-        let state = State { age: Some(crate::report::samples::age_state()), ..pilot_state() };
+    fn how_memory_is_reclaimed_is_told_where_it_is() {
+        let state = State { reclaim: Some(crate::report::samples::reclaim_state()), ..pilot_state() };
         assert!(
             status(&state)
-                .ends_with("\n\naging        ages: 3 GiB freed so far; 4 GiB free, 2 GiB of it in huge pages\n")
+                .ends_with("\n\nreclaim      reclaims: 3 GiB freed so far; 4 GiB free, 2 GiB of it in huge pages\n")
         );
-        assert!(!status(&pilot_state()).contains("aging"));
+        assert!(!status(&pilot_state()).contains("reclaim"));
     }
 
     #[test]

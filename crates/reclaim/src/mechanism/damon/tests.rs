@@ -72,7 +72,7 @@ fn a_scheme_is_set_up_switched_on_told_of_and_taken_away() {
     }
     let effects = step(&mut damon, &[]);
     let uses = [MemoryUse::UnmappedCache].into_iter().collect();
-    assert_eq!(effects, [Effect { uses, aged: Bytes(8000), reclaimed: Bytes(8000) }]);
+    assert_eq!(effects, [Effect { uses, applied: Bytes(8000), reclaimed: Bytes(8000) }]);
     assert_eq!((text(&root, "0/state").as_str(), damon.counts()["quota_exceeded"]), ("off", 2));
     drop(damon);
     assert_eq!((text(&root, "nr_kdamonds").as_str(), root.path(NOTE).exists()), ("0", false));
@@ -98,10 +98,10 @@ fn quotas_follow_while_it_goes_on() {
     assert_eq!(text(&root, "0/state"), "update_schemes_stats", "as good as the same");
     counted(205 << 20);
     let told = step(&mut damon, &[batch(&files, 50)]);
-    assert_eq!((told[0].aged, text(&root, "0/state").as_str()), (Bytes(105 << 20), "commit"));
+    assert_eq!((told[0].applied, text(&root, "0/state").as_str()), (Bytes(105 << 20), "commit"));
     assert_eq!(scheme(&root, 0, "quotas/bytes"), (50 << 20).to_string());
     counted(30);
-    assert_eq!(step(&mut damon, &[])[0].aged, Bytes(30), "the kernel counted anew");
+    assert_eq!(step(&mut damon, &[])[0].applied, Bytes(30), "the kernel counted anew");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn more_is_looked_at_where_little_of_it_can_be_taken_but_never_more_than_may_be_
     counted(120, 30);
     assert_eq!(quota(&mut damon), 120, "all that may be lost");
     counted(120, 30);
-    assert_eq!(quota(&mut damon), 120, "nothing was looked at, which tells nothing");
+    assert_eq!(quota(&mut damon), 120, "nothing was scanned, which tells nothing");
     let (tried, applied) = (100 << 20, 160 << 20);
     assert_eq!(effort_after(4.0, Bytes(80 << 20), Statistics { tried, applied, quota_exceeded: 0 }), 2.0);
 }
@@ -178,7 +178,7 @@ fn what_is_mapped_is_not_torn_out() {
     assert_eq!(made.filters[1], ("unmapped", false), "files that are mapped stay, though shared memory may be mapped");
     let cache = batch(&[MemoryUse::UnmappedCache], 1);
     assert_eq!(abilities.schemes(&[cache]).len(), 2, "and what is mapped and used is protected");
-    assert_eq!(abilities.schemes(&[cache, batch(&[MemoryUse::Code], 1)]).len(), 2, "unless it is aged as well");
+    assert_eq!(abilities.schemes(&[cache, batch(&[MemoryUse::Code], 1)]).len(), 2, "unless it is reclaimed as well");
 }
 
 #[test]
@@ -186,6 +186,6 @@ fn who_may_not_know_where_memory_is_is_told() {
     let (folder, root, claim) = Release::Linux612.claim();
     fs::write(folder.path().join("proc/iomem"), "00000000-00000000 : System RAM\n").unwrap();
     let error = Damon::with(claim.unwrap(), &root).unwrap_err();
-    assert!(matches!(error, AgeError::HiddenMemory), "{error}");
+    assert!(matches!(error, ReclaimError::HiddenMemory), "{error}");
     assert_eq!(text(&root, "nr_kdamonds"), "0", "nothing is left changed");
 }

@@ -80,7 +80,7 @@ fn no_more_goes_than_is_wanted() {
 }
 
 #[test]
-fn what_came_back_rests() {
+fn what_came_back_cools_down() {
     let Some(folder) = folder() else { return };
     let path = file(&folder, "hot", 2);
     let mut behind = open(&folder, DropBehindOptions::default());
@@ -175,18 +175,18 @@ fn a_step_ends_when_asked_to() {
 }
 
 #[test]
-fn nothing_is_looked_at_while_it_rests() {
+fn nothing_is_scanned_while_it_waits() {
     let Some(folder) = folder() else { return };
     let path = file(&folder, "one", 2);
     let mut behind = open(&folder, DropBehindOptions::default());
-    behind.rests_until = Instant::now() + Duration::from_secs(3600);
+    behind.waits_until = Instant::now() + Duration::from_secs(3600);
     assert_eq!((behind.drop_up_to(Bytes(u64::MAX), &Stop::default()), cached(&path)), (0, 2));
-    behind.rests_until = Instant::now();
+    behind.waits_until = Instant::now();
     assert!(behind.drop_up_to(Bytes(u64::MAX), &Stop::default()) > 0);
     let begun = Instant::now();
-    behind.rests_until = begun;
+    behind.waits_until = begun;
     assert_eq!(behind.drop_up_to(Bytes(u64::MAX), &Stop::default()), 0);
-    assert!(behind.rests_until > begun, "it has looked in vain");
+    assert!(behind.waits_until > begun, "it has scanned in vain");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn what_there_is_counts_once_however_often_it_is_looked_at() {
     let idle = Duration::from_secs(3600);
     let mut behind = open(&folder, DropBehindOptions { idle, ..DropBehindOptions::default() });
     for _ in 0..3 {
-        behind.rests_until = Instant::now();
+        behind.waits_until = Instant::now();
         round(&mut behind, 100);
     }
     let counts = behind.counts();
@@ -292,7 +292,7 @@ fn what_is_not_there_any_more_is_told_and_met_when_it_is_back() {
     assert!(error.contains("below") && error.contains("name a directory"), "{error}");
     fs::create_dir(&below).unwrap();
     file(&folder, "below/new", 1);
-    behind.rests_until = Instant::now();
+    behind.waits_until = Instant::now();
     assert_eq!((round(&mut behind, 100), behind.counts()["missing_paths"]), (1, 0));
 }
 
@@ -307,7 +307,7 @@ fn only_files_of_which_something_is_known_are_remembered() {
     assert_eq!(behind.remembered.keys().copied().collect::<Vec<_>>(), [number(&hot)], "it went");
 
     let (mut known, now) = (behind.remembered[&number(&hot)], Instant::now());
-    behind.remember(number(&hot), known, now + LONGEST_REST);
+    behind.remember(number(&hot), known, now + LONGEST_COOL_DOWN);
     assert!(behind.remembered.is_empty(), "it went long ago");
     (0..2 * MOST_REMEMBERED as u64).for_each(|inode| behind.remember((0, inode), known, now));
     assert!(behind.remembered.len() <= MOST_REMEMBERED / 2 + 1);

@@ -1,4 +1,4 @@
-//! The ways to age memory that are compared.
+//! The ways to reclaim memory that are compared.
 //!
 //! Owns: their names, and what hugepilot is told in each. Never touches: what comes of them.
 
@@ -8,15 +8,15 @@ use clap::ValueEnum;
 use reclaim::policy::{Preset, Stock};
 use serde::{Deserialize, Serialize};
 
-/// Who ages memory, and how.
+/// Who reclaims memory, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Aging {
+pub(super) enum Way {
     /// The kernel alone.
     Default,
-    /// `hugepilot age --preset backup-server`.
+    /// `hugepilot reclaim --preset backup-server`.
     BackupServer,
-    /// `hugepilot age --mapped-page-cost 100`: mapped pages are not aged at all, and unmapped cache at once, with the same marks.
+    /// `hugepilot reclaim --mapped-page-cost 100`: mapped pages are not reclaimed at all, and unmapped cache at once, with the same marks.
     #[value(name = "mapped-page-cost-100")]
     #[serde(rename = "mapped-page-cost-100")]
     MappedPageCost100,
@@ -24,30 +24,30 @@ pub(super) enum Aging {
     DefaultAgain,
 }
 
-impl fmt::Display for Aging {
+impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Aging::Default => "default",
-            Aging::BackupServer => "backup-server",
-            Aging::MappedPageCost100 => "mapped-page-cost-100",
-            Aging::DefaultAgain => "default-again",
+            Way::Default => "default",
+            Way::BackupServer => "backup-server",
+            Way::MappedPageCost100 => "mapped-page-cost-100",
+            Way::DefaultAgain => "default-again",
         })
     }
 }
 
-impl Aging {
+impl Way {
     /// Whether the hugepilot binary is needed.
     pub(super) fn needs_hugepilot(self) -> bool {
-        !matches!(self, Aging::Default | Aging::DefaultAgain)
+        !matches!(self, Way::Default | Way::DefaultAgain)
     }
 
     /// What hugepilot is told, beside where the files are; None where it does not run. Marks are those that the preset has on a machine
     /// that is as large as what is left here: shares would be of the whole machine.
     pub(super) fn words(self, left: &Stock) -> Option<Vec<String>> {
         let how: &[&str] = match self {
-            Aging::Default | Aging::DefaultAgain => return None,
-            Aging::BackupServer => &["--preset=backup-server"],
-            Aging::MappedPageCost100 => &["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--idle=0s"],
+            Way::Default | Way::DefaultAgain => return None,
+            Way::BackupServer => &["--preset=backup-server"],
+            Way::MappedPageCost100 => &["--mapped-page-cost=100", "--class=unmapped-cache=1024G", "--idle=0s"],
         };
         let (free, huge) = Preset::BackupServer.policies().marks(left);
         let marks = [("--when-free-below", free), ("--when-huge-below", huge)];
@@ -65,12 +65,12 @@ mod tests {
     #[test]
     fn marks_are_those_of_a_machine_of_the_size_that_is_left() {
         let left = |host_takes_free| Stock { total: Bytes(4 << 30), host_takes_free, ..Stock::default() };
-        let mark = |stock: &Stock, way: Aging| way.words(stock).unwrap().pop().unwrap();
+        let mark = |stock: &Stock, way: Way| way.words(stock).unwrap().pop().unwrap();
         let share = Bytes(4 << 30).share(0.75).0;
-        for way in [Aging::BackupServer, Aging::MappedPageCost100] {
+        for way in [Way::BackupServer, Way::MappedPageCost100] {
             assert_eq!(mark(&left(false), way), format!("--when-huge-below={share}"));
             assert_eq!(mark(&left(true), way), format!("--when-huge-below={}", 2u64 << 30));
         }
-        assert!(Aging::value_variants().iter().all(|way| way.words(&left(true)).is_some() == way.needs_hugepilot()));
+        assert!(Way::value_variants().iter().all(|way| way.words(&left(true)).is_some() == way.needs_hugepilot()));
     }
 }

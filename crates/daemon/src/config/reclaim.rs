@@ -1,4 +1,4 @@
-//! The section `[age]`: its keys are named like the options of `hugepilot age`, and a use of memory has one by its own name.
+//! The section `[reclaim]`: its keys are named like the options of `hugepilot reclaim`, and a use of memory has one by its own name.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -49,14 +49,14 @@ mod tests {
     use crate::config::Config;
 
     fn error(text: &str) -> String {
-        Config::parse(&format!("[age]\n{text}\n")).unwrap_err().to_string()
+        Config::parse(&format!("[reclaim]\n{text}\n")).unwrap_err().to_string()
     }
 
     #[test]
     fn every_key_arrives() {
-        let text = "[age]\npreset = 'database'\nmapped-page-cost = 40\nwhen-huge-below = '8G'\nmapped-files = '5%:1G'\n\
+        let text = "[reclaim]\npreset = 'database'\nmapped-page-cost = 40\nwhen-huge-below = '8G'\nmapped-files = '5%:1G'\n\
                     drop-behind = ['/a', '/b c']\nexcept = ['/a/d']\nidle = '1m'\nwrite-behind = '5s'\n";
-        let ReclaimOptions { policies, drop_behind } = Config::parse(text).unwrap().age.unwrap();
+        let ReclaimOptions { policies, drop_behind } = Config::parse(text).unwrap().reclaim.unwrap();
         assert_eq!(policies.mapped_page_cost.get(), 40);
         assert_eq!((policies.free_below, policies.huge_below), (None, Some(SizeOrShare::Size(Bytes(8 << 30)))));
         let files = policies.classes[MemoryUse::MappedFiles];
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn an_empty_section_is_the_balanced_preset() {
-        let age = Config::parse("[age]\n").unwrap().age.unwrap();
-        assert_eq!((age.policies, age.drop_behind.paths.len()), (Preset::Balanced.policies(), 0));
-        assert_eq!(Config::parse("").unwrap().age, None);
+        let reclaim = Config::parse("[reclaim]\n").unwrap().reclaim.unwrap();
+        assert_eq!((reclaim.policies, reclaim.drop_behind.paths.len()), (Preset::Balanced.policies(), 0));
+        assert_eq!(Config::parse("").unwrap().reclaim, None);
     }
 
     #[test]
@@ -94,7 +94,10 @@ mod tests {
         ] {
             assert!(error(text).starts_with(expected), "{text}\n{}\n{expected}", error(text));
         }
-        let error = Config::parse("age = 1\n").unwrap_err().to_string();
-        assert!(error.starts_with("age in line 1: '1' cannot stand here: write keys below a line [age]"), "{error}");
+        let error = Config::parse("reclaim = 1\n").unwrap_err().to_string();
+        assert!(
+            error.starts_with("reclaim in line 1: '1' cannot stand here: write keys below a line [reclaim]"),
+            "{error}"
+        );
     }
 }

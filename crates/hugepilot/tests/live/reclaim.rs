@@ -1,4 +1,4 @@
-//! `hugepilot age`: directories of a test's own on this machine, DAMON's schemes in a virtual machine only.
+//! `hugepilot reclaim`: directories of a test's own on this machine, DAMON's schemes in a virtual machine only.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -21,7 +21,7 @@ crate::trials!(
     a_dry_run_leaves_everything_in_memory,
     it_ends_well_on_a_signal,
     there_is_one_on_a_machine,
-    a_daemon_ages_as_its_configuration_says,
+    a_daemon_reclaims_as_its_configuration_says,
     uses_of_memory_are_told,
     without_a_mechanism_the_next_step_is_told,
     damons_schemes_free_cache_and_are_taken_away,
@@ -70,8 +70,8 @@ fn cached(path: &Path) -> u64 {
     cache_state(&File::open(path).expect("it is there"), 0, 0).expect("cachestat").cached * 4096
 }
 
-fn age(folder: &TempDir, words: &str) -> Ran {
-    hugepilot(&format!("age {HARD} --drop-behind {} {words}", folder.path().display()))
+fn reclaim(folder: &TempDir, words: &str) -> Ran {
+    hugepilot(&format!("reclaim {HARD} --drop-behind {} {words}", folder.path().display()))
 }
 
 fn mechanism<'a>(json: &'a Value, name: &str) -> &'a Value {
@@ -97,7 +97,7 @@ fn clean_files_leave_memory_and_dirty_ones_stay() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let json = age(&folder, "--for 3s --json").json();
+        let json = reclaim(&folder, "--for 3s --json").json();
         done.store(true, Ordering::Relaxed);
         json
     });
@@ -107,7 +107,7 @@ fn clean_files_leave_memory_and_dirty_ones_stay() {
     let cache = class(&json, "unmapped-cache");
     assert_eq!(
         (&cache["reason"], number(cache, "reclaimed_bytes") >= 11 * MIB),
-        (&Value::from("aged"), true),
+        (&Value::from("reclaimed"), true),
         "{json}"
     );
     assert_eq!(clean.each_ref().map(|path| cached(path)), [0, 0]);
@@ -126,82 +126,82 @@ fn what_a_process_maps_stays_at_a_cost_of_100() {
     let _running = Ended(Command::new(&program).arg("600").spawn().expect("it starts"));
     fs::read(&program).expect("it is there");
     let before = cached(&program);
-    let json = age(&folder, "--for 2s --json").json();
+    let json = reclaim(&folder, "--for 2s --json").json();
     assert_eq!((cached(&program), cached(&other)), (before, 0), "{json}");
     assert!(number(&mechanism(&json, "drop-behind")["counts"], "mapped_left_files") > 0, "{json}");
     for name in ["code", "read-only-data", "mapped-files"] {
         let class = class(&json, name);
-        assert_eq!(number(class, "aged_bytes"), 0, "{class}");
+        assert_eq!(number(class, "applied_bytes"), 0, "{class}");
     }
 }
 
 fn a_dry_run_leaves_everything_in_memory() {
     let Some(folder) = folder() else { return };
     let path = file(folder.path(), "clean", 4);
-    let ran = age(&folder, "--dry-run");
+    let ran = reclaim(&folder, "--dry-run");
     assert!(ran.status.success() && ran.stdout.ends_with("nothing was changed\n"), "{ran:?}");
-    assert!(ran.stdout.contains("unmapped-cache") && ran.stdout.contains("is aged"), "{ran:?}");
+    assert!(ran.stdout.contains("unmapped-cache") && ran.stdout.contains("is reclaimed"), "{ran:?}");
     assert_eq!(cached(&path), 4 * MIB);
 }
 
-/// Aging in the background, until it is ended.
+/// Reclaim in the background, until it is ended.
 fn start(folder: &TempDir) -> Ended {
     let mut command = Command::new(binary());
-    command.arg("age").args(HARD.split(' ')).arg("--drop-behind").arg(folder.path());
+    command.arg("reclaim").args(HARD.split(' ')).arg("--drop-behind").arg(folder.path());
     Ended(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("hugepilot starts"))
 }
 
 fn it_ends_well_on_a_signal() {
     let Some(folder) = folder() else { return };
     let path = file(folder.path(), "clean", 4);
-    let mut aging = start(&folder);
+    let mut reclaimer = start(&folder);
     wait_until("the file has left memory", || cached(&path) == 0);
     for signal in [Signal::INT, Signal::INT] {
-        send(aging.0.id(), signal);
+        send(reclaimer.0.id(), signal);
     }
-    let status = aging.0.wait().expect("it ends");
-    let told = std::io::read_to_string(aging.0.stdout.take().expect("piped")).expect("UTF-8");
+    let status = reclaimer.0.wait().expect("it ends");
+    let told = std::io::read_to_string(reclaimer.0.stdout.take().expect("piped")).expect("UTF-8");
     assert!(status.success() && told.contains(" freed\n") && told.contains("before"), "{status}: {told}");
-    let json = hugepilot("age --status --json").json();
+    let json = hugepilot("reclaim --status --json").json();
     assert_eq!(
-        (&json["running"], number(&json["age"], "pid")),
-        (&Value::from(false), u64::from(aging.0.id())),
+        (&json["running"], number(&json["reclaim"], "pid")),
+        (&Value::from(false), u64::from(reclaimer.0.id())),
         "{json}"
     );
     let svg = folder.path().join("memory.svg");
-    let ran = hugepilot(&format!("age --status --plot {}", svg.display()));
+    let ran = hugepilot(&format!("reclaim --status --plot {}", svg.display()));
     assert!(ran.status.success() && fs::read_to_string(svg).expect("a plot").contains("<polyline"), "{ran:?}");
 }
 
 fn there_is_one_on_a_machine() {
     let Some(folder) = folder() else { return };
     let path = file(folder.path(), "clean", 1);
-    let aging = start(&folder);
+    let reclaimer = start(&folder);
     wait_until("the file has left memory", || cached(&path) == 0);
-    let pid = format!("(process {})", aging.0.id());
-    age(&folder, "--for 1s").assert_fails_with(&["another hugepilot ages memory", &pid, "--status"]);
+    let pid = format!("(process {})", reclaimer.0.id());
+    reclaim(&folder, "--for 1s").assert_fails_with(&["another hugepilot reclaims memory", &pid, "--status"]);
 }
 
-fn a_daemon_ages_as_its_configuration_says() {
+fn a_daemon_reclaims_as_its_configuration_says() {
     let Some(folder) = folder() else { return };
     let path = file(folder.path(), "clean", 4);
     let text = format!(
-        "[age]\nunmapped-cache = '1024G'\nmapped-page-cost = 100\nwhen-free-below = '100%'\nidle = '0s'\ndrop-behind = ['{}']\n",
+        "[reclaim]\nunmapped-cache = '1024G'\nmapped-page-cost = 100\nwhen-free-below = '100%'\nidle = '0s'\ndrop-behind = ['{}']\n",
         folder.path().display()
     );
     let mut daemon = Daemon::start(&text);
     wait_until("the file has left memory", || cached(&path) == 0);
     wait_until("the status tells of it", || {
-        daemon.status()["age"]["mechanisms"].as_array().is_some_and(|mechanisms| !mechanisms.is_empty())
+        daemon.status()["reclaim"]["mechanisms"].as_array().is_some_and(|mechanisms| !mechanisms.is_empty())
     });
     assert!(daemon.ask("status").stdout.contains("\naging        "), "{:?}", daemon.ask("status"));
     daemon.reload("[[target]]\nname = 'nobody'\n", "anew");
-    wait_until("it has ended", || daemon.status()["age"].is_null());
+    wait_until("it has ended", || daemon.status()["reclaim"].is_null());
     assert!(daemon.end().success());
 }
 
 fn uses_of_memory_are_told() {
-    let json = hugepilot("age --status --json").json();
+    let json = hugepilot("reclaim --status --json").json();
     let census = &json["census"];
     assert!(census.is_object(), "{json}");
     let held: u64 = list(census, "classes").iter().map(|class| number(class, "held_bytes")).sum();
@@ -214,7 +214,7 @@ fn uses_of_memory_are_told() {
     // Programs of the virtual machine lie in memory altogether, which is shared memory as far as the kernel goes.
     let program = if std::env::var_os("HUGEPILOT_VM").is_some() { "shared" } else { "code" };
     assert!(number(class(census, program), "held_bytes") > 0, "{census}");
-    let text = hugepilot("age --status");
+    let text = hugepilot("reclaim --status");
     assert!(text.status.success() && text.stdout.contains("unmapped-cache") && text.stdout.contains("in huge pages"));
 }
 
@@ -225,8 +225,8 @@ fn without_a_mechanism_the_next_step_is_told() {
     if has_groups || damon_is_free {
         return eprintln!("skipped: this machine has a mechanism");
     }
-    hugepilot("age").assert_fails_with(&[
-        "nothing ages memory here",
+    hugepilot("reclaim").assert_fails_with(&[
+        "nothing reclaims memory here",
         "damon: ",
         "memory-reclaim: ",
         "--drop-behind /var/backups",
@@ -246,7 +246,7 @@ fn threads() -> String {
     fs::read_to_string(THREADS).expect("DAMON").trim().to_owned()
 }
 
-/// All that files have in memory is aged, whatever is free: this kernel's DAMON cannot tell what is mapped.
+/// All that files have in memory is reclaimed, whatever is free: this kernel's DAMON cannot tell what is mapped.
 const ALL_FILES: &str = "--mapped-page-cost 0 --class code=1024G --class read-only-data=1024G --class mapped-files=1024G \
                          --class unmapped-cache=1024G --when-free-below 100%";
 
@@ -273,12 +273,12 @@ fn damons_schemes_free_cache_and_are_taken_away() {
     assert!(fs::read(&disk).expect("the disk") == before);
     assert!(cached(&disk) >= 120 * MIB, "{} MiB are in memory", cached(&disk) >> 20);
     let mut command = Command::new(binary());
-    command.arg("age").args(ALL_FILES.split_whitespace()).arg("--json");
-    let mut aging = Ended(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("hugepilot starts"));
+    command.arg("reclaim").args(ALL_FILES.split_whitespace()).arg("--json");
+    let mut reclaimer = Ended(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("hugepilot starts"));
     wait_for("half of the disk has left memory", 5 * PATIENCE, || cached(&disk) < 64 * MIB);
-    send(aging.0.id(), Signal::INT);
-    assert!(aging.0.wait().expect("it ends").success());
-    let told = std::io::read_to_string(aging.0.stdout.take().expect("piped")).expect("UTF-8");
+    send(reclaimer.0.id(), Signal::INT);
+    assert!(reclaimer.0.wait().expect("it ends").success());
+    let told = std::io::read_to_string(reclaimer.0.stdout.take().expect("piped")).expect("UTF-8");
     let json: Value = serde_json::from_str(&told).expect("JSON");
     let damon = mechanism(&json, "damon");
     assert!(damon["refused"].is_null() && number(&damon["counts"], "applied_bytes") > 32 * MIB, "{json}");
@@ -292,17 +292,17 @@ fn what_a_killed_one_left_is_taken_away_by_the_next() {
         return;
     }
     let mut command = Command::new(binary());
-    command.arg("age").args(ALL_FILES.split_whitespace());
-    let mut aging = Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("hugepilot starts"));
+    command.arg("reclaim").args(ALL_FILES.split_whitespace());
+    let mut reclaimer = Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("hugepilot starts"));
     let state = "/sys/kernel/mm/damon/admin/kdamonds/0/state";
     wait_until("DAMON is on", || fs::read_to_string(state).is_ok_and(|state| state.trim() == "on"));
     let noted = || fs::read_to_string("/run/hugepilot/damon.json").is_ok_and(|note| !note.contains("null"));
     wait_until("its thread is noted", noted);
-    send(aging.0.id(), Signal::KILL);
-    aging.0.wait().expect("it ends");
+    send(reclaimer.0.id(), Signal::KILL);
+    reclaimer.0.wait().expect("it ends");
     wait_until("DAMON is switched off though", || fs::read_to_string(state).is_ok_and(|state| state.trim() == "off"));
     assert_eq!(threads(), "1", "nobody was there to take it away");
-    let json = hugepilot(&format!("age {ALL_FILES} --for 1s --json")).json();
+    let json = hugepilot(&format!("reclaim {ALL_FILES} --for 1s --json")).json();
     assert!(mechanism(&json, "damon")["refused"].is_null(), "{json}");
     assert_eq!(threads(), "0");
 }
@@ -312,9 +312,9 @@ fn a_busy_damon_is_left_alone() {
         return;
     }
     fs::write(THREADS, "1").expect("DAMON can be set up");
-    let ran = hugepilot(&format!("age {ALL_FILES} --for 1s"));
-    ran.assert_fails_with(&["nothing ages memory here", "DAMON is in use by someone else", "left alone"]);
-    let json = hugepilot(&format!("age {ALL_FILES} --for 1s --json --drop-behind /tmp")).json();
+    let ran = hugepilot(&format!("reclaim {ALL_FILES} --for 1s"));
+    ran.assert_fails_with(&["nothing reclaims memory here", "DAMON is in use by someone else", "left alone"]);
+    let json = hugepilot(&format!("reclaim {ALL_FILES} --for 1s --json --drop-behind /tmp")).json();
     assert!(mechanism(&json, "damon")["refused"].as_str().is_some_and(|why| why.contains("in use")), "{json}");
     assert_eq!(threads(), "1");
     fs::write(THREADS, "0").expect("DAMON can be put back");
@@ -334,7 +334,7 @@ fn control_groups_give_back_what_a_busy_damon_may_not_take() {
     assert!(ran.status.success(), "{}", ran.stderr);
     assert!(cached(&disk) >= 120 * MIB, "{} MiB are in memory", cached(&disk) >> 20);
     fs::write(THREADS, "1").expect("DAMON can be set up");
-    let json = hugepilot(&format!("age {ALL_FILES} --for 5s --json")).json();
+    let json = hugepilot(&format!("reclaim {ALL_FILES} --for 5s --json")).json();
     let reclaim = mechanism(&json, "memory-reclaim");
     assert!(reclaim["refused"].is_null() && number(&reclaim["counts"], "calls") > 0, "{json}");
     assert!(mechanism(&json, "damon")["refused"].as_str().is_some_and(|why| why.contains("in use")), "{json}");

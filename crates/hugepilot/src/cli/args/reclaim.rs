@@ -1,4 +1,4 @@
-//! Arguments of `hugepilot age`.
+//! Arguments of `hugepilot reclaim`.
 
 use std::path::PathBuf;
 
@@ -11,28 +11,28 @@ use reclaim::policy::{ClassPolicy, MappedPageCost, Policies, Preset};
 
 use super::parse_length;
 
-pub(super) const AGE_EXAMPLES: &str = "\
+pub(super) const RECLAIM_EXAMPLES: &str = "\
 Examples:
-  hugepilot age --status               what memory is used for, and how much of it can be had in huge pages
-  hugepilot age --dry-run              what would be aged, and why not the rest; changes nothing
-  hugepilot age --preset backup-server --drop-behind /var/backups
-  hugepilot age --class unmapped-cache=20%:4G --mapped-page-cost 100 --when-huge-below 8G
-  hugepilot age --status --plot memory.svg
+  hugepilot reclaim --status               what memory is used for, and how much of it can be had in huge pages
+  hugepilot reclaim --dry-run              what would be reclaimed, and why not the rest; changes nothing
+  hugepilot reclaim --preset backup-server --drop-behind /var/backups
+  hugepilot reclaim --class unmapped-cache=20%:4G --mapped-page-cost 100 --when-huge-below 8G
+  hugepilot reclaim --status --plot memory.svg
 
 Uses of memory: code, read-only-data, anonymous, shared, mapped-files, unmapped-cache. A rate is a size, or a share of what the use holds
 (10%) or of the machine's memory (1%ram), each a minute; a floor is a size or a share of the machine's memory. It runs until Ctrl-C, and
 puts back what it has set up. Dirty files, locked memory and, at a cost of 100, whatever processes map are never touched.";
 
-/// `hugepilot age`
+/// `hugepilot reclaim`
 #[derive(Args, Clone, Debug, PartialEq)]
-pub struct AgeArgs {
-    /// What is wished, by kind of machine: backup-server, database or balanced
+pub struct ReclaimArgs {
+    /// What is requested, by kind of machine: backup-server, database or balanced
     #[arg(long, value_name = "PRESET", default_value_t)]
     pub preset: Preset,
-    /// How much rather files that no process maps are aged than what processes map, 0 to 100; 100 leaves alone what is mapped [default: the preset's]
+    /// How much rather files that no process maps go than what processes map, 0 to 100; 100 leaves alone what is mapped [default: the preset's]
     #[arg(long, value_name = "COST")]
     pub mapped_page_cost: Option<MappedPageCost>,
-    /// How much of a use of memory is aged in a minute, and how much stays: unmapped-cache=20%:1G [default: the preset's]
+    /// How much of a use of memory is reclaimed in a minute, and how much stays: unmapped-cache=20%:1G [default: the preset's]
     #[arg(long = "class", value_name = "NAME=RATE[:FLOOR]", value_parser = parse_class)]
     pub classes: Vec<(MemoryUse, ClassPolicy)>,
     /// Directories, or files, of which clean contents that no process maps may leave memory
@@ -48,22 +48,22 @@ pub struct AgeArgs {
     /// Begin to write dirty files of these back after so long [default: the kernel does, in its own time]
     #[arg(long, value_name = "TIME", value_parser = DropBehindOptions::parse_wait)]
     pub write_behind: Option<Nanos>,
-    /// Age while less memory than this is free: a size, or a share of it (20%) [default: the preset's; with --when-huge-below, none]
+    /// Reclaim while less memory than this is free: a size, or a share of it (20%) [default: the preset's; with --when-huge-below, none]
     #[arg(long, value_name = "SIZE", value_parser = Policies::parse_mark)]
     pub when_free_below: Option<SizeOrShare>,
-    /// Age while less memory than this is free in huge pages [default: the preset's; with --when-free-below, none]
+    /// Reclaim while less memory than this is free in huge pages [default: the preset's; with --when-free-below, none]
     #[arg(long, value_name = "SIZE", value_parser = Policies::parse_mark)]
     pub when_huge_below: Option<SizeOrShare>,
     /// How long [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_length)]
     pub length: Option<Nanos>,
-    /// Print what would be aged, and why not the rest; change nothing
+    /// Print what would be reclaimed, and why not the rest; change nothing
     #[arg(long, conflicts_with_all = ["length", "status"])]
     pub dry_run: bool,
-    /// Show what memory is used for, how lately it was, what is aged, and free and contiguous memory; change nothing
+    /// Show what memory is used for, how lately it was, what is reclaimed, and free and contiguous memory; change nothing
     #[arg(long, conflicts_with_all = ["length", "classes", "drop_behind", "write_behind", "mapped_page_cost"])]
     pub status: bool,
-    /// With --status: draw free and contiguous memory over time, since aging began
+    /// With --status: draw free and contiguous memory over time, since reclaim began
     #[arg(long, value_name = "FILE.svg", requires = "status")]
     pub plot: Option<PathBuf>,
     /// Print JSON
@@ -71,8 +71,8 @@ pub struct AgeArgs {
     pub json: bool,
 }
 
-impl AgeArgs {
-    /// What these arguments wish.
+impl ReclaimArgs {
+    /// What these arguments ask for.
     pub fn options(&self) -> ReclaimOptions {
         let mut policies = self.preset.policies();
         policies.mapped_page_cost = self.mapped_page_cost.unwrap_or(policies.mapped_page_cost);
@@ -110,16 +110,16 @@ mod tests {
     use super::*;
     use crate::cli::args::{Cli, Command};
 
-    fn parse(line: &str) -> Result<AgeArgs, clap::Error> {
+    fn parse(line: &str) -> Result<ReclaimArgs, clap::Error> {
         Cli::try_parse_from(line.split(' ')).map(|cli| match cli.command {
-            Command::Age(args) => args,
+            Command::Reclaim(args) => args,
             other => panic!("{other:?}"),
         })
     }
 
     #[test]
     fn every_option_arrives() {
-        let line = "hugepilot age --preset database --mapped-page-cost 30 --class shared=1M --class unmapped-cache=20%:5%ram \
+        let line = "hugepilot reclaim --preset database --mapped-page-cost 30 --class shared=1M --class unmapped-cache=20%:5%ram \
                     --drop-behind /a /b --except /a/c --idle 0s --write-behind 5s --when-free-below 30% --for 1h --json";
         let args = parse(line).unwrap();
         let ReclaimOptions { policies, drop_behind } = args.options();
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_the_presets() {
-        let args = parse("hugepilot age").unwrap();
+        let args = parse("hugepilot reclaim").unwrap();
         assert_eq!(args.options().policies, Preset::Balanced.policies());
-        let backup = parse("hugepilot age --preset backup-server").unwrap().options();
+        let backup = parse("hugepilot reclaim --preset backup-server").unwrap().options();
         assert!(backup.drop_behind.spare_mapped && backup.policies.mapped_page_cost == MappedPageCost::FORBIDS);
         assert_eq!([args.options(), backup].map(|options| options.drop_behind.idle.as_millis()), [10_000, 250]);
     }
@@ -161,7 +161,7 @@ mod tests {
             ("--except /a", "--drop-behind"),
             ("--status --for 1h", "cannot be used with"),
         ] {
-            let error = parse(&format!("hugepilot age {words}")).unwrap_err();
+            let error = parse(&format!("hugepilot reclaim {words}")).unwrap_err();
             assert!(error.exit_code() == 2 && error.to_string().contains(expected), "{words}: {error}");
         }
     }

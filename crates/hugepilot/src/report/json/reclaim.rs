@@ -1,14 +1,14 @@
-//! Aging: what memory is used for, what was aged, and what that has changed.
+//! Reclaim: what memory is used for, what was reclaimed, and what that has changed.
 
 use heat::memory_use::MemoryUse;
 use heat::units::Bytes;
 use kernel::page_use::Age;
 use observe::Census;
-use reclaim::{AgeState, Moment};
+use reclaim::{Moment, ReclaimState};
 use serde::Serialize;
 
 use super::{VERSION, line};
-use crate::report::AgeStatusReport;
+use crate::report::ReclaimStatusReport;
 
 #[derive(Serialize)]
 struct StatusDocument<'a> {
@@ -17,7 +17,7 @@ struct StatusDocument<'a> {
     no_census_because: Option<&'a str>,
     now: &'a Moment,
     running: bool,
-    age: Option<&'a AgeState>,
+    reclaim: Option<&'a ReclaimState>,
 }
 
 #[derive(Serialize)]
@@ -44,20 +44,20 @@ struct ClassFields {
     idle_bytes: Bytes,
 }
 
-/// How aging stands, whole.
-pub fn age(state: &AgeState) -> String {
+/// How reclaim stands, whole.
+pub fn reclaim(state: &ReclaimState) -> String {
     line(state)
 }
 
-/// What memory is used for, and how aging stands.
-pub fn age_status(report: &AgeStatusReport<'_>) -> String {
+/// What memory is used for, and how reclaim stands.
+pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
     line(&StatusDocument {
         version: VERSION,
         census: report.census.ok().map(census_fields),
         no_census_because: report.census.err(),
         now: report.now,
         running: report.is_alive,
-        age: report.state,
+        reclaim: report.state,
     })
 }
 
@@ -95,14 +95,14 @@ mod tests {
 
     #[test]
     fn a_status_has_every_field() {
-        let (census, state, now) = (samples::census(), samples::age_state(), samples::moment(9));
-        let report = AgeStatusReport { census: Ok(&census), now: &now, state: Some(&state), is_alive: true };
-        insta::assert_snapshot!(pretty(&age_status(&report)));
+        let (census, state, now) = (samples::census(), samples::reclaim_state(), samples::moment(9));
+        let report = ReclaimStatusReport { census: Ok(&census), now: &now, state: Some(&state), is_alive: true };
+        insta::assert_snapshot!(pretty(&reclaim_status(&report)));
     }
 
     #[test]
     fn a_state_is_read_again_as_it_was() {
-        let document = age(&samples::age_state());
-        assert_eq!(serde_json::from_str::<AgeState>(&document).unwrap(), samples::age_state());
+        let document = reclaim(&samples::reclaim_state());
+        assert_eq!(serde_json::from_str::<ReclaimState>(&document).unwrap(), samples::reclaim_state());
     }
 }

@@ -1,4 +1,4 @@
-//! Aging by `memory.reclaim`: the kernel takes memory of control groups back as if it were short, oldest first.
+//! Reclaim by `memory.reclaim`: the kernel takes memory of control groups back as if it were short, oldest first.
 //!
 //! Owns: how much is asked of which group. Never touches: limits, or groups of version 1, which have no such file
 //! (Documentation/admin-guide/cgroup-v2.rst).
@@ -15,7 +15,7 @@ use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 use kernel::{Root, cgroup};
 
-use crate::mechanism::{AgeError, Effect, Mechanism, MechanismKind, Order};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
 use crate::policy::Batch;
 
 /// Asked for in one call, which does not return before the kernel has tried that much.
@@ -23,7 +23,7 @@ const MOST_AT_ONCE: Bytes = Bytes(64 << 20);
 
 /// `memory.reclaim` of the topmost groups.
 #[derive(Debug)]
-pub struct Reclaim {
+pub struct MemoryReclaim {
     root: Root,
     /// Their directories.
     groups: Vec<String>,
@@ -33,18 +33,18 @@ pub struct Reclaim {
     calls: u64,
 }
 
-impl Reclaim {
+impl MemoryReclaim {
     /// Errors: version 2 is not mounted, no group has the file, or it may not be written.
-    pub fn open(root: &Root) -> Result<Self, AgeError> {
-        let groups = cgroup::with_file(root, FILE)?.ok_or(AgeError::NoCgroups)?;
-        let first = groups.first().ok_or(AgeError::NoReclaim)?;
+    pub fn open(root: &Root) -> Result<Self, ReclaimError> {
+        let groups = cgroup::with_file(root, FILE)?.ok_or(ReclaimError::NoCgroups)?;
+        let first = groups.first().ok_or(ReclaimError::NoMemoryReclaim)?;
         let path = root.path(&format!("{first}/{FILE}"));
         write(&path, "0")?;
         let spares_swap = write(&path, &format!("0 {SPARE_SWAP}")).is_ok();
         Ok(Self { root: root.clone(), groups, spares_swap, fell_short: 0, calls: 0 })
     }
 
-    fn batch(&mut self, batch: &Batch, stop: &Stop) -> Result<Vec<Effect>, AgeError> {
+    fn batch(&mut self, batch: &Batch, stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
         let wanted: Vec<Uses> =
             [MAPPED_FILES, only(MemoryUse::UnmappedCache), only(MemoryUse::Anonymous), only(MemoryUse::Shared)]
                 .map(|uses| uses.and(batch.uses))
@@ -62,7 +62,7 @@ impl Reclaim {
             let after = Held::read(&self.root, group);
             for effect in &mut effects {
                 let gone = before.of(effect.uses) - after.of(effect.uses);
-                effect.aged += gone;
+                effect.applied += gone;
                 effect.reclaimed += gone;
             }
         }
@@ -70,7 +70,7 @@ impl Reclaim {
     }
 
     /// Asks a group for so much, in parts. It is no error that it has not so much to give.
-    fn ask(&mut self, group: &str, bytes: Bytes, argument: &str, stop: &Stop) -> Result<(), AgeError> {
+    fn ask(&mut self, group: &str, bytes: Bytes, argument: &str, stop: &Stop) -> Result<(), ReclaimError> {
         let path = self.root.path(&format!("{group}/{FILE}"));
         let mut left = bytes;
         while left > Bytes(0) && !stop.requested() {
@@ -78,7 +78,7 @@ impl Reclaim {
             self.calls += 1;
             match write(&path, format!("{} {argument}", part.0).trim_end()) {
                 Ok(()) => left = left - part,
-                Err(AgeError::Reclaim { cause, .. }) if is_short(&cause) => {
+                Err(ReclaimError::MemoryReclaim { cause, .. }) if is_short(&cause) => {
                     self.fell_short += 1;
                     return Ok(());
                 }
@@ -103,8 +103,8 @@ fn is_short(cause: &io::Error) -> bool {
     matches!(cause.raw_os_error(), Some(libc::EAGAIN | libc::ENODEV | libc::ENOENT | libc::EINTR))
 }
 
-fn write(path: &Path, value: &str) -> Result<(), AgeError> {
-    let failed = |cause| AgeError::Reclaim { path: PathBuf::from(path), value: value.to_owned(), cause };
+fn write(path: &Path, value: &str) -> Result<(), ReclaimError> {
+    let failed = |cause| ReclaimError::MemoryReclaim { path: PathBuf::from(path), value: value.to_owned(), cause };
     fs::OpenOptions::new()
         .write(true)
         .open(path)
@@ -143,16 +143,16 @@ impl Held {
     }
 }
 
-impl Mechanism for Reclaim {
+impl Mechanism for MemoryReclaim {
     fn kind(&self) -> MechanismKind {
-        MechanismKind::Reclaim
+        MechanismKind::MemoryReclaim
     }
 
     fn reach(&self) -> Vec<Uses> {
         if self.spares_swap { vec![Uses::OF_FILES, Uses::ALL] } else { vec![Uses::ALL] }
     }
 
-    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, AgeError> {
+    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
         let mut effects = Vec::new();
         for batch in order.batches {
             effects.extend(self.batch(batch, stop)?);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn each_group_is_asked_for_its_part() {
         let (_tree, root) = machine(&[("system.slice", 3000), ("user.slice", 800)]);
-        let mut reclaim = Reclaim::open(&root).unwrap();
+        let mut reclaim = MemoryReclaim::open(&root).unwrap();
         // Of 3,200 and 1,000.
         let batch = Batch { uses: Uses::OF_FILES, bytes: Bytes(420), most: Bytes(420) };
         let effects = reclaim.step(Order { batches: &[batch] }, &Stop::default()).unwrap();
@@ -221,9 +221,9 @@ mod tests {
     #[test]
     fn machines_without_it_are_told_apart() {
         let (tree, root) = machine(&[]);
-        assert!(matches!(Reclaim::open(&root), Err(AgeError::NoReclaim)));
+        assert!(matches!(MemoryReclaim::open(&root), Err(ReclaimError::NoMemoryReclaim)));
         fs::write(tree.path().join("proc/self/mountinfo"), "").unwrap();
-        let error = Reclaim::open(&root).unwrap_err().to_string();
+        let error = MemoryReclaim::open(&root).unwrap_err().to_string();
         assert!(error.contains("version 1 has none") && error.contains("--drop-behind"), "{error}");
     }
 }

@@ -1,20 +1,20 @@
-//! Aging: what memory is used for, what was aged, and what that has changed.
+//! Reclaim: what memory is used for, what was reclaimed, and what that has changed.
 
 use heat::memory_use::MemoryUse;
 use heat::units::{BASE_PAGE, Bytes};
 use kernel::page_use::Age;
 use observe::Census;
-use pilot::words::{age, count, percent, printable};
-use reclaim::{AgeState, ClassState, MechanismState, Moment};
+use pilot::words::{count, duration, percent, printable};
+use reclaim::{ClassState, MechanismState, Moment, ReclaimState};
 
 use super::joined;
-use crate::report::AgeStatusReport;
+use crate::report::ReclaimStatusReport;
 use crate::report::table::{Side, table};
 
 const REFUSAL_LIMIT: usize = 400;
 
-/// What memory is used for, how it is aged, and how much can be had in huge pages.
-pub fn age_status(report: &AgeStatusReport<'_>) -> String {
+/// What memory is used for, how it is reclaimed, and how much can be had in huge pages.
+pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
     let mut lines = match report.census {
         Ok(census) => uses(census),
         Err(why) => vec![format!("what memory is used for cannot be told: {}", printable(why, REFUSAL_LIMIT))],
@@ -23,10 +23,10 @@ pub fn age_status(report: &AgeStatusReport<'_>) -> String {
     lines.extend(contiguous(report.now));
     lines.push(String::new());
     match report.state {
-        None => lines.push("nobody ages memory; `hugepilot age --dry-run` shows what that would do".to_owned()),
+        None => lines.push("nobody reclaims memory; `hugepilot reclaim --dry-run` shows what that would do".to_owned()),
         Some(state) => {
-            let who = if report.is_alive { "ages memory" } else { "aged memory and has ended; it ran" };
-            lines.push(format!("process {} {who}, for {}", state.pid, age(state.up_ns)));
+            let who = if report.is_alive { "reclaims memory" } else { "reclaimed memory and has ended; it ran" };
+            lines.push(format!("process {} {who}, for {}", state.pid, duration(state.up_ns)));
             lines.extend(work(state));
         }
     }
@@ -34,7 +34,7 @@ pub fn age_status(report: &AgeStatusReport<'_>) -> String {
 }
 
 /// What would be done, and why not more.
-pub fn age_preview(state: &AgeState) -> String {
+pub fn reclaim_preview(state: &ReclaimState) -> String {
     let mut lines = vec![when(state)];
     lines.extend(classes(state, "next second", |class| class.step_bytes));
     lines.push(String::new());
@@ -44,8 +44,8 @@ pub fn age_preview(state: &AgeState) -> String {
 }
 
 /// The account of what was done.
-pub fn aged(state: &AgeState) -> String {
-    let mut lines = vec![format!("aged for {}: {} freed", age(state.up_ns), state.reclaimed())];
+pub fn reclaimed(state: &ReclaimState) -> String {
+    let mut lines = vec![format!("reclaimed for {}: {} freed", duration(state.up_ns), state.reclaimed())];
     lines.extend(work(state));
     lines.push(String::new());
     lines.extend(before_and_after(state));
@@ -53,39 +53,39 @@ pub fn aged(state: &AgeState) -> String {
 }
 
 /// One line while it goes on.
-pub fn aging(state: &AgeState) -> String {
-    let doing = if state.resting { "rests, for enough is free" } else { "ages" };
+pub fn reclaiming(state: &ReclaimState) -> String {
+    let doing = if state.enough_free { "pauses, for enough is free" } else { "reclaims" };
     let Moment { free_bytes, free_huge_bytes, .. } = &state.after;
     format!("{doing}: {} freed so far; {free_bytes} free, {free_huge_bytes} of it in huge pages", state.reclaimed())
 }
 
-fn work(state: &AgeState) -> Vec<String> {
+fn work(state: &ReclaimState) -> Vec<String> {
     let mut lines = vec![when(state)];
-    lines.extend(classes(state, "aged", |class| class.aged_bytes));
+    lines.extend(classes(state, "applied", |class| class.applied_bytes));
     lines.push(String::new());
     lines.extend(mechanisms(&state.mechanisms));
     lines
 }
 
-/// When memory is aged, and at what cost of mapped pages.
-fn when(state: &AgeState) -> String {
+/// When memory is reclaimed, and at what cost of mapped pages.
+fn when(state: &ReclaimState) -> String {
     let marks = [(&state.free_below, "free"), (&state.huge_below, "free in huge pages")];
     let marks: Vec<String> =
         marks.iter().filter_map(|(mark, what)| Some(format!("less than {} is {what}", mark.as_ref()?))).collect();
     let when = if marks.is_empty() { "always".to_owned() } else { format!("while {}", marks.join(", or ")) };
     let cost = match state.mapped_page_cost {
-        100 => "what processes map is not aged at all".to_owned(),
-        cost => format!("what processes map is aged at {} % of its rates", 100 - cost),
+        100 => "what processes map is not reclaimed at all".to_owned(),
+        cost => format!("what processes map is reclaimed at {} % of its rates", 100 - cost),
     };
-    let rests = if state.resting { "; at present that is not so, and all rests" } else { "" };
+    let rests = if state.enough_free { "; at present that is not so, and nothing is reclaimed" } else { "" };
     let host = match state.keeps_free_at_most_bytes.filter(|_| !marks.is_empty()) {
         Some(most) => format!(" ({most} at most, because this machine's host takes back what is free)"),
         None => String::new(),
     };
-    format!("memory is aged {when}{host}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
+    format!("memory is reclaimed {when}{host}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
 }
 
-fn classes(state: &AgeState, what: &'static str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
+fn classes(state: &ReclaimState, what: &'static str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
     let columns = [
         ("use", Side::Left),
         ("held before", Side::Right),
@@ -111,14 +111,14 @@ fn classes(state: &AgeState, what: &'static str, bytes: fn(&ClassState) -> Bytes
     table(&columns, &state.classes.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Why a use of memory is aged, or not, for people; by the short name.
+/// Why a use of memory is reclaimed, or not, for people; by the short name.
 fn reason(name: &str) -> &'static str {
     match name {
-        "aged" => "is aged",
-        "not_wished" => "is left alone: its rate is 0",
+        "reclaimed" => "is reclaimed",
+        "not_requested" => "is left alone: its rate is 0",
         "cost_forbids" => "is mapped, which --mapped-page-cost 100 leaves alone",
         "no_swap" => "could only be swapped, and there is no swap space",
-        "enough_free" => "rests: enough memory is free",
+        "enough_free" => "pauses: enough memory is free",
         "at_floor" => "is at its floor",
         "cannot_tell_apart" => "cannot be told from what must stay, by any mechanism here",
         _ => "",
@@ -147,7 +147,7 @@ fn counts(mechanism: &MechanismState) -> String {
     if met.is_empty() { "ready".to_owned() } else { met.join(", ") }
 }
 
-fn before_and_after(state: &AgeState) -> Vec<String> {
+fn before_and_after(state: &ReclaimState) -> Vec<String> {
     let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right)];
     let (before, after) = (&state.before, &state.after);
     let row = |name: &str, of: &dyn Fn(&Moment) -> String| vec![name.to_owned(), of(before), of(after)];
@@ -160,7 +160,7 @@ fn before_and_after(state: &AgeState) -> Vec<String> {
     table(&columns, &rows)
 }
 
-/// What each use holds, by how lately it was used, and what aging does not reach.
+/// What each use holds, by how lately it was used, and what reclaim does not reach.
 fn uses(census: &Census) -> Vec<String> {
     let mut columns = vec![("use", Side::Left), ("held", Side::Right)];
     columns.extend(Age::ALL.map(|age| (age.name(), Side::Right)));
@@ -169,8 +169,7 @@ fn uses(census: &Census) -> Vec<String> {
         [class.to_string(), census.held(class).to_string()].into_iter().chain(ages).collect()
     };
     let rows: Vec<Vec<String>> = MemoryUse::ALL.iter().map(row).collect();
-    let mut lines =
-        vec![format!("{} of memory, of which {} was looked at", census.total, percent(census.sampled, 1.0))];
+    let mut lines = vec![format!("{} of memory, of which {} was sampled", census.total, percent(census.sampled, 1.0))];
     lines.extend(table(&columns, &rows));
     let fixed = &census.fixed;
     lines.push(format!(
@@ -207,38 +206,41 @@ fn contiguous(now: &Moment) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::samples::{age_state, census, moment};
+    use crate::report::samples::{census, moment, reclaim_state};
 
     #[test]
     fn a_status_reads_from_uses_to_what_was_freed() {
-        let (census, state, now) = (census(), age_state(), moment(9));
-        let report = AgeStatusReport { census: Ok(&census), now: &now, state: Some(&state), is_alive: true };
-        insta::assert_snapshot!(age_status(&report));
-        let ended = age_status(&AgeStatusReport { is_alive: false, ..report });
-        assert!(ended.contains("process 4242 aged memory and has ended"), "{ended}");
+        let (census, state, now) = (census(), reclaim_state(), moment(9));
+        let report = ReclaimStatusReport { census: Ok(&census), now: &now, state: Some(&state), is_alive: true };
+        insta::assert_snapshot!(reclaim_status(&report));
+        let ended = reclaim_status(&ReclaimStatusReport { is_alive: false, ..report });
+        assert!(ended.contains("process 4242 reclaimed memory and has ended"), "{ended}");
     }
 
     #[test]
     fn who_may_not_look_learns_what_can_be_told() {
         let now = Moment { fragmentation_index: Some(0.875), ..moment(0) };
         let report =
-            AgeStatusReport { census: Err("CAP_SYS_ADMIN is missing"), now: &now, state: None, is_alive: false };
-        let text = age_status(&report);
+            ReclaimStatusReport { census: Err("CAP_SYS_ADMIN is missing"), now: &now, state: None, is_alive: false };
+        let text = reclaim_status(&report);
         assert!(text.starts_with("what memory is used for cannot be told: CAP_SYS_ADMIN is missing\n"), "{text}");
-        assert!(text.contains("fragmentation index 0.875") && text.contains("nobody ages memory"), "{text}");
+        assert!(text.contains("fragmentation index 0.875") && text.contains("nobody reclaims memory"), "{text}");
     }
 
     #[test]
     fn an_account_tells_before_and_after() {
-        insta::assert_snapshot!(aged(&age_state()));
-        let line = aging(&AgeState { resting: true, ..age_state() });
-        assert!(line.starts_with("rests, for enough is free: 3 GiB freed so far; "), "{line}");
+        insta::assert_snapshot!(reclaimed(&reclaim_state()));
+        let line = reclaiming(&ReclaimState { enough_free: true, ..reclaim_state() });
+        assert!(line.starts_with("pauses, for enough is free: 3 GiB freed so far; "), "{line}");
     }
 
     #[test]
     fn a_preview_says_why_and_that_nothing_was_changed() {
-        insta::assert_snapshot!(age_preview(&age_state()));
-        let always = AgeState { free_below: None, huge_below: None, mapped_page_cost: 30, ..age_state() };
-        assert!(age_preview(&always).starts_with("memory is aged always; what processes map is aged at 70 % of"));
+        insta::assert_snapshot!(reclaim_preview(&reclaim_state()));
+        let always = ReclaimState { free_below: None, huge_below: None, mapped_page_cost: 30, ..reclaim_state() };
+        assert!(
+            reclaim_preview(&always)
+                .starts_with("memory is reclaimed always; what processes map is reclaimed at 70 % of")
+        );
     }
 }
