@@ -80,9 +80,6 @@
 // It lies on large pages of Windows, locked: never paged out, not in the working set.
 #define HPS_LARGE_ON_LOCKED 3
 
-// Bytes that it takes.
-#define Head_LEN 32
-
 // Memory on huge pages for hot objects.
 struct hps_arena;
 
@@ -251,7 +248,7 @@ struct hps_large_options {
   // `sizeof (struct hps_large_options)`, by which the library knows which fields there are.
   uint32_t size;
   // `HPS_LARGE_PREFERRED`, `HPS_LARGE_REQUIRED` or `HPS_LARGE_OFF`.
-  uint32_t wish;
+  uint32_t policy;
   // `HPS_LARGE_GIANT`, `HPS_LARGE_NO_SMALLER`.
   uint32_t flags;
   // 0.
