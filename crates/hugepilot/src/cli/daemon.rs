@@ -1,4 +1,4 @@
-//! `hugepilot daemon`: pilot everyone whom the configuration names, for as long as the machine runs.
+//! `hugepilot daemon`: pilot all processes that the configuration names, for as long as the machine runs.
 //!
 //! Owns: beginning, reloading and end, and that there is one on a machine. Never touches: the loop, which is [`Fleet`]'s.
 
@@ -138,7 +138,7 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Begins to age memory if that is wished. The daemon can do without.
+    /// Begins to age memory if that is requested. The daemon can do without.
     fn begin_aging(&mut self) {
         let Some(options) = self.config.age.clone() else { return };
         let tracker = self.pilot.world.tracker();
