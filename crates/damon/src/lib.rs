@@ -157,7 +157,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Has a scheme heed regions of every kind.
+    /// Has a scheme take regions of every kind.
     ///
     /// Errors: the scheme is not set up, or DAMON refuses a value.
     pub fn heed_all_regions(&self, scheme: usize) -> Result<(), DamonError> {
