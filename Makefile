@@ -9,7 +9,7 @@ PROGRAMS := $(or $(BUILT),target/release)
 INTO := $(DESTDIR)$(PREFIX)
 LIBDIR := lib
 UNIT := lib/systemd/system/hugepilot.service
-# Private, and where the program beside it looks.
+# Private, and where the program beside it searches.
 PRELOAD := lib/hugepilot/libhugepilot_preload.so
 DASHBOARD := share/hugepilot/grafana.json
 BASH_COMPLETION := share/bash-completion/completions/hugepilot

@@ -24,7 +24,7 @@ use crate::workload::{
 
 const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench memcached --quick                     a look in a few minutes
+  hugepilot-bench memcached --quick                     a first result in a few minutes
   hugepilot-bench memcached --keep --plot memcached.svg a figure to publish, raw results kept
   hugepilot-bench sweep --pattern skewed --samples 80   until 80 samples have come
   hugepilot-bench chase --configurations default,ideal,default-again

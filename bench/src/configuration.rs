@@ -54,7 +54,7 @@ pub enum Configuration {
     /// libhugetlbfs as every recipe on the web has it: `HUGETLB_MORECORE=yes LD_PRELOAD=libhugetlbfs.so`, and a pool of 2 MiB pages.
     Libhugetlbfs,
     /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`: malloc asks for transparent huge pages. Calls are bound at the start,
-    /// because glibc 2.36 overlooks `madvise` by chance otherwise.
+    /// because glibc 2.36 ignores `madvise` by chance otherwise.
     TunablesThp,
     /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=2`: malloc takes them from the pool of 2 MiB pages.
     TunablesPool,

@@ -1,6 +1,6 @@
 //! What one pass of a tracker costs, against the size of the program: to 128 GiB, on a machine with far less memory.
 //!
-//! Owns: the sizes, the table and the plot. Never touches: how the tracker looks.
+//! Owns: the sizes, the table and the plot. Never touches: how the tracker scans.
 //!
 //! A pass costs by page-table entries, not by memory: the program maps one GiB again and again.
 
@@ -37,7 +37,7 @@ const MOST_PRIVATE: Bytes = Bytes(14 * GIANT_PAGE);
 /// The pilot's sample of large programs.
 pub const SAMPLE: Bytes = Bytes(2 * GIANT_PAGE);
 
-/// A way of looking.
+/// A way of scanning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// page-walk, all bits cleared at once.
@@ -58,15 +58,15 @@ pub struct SizeArguments {
     /// Sizes of the program whose observation is timed; page tables to 128 GiB fit where one GiB is mapped again and again.
     #[arg(long, value_delimiter = ',', default_values = ["1G", "2G", "4G", "8G", "16G", "32G", "64G", "128G"])]
     pub sizes: Vec<Bytes>,
-    /// Looks at each size.
+    /// Scans of each size.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub looks: u32,
+    pub scans: u32,
     /// Draws the passes to a file, FILE.svg.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
 }
 
-/// All looks, raw.
+/// All scans, raw.
 #[derive(Debug, Serialize)]
 struct Record {
     version: u32,
@@ -92,7 +92,7 @@ struct Pass {
 }
 
 impl SizeArguments {
-    /// Looks at a program of each size in each way, prints a table, and keeps the raw looks.
+    /// Scans a program of each size in each way, prints a table, and keeps the raw scans.
     pub fn run(&self, machine: Machine, keep: Option<&Path>, stop: &Stop) -> Result<()> {
         let mut passes = Vec::new();
         for way in Way::ALL {
@@ -114,11 +114,11 @@ impl SizeArguments {
         let mut tracker = way.tracker()?;
         for &size in self.sizes.iter().filter(|&&size| way != Way::Slices || size <= MOST_PRIVATE) {
             let started = Instant::now();
-            let mut look = way.look_at(size, tracker.as_deref_mut(), stop)?;
-            eprintln!("{way}, {size}: mapped in {:.1} s, {} looks", started.elapsed().as_secs_f64(), self.looks);
-            for _ in 0..self.looks {
+            let mut scan = way.scan_of(size, tracker.as_deref_mut(), stop)?;
+            eprintln!("{way}, {size}: mapped in {:.1} s, {} scans", started.elapsed().as_secs_f64(), self.scans);
+            for _ in 0..self.scans {
                 stop.check()?;
-                passes.push(Pass::of(way, size, &look()?));
+                passes.push(Pass::of(way, size, &scan()?));
             }
         }
         Ok(())
@@ -147,8 +147,8 @@ impl Way {
         Ok(Some(observe::open(Choice::Only(kind))?))
     }
 
-    /// A program of that size, ready to be looked at again and again.
-    fn look_at<'a>(
+    /// A program of that size, ready to be scanned again and again.
+    fn scan_of<'a>(
         self,
         size: Bytes,
         tracker: Option<&'a mut (dyn Tracker + 'static)>,
@@ -330,9 +330,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_looks_at_itself() {
+    fn a_process_scans_itself() {
         let (mut passes, stop) = (Vec::new(), Stop::default());
-        let arguments = SizeArguments { sizes: vec![Bytes(GIANT_PAGE)], looks: 1, plot: None };
+        let arguments = SizeArguments { sizes: vec![Bytes(GIANT_PAGE)], scans: 1, plot: None };
         match arguments.passes_of(Way::Writes, &mut passes, &stop) {
             Err(error) => eprintln!("skipped: {error:#}"),
             Ok(()) => assert_eq!(passes.iter().map(|pass| pass.present_bytes).collect::<Vec<_>>(), [GIANT_PAGE]),

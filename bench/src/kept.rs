@@ -69,7 +69,9 @@ struct Head {
     kind: Option<String>,
     runs: Option<IgnoredAny>,
     scenario: Option<IgnoredAny>,
-    looks: Option<IgnoredAny>,
+    /// Results that were kept earlier have another name for them.
+    #[serde(alias = "looks")]
+    scans: Option<IgnoredAny>,
     passes: Option<IgnoredAny>,
     spans: Option<IgnoredAny>,
     outcomes: Option<IgnoredAny>,
@@ -149,7 +151,7 @@ impl Head {
         let told = [
             (self.runs.is_some(), Kind::Workloads),
             (self.scenario.is_some(), Kind::Pilot),
-            (self.looks.is_some(), Kind::Tracker),
+            (self.scans.is_some(), Kind::Tracker),
             (self.passes.is_some(), Kind::Cost),
             (self.spans.is_some(), Kind::Slowdown),
             (self.outcomes.is_some(), Kind::Lists),

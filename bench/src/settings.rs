@@ -41,7 +41,7 @@ impl Settings {
         }
         let as_found = match fs::read_to_string(state.join("as-found.json")) {
             Ok(text) => serde_json::from_str(&text)
-                .with_context(|| format!("{}/as-found.json is damaged: look at it, then remove it", state.display()))?,
+                .with_context(|| format!("{}/as-found.json is damaged: read it, then remove it", state.display()))?,
             Err(_) => BTreeMap::new(),
         };
         let mut opened = Self { settings: settings.into(), state: state.into(), as_found, _lock: lock };

@@ -1,6 +1,6 @@
 //! How much slower a program runs while a tracker watches it, at the pace that hugepilot keeps by default.
 //!
-//! Owns: windows with and without a tracker, their order, and the table. Never touches: how the tracker looks.
+//! Owns: windows with and without a tracker, their order, and the table. Never touches: how the tracker scans.
 //!
 //! In each round one process has three windows of the same length: watched, left alone, and left alone again, which tells what the
 //! machine's noise is. They take turns at being first, so that what follows a watched window, too, is shared out. A watched one
@@ -32,7 +32,7 @@ use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload
 
 /// What the commands watch by default.
 const WINDOW: Nanos = Nanos(1_000_000_000);
-/// A line of progress comes at least as often; one that holds the border of a window counts for none, so looks begin that much later.
+/// A line of progress comes at least as often; one that holds the border of a window counts for none, so scans begin that much later.
 const LINE: Duration = Duration::from_millis(400);
 /// The figure: at most 1 % slower.
 const AT_LEAST: f64 = 0.99;
@@ -80,7 +80,7 @@ struct Span {
     /// Steps a second.
     throughput: f64,
     /// Each scan's cost, as hugepilot accounts for it.
-    looks: Vec<Cost>,
+    scans: Vec<Cost>,
 }
 
 /// All windows.
@@ -134,7 +134,7 @@ impl SlowdownArguments {
                 let window = running.progress().window(stretch.start, stretch.end);
                 ensure!(window.operations > 0, "no line of progress in {length:?}: take a smaller --size");
                 let (seconds, throughput) = (length.as_secs_f64(), window.throughput());
-                spans.push(Span { tracker, round, kind, seconds, throughput, looks: stretch.looks });
+                spans.push(Span { tracker, round, kind, seconds, throughput, scans: stretch.scans });
             }
             let row = Row::of(spans.rsplit(|span| span.tracker != tracker).next().unwrap_or_default());
             let (pairs, so_far) = (self.pairs, row.watched.map_or(1.0, |ratio| ratio.estimate));
@@ -199,7 +199,7 @@ impl<'a> Watched<'a> {
     fn leave_alone(&self, length: Duration) -> Result<Stretch> {
         let start = Instant::now();
         self.stop.sleep_until(start + length)?;
-        Ok(Stretch { start, end: Instant::now(), looks: Vec::new() })
+        Ok(Stretch { start, end: Instant::now(), scans: Vec::new() })
     }
 
     /// Watches it for whole periods that make this many seconds at least.
@@ -224,7 +224,7 @@ impl<'a> Watched<'a> {
 struct Stretch {
     start: Instant,
     end: Instant,
-    looks: Vec<Cost>,
+    scans: Vec<Cost>,
 }
 
 impl Stretch {
@@ -233,27 +233,27 @@ impl Stretch {
     }
 }
 
-/// Looks again and again at the pace that hugepilot keeps, until that many seconds have passed and the last scan's rest has.
-fn periods(seconds: f64, stop: &Stop, mut look: impl FnMut() -> Result<Cost>) -> Result<Stretch> {
-    let (start, mut looks) = (Instant::now(), Vec::new());
+/// Scans again and again at the pace that hugepilot keeps, until that many seconds have passed and the last scan's rest has.
+fn periods(seconds: f64, stop: &Stop, mut scan: impl FnMut() -> Result<Cost>) -> Result<Stretch> {
+    let (start, mut scans) = (Instant::now(), Vec::new());
     let mut next = start + LINE;
     let until = next + Duration::from_secs_f64(seconds);
-    while looks.is_empty() || next < until {
+    while scans.is_empty() || next < until {
         stop.sleep_until(next)?;
         let began = Instant::now();
-        let cost = look()?;
+        let cost = scan()?;
         next = Instant::now().max(began + cost.rest(CpuShare::default()));
-        looks.push(cost);
+        scans.push(cost);
     }
     // As much earlier as the first scan began later.
     stop.sleep_until(next - LINE)?;
-    Ok(Stretch { start, end: Instant::now(), looks })
+    Ok(Stretch { start, end: Instant::now(), scans })
 }
 
 /// What the windows of one tracker come to.
 struct Row {
     seconds: f64,
-    looks: f64,
+    scans: f64,
     alone: f64,
     watched: Option<Interval>,
     /// Left alone, of left alone.
@@ -280,7 +280,7 @@ impl Row {
         };
         Self {
             seconds: typical(Kind::Watched, &|span| span.seconds),
-            looks: typical(Kind::Watched, &|span| span.looks.len() as f64),
+            scans: typical(Kind::Watched, &|span| span.scans.len() as f64),
             alone: typical(Kind::Alone, &throughput),
             watched: ratio(Kind::Watched),
             noise: ratio(Kind::AloneAgain),
@@ -291,7 +291,7 @@ impl Row {
 impl Row {
     /// What the same loss for each scan comes to at the steady pace.
     fn steady(&self) -> Option<Interval> {
-        let rarer = self.seconds / self.looks.max(1.0) / STEADY.as_secs_f64();
+        let rarer = self.seconds / self.scans.max(1.0) / STEADY.as_secs_f64();
         self.watched.map(|watched| {
             let [estimate, low, high] =
                 [watched.estimate, watched.low, watched.high].map(|ratio| 1.0 - (1.0 - ratio) * rarer.min(1.0));
@@ -301,16 +301,16 @@ impl Row {
 }
 
 fn table(spans: &[Span]) -> String {
-    let mut text = "tracker       pairs  window s  looks  M steps/s alone  watched, of alone     a scan a minute       alone again, of alone  at most 1 % slower\n"
+    let mut text = "tracker       pairs  window s  scans  M steps/s alone  watched, of alone     a scan a minute       alone again, of alone  at most 1 % slower\n"
         .to_owned();
     for group in spans.chunk_by(|one, other| one.tracker == other.tracker) {
         let row = Row::of(group);
-        let Row { seconds, looks, alone, watched, noise } = row;
+        let Row { seconds, scans, alone, watched, noise } = row;
         let (Some(watched), Some(steady), Some(noise)) = (watched, row.steady(), noise) else { continue };
         let interval = |interval| interval_text(Metric::Throughput, interval);
         let _ = writeln!(
             text,
-            "{:<12} {:>6} {seconds:>9.1} {looks:>6.0} {:>16.2}  {:<21} {:<21} {:<22} {}",
+            "{:<12} {:>6} {seconds:>9.1} {scans:>6.0} {:>16.2}  {:<21} {:<21} {:<22} {}",
             group[0].tracker,
             watched.pairs,
             alone / 1e6,
@@ -340,7 +340,7 @@ mod tests {
         });
         let stretch = stretch.unwrap();
         // Six, or fewer where a rest takes longer.
-        assert!((4..=6).contains(&stretch.looks.len()), "{}", stretch.looks.len());
+        assert!((4..=6).contains(&stretch.scans.len()), "{}", stretch.scans.len());
         assert!(began[0] - stretch.start >= LINE, "lines that hold the border count for none");
         assert!((Duration::from_millis(550)..Duration::from_secs(1)).contains(&stretch.length()));
     }
@@ -358,7 +358,7 @@ mod tests {
     }
 
     fn rounds(tracker: TrackerKind, count: u32, watched: f64) -> Vec<Span> {
-        let span = |round, kind, throughput| Span { tracker, round, kind, seconds: 5.0, throughput, looks: Vec::new() };
+        let span = |round, kind, throughput| Span { tracker, round, kind, seconds: 5.0, throughput, scans: Vec::new() };
         let round = |round: u32| {
             let drift = 1e6 * (1.0 + f64::from(round) / 10.0);
             Kind::order_in(round)
@@ -368,8 +368,8 @@ mod tests {
     }
 
     #[test]
-    fn rarer_looks_cost_less() {
-        let row = Row { looks: 2.0, ..Row::of(&rounds(TrackerKind::PageWalk, 8, 0.97)) };
+    fn rarer_scans_cost_less() {
+        let row = Row { scans: 2.0, ..Row::of(&rounds(TrackerKind::PageWalk, 8, 0.97)) };
         // 3 % of 5 s for two scans, and so 0.075 s of each minute.
         assert!((row.steady().unwrap().estimate - (1.0 - 0.075 / 60.0)).abs() < 1e-6, "{:?}", row.steady());
     }
@@ -400,7 +400,7 @@ mod tests {
                 assert!(
                     spans
                         .iter()
-                        .all(|span| span.throughput > 0.0 && span.looks.is_empty() != (span.kind == Kind::Watched))
+                        .all(|span| span.throughput > 0.0 && span.scans.is_empty() != (span.kind == Kind::Watched))
                 );
             }
         }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// One whose output nobody reads any more is killed after that.
 const GRACE: Duration = Duration::from_secs(5);
 /// Short, because the end of the tool is timed by it.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(2);
 
 /// The hugepilot binary.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ impl Tool {
             if process.started.elapsed() > PATIENCE {
                 bail!("hugepilot {command} {pid} did not end within {} s", PATIENCE.as_secs());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
         }
         process.finish()
     }
@@ -216,7 +216,7 @@ impl ToolProcess {
             if asked.elapsed() > PATIENCE {
                 bail!("hugepilot (process {}) did not end within {} s of SIGTERM", self.pid(), PATIENCE.as_secs());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Drop for ToolProcess {
         // One that rests does not hear before it goes on.
         if lives && [Signal::TERM, Signal::CONT].into_iter().all(|signal| self.signal(signal).is_ok()) {
             while lives && asked.elapsed() < GRACE {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL);
                 lives = matches!(self.child.try_wait(), Ok(None));
             }
         }

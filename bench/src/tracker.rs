@@ -1,6 +1,6 @@
-//! The tracker held against programs whose walked pages are known: how much it finds, and what looking costs.
+//! The tracker held against programs whose walked pages are known: how much it finds, and what scanning costs.
 //!
-//! Owns: these programs, the comparison, and its report. Never touches: how the tracker looks.
+//! Owns: these programs, the comparison, and its report. Never touches: how the tracker scans.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ const LARGE: Bytes = Bytes(6 << 30);
 const UNOBSERVED: Duration = Duration::from_secs(3);
 /// After the program's pages have changed.
 const LEAD: Duration = Duration::from_millis(50);
-/// The program runs this long before it is first looked at.
+/// The program runs this long before it is first scanned.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// What `tracker` measures.
@@ -55,7 +55,7 @@ pub struct TrackerArguments {
     /// Memory of each program [default: 2G, and 1G of the one that is slowed down].
     #[arg(long)]
     size: Option<Bytes>,
-    /// Looks at each program.
+    /// Scans of each program.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Whose accuracy is measured. Programs for page-walk's two ways of clearing are left out for others.
@@ -76,17 +76,17 @@ pub struct TrackerArguments {
     keep: Option<PathBuf>,
 }
 
-/// All looks, raw.
+/// All scans, raw.
 #[derive(Debug, Serialize)]
 struct Record {
     version: u32,
     machine: Machine,
-    looks: Vec<Look>,
+    scans: Vec<Scan>,
 }
 
 /// One scan of one program.
 #[derive(Debug, Serialize)]
-struct Look {
+struct Scan {
     program: &'static str,
     meaning: String,
     present_bytes: u64,
@@ -109,7 +109,7 @@ struct Look {
 }
 
 impl TrackerArguments {
-    /// Looks at each program in turn, prints a table, and keeps the raw looks.
+    /// Scans each program in turn, prints a table, and keeps the raw scans.
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let machine = Machine::describe(&Settings::of_this_machine()?)?;
@@ -128,20 +128,20 @@ impl TrackerArguments {
 
     fn accuracy(&self, machine: Machine, stop: &Stop) -> Result<()> {
         let mut tracker = observe::open(self.tracker)?;
-        let mut looks = Vec::new();
+        let mut scans = Vec::new();
         for program in self.programs() {
-            eprintln!("{}: {} looks", program.name, self.rounds);
+            eprintln!("{}: {} scans", program.name, self.rounds);
             let running = OwnProcess::start(program.arguments.clone(), stop)?;
             std::thread::sleep(SETTLE);
             let unobserved = longest_wait(&running, UNOBSERVED, stop)?;
             for _ in 0..self.rounds {
                 stop.check()?;
                 program.wait_for_its_period();
-                looks.push(look(tracker.as_mut(), &program, &running, unobserved, stop)?);
+                scans.push(scan(tracker.as_mut(), &program, &running, unobserved, stop)?);
             }
         }
-        let record = Record { version: 1, machine, looks };
-        let table = table(&record.looks);
+        let record = Record { version: 1, machine, scans };
+        let table = table(&record.scans);
         print!("{table}");
         let results = Results { name: "tracker", json: json_lines(&record, "program")?, text: &table, draw: None };
         self.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &record.machine))
@@ -183,7 +183,7 @@ impl TrackerArguments {
     }
 }
 
-/// A program that is looked at.
+/// A program that is scanned.
 struct Program {
     name: &'static str,
     arguments: Vec<String>,
@@ -220,13 +220,13 @@ fn wait_between(running: &OwnProcess, start: Instant) -> u64 {
     window.longest_wait.map_or(0, |wait| wait.as_nanos() as u64)
 }
 
-fn look(
+fn scan(
     tracker: &mut dyn Tracker,
     program: &Program,
     running: &OwnProcess,
     unobserved: u64,
     stop: &Stop,
-) -> Result<Look> {
+) -> Result<Scan> {
     let started = Instant::now();
     let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
@@ -239,7 +239,7 @@ fn look(
     stop.sleep_until(Instant::now() + LINE)?;
     let limits = Allowance::default().limits(heat.rss, &Spent::default());
     let (precision, recall) = truth.map(|truth| accuracy(&heat, &truth, running)).unzip();
-    Ok(Look {
+    Ok(Scan {
         program: program.name,
         meaning: format!("{:?}", heat.meaning).to_lowercase(),
         present_bytes: heat.pages_present().bytes().0,
@@ -289,33 +289,33 @@ fn accuracy(heat: &Heat, truth: &Truth, running: &OwnProcess) -> (f64, f64) {
     (right / found.len().max(1) as f64, right / truth.len().max(1) as f64)
 }
 
-fn table(looks: &[Look]) -> String {
+fn table(scans: &[Scan]) -> String {
     let mut text =
-        "program               looks  precision  recall  clearing   reading   clearing  waits of mmap, ms     promoted  made inactive\n\
-                    \x20                           at least  at least  ms/GiB  ms/GiB   at most ms  looks  otherwise  at most   share\n"
+        "program               scans  precision  recall  clearing   reading   clearing  waits of mmap, ms     promoted  made inactive\n\
+                    \x20                           at least  at least  ms/GiB  ms/GiB   at most ms  scans  otherwise  at most   share\n"
             .to_owned();
-    let mut rest = looks;
+    let mut rest = scans;
     while let Some(first) = rest.first() {
-        let (group, after) = rest.split_at(rest.iter().take_while(|look| look.program == first.program).count());
-        let per_gib = |value: fn(&Look) -> u64| {
+        let (group, after) = rest.split_at(rest.iter().take_while(|scan| scan.program == first.program).count());
+        let per_gib = |value: fn(&Scan) -> u64| {
             let each: Vec<f64> = group
                 .iter()
-                .map(|look| value(look) as f64 / 1e6 / (look.present_bytes as f64 / GIANT_PAGE as f64))
+                .map(|scan| value(scan) as f64 / 1e6 / (scan.present_bytes as f64 / GIANT_PAGE as f64))
                 .collect();
             median(&each).unwrap_or_default()
         };
-        let least = |value: fn(&Look) -> Option<f64>| {
+        let least = |value: fn(&Scan) -> Option<f64>| {
             let least = group.iter().filter_map(value).min_by(f64::total_cmp);
             least.map_or("-".to_owned(), |least| format!("{least:.4}"))
         };
-        let millis = |value: fn(&Look) -> u64| group.iter().map(value).max().unwrap_or(0) as f64 / 1e6;
-        let (waits, otherwise) = (millis(|look| look.longest_wait_ns), millis(|look| look.longest_wait_unobserved_ns));
-        let stall = group.iter().map(|look| look.longest_stall_ns).max().unwrap_or(0) as f64 / 1e6;
-        let promoted = group.iter().map(|look| look.promotions).max().unwrap_or(0);
-        let share = |look: &Look| look.made_inactive_bytes as f64 / look.present_bytes.max(1) as f64;
+        let millis = |value: fn(&Scan) -> u64| group.iter().map(value).max().unwrap_or(0) as f64 / 1e6;
+        let (waits, otherwise) = (millis(|scan| scan.longest_wait_ns), millis(|scan| scan.longest_wait_unobserved_ns));
+        let stall = group.iter().map(|scan| scan.longest_stall_ns).max().unwrap_or(0) as f64 / 1e6;
+        let promoted = group.iter().map(|scan| scan.promotions).max().unwrap_or(0);
+        let share = |scan: &Scan| scan.made_inactive_bytes as f64 / scan.present_bytes.max(1) as f64;
         let inactive = median(&group.iter().map(share).collect::<Vec<_>>()).unwrap_or_default();
-        let (precision, recall) = (least(|look| look.precision), least(|look| look.recall));
-        let (clearing, reading) = (per_gib(|look| look.clear_ns), per_gib(|look| look.read_ns_each));
+        let (precision, recall) = (least(|scan| scan.precision), least(|scan| scan.recall));
+        let (clearing, reading) = (per_gib(|scan| scan.clear_ns), per_gib(|scan| scan.read_ns_each));
         let _ = writeln!(
             text,
             "{:<20} {:>6} {precision:>10} {recall:>9} {clearing:>7.2} {reading:>7.3} {stall:>10.1} {waits:>9.1} {otherwise:>9.1} {promoted:>9} {inactive:>8.3}",

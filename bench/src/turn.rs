@@ -26,10 +26,10 @@ use crate::warm::WarmMemory;
 use crate::workload::{Role, Running, SearchWork, Start, Window, Workload};
 use crate::{ideal, launch};
 
-/// Longest time between two looks at a program that is left alone.
-const LOOK: Duration = Duration::from_millis(20);
+/// Longest time between two polls of a program that is left alone.
+const POLL: Duration = Duration::from_millis(20);
 /// khugepaged is stopped that soon after the limit is reached.
-const SHORT_LOOK: Duration = Duration::from_millis(5);
+const SHORT_POLL: Duration = Duration::from_millis(5);
 /// Of the daemon of a turn, in a directory of its own.
 const SOCKET: &str = "control.sock";
 /// khugepaged that takes longer has met an obstacle, and is measured as it is; a daemon has failed.
@@ -60,7 +60,7 @@ pub struct Bench<'a> {
     pub tool: Option<&'a Tool>,
     /// How long the steps take.
     pub timing: Timing,
-    /// The wish to stop.
+    /// The request to stop.
     pub stop: &'a Stop,
 }
 
@@ -104,7 +104,7 @@ struct Measured {
 enum Acted {
     Nothing,
     Done(ToolRun),
-    /// A pilot that flies on.
+    /// A pilot that still runs.
     Piloting(ToolProcess),
 }
 
@@ -231,7 +231,7 @@ impl Bench<'_> {
         let started = Instant::now();
         self.settings.apply(settings)?;
         while huge_memory(pid)? < limit && started.elapsed() < PATIENCE {
-            self.stop.sleep_until(Instant::now() + SHORT_LOOK)?;
+            self.stop.sleep_until(Instant::now() + SHORT_POLL)?;
         }
         let seconds = started.elapsed().as_secs_f64();
         self.settings.apply(&[("enabled", "never")])?;
@@ -244,7 +244,7 @@ impl Bench<'_> {
 
     fn leave_alone(&self, running: &mut dyn Running, until: Instant) -> Result<()> {
         while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + LOOK))?;
+            self.stop.sleep_until(until.min(Instant::now() + POLL))?;
             running.check()?;
         }
         Ok(())
@@ -257,11 +257,11 @@ impl Bench<'_> {
         };
         let (start, cpu_before) = (Instant::now(), cpu_time(running.pid())?);
         while start.elapsed() < self.timing.measure || running.progress().count() < self.timing.samples {
-            self.leave_alone(running, Instant::now() + LOOK)?;
+            self.leave_alone(running, Instant::now() + POLL)?;
         }
         let stalled_until = Instant::now() + LONGEST_STALL;
         while running.progress().window(start, Instant::now()).operations == 0 && Instant::now() < stalled_until {
-            self.leave_alone(running, Instant::now() + LOOK)?;
+            self.leave_alone(running, Instant::now() + POLL)?;
         }
         let (end, cpu) = (Instant::now(), cpu_time(running.pid())?.saturating_sub(cpu_before));
         let observed = observer.map(ToolProcess::end_watching).transpose()?;
@@ -326,7 +326,7 @@ impl Host {
         let until = Instant::now() + PATIENCE;
         // The socket is there before anybody listens on it.
         while UnixStream::connect(host.socket()).is_err() {
-            stop.sleep_until(Instant::now() + SHORT_LOOK)?;
+            stop.sleep_until(Instant::now() + SHORT_POLL)?;
             host.daemon.check()?;
             ensure!(Instant::now() < until, "hugepilot daemon did not listen within {} s", PATIENCE.as_secs());
         }
@@ -348,7 +348,7 @@ fn ranked(running: &dyn Running, memory: Bytes) -> Result<Vec<Address>> {
 }
 
 impl Acted {
-    /// Ends what flies on; what was done.
+    /// Ends what still runs; what was done.
     fn end(self) -> Result<Option<ToolRun>> {
         match self {
             Acted::Nothing => Ok(None),

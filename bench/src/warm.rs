@@ -19,11 +19,11 @@ use crate::sample::{free_memory, machine_memory};
 
 /// Left for everyone else.
 pub const SPARE: u64 = 512 << 20;
-/// Touched between two looks at the wish to stop, and freed at once.
+/// Touched between two checks for a request to stop, and freed at once.
 const STEP: usize = 64 << 20;
 /// Kept free ahead of the program: more than it takes between two scans.
 const AHEAD: u64 = 256 << 20;
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 /// Touched memory, freed just ahead of whoever takes memory; what is left is freed on drop.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Drop for WarmMemory {
 /// Frees a step whenever less than `floor` is free; returns the mapping with what is left of it.
 fn feed(mut mapping: Mapping, floor: u64, held: &Held, done: &Stop) -> Mapping {
     let mut offset = 0;
-    while done.sleep_until(Instant::now() + LOOK).is_ok() && held.bytes() > 0 {
+    while done.sleep_until(Instant::now() + POLL).is_ok() && held.bytes() > 0 {
         while held.bytes() > 0 && free_memory().is_ok_and(|free| free < floor) {
             if mapping.advise(offset, STEP, OwnAdvice::DontNeed).is_err() {
                 return mapping;

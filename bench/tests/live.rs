@@ -115,7 +115,7 @@ fn start_in_each_way(directory: &Path) {
             "tunables-pool" | "tunables-pool-1g" | "mimalloc-1g" if obtained => {
                 assert!(huge > 64 << 20, "{name}: {turn}");
             }
-            // Their libraries may overlook what they were told; the report must not.
+            // Their libraries may miss what they were told; the report must not.
             "libhugetlbfs" | "tunables-thp" => {
                 let told = report.contains(&format!("{name}: asked for huge pages"));
                 assert_eq!(huge * 100 < bytes("own_bytes"), told, "{report}");
@@ -189,7 +189,7 @@ fn feel_a_promotion(directory: &Path) {
 
 #[test]
 fn the_harness_runs_and_leaves_nothing_behind() {
-    hugepilot_os::trial::heed_signals();
+    hugepilot_os::trial::obey_signals();
     if !rustix::process::geteuid().is_root() {
         eprintln!("not tested: needs root");
         return;

@@ -158,16 +158,16 @@ class Worker(multiprocessing.Process):
 
     def change(self, key):
         version, value = self.held.get(key, (0, None))
-        deed = self.random.random()
-        if value is None or deed < 0.3:
+        action = self.random.random()
+        if value is None or action < 0.3:
             self.set(key, version + 1)
-        elif deed < 0.4:
+        elif action < 0.4:
             answer = self.client.ask(b"delete %s\r\n" % key)
             if not (self.may_evict and answer == b"NOT_FOUND"):
                 self.expect(answer, b"DELETED")
             del self.held[key]
             self.cas.pop(key, None)
-        elif deed < 0.7:
+        elif action < 0.7:
             found = self.client.get([key], b"gets")
             if key in found:
                 # Kept until the item was moved, perhaps: moving is no change that clients may notice.

@@ -40,7 +40,7 @@ use crate::values::{gib, seconds};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench felt memcached --quick                a look in minutes
+  hugepilot-bench felt memcached --quick                a first result in minutes
   hugepilot-bench felt memcached --modes default,fast,daemon --keep
   hugepilot-bench felt reader --gib 16 --host both --plot felt.svg
   hugepilot-bench felt reader-busy --modes fast         no request waits: each stall shows in throughput

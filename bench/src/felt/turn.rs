@@ -21,7 +21,7 @@ use crate::workload::{Running, WINDOW, WorkInterval};
 const SETTLE: Duration = WINDOW.saturating_mul(8);
 /// After the promotion; long enough that the last of its windows has been told.
 const AFTER: Duration = Duration::from_secs(3);
-/// Between two looks at a program that is left alone.
+/// Between two polls of a program that is left alone.
 const POLL: Duration = Duration::from_millis(100);
 /// A region may be huge by another's doing, and one may refuse to be split while the program has it in use.
 const GIVEN_BACK: Bytes = Bytes(16 << 20);

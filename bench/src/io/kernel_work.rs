@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Counters, since the machine's start or between two times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelWork {
-    /// Pages that reclaim looked at.
+    /// Pages that reclaim scanned.
     pub scanned: u64,
     /// Pages that it reclaimed.
     pub reclaimed: u64,

@@ -47,7 +47,7 @@ const ATTEMPTS: u32 = 3;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench io --quick                            one size, one round: a look in two minutes
+  hugepilot-bench io --quick                            one size, one round: a first result in two minutes
   hugepilot-bench io --keep                             a figure to publish, raw results kept
   hugepilot-bench io --sizes 6G,12G,20G --rounds 6      until the intervals are narrow enough
   hugepilot-bench io --directory /srv/backup            on the file system that matters

@@ -40,7 +40,7 @@ pub(super) fn text(record: &Record) -> String {
 }
 
 const LEGEND: &str = "
-scanned: pages that the kernel looked at for each that left memory, by whomever; stalls: allocations that had to reclaim memory themselves;
+scanned: pages that the kernel scanned for each that left memory, whoever asked; stalls: allocations that had to reclaim memory themselves;
 pressure: time in which somebody waited for memory; hugepilot, kswapd: of one processor; request: the longest of each tenth of a second, its
 median, and of a hundred the longest but one; file faults: pages that the resident process had to read again; refaults: of all pages of
 files, those that the kernel itself had let go (what is dropped on advice leaves no trace that it could be counted by).
@@ -171,7 +171,7 @@ impl Series<'_> {
         ]
     }
 
-    /// Of the default's; None where either is missing, or the default looked at nothing.
+    /// Of the default's; None where either is missing, or the default scanned nothing.
     fn scanned(&self, way: Way) -> Option<f64> {
         let default = self.median(Way::Default, Turn::scanned_for_each).filter(|&default| default > 0.0)?;
         Some(self.median(way, Turn::scanned_for_each)? / default)

@@ -15,7 +15,7 @@ pub struct Supply {
     pub free: Bytes,
     /// Page cache that is neither dirty, nor being written, nor mapped, nor shared memory.
     pub clean_cache: Bytes,
-    /// Of what is free, what the kernel gives to no program: below its least watermark, and kept back in low zones.
+    /// The part of what is free that the kernel gives to no program: below its least watermark, and kept back in low zones.
     pub reserve: Bytes,
     /// Files that processes map, which the kernel may let go, too, while somebody asks for more.
     #[serde(default)]

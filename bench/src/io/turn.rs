@@ -35,7 +35,7 @@ const REMOVERS: usize = 64;
 pub(super) const SETTLE: Duration = Duration::from_secs(3);
 /// From when all is on disk until somebody asks for huge pages.
 const CALM: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 /// The figure: huge pages that can be had within that time.
 pub(super) const OBTAIN: Duration = Duration::from_secs(5);
 
@@ -136,7 +136,7 @@ impl Turn {
         (Bytes(self.obtained.huge_bytes) - self.mapped_lost).0 as f64
     }
 
-    /// Pages that the kernel looked at for each that left memory, whoever made it leave.
+    /// Pages that the kernel scanned for each that left memory, whoever made it leave.
     pub fn scanned_for_each(&self) -> f64 {
         let left = self.kernel_in_all.reclaimed + self.reclaimed_pages.unwrap_or(0);
         self.kernel_in_all.scanned as f64 / left.max(1) as f64
@@ -235,7 +235,7 @@ pub(super) fn begin_anew() -> Result<()> {
 fn leave_alone(stage: &Stage<'_>, programs: &mut [&mut OwnProcess], time: Duration) -> Result<()> {
     let until = Instant::now() + time;
     while Instant::now() < until {
-        stage.stop.sleep_until(until.min(Instant::now() + LOOK))?;
+        stage.stop.sleep_until(until.min(Instant::now() + POLL))?;
         programs.iter_mut().try_for_each(|program| program.check())?;
     }
     Ok(())

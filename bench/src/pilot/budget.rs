@@ -13,7 +13,7 @@ use crate::measure;
 use crate::outputs::Outputs;
 use crate::workload::{Hot, HotPattern};
 
-/// From the pilot's start to measuring: it has looked and promoted by then.
+/// From the pilot's start to measuring: it has scanned and promoted by then.
 const WAIT: f64 = 8.0;
 
 /// Measures it.

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench pilot --quick                         all scenarios, a look in some ten minutes
+  hugepilot-bench pilot --quick                         all scenarios, a first result in some ten minutes
   hugepilot-bench pilot --only moved,steady --keep      two of them, raw results kept
   hugepilot-bench pilot --only budget --rounds 30       until the intervals are narrow enough
 

@@ -10,7 +10,7 @@ use heat::units::Bytes;
 use serde::Serialize;
 
 use super::arguments::PilotArguments;
-use super::scenario::{AROUND, LOOK, Scenario, Stage, all_within, figure, interval, seconds};
+use super::scenario::{AROUND, POLL, Scenario, Stage, all_within, figure, interval, seconds};
 use super::timeline::{Speed, back_after};
 use crate::sample::huge_memory;
 use crate::warm::WarmMemory;
@@ -145,7 +145,7 @@ fn huge_again_after(samples: &[Huge], moved_seconds: f64) -> Option<f64> {
 /// Operations a second in the time up to now.
 fn speed_of(program: &dyn Running, time: Duration) -> f64 {
     let now = Instant::now();
-    program.progress().window(now - time.saturating_sub(LOOK), now).throughput()
+    program.progress().window(now - time.saturating_sub(POLL), now).throughput()
 }
 
 fn speeds_since(program: &dyn Running, start: Instant) -> Vec<Speed> {

@@ -17,8 +17,8 @@ use crate::tool::Tool;
 use crate::verdict::Verdict;
 use crate::workload::Running;
 
-/// Longest time between two looks at a program that is left alone.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// Longest time between two polls of a program that is left alone.
+pub(super) const POLL: Duration = Duration::from_millis(100);
 /// Roughly what warming memory, starting a program and ending it take.
 pub(super) const AROUND: Duration = Duration::from_secs(12);
 
@@ -61,7 +61,7 @@ impl Stage {
     pub(super) fn leave_alone(&self, programs: &mut [&mut dyn Running], time: Duration) -> Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + LOOK))?;
+            self.stop.sleep_until(until.min(Instant::now() + POLL))?;
             programs.iter_mut().try_for_each(|program| program.check())?;
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! The scenario `steady`: everything that pays is huge and nothing changes; what the pilot still costs.
 //!
-//! Owns: its windows, and what they come to. Never touches: how often the pilot looks.
+//! Owns: its windows, and what they come to. Never touches: how often the pilot scans.
 //!
 //! The program is equally huge in all windows. A pilot that is left out of a window is stopped by a signal, so that it stays settled;
-//! when it goes on, a scan that has become due is taken at once. Windows so hold at least as many looks as they would without stops.
+//! when it goes on, a scan that has become due is taken at once. Windows so hold at least as many scans as they would without stops.
 
 use std::time::Duration;
 

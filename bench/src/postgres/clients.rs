@@ -20,7 +20,7 @@ const FOR_EVER: u32 = 1_000_000;
 /// The longest until all are connected and the first line comes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From one scan of the page tables to the next, while they grow.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_secs(5);
 /// Page tables that grow by less than this share between two scans hold what clients use.
 const STILL_GROWS: f64 = 0.01;
 /// The longest that is waited for that.
@@ -55,7 +55,7 @@ impl Clients {
         }
         let mut before = server.page_tables()?;
         while started.elapsed() < WARMING {
-            stop.sleep_until(Instant::now() + LOOK)?;
+            stop.sleep_until(Instant::now() + POLL)?;
             let now = server.page_tables()?;
             if (now.0 as f64) < before.0 as f64 * (1.0 + STILL_GROWS) {
                 break;

@@ -40,7 +40,7 @@ use crate::tool::{Tool, ToolProcess};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-bench postgres --quick                      a look in minutes
+  hugepilot-bench postgres --quick                      a first result in minutes
   hugepilot-bench postgres --keep                       100 connections look rows up, 4 GiB of buffers
   hugepilot-bench postgres --connections warm --keep    the same, with connections that last
   hugepilot-bench postgres --script connect --keep      a new connection for each transaction
@@ -55,7 +55,8 @@ const BESIDE: Bytes = Bytes(13 << 30);
 /// Before the end of a turn, when page tables are read.
 const BEFORE_END: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(100);
-/// hugepilot has done what it will when nothing has come for so long: at its CPU budget it may look at a server of many processes once a minute.
+/// hugepilot has done what it will when nothing has come for so long: at its CPU budget it may scan a server of many processes once a
+/// minute.
 const SETTLED: Duration = Duration::from_secs(60);
 /// The longest that is waited for that.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -515,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_small() {
+    fn a_quick_run_is_small() {
         let quick = parse("postgres --quick --script connect --clients 4").unwrap();
         assert_eq!(quick.buffers(), Bytes(1 << 29));
         let record = quick.empty_record(crate::machine::tests::machine());

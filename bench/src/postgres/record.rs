@@ -77,7 +77,7 @@ pub struct Record {
 pub struct Turn {
     /// From 0.
     pub round: u32,
-    /// Of which server.
+    /// The server measured.
     pub setup: Setup,
     /// Transactions a second.
     pub per_second: f64,

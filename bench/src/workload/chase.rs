@@ -22,8 +22,8 @@ use crate::process::Processors;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Reads between two looks at the clock.
-const READS_PER_LOOK: u64 = 1 << 14;
+/// Reads between two checks of the clock.
+const READS_PER_CHECK: u64 = 1 << 14;
 /// Words in a cache line: reads go to the first word of a line, so that no line is read for two words.
 const WORDS_PER_LINE: usize = 8;
 
@@ -121,13 +121,13 @@ fn for_one_interval(mut read: impl FnMut()) -> u64 {
     let mut reads = 0;
     while start.elapsed() < INTERVAL {
         read();
-        reads += READS_PER_LOOK;
+        reads += READS_PER_CHECK;
     }
     reads
 }
 
 fn read_dependent(words: &[u64], mut state: u64) -> u64 {
-    for _ in 0..READS_PER_LOOK {
+    for _ in 0..READS_PER_CHECK {
         // The words read are zero, which the processor cannot know before it has them.
         state = step(state).wrapping_add(words[place(state, words.len())]);
     }
@@ -136,7 +136,7 @@ fn read_dependent(words: &[u64], mut state: u64) -> u64 {
 
 fn read_independent(words: &[u64], mut state: u64) -> u64 {
     let mut sum = 0u64;
-    for _ in 0..READS_PER_LOOK {
+    for _ in 0..READS_PER_CHECK {
         sum = sum.wrapping_add(words[place(state, words.len())]);
         state = step(state);
     }

@@ -29,8 +29,8 @@ use super::shape::{Running, Start, Workload};
 
 /// How finely progress is reported: several times in a sample of a quarter of a second.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Reads between two looks at the clock.
-const READS_PER_LOOK: u64 = 1 << 14;
+/// Reads between two checks of the clock.
+const READS_PER_CHECK: u64 = 1 << 14;
 const CONSTANT: f64 = 0.99;
 /// Draws are read off a table of so many, chosen by the top 16 bits of a random number.
 const DRAWS: usize = 1 << 16;
@@ -167,7 +167,7 @@ impl HotChild {
             (&*mapping.words_mut(), draws(&ranking(regions(self.size), self.seed)), self.seed);
         report_forever(|| {
             for_one_interval(|| {
-                for _ in 0..READS_PER_LOOK {
+                for _ in 0..READS_PER_CHECK {
                     state = step(state).wrapping_add(words[place_by_rank(state, &draws)]);
                 }
             })
@@ -180,7 +180,7 @@ impl HotChild {
         report_forever(|| {
             for_one_interval(|| {
                 quarter = (quarter + usize::from(moves.swap(false, Ordering::Relaxed))) % QUARTERS;
-                for _ in 0..READS_PER_LOOK {
+                for _ in 0..READS_PER_CHECK {
                     let at = quarter * length + place(state, length);
                     // The words read are zero, which the processor cannot know before it has them.
                     state = step(state).wrapping_add(words[at]);
@@ -195,7 +195,7 @@ fn for_one_interval(mut read: impl FnMut()) -> u64 {
     let (start, mut reads) = (Instant::now(), 0);
     while start.elapsed() < INTERVAL {
         read();
-        reads += READS_PER_LOOK;
+        reads += READS_PER_CHECK;
     }
     reads
 }

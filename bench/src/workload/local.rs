@@ -36,8 +36,8 @@ const REACHED: usize = 1 << 15;
 const SPEECH_FRAMES: u32 = 2048;
 /// Words of the small memory: 1 MiB.
 const SMALL_WORDS: usize = 1 << 17;
-/// Reads between two looks at the clock.
-const READS_PER_LOOK: u64 = 1 << 14;
+/// Reads between two checks of the clock.
+const READS_PER_CHECK: u64 = 1 << 14;
 
 /// What is local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -162,11 +162,11 @@ impl LocalChild {
         let mut state = self.seed;
         report_forever(|| {
             for_one_interval(|| {
-                for _ in 0..READS_PER_LOOK {
+                for _ in 0..READS_PER_CHECK {
                     // The words read are zero, which the processor cannot know before it has them.
                     state = step(state).wrapping_add(words[place(state, words.len())]);
                 }
-                READS_PER_LOOK
+                READS_PER_CHECK
             })
         })
     }

@@ -24,8 +24,8 @@ use super::zipfian::ScrambledZipfian;
 /// Reads in one line of progress.
 const READS_PER_LINE: u64 = 1 << 23;
 
-/// Reads between two looks at the clock.
-const READS_PER_LOOK: u64 = 1 << 16;
+/// Reads between two checks of the clock.
+const READS_PER_CHECK: u64 = 1 << 16;
 /// Draws from which the hottest regions of a distribution are told.
 const DRAWS: u32 = 4_000_000;
 
@@ -160,7 +160,7 @@ impl ThirdChild {
         let mut reads = 0u64;
         read_forever(mapping, &ready, |random| {
             reads += 1;
-            if reads.is_multiple_of(READS_PER_LOOK) && self.pattern.period().is_some() {
+            if reads.is_multiple_of(READS_PER_CHECK) && self.pattern.period().is_some() {
                 used = self.used_pages(clock());
             }
             match self.pattern {

@@ -1,6 +1,6 @@
-//! What was looked at on a machine, how it stands, and what mends it: the form that `doctor` gives its findings on every system.
+//! What was checked on a machine, how it stands, and what fixes it: the form that `doctor` gives its findings on every system.
 //!
-//! Owns: that form, its JSON, and how text is broken into lines. Never touches: the system; what is judged and mended, and how wide it is
+//! Owns: that form, its JSON, and how text is broken into lines. Never touches: the system; what is judged and fixed, and how wide it is
 //! printed, is said by each doctor.
 #![forbid(unsafe_code)]
 
@@ -20,10 +20,10 @@ pub enum Status {
     Missing,
 }
 
-/// One thing looked at.
+/// One thing checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check<Fix> {
-    /// What was looked at; the same in every release.
+    /// What was checked; the same in every release.
     pub name: String,
     /// How it stands.
     pub status: Status,
@@ -31,12 +31,12 @@ pub struct Check<Fix> {
     pub finding: String,
     /// What that means.
     pub meaning: String,
-    /// What mends it; None where nothing needs mending or nothing can.
+    /// What fixes it; None where nothing needs a fix or nothing can.
     pub fix: Option<Fix>,
 }
 
 impl<Fix> Check<Fix> {
-    /// With nothing that mends it.
+    /// With nothing that fixes it.
     pub fn new(name: &str, status: Status, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
         Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), fix: None }
     }
@@ -61,7 +61,7 @@ impl<Fix> Check<Fix> {
         Self::warning(name, format!("not known: {why}"), "What cannot be told is not taken for granted.")
     }
 
-    /// With what mends it, if anything does.
+    /// With what fixes it, if anything does.
     pub fn fixed_by(self, fix: impl Into<Option<Fix>>) -> Self {
         Self { fix: fix.into(), ..self }
     }

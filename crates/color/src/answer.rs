@@ -130,7 +130,7 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::random::Random;
+    use fastrand::Rng;
 
     fn answer(pairs: &[(f64, f64)]) -> Answer {
         judge(paired_ratio(pairs).as_ref())
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn noise_alone_makes_no_colors() {
-        let mut random = Random::of_seed(1);
+        let mut random = Rng::with_seed(1);
         // Each time is off by up to sixteenfold, in either direction.
-        let mut time = || 10.0 * 16_f64.powf(random.below(2001) as f64 / 1000.0 - 1.0);
+        let mut time = || 10.0 * 16_f64.powf(random.usize(..2001) as f64 / 1000.0 - 1.0);
         let mut measure = || (0..30).map(|_| (time(), time())).collect::<Vec<_>>();
         let once = (0..500).filter(|_| answer(&measure()) == Answer::Real).count();
         let mut confirmed = || {

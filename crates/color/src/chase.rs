@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use heat::units::BASE_PAGE;
 
-use crate::random::Random;
+use fastrand::Rng;
 
 const PAGE_WORDS: usize = BASE_PAGE as usize / 8;
 /// Reads that are timed together, at least.
@@ -16,7 +16,7 @@ const READS: usize = 1 << 15;
 const TIMES: usize = 3;
 
 /// Nanoseconds a read, over and over all lines of these pages in one random order.
-pub(super) fn nanos_per_read(words: &mut [u64], pages: &[usize], line_words: usize, random: &mut Random) -> f64 {
+pub(super) fn nanos_per_read(words: &mut [u64], pages: &[usize], line_words: usize, random: &mut Rng) -> f64 {
     let lines = link(words, pages, line_words, random);
     let reads = READS.next_multiple_of(lines);
     let start = pages[0] * PAGE_WORDS;
@@ -30,7 +30,7 @@ pub(super) fn nanos_per_read(words: &mut [u64], pages: &[usize], line_words: usi
 }
 
 /// Writes into each line where the next one is, in a circle; how many lines there are.
-fn link(words: &mut [u64], pages: &[usize], line_words: usize, random: &mut Random) -> usize {
+fn link(words: &mut [u64], pages: &[usize], line_words: usize, random: &mut Rng) -> usize {
     let lines = |&page: &usize| (0..PAGE_WORDS).step_by(line_words).map(move |word| page * PAGE_WORDS + word);
     let mut order: Vec<usize> = pages.iter().flat_map(lines).collect();
     random.shuffle(&mut order);
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_circle_reaches_each_line_once_and_no_other_page() {
         let mut words = vec![u64::MAX; 5 * PAGE_WORDS];
-        let lines = link(&mut words, &[3, 1], 8, &mut Random::of_seed(7));
+        let lines = link(&mut words, &[3, 1], 8, &mut Rng::with_seed(7));
         assert_eq!(lines, 128);
         let mut seen = vec![false; words.len()];
         let mut line = 3 * PAGE_WORDS;
@@ -67,6 +67,6 @@ mod tests {
         for (word, seen) in seen.into_iter().enumerate() {
             assert_eq!(seen, word % 8 == 0 && [1, 3].contains(&(word / PAGE_WORDS)), "{word}");
         }
-        assert!(nanos_per_read(&mut words, &[0, 2], 8, &mut Random::of_seed(7)) > 0.0);
+        assert!(nanos_per_read(&mut words, &[0, 2], 8, &mut Rng::with_seed(7)) > 0.0);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use heat::units::BASE_PAGE;
 use kernel::cache::Cache;
 
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Pages of one color, for each way; but half as many again as the ways of this level and of the one below, which together may hold them.
 const PAGES_PER_WAY: usize = 3;
@@ -127,7 +127,7 @@ impl<'a> Stock<'a> {
     }
 
     /// Two groups of pages that no group had before. None when there are too few left.
-    pub(super) fn draw(&mut self, random: &mut Random) -> Option<Groups> {
+    pub(super) fn draw(&mut self, random: &mut Rng) -> Option<Groups> {
         // Pages whose partners could not be spread are not drawn again, which ends this.
         loop {
             let shared = self.draw_shared(random)?;
@@ -137,7 +137,7 @@ impl<'a> Stock<'a> {
         }
     }
 
-    fn draw_shared(&mut self, random: &mut Random) -> Option<Vec<usize>> {
+    fn draw_shared(&mut self, random: &mut Rng) -> Option<Vec<usize>> {
         let mut shared = Vec::new();
         for color in self.draw_colors(random)? {
             let pages = self.by_color.get_mut(&color)?;
@@ -149,7 +149,7 @@ impl<'a> Stock<'a> {
     }
 
     /// Colors that have enough pages, of each family no more than can have partners.
-    fn draw_colors(&mut self, random: &mut Random) -> Option<Vec<u64>> {
+    fn draw_colors(&mut self, random: &mut Rng) -> Option<Vec<u64>> {
         self.by_color.values_mut().for_each(|pages| pages.retain(|&page| !self.gone[page]));
         let enough = self.by_color.iter().filter(|(_, pages)| pages.len() >= self.shape.each);
         let mut colors: Vec<u64> = enough.map(|(&color, _)| color).collect();
@@ -170,21 +170,21 @@ impl<'a> Stock<'a> {
     }
 
     /// A partner for each page. None where partners evict each other as well, and nothing would be seen of what shared colors do.
-    fn draw_spread(&mut self, shared: &[usize], random: &mut Random) -> Option<Vec<usize>> {
+    fn draw_spread(&mut self, shared: &[usize], random: &mut Rng) -> Option<Vec<usize>> {
         self.by_color_below.values_mut().for_each(|pages| pages.retain(|&page| !self.gone[page]));
         let mut used = HashMap::new();
         shared.iter().map(|&page| self.draw_partner(page, &mut used, random)).collect()
     }
 
     /// A page of the same color in the level below, of a color of this level that was used seldom.
-    fn draw_partner(&mut self, page: usize, used: &mut HashMap<u64, usize>, random: &mut Random) -> Option<usize> {
+    fn draw_partner(&mut self, page: usize, used: &mut HashMap<u64, usize>, random: &mut Rng) -> Option<usize> {
         let pages = self.by_color_below.get_mut(&(self.frames[page] % self.shape.below))?;
         if pages.is_empty() {
             return None;
         }
         let color = |page: usize| self.frames[page] % self.shape.colors;
         let often = |&place: &usize| used.get(&color(pages[place])).copied().unwrap_or(0);
-        let place = (0..TRIES).map(|_| random.below(pages.len())).min_by_key(often)?;
+        let place = (0..TRIES).map(|_| random.usize(..pages.len())).min_by_key(often)?;
         let partner = pages.swap_remove(place);
         let count = used.entry(color(partner)).or_insert(0);
         *count += 1;
@@ -229,7 +229,7 @@ mod tests {
         let shape = Shape { colors: 64, below: 8, ways: 4, each: 12, shared: 3, line_words: 8 };
         let frames: Vec<u64> = (1..4000).collect();
         let mut stock = Stock::new(&frames, shape);
-        let mut random = Random::of_seed(3);
+        let mut random = Rng::with_seed(3);
         let mut seen = HashSet::new();
         for _ in 0..10 {
             let Groups { shared, spread } = stock.draw(&mut random).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn rounds(frames: &[u64], shape: Shape) -> usize {
-        let (mut stock, mut random) = (Stock::new(frames, shape), Random::of_seed(3));
+        let (mut stock, mut random) = (Stock::new(frames, shape), Rng::with_seed(3));
         (0..).map_while(|_| stock.draw(&mut random)).count()
     }
 
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((shape.colors, shape.each, shape.shared), (256, 48, 43));
         // What a machine of 4 GiB has to give.
         let mut frames: Vec<u64> = (1..1 << 20).collect();
-        Random::of_seed(3).shuffle(&mut frames);
+        Rng::with_seed(3).shuffle(&mut frames);
         let rounds = rounds(&frames[..shape.least_pages()], shape);
         assert!(rounds >= 6, "{rounds}");
     }
@@ -295,7 +295,7 @@ mod tests {
         // Two shared colors of one family would have 96 partners of 4 colors, whose sets have room for 64.
         let shape = emulated();
         let frames: Vec<u64> = (1..=shape.pool_pages(8, usize::MAX) as u64).collect();
-        let (mut stock, mut random) = (Stock::new(&frames, shape), Random::of_seed(3));
+        let (mut stock, mut random) = (Stock::new(&frames, shape), Rng::with_seed(3));
         for _ in 0..6 {
             let mut used: HashMap<u64, usize> = HashMap::new();
             let Groups { spread, .. } = stock.draw(&mut random).unwrap();
@@ -309,7 +309,7 @@ mod tests {
         let shape = Shape { colors: 4, below: 1, ways: 3, each: 9, shared: 1, line_words: 8 };
         // Of the first color there are many pages, of another one few, of the others none.
         let frames: Vec<u64> = (1..100).map(|number| 4 * number).chain((0..5).map(|number| 4 * number + 1)).collect();
-        assert_eq!(Stock::new(&frames, shape).draw(&mut Random::of_seed(3)), None);
+        assert_eq!(Stock::new(&frames, shape).draw(&mut Rng::with_seed(3)), None);
     }
 
     #[test]
@@ -334,6 +334,6 @@ mod tests {
         let rounds = rounds(&frames, shape);
         assert!((1..=4).contains(&rounds), "{rounds}");
         let hidden = vec![0; 48];
-        assert_eq!(Stock::new(&hidden, shape).draw(&mut Random::of_seed(3)), None);
+        assert_eq!(Stock::new(&hidden, shape).draw(&mut Rng::with_seed(3)), None);
     }
 }

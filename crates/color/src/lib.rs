@@ -11,7 +11,6 @@
 pub mod answer;
 mod chase;
 mod groups;
-mod random;
 
 use std::io;
 
@@ -27,7 +26,7 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use crate::answer::{Answer, Finding, Obstacle, Verdict, indexing, verdict};
 use crate::chase::nanos_per_read;
 use crate::groups::{Shape, Stock};
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Candidates take at most this share of the memory that is available.
 const MEMORY_SHARE: u64 = 4;
@@ -169,13 +168,13 @@ fn measure(
     rounds: Rounds<'_>,
     progress: impl FnMut(f64),
 ) -> Result<Vec<(f64, f64)>, ProbeError> {
-    let mut random = Random::anew();
+    let mut random = Rng::new();
     let mut pool = candidates(pages, &mut random)?;
     let frames = own_frames(pool.address(), pages).map_err(system("read page frames"))?;
     if frames.iter().all(|&frame| frame == 0) {
         return Err(ProbeError::FramesHidden);
     }
-    let time = |pages: &[usize], random: &mut Random| nanos_per_read(pool.words_mut(), pages, shape.line_words, random);
+    let time = |pages: &[usize], random: &mut Rng| nanos_per_read(pool.words_mut(), pages, shape.line_words, random);
     compare(Stock::new(&frames, shape), rounds, &mut random, time, progress)
 }
 
@@ -183,8 +182,8 @@ fn measure(
 fn compare(
     mut stock: Stock<'_>,
     Rounds { rounds, stop }: Rounds<'_>,
-    random: &mut Random,
-    mut time: impl FnMut(&[usize], &mut Random) -> f64,
+    random: &mut Rng,
+    mut time: impl FnMut(&[usize], &mut Rng) -> f64,
     mut progress: impl FnMut(f64),
 ) -> Result<Vec<(f64, f64)>, ProbeError> {
     let mut pairs = Vec::new();
@@ -207,7 +206,7 @@ fn compare(
 
 /// Base pages, backed by memory in random order. The kernel gives out frames one after the other; backed in their own order, pages that
 /// share a color would lie at like distances, share sets of the TLB too, and be slower for that.
-fn candidates(pages: usize, random: &mut Random) -> Result<Mapping, ProbeError> {
+fn candidates(pages: usize, random: &mut Rng) -> Result<Mapping, ProbeError> {
     let page = BASE_PAGE as usize;
     let mut pool = Mapping::anonymous(pages * page).map_err(system("map memory to choose from"))?;
     // A kernel that refuses has no huge pages.
@@ -270,10 +269,10 @@ mod tests {
     /// What the test says of two levels whose second finds its sets so, in memory that the host has placed so.
     fn said([below, cache]: [Cache; 2], hash: fn(u64) -> u64, host: fn(u64) -> u64) -> Answer {
         let Plan { shape, pages } = plan(Some(&below), &cache, 30, Bytes(1 << 30)).unwrap();
-        let mut random = Random::of_seed(5);
+        let mut random = Rng::with_seed(5);
         let mut frames: Vec<u64> = (1..=pages as u64).collect();
         random.shuffle(&mut frames);
-        let time = |pages: &[usize], random: &mut Random| {
+        let time = |pages: &[usize], random: &mut Rng| {
             let (mut near, mut far) = (Model::new(&below, as_it_is), Model::new(&cache, hash));
             let lines = |&page: &usize| (0..LINES_PER_PAGE).map(move |line| (page, line));
             let mut order: Vec<(usize, u64)> = pages.iter().flat_map(lines).collect();
@@ -357,7 +356,7 @@ mod tests {
 
     #[test]
     fn addresses_tell_nothing_of_frames() {
-        let pool = candidates(4096, &mut Random::of_seed(5)).unwrap();
+        let pool = candidates(4096, &mut Rng::with_seed(5)).unwrap();
         let frames = own_frames(pool.address(), 4096).unwrap();
         if frames.iter().all(|&frame| frame == 0) {
             return eprintln!("skipped: page frames are hidden; root sees them");

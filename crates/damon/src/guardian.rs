@@ -24,7 +24,7 @@ for attempt in 1 2 3 4 5 6 7 8 9 10; do
     sleep 1
 done";
 /// From one scan of the thread to the next.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_millis(250);
 
 /// A process that switches DAMON off when this one has ended without dismissing it, which dropping does.
 #[derive(Debug)]
@@ -68,11 +68,11 @@ impl Drop for Guardian {
 pub struct Deadline(Arc<Mutex<Option<Instant>>>);
 
 impl Deadline {
-    /// Has a thread heed it from now on. Not sooner than DAMON is switched on, because a process gives rights up before it has threads.
+    /// Has a thread enforce it from now on. Not sooner than DAMON is switched on, because a process gives rights up before it has threads.
     pub fn watch(&self, root: &Root) {
         if Arc::weak_count(&self.0) == 0 {
             let (deadline, root) = (Arc::downgrade(&self.0), root.clone());
-            thread::spawn(move || heed(&deadline, &root));
+            thread::spawn(move || enforce(&deadline, &root));
         }
     }
 
@@ -82,7 +82,7 @@ impl Deadline {
     }
 }
 
-fn heed(deadline: &Weak<Mutex<Option<Instant>>>, root: &Root) {
+fn enforce(deadline: &Weak<Mutex<Option<Instant>>>, root: &Root) {
     while let Some(deadline) = deadline.upgrade().map(Deadline) {
         let mut until = deadline.hold();
         if until.is_some_and(|until| until <= Instant::now()) {
@@ -93,7 +93,7 @@ fn heed(deadline: &Weak<Mutex<Option<Instant>>>, root: &Root) {
         }
         drop(until);
         drop(deadline);
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
 }
 
@@ -132,11 +132,11 @@ mod tests {
         let deadline = Deadline::default();
         deadline.watch(&root);
         *deadline.hold() = Some(Instant::now() + Duration::from_secs(600));
-        thread::sleep(2 * LOOK);
+        thread::sleep(2 * POLL);
         assert_eq!(text(&root, "0/state"), "on");
         *deadline.hold() = Some(Instant::now());
         while deadline.hold().is_some() {
-            thread::sleep(LOOK / 10);
+            thread::sleep(POLL / 10);
         }
         assert_eq!(text(&root, "0/state"), "off");
     }

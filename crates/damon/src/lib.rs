@@ -157,10 +157,10 @@ impl Claim {
         Ok(())
     }
 
-    /// Has a scheme heed regions of every kind.
+    /// Has a scheme take regions of every kind.
     ///
     /// Errors: the scheme is not set up, or DAMON refuses a value.
-    pub fn heed_all_regions(&self, scheme: usize) -> Result<(), DamonError> {
+    pub fn follow_all_regions(&self, scheme: usize) -> Result<(), DamonError> {
         for (limit, most) in [("sz", u64::MAX), ("nr_accesses", u32::MAX.into()), ("age", u32::MAX.into())] {
             self.context(&format!("schemes/{scheme}/access_pattern/{limit}/min"), "0")?;
             self.context(&format!("schemes/{scheme}/access_pattern/{limit}/max"), &most.to_string())?;

@@ -478,7 +478,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costly_looks_are_rare_looks() {
+    fn costly_scans_are_rare_scans() {
         let cost = |clear, read, program| Cost { clear, read, program, ..Cost::default() };
         let (millis, share) = (Nanos(1_000_000), CpuShare::default());
         assert_eq!(cost(Nanos(4 * millis.0), Nanos(6 * millis.0), millis).rest(share), Duration::from_secs(1));

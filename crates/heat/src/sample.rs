@@ -250,7 +250,7 @@ mod tests {
         let ratio = error(256 << 20) / error(1 << 30);
         assert!(
             (1.6..2.9).contains(&ratio),
-            "half for four times as much, and less because a tenth is looked at: {ratio}"
+            "half for four times as much, and less because a tenth is scanned: {ratio}"
         );
     }
 

@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scattered_walks_look_scattered_at_any_density(chance in 0.02..0.45f64, seed in 1..u64::MAX) {
+        fn scattered_walks_count_as_scattered_at_any_density(chance in 0.02..0.45f64, seed in 1..u64::MAX) {
             let found = scattered(seen(&at_random(200, chance, seed))).unwrap();
             prop_assert!(found > 0.9, "{found} at {chance}");
         }

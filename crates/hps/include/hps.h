@@ -248,7 +248,7 @@ struct hps_large_options {
   // `sizeof (struct hps_large_options)`, by which the library knows which fields there are.
   uint32_t size;
   // `HPS_LARGE_PREFERRED`, `HPS_LARGE_REQUIRED` or `HPS_LARGE_OFF`.
-  uint32_t wish;
+  uint32_t policy;
   // `HPS_LARGE_GIANT`, `HPS_LARGE_NO_SMALLER`.
   uint32_t flags;
   // 0.

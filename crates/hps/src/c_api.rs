@@ -435,7 +435,7 @@ pub unsafe extern "C" fn hps_arena_free(arena: *mut hps_arena, piece: *mut c_voi
 pub unsafe extern "C" fn hps_arena_get_info(arena: *const hps_arena, info: *mut hps_arena_info) -> c_int {
     // SAFETY: the caller says so.
     let (Some(hps_arena(arena)), Some(info)) = (unsafe { (arena.as_ref(), info.as_mut()) }) else {
-        return answer(Err(invalid("look at an arena: NULL was given")));
+        return answer(Err(invalid("describe an arena: NULL was given")));
     };
     let extent = arena.extent();
     *info = hps_arena_info {

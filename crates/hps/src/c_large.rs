@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-use hugepilot_os::large_pages::{Backing, LargePages, LargePagesError, Options, PageSize, Wish};
+use hugepilot_os::large_pages::{Backing, LargePages, LargePagesError, Options, PageSize, Policy};
 
 use crate::c_error;
 
@@ -38,7 +38,7 @@ pub struct hps_large_options {
     /// `sizeof (struct hps_large_options)`, by which the library knows which fields there are.
     pub size: u32,
     /// `HPS_LARGE_PREFERRED`, `HPS_LARGE_REQUIRED` or `HPS_LARGE_OFF`.
-    pub wish: u32,
+    pub policy: u32,
     /// `HPS_LARGE_GIANT`, `HPS_LARGE_NO_SMALLER`.
     pub flags: u32,
     /// 0.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn hps_large_alloc(
 pub unsafe extern "C" fn hps_large_get_info(large: *const hps_large, info: *mut hps_large_info) -> c_int {
     // SAFETY: the caller says so.
     let (Some(hps_large(memory)), Some(info)) = (unsafe { (large.as_ref(), info.as_mut()) }) else {
-        return invalid("look at memory: NULL was given");
+        return invalid("describe memory: NULL was given");
     };
     let got = memory.got();
     *info = hps_large_info {
@@ -161,14 +161,14 @@ fn read(options: &hps_large_options) -> Result<Options, &'static str> {
     if options.flags & !(HPS_LARGE_GIANT | HPS_LARGE_NO_SMALLER) != 0 || options.reserved != 0 {
         return Err("read struct hps_large_options: an unknown flag");
     }
-    let wish = match options.wish {
-        HPS_LARGE_PREFERRED => Wish::Preferred,
-        HPS_LARGE_REQUIRED => Wish::Required,
-        HPS_LARGE_OFF => Wish::Off,
-        _ => return Err("read struct hps_large_options: an unknown wish"),
+    let policy = match options.policy {
+        HPS_LARGE_PREFERRED => Policy::Preferred,
+        HPS_LARGE_REQUIRED => Policy::Required,
+        HPS_LARGE_OFF => Policy::Off,
+        _ => return Err("read struct hps_large_options: an unknown policy"),
     };
     let page_size = if options.flags & HPS_LARGE_GIANT != 0 { PageSize::Giant } else { PageSize::Large };
-    Ok(Options { wish, page_size, smaller_pages: options.flags & HPS_LARGE_NO_SMALLER == 0 })
+    Ok(Options { policy, page_size, smaller_pages: options.flags & HPS_LARGE_NO_SMALLER == 0 })
 }
 
 /// Why each kind of page that was tried could not be had; what is wrong with several is said once.
@@ -208,7 +208,7 @@ mod tests {
     fn every_refusal_is_told() {
         let options = hps_large_options {
             size: size_of::<hps_large_options>() as u32,
-            wish: HPS_LARGE_PREFERRED,
+            policy: HPS_LARGE_PREFERRED,
             flags: HPS_LARGE_GIANT,
             reserved: 0,
         };

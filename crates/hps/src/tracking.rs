@@ -3,7 +3,7 @@
 //! Owns: one process's tracking, by a thread of its own or by a thread of the application's that waits. Never touches: C; see
 //! [`crate::c_api`].
 //!
-//! A signal only says "look": anybody may send one, and none tells more than the list's sequence number does, which is read before each
+//! A signal only says "read": anybody may send one, and none tells more than the list's sequence number does, which is read before each
 //! wait. So none is ever missed, and one too many costs a read of 32 bytes.
 
 use std::io::{self, Read, Write};
@@ -189,9 +189,7 @@ impl Shared {
         settings.track.check()?;
         let signal = settings.track.signal;
         let system = |doing| move |cause: io::Error| TrackError::System { doing, cause };
-        if disposition(signal).map_err(system("look at a signal's handler"))? != Disposition::Default
-            && !is_ours(signal)
-        {
+        if disposition(signal).map_err(system("read a signal's handler"))? != Disposition::Default && !is_ours(signal) {
             return Err(TrackError::SignalTaken { signal });
         }
         let (rung, ring) = UnixStream::pair().map_err(system("make a pair of sockets"))?;
@@ -234,7 +232,7 @@ impl Shared {
             if self.over.load(Ordering::Acquire) {
                 return Err(TrackError::Ended);
             }
-            if let Some(pages) = self.look(&mut source)? {
+            if let Some(pages) = self.poll(&mut source)? {
                 // A list that was under way when the rest began ends it on both sides.
                 if self.resting.load(Ordering::Relaxed) {
                     self.say(Notice::Watch);
@@ -249,7 +247,7 @@ impl Shared {
     }
 
     /// What there is now, without waiting.
-    fn look(&self, source: &mut Source) -> Result<Option<List>, TrackError> {
+    fn poll(&self, source: &mut Source) -> Result<Option<List>, TrackError> {
         match source {
             Source::Daemon(registration) => Ok(registration.take().unwrap_or_else(|_| {
                 self.lose(source);

@@ -11,7 +11,7 @@ use kernel::target::Process;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
 use serde_json::Value;
 
-/// A program that does nothing, on the board of a server in a directory of its own.
+/// A program that does nothing, on the shared state of a server in a directory of its own.
 struct Service {
     program: Child,
     process: Process,
@@ -43,7 +43,7 @@ impl Service {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Answers the next wish in place of the loop.
+    /// Answers the next request in place of the loop.
     fn give_back(&self, regions: u64) {
         for _ in 0..2000 {
             if let Some(request) = self.shared_state.take_requests().pop() {

@@ -233,7 +233,7 @@ fn a_size_of_its_own_overrules_the_general_setting() {
 }
 
 #[test]
-fn shared_memory_that_is_denied_or_mapped_badly_is_mended() {
+fn shared_memory_that_is_denied_or_mapped_badly_is_fixed() {
     for (setting, word) in [
         ("always within_size advise never [deny] force", "deny"),
         ("always within_size advise [never] deny force", "never"),

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             child(&["--bounding-set", "-setpcap"], "keeps-bound")
         }),
         trial("with_another_thread_it_is_refused", None, || child(&[], "is-refused")),
-        trial("a_tracker_looks_with_what_the_unit_leaves_it", missing.or(no_btf), || {
+        trial("a_tracker_scans_with_what_the_unit_leaves_it", missing.or(no_btf), || {
             child(&["--bounding-set", &capabilities_of_the_unit()], "scans")
         }),
     ];

@@ -14,7 +14,7 @@ pub enum Capability {
     Kill = 5,
     /// Lock memory beyond the limit.
     IpcLock = 14,
-    /// Look into another user's process.
+    /// Read another user's process.
     SysPtrace = 19,
     /// Page frame numbers in `pagemap`; stands in for BPF and PERFMON.
     SysAdmin = 21,

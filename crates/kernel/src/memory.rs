@@ -49,7 +49,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Files in memory that some process maps. The kernel does not tell what of the mapped is shared memory: `shared_part`, 0 to 1, does.
+    /// Files in memory that some process maps. The kernel does not tell how much of that is shared memory:
+    /// `shared_part`, 0 to 1, does.
     pub fn mapped_files(&self, shared_part: f64) -> Bytes {
         self.mapped - self.mapped.share(shared_part).min(self.shared)
     }

@@ -14,7 +14,7 @@ const LIMIT: Bytes = Bytes(16 << 20);
 pub struct Mount {
     /// Major and minor number of its device, which the mappings of its files have too.
     pub device: (u32, u32),
-    /// What of the file system is mounted: `/` for all of it.
+    /// The part of the file system that is mounted: `/` for all of it.
     pub top: String,
     /// Where it is mounted.
     pub point: String,

@@ -64,7 +64,7 @@ pub fn most_samples_per_second(root: &Root) -> Result<Option<u64>, KernelError> 
     optional(root.number("proc/sys/kernel/perf_event_max_sample_rate"))
 }
 
-/// Where the processor is known, the loads that walked are sampled themselves. The event that the kernel lists looks at one load
+/// Where the processor is known, the loads that walked are sampled themselves. The event that the kernel lists samples one load
 /// at a time, so it tells which loads walk but not how many.
 fn intel(root: &Root, device: &'static str) -> Result<MemorySampling, KernelError> {
     let kind = kind(root, device)?;

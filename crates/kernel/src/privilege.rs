@@ -17,8 +17,8 @@ use rustix::thread::{
 use crate::{KernelError, Root, process};
 
 /// A thread that was joined may be listed a moment longer; the list is polled this often, at this interval.
-const LOOKS: u32 = 50;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+const POLLS: u32 = 50;
+const BETWEEN_POLLS: Duration = Duration::from_millis(2);
 
 /// Why CAP_SYS_ADMIN was not given up.
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +67,11 @@ fn without_sys_admin(held: CapabilitySets) -> CapabilitySets {
 
 fn ensure_one_thread() -> Result<(), PrivilegeError> {
     let pid = getpid().as_raw_pid() as u32;
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         if process::threads(&Root::host(), pid)?.len() == 1 {
             return Ok(());
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(BETWEEN_POLLS);
     }
     let threads = process::threads(&Root::host(), pid)?.len();
     Err(PrivilegeError::MoreThreads { pid, threads })

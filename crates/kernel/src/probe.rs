@@ -39,7 +39,7 @@ pub struct LiveProbes {
     pub process_madvise: Ability,
     /// `pagemap` shows page frame numbers.
     pub pagemap: Ability,
-    /// `cachestat` tells what of a file is in memory.
+    /// `cachestat` tells which part of a file is in memory.
     pub cachestat: Ability,
     /// What collapses took; None if none could be tried.
     pub collapses: Option<CollapseTimes>,

@@ -20,7 +20,7 @@ pub struct Mapping {
     pub resident: Bytes,
     /// Memory present, each page divided by how many processes have it.
     pub proportional: Bytes,
-    /// Of what is present, given back by `MADV_FREE`, not written since, and not taken yet.
+    /// The part of what is present that was given back by `MADV_FREE`, not written since, and not taken yet.
     pub lazily_freed: Bytes,
     /// Memory mapped by entries of 2 MiB or more, hugetlb pages included.
     pub huge: Bytes,

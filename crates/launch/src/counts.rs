@@ -30,7 +30,7 @@ pub struct Placing {
     pub transparent: Bytes,
 }
 
-/// How much memory stayed on ordinary pages, or not where it was wished, for which reason.
+/// How much memory stayed on ordinary pages, or not where it was requested, for which reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InTheWay {
     /// The pool had too few pages, or a group's limit was reached.

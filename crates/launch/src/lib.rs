@@ -1,9 +1,9 @@
 //! Starting a program on huge pages: what it is, what works for it, and afterwards what became of it.
 //!
-//! Owns: the way from a command and a wish to a recipe ([`recipe`]), and to an account ([`verify`]). Never touches: the machine's
+//! Owns: the way from a command and a request to a recipe ([`recipe`]), and to an account ([`verify`]). Never touches: the machine's
 //! settings and pools, nor the program once it runs, which is the pilot's.
 //!
-//! Facts first ([`program`], [`machine`]), then pure functions of them: what is done for whom can be tested without any program.
+//! Facts first ([`program`], [`machine`]), then pure functions of them: what is done for which program can be tested without any program.
 #![forbid(unsafe_code)]
 
 pub mod counts;
@@ -34,7 +34,7 @@ const LIBRARY_DIRECTORIES: [&str; 3] = ["", "../lib", "../lib/hugepilot"];
 /// A program that is ready to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// What was wished for.
+    /// What was requested.
     pub request: LaunchRequest,
     /// What the program is.
     pub program: Program,
@@ -53,7 +53,7 @@ impl Prepared {
     }
 }
 
-/// Why a program cannot be started as wished.
+/// Why a program cannot be started as requested.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum LaunchError {

@@ -18,7 +18,7 @@ pub struct Machine {
     pub transparent: Option<String>,
     /// Whether shared memory is mapped where huge pages fit.
     pub aligns_shared_memory: bool,
-    /// The pool of the pages wished for; None for transparent ones, and for a size that this machine does not have.
+    /// The pool of the pages requested; None for transparent ones, and for a size that this machine does not have.
     pub pool: Option<Pool>,
     /// Where the pool's pages are mounted as files, if anywhere.
     pub mount: Option<PathBuf>,
@@ -47,8 +47,8 @@ impl Machine {
         Ok(Self { transparent, aligns_shared_memory, pool, mount: mount.map(|mounted| mounted.point.into()), limits })
     }
 
-    /// Whether the kernel heeds programs that ask for transparent huge pages.
-    pub fn heeds_requests(&self) -> bool {
+    /// Whether the kernel honours programs that ask for transparent huge pages.
+    pub fn honours_requests(&self) -> bool {
         matches!(self.transparent.as_deref(), Some("madvise" | "always"))
     }
 
@@ -138,7 +138,7 @@ mod tests {
     fn a_machine_without_huge_pages_has_none() {
         let empty = Root::at(tempfile::tempdir().unwrap().path());
         assert_eq!(Machine::read(&empty, PageKind::Giant).unwrap(), Machine::default());
-        assert!(!Machine::default().heeds_requests());
+        assert!(!Machine::default().honours_requests());
         assert_eq!(Machine::default().available(), 0);
     }
 }

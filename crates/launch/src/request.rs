@@ -1,4 +1,4 @@
-//! What is wished for: which kind of huge page, and for which memory of the program.
+//! What is requested: which kind of huge page, and for which memory of the program.
 //!
 //! Owns: the words for both. Never touches: whether it can be had.
 

@@ -1,4 +1,4 @@
-//! What became of a wish: how much of the memory that could be huge was, by which mechanism, and why the rest was not.
+//! What became of a request: how much of the memory that could be huge was, by which mechanism, and why the rest was not.
 //!
 //! Owns: the account, a pure function of what was seen, done and counted. Never touches: the system, and the words of the report.
 
@@ -171,7 +171,7 @@ fn reasons(
     let mut reasons = Vec::new();
     if request.pages.is_reserved() {
         reasons.extend(of_the_pool(machine, seen));
-    } else if !machine.heeds_requests() {
+    } else if !machine.honours_requests() {
         reasons.push(Why::SwitchedOff);
     } else if seen.largest.switched_off > 0 {
         reasons.push(Why::SwitchedOffForItself(seen.largest.switched_off));

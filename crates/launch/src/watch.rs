@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_of_the_largest_looks_is_kept() {
+    fn the_latest_of_the_largest_samples_is_kept() {
         let mut seen = Seen::default();
         for sample in [with(100, 0), with(1000, 0), with(990, 900), with(950, 950), with(10, 0)] {
             seen.note(sample);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_many_at_first_and_few_where_they_cost_much() {
+    fn samples_are_many_at_first_and_few_where_they_cost_much() {
         let ms = Duration::from_millis;
         for (age, cost, expected) in
             [(0, 0, 20), (20, 0, 20), (1000, 0, 100), (100_000, 0, 1000), (10_000, 15, 3000), (100_000, 1000, 60_000)]

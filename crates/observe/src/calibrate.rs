@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use heat::statistics::median;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use heat::{Chase, WalkCost};
@@ -218,9 +219,10 @@ fn keep(costs: &[WalkCost]) -> io::Result<()> {
     std::fs::write(CACHE, serde_json::to_vec(costs)?)
 }
 
-/// Knuth's linear congruential generator: little work, so that walks overlap as far as the processor can, and good high bits.
+/// The next state, which follows from this one alone, so that a read can depend on the one before. It is little work: walks overlap as
+/// far as the processor can.
 fn random(state: u64) -> u64 {
-    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
+    Rng::with_seed(state).u64(..)
 }
 
 /// The first word of a cache line, chosen by the state's high bits.

@@ -165,7 +165,7 @@ pub struct ProgramFiles {
 }
 
 impl ProgramFiles {
-    /// From the mappings of all processes, or of some evenly apart. Those that this process may not look into are passed over.
+    /// From the mappings of all processes, or of some evenly apart. Those that this process may not read are passed over.
     ///
     /// Errors: `/proc` cannot be listed.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_look_is_told() {
+    fn who_may_not_read_is_told() {
         let (tree, root) = machine(&[(flag::BUDDY, 0)]);
         fs::write(tree.path().join("proc/iomem"), "00000000-00000000 : System RAM\n").unwrap();
         assert!(matches!(Census::take(&root), Err(ObserveError::HiddenFrames)));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_blocks_are_looked_at() {
+    fn only_whole_blocks_are_read() {
         assert_eq!(blocks(&[0x1000..0x9f000, 0x100000..0x600000]), [0x200, 0x400]);
     }
 

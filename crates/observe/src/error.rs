@@ -60,7 +60,7 @@ pub enum ObserveError {
     #[error("cannot {doing} {path}: {cause}. It needs CAP_DAC_OVERRIDE; run as root", path = path.display())]
     IdlePages { doing: &'static str, path: PathBuf, cause: io::Error },
     #[error(
-        "process {pid} has memory scattered over {addresses} of addresses, more than the {most} that can be looked through \
+        "process {pid} has memory scattered over {addresses} of addresses, more than the {most} that can be scanned \
          without eBPF; use --tracker page-walk"
     )]
     TooSparse { pid: u32, addresses: Bytes, most: Bytes },

@@ -51,7 +51,7 @@ fn measure(root: &Root) -> io::Result<Nanos> {
     Ok(Nanos(without_bits.0.saturating_sub(with_bits.0) / PAGES as u64))
 }
 
-/// One read of each page, in an order that looks random.
+/// One read of each page, in an order that seems random.
 fn pass_over(memory: &[u8]) -> Nanos {
     let (started, mut page) = (Instant::now(), 0);
     for _ in 0..PAGES {

@@ -4,7 +4,7 @@
 //! Owns: the marks of the target's frames. Never touches: the marks of any other frame; the file has one bit for each.
 //!
 //! *Bits*: walks, since the kernel clears accessed bits without flushing the TLB. *Bias*: a mark belongs to the frame, so what
-//! another program does to memory that both map counts, too; a huge page of any size has one mark, and looks walked whole;
+//! another program does to memory that both map counts, too; a huge page of any size has one mark, and counts as walked whole;
 //! frames that the kernel keeps on no list of pages (a device's, the zero page, very new ones) cannot be marked and count as
 //! unobserved, as do the machine's last few. The first walk after marking sets a bit that was clear, and so takes as long as it does
 //! under page-walk: rates are corrected alike. What comes only here is a second such walk, after the read that saw the first; by then a
@@ -15,8 +15,8 @@
 //!
 //! Marks of pages that were not seen walked stay when all is over, because the file can set marks and take none off. They change
 //! nothing by themselves: reclaim does not ask for them, and they go when a use is noticed or the page is freed. Nor do pages
-//! whose bits were cleared look old, since the kernel notes that they were set. Only someone else who watches idle pages
-//! at the same time (DAMON marks them, too) is misled, as we are by them: a page looks idle to all since it was marked last.
+//! whose bits were cleared seem old, since the kernel notes that they were set. Only another program that tracks idle pages
+//! at the same time (DAMON marks them, too) is misled, as we are by them: a page seems idle to all since it was marked last.
 
 use std::fs::File;
 use std::io;

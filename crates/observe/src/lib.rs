@@ -78,7 +78,7 @@ pub struct Options {
     /// By how much watching may slow the program down at any moment; None where that was not promised.
     pub max_slowdown: Option<Slowdown>,
     /// Find out which huge pages are used, too. It flushes the TLB of the target once, without which a huge page that stays in it
-    /// looks idle.
+    /// seems idle.
     pub tell_use_of_huge: bool,
     /// Find out which base pages are walked; else only how many of each region, which takes less memory.
     pub which_pages: bool,

@@ -40,7 +40,7 @@ pub fn shares_with(pid: u32) -> bool {
 /// Knows where a target's threads run.
 #[derive(Debug, Default)]
 pub struct Processors {
-    looked: Option<Scan>,
+    last: Option<Scan>,
     /// The target's time on each, lately.
     used: BTreeMap<u32, Nanos>,
     chosen: Option<u32>,
@@ -57,7 +57,7 @@ impl Processors {
     /// The processor that this target uses least; where this thread runs if nothing is known.
     pub fn least_used_by(&mut self, pid: u32) -> u32 {
         let is_old = |scan: &Scan| scan.pid != pid || scan.at.elapsed() >= INTERVAL;
-        if self.looked.as_ref().is_none_or(is_old) {
+        if self.last.as_ref().is_none_or(is_old) {
             self.scan(pid);
             let before = self.chosen.unwrap_or_else(current_cpu);
             self.chosen = allowed_cpus().ok().and_then(|allowed| choose(&allowed, &self.used, before));
@@ -69,7 +69,7 @@ impl Processors {
         let root = Root::host();
         let times = thread_times(&root, pid).unwrap_or_default();
         // Of a target that is seen for the first time, all of its past counts.
-        let before = self.looked.take().filter(|scan| scan.pid == pid).map(|scan| scan.times).unwrap_or_default();
+        let before = self.last.take().filter(|scan| scan.pid == pid).map(|scan| scan.times).unwrap_or_default();
         self.used.clear();
         for (&thread, time) in &times {
             let earlier = before.get(&thread).map_or(0, |time| time.ran.0);
@@ -81,7 +81,7 @@ impl Processors {
                 *sum = *sum + lately;
             }
         }
-        self.looked = Some(Scan { at: Instant::now(), pid, times });
+        self.last = Some(Scan { at: Instant::now(), pid, times });
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(300);
         while Instant::now() < until {}
         assert!(allowed_cpus().unwrap().contains(&processor.least_used_by(std::process::id())));
-        assert!(processor.looked.is_some_and(|scan| !scan.times.is_empty()));
+        assert!(processor.last.is_some_and(|scan| !scan.times.is_empty()));
         assert!(Processors::default().least_used_by(u32::MAX) < 8192, "a target that is not there");
     }
 }

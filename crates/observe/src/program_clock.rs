@@ -2,7 +2,7 @@
 //!
 //! Owns: its counters, and the moments at which they were read. Never touches: the program.
 //!
-//! Whoever watches takes processors from the program, on a machine with few of them most of those that it had; while it does not
+//! The tracker takes processors from the program, on a machine with few of them most of those that it had; while it does not
 //! run it walks nothing. Page walks are therefore counted against the time that the program had.
 
 use heat::units::Nanos;

@@ -3,7 +3,7 @@
 //! Owns: turning written pages into heat. Never touches: other processes; protection is set up by the process itself, which is why
 //! no command offers this tracker.
 //!
-//! *Bits*: writes; pages that are only read look idle. *Bias*: a page counts once, however often it is written in a window, so a
+//! *Bits*: writes; pages that are only read seem idle. *Bias*: a page counts once, however often it is written in a window, so a
 //! rate is at least what is told. *Cost*: the first write to each page in a window takes a fault, and taking stock walks
 //! the page tables of the range twice.
 

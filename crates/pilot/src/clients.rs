@@ -257,7 +257,7 @@ impl Registered {
 
 impl Place {
     /// The client says something.
-    pub fn heed(&self, notice: Notice) {
+    pub fn note(&self, notice: Notice) {
         let mut registered = self.clients.locked();
         let Some(client) = registered.clients.get_mut(&self.id) else { return };
         match notice {
@@ -316,8 +316,8 @@ mod tests {
         assert!(clients.hold(own));
         assert!(matches!(clients.enter(pid, uid, track()), Err(ClientError::Twice { .. })));
         assert!(matches!(clients.enter(pid, uid + 7, track()), Err(ClientError::NotOwned { .. })));
-        place.heed(Notice::Taken(3));
-        place.heed(Notice::Rest);
+        place.note(Notice::Taken(3));
+        place.note(Notice::Rest);
         let [(id, client)] = &clients.all()[..] else { panic!("there is one") };
         assert_eq!((client.taken, client.resting, client.uid), (3, true, uid));
         clients.wake(*id);

@@ -1,4 +1,4 @@
-//! Why memory is not on huge pages, and whether that matters.
+//! Why memory is not on huge pages, and whether more would pay.
 //!
 //! Owns: joining what keeps the kernel from giving huge pages by itself with what the pilot would decide. Never touches: the
 //! system; it is a pure function of what was seen.
@@ -56,7 +56,7 @@ pub struct Explained {
     pub resident: Bytes,
     /// Memory of a shared object that other processes have populated, and this one has not touched.
     pub elsewhere: Bytes,
-    /// Of what is resident, on pages of 2 MiB or 1 GiB.
+    /// The part of what is resident on pages of 2 MiB or 1 GiB.
     pub huge: Bytes,
     /// Of it, on huge pages of 8 KiB to 1 MiB. None: the kernel does not say.
     pub smaller: Option<Bytes>,
@@ -64,7 +64,7 @@ pub struct Explained {
     pub walked: Pages,
     /// Page walks a second.
     pub walks_per_second: f64,
-    /// What is not on huge pages, by why. Of what was never touched it is the size, of all else the memory present.
+    /// What is not on huge pages, by why: the size of what was never touched, else the memory present.
     pub not_huge: BTreeMap<Why, Bytes>,
     /// The memory present that is not on huge pages, by what the pilot would decide about it.
     pub decided: BTreeMap<Reason, Bytes>,
@@ -157,7 +157,7 @@ impl Explained {
 }
 
 /// Why a region is not on a huge page: what can never change first, then what the program or the machine's owner decided, then
-/// what time may mend.
+/// what time may fix.
 fn why(region: &Region, mapping: &Mapping, surroundings: &Surroundings) -> Why {
     let setting = if mapping.shared.is_some() { &surroundings.shmem_enabled } else { &surroundings.enabled };
     match (region.obstacle, setting.as_deref()) {

@@ -1,9 +1,9 @@
 //! Observing a group of processes: a program with its descendants, or a control group.
 //!
-//! Owns: who belongs to it, and whom to leave out. Never touches: how heats are joined; that is [`Group`].
+//! Owns: who belongs to it, and who is left out. Never touches: how heats are joined; that is [`Group`].
 //!
 //! One process is observed after the other, each for a whole window: the accessed bits of shared memory are in each process's own
-//! page tables, so that looking at one hides nothing of the next.
+//! page tables, so that reading one hides nothing of the next.
 
 use heat::{Group, Heat};
 use hugepilot_os::stop::Stop;
@@ -69,7 +69,7 @@ impl Selector {
 
 /// Observes processes one after the other, each for one window. A signal ends it, and then those count that were seen.
 ///
-/// Errors: none could be observed, or something keeps the tracker from looking at any.
+/// Errors: none could be observed, or something keeps the tracker from observing any.
 pub fn observe_group(
     processes: &[u32],
     tracker: &mut dyn Tracker,

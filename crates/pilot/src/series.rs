@@ -14,16 +14,16 @@ use observe::{ObserveError, Options, Tracker};
 use crate::engine::Budget;
 use crate::recording::Moment;
 
-/// When to look.
+/// When to scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rhythm {
     /// From the beginning of one scan to the next, or longer where that would take more of a CPU than `max_cpu`.
     pub at_least: Duration,
     /// The same, whatever it costs.
     pub every: Option<Duration>,
-    /// How long to go on, for as many looks as fit into it, and for one at least; without end if there is none.
+    /// How long to go on, for as many scans as fit into it, and for one at least; without end if there is none.
     pub length: Option<Duration>,
-    /// The share of a CPU that looking may take, of ours and of the program's each.
+    /// The share of a CPU that scanning may take, of ours and of the program's each.
     pub max_cpu: CpuShare,
 }
 
@@ -44,7 +44,7 @@ pub struct Series<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// Looks at the process in this way from now on.
+    /// Observes the process in this way from now on.
     pub fn new(
         tracker: &'a mut dyn Tracker,
         target: &'a Target,
@@ -81,13 +81,13 @@ impl Iterator for Series<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.rest()?;
         let began = Instant::now();
-        let looked = self.tracker.observe(self.target, &self.options, self.stop);
+        let observed = self.tracker.observe(self.target, &self.options, self.stop);
         let (kernel, program) =
-            looked.as_ref().map_or_else(|_| Default::default(), |heat| (heat.cost.kernel, heat.cost.program));
+            observed.as_ref().map_or_else(|_| Default::default(), |heat| (heat.cost.kernel, heat.cost.program));
         self.budget.charge(own_cpu_time(), kernel, Instant::now());
         let affordable = (began + self.budget.rest_for(program)).max(self.budget.free_at());
         self.next = self.rhythm.every.map_or(affordable.max(began + self.rhythm.at_least), |every| began + every);
-        match looked {
+        match observed {
             Ok(heat) => {
                 self.seen = true;
                 let at = Nanos::from_duration(self.started.elapsed());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_looks_as_fit_and_one_at_least() {
+    fn as_many_scans_as_fit_and_one_at_least() {
         let length = |length| Rhythm { length: Some(length), ..Rhythm::default() };
         assert_eq!(scans(Vec::new(), length(Duration::ZERO), 9, false), [true]);
         // What cost 10 ms is followed by a rest of a second.

@@ -23,7 +23,7 @@ pub fn meaning(meaning: Meaning) -> &'static str {
     match meaning {
         Meaning::Walked => "bits mean walked: the CPU walked the page table, because the TLB did not hold the page",
         Meaning::Written => "bits mean written: pages that are only read are not seen",
-        Meaning::Sampled => "bits mean sampled: few pages were looked at, and their neighbours are taken to be alike",
+        Meaning::Sampled => "bits mean sampled: few pages were scanned, and their neighbours are taken to be alike",
         Meaning::Accessed => {
             "bits mean accessed: page walks are at most this. The TLB was flushed and the pages were marked cold to \
              spare the program a long stall; --allow-stall observes page walks themselves"
@@ -47,7 +47,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
         Reason::Displaced => "a region that saves far more page walks takes its place within the limit on huge pages",
         Reason::OverQuota => "over the program's quota of huge pages; others share the limit",
         Reason::Requested => "somebody asked for it",
-        Reason::Rests => "given back, split or refused not long ago, so that it rests before another try",
+        Reason::CoolingDown => "given back, split or refused not long ago, so that it cools down before another try",
         Reason::AlreadyHuge => "on a huge page already",
         Reason::Obstacle(in_the_way) => obstacle(in_the_way),
         Reason::NotWalked => "no page walk was seen",
@@ -55,7 +55,7 @@ pub fn reason(reason: Reason, meaning: Meaning) -> &'static str {
             "locked or mapped by several processes, which only --allow-stall can observe"
         }
         Reason::NotObserved => "out of the tracker's sight, so that nobody knows whether it is walked",
-        Reason::NotInSample => "not in the sample, by which looking at everything is not worth its cost",
+        Reason::NotInSample => "not in the sample, because scanning everything would not be worth its cost",
         Reason::TooCold => "too few page walks to pay for the move",
         Reason::LivesInTlb => "the process gains next to nothing: the TLB holds the memory it uses",
         Reason::Covered => "hotter regions already account for nearly all page walks",

@@ -1,4 +1,4 @@
-//! What must change so that the pools are as wished.
+//! What must change so that the pools are as requested.
 //!
 //! Owns: the arithmetic of least, most and overcommit, as a pure function. Never touches: the pools.
 
@@ -10,7 +10,7 @@ use kernel::hugetlb::{NodePool, Pool, size_name};
 
 use crate::{PoolError, SizeRequest, is_giant};
 
-/// What a wish is about.
+/// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The size of the pool; what may be taken beyond it on demand stays as it is.
@@ -49,7 +49,7 @@ impl Change {
     }
 }
 
-/// The changes that make wishes true, in the order in which they are best made: first those that free memory, then the largest pages,
+/// The changes that fulfil requests, in the order in which they are best made: first those that free memory, then the largest pages,
 /// which are the hardest to come by.
 ///
 /// `giant_pages` says whether the processor has pages of 1 GiB, where that is known.

@@ -28,7 +28,7 @@ pub enum Amount {
     Fewer(u64),
 }
 
-/// A wish that could not be read.
+/// A request that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum SizeRequestError {
@@ -148,7 +148,7 @@ mod tests {
         }
 
         #[test]
-        fn every_wish_is_read_back(shift in 13u32..40, pages: u64, kind in 0..3) {
+        fn every_request_is_read_back(shift in 13u32..40, pages: u64, kind in 0..3) {
             let amount = [Amount::Exactly, Amount::More, Amount::Fewer][kind as usize](pages);
             let request = SizeRequest { page_size: Bytes(1 << shift), amount };
             prop_assert_eq!(request.to_string().parse(), Ok(request));

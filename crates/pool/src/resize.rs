@@ -27,7 +27,7 @@ const SHORT_STEP: Duration = Duration::from_millis(100);
 /// How long a step that is under way is waited for once it is to end: those that the kernel gets done within bounds are counted.
 const GRACE: Duration = Duration::from_millis(500);
 /// Longest time between two checks whether to go on waiting.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,7 +272,7 @@ fn within<T: Send + 'static>(
     });
     let mut given_up: Option<Instant> = None;
     loop {
-        match receiver.recv_timeout(LOOK) {
+        match receiver.recv_timeout(POLL) {
             Ok(done) => return Some(done),
             Err(RecvTimeoutError::Timeout) if given_up.is_some_and(|since| since.elapsed() >= grace) => return None,
             Err(RecvTimeoutError::Timeout) if stop.requested() || Instant::now() >= deadline => {

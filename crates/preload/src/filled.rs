@@ -2,7 +2,7 @@
 //!
 //! Owns: the last few large mappings on ordinary pages, by which that is told. Never touches: them.
 //!
-//! A mapping on huge pages would look filled after one touch of each 2 MiB, so that only ordinary ones tell; and programs change, so that
+//! A mapping on huge pages would seem filled after one touch of each 2 MiB, so that only ordinary ones tell; and programs change, so that
 //! some go on being ordinary. Memory that the program has unmapped since tells nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -74,13 +74,13 @@ impl Cut {
         let end = start.checked_add(whole_pages(length))?;
         let mut cut = Self { range: (start, end), size, first: None, last: None };
         if pool::reaches(start, length) {
-            maps::each(|mapping| cut.look_at(mapping))?;
+            maps::each(|mapping| cut.check(mapping))?;
         }
         let any = cut.pages().next().is_some();
         any.then_some(cut)
     }
 
-    fn look_at(&mut self, mapping: &Mapping) {
+    fn check(&mut self, mapping: &Mapping) {
         let huge = HUGE.contains(&mapping.kind);
         let inside = |end: usize| {
             let within = huge && mapping.start < end && end < mapping.end && !end.is_multiple_of(self.size);
@@ -112,7 +112,7 @@ impl Cut {
     }
 
     /// Whether the kernel can carry out now what it refused.
-    fn mend(&self) -> bool {
+    fn fix(&self) -> bool {
         system::is_only_thread()
             && self.pages().all(|page| page.kind == Kind::Pooled)
             && self.pages().all(|page| ordinary::make(page.start, self.size, page.rights))
@@ -124,7 +124,7 @@ impl Cut {
     }
 }
 
-/// Makes a call; where the kernel refuses it for such a cut, makes it again when that is mended, or as `rounded` says.
+/// Makes a call; where the kernel refuses it for such a cut, makes it again when that is fixed, or as `rounded` says.
 fn call(start: usize, length: usize, made: impl Fn() -> Answer, rounded: impl Fn(&Cut) -> Answer) -> Answer {
     if !pool::reaches(start, length) {
         return made();
@@ -133,7 +133,7 @@ fn call(start: usize, length: usize, made: impl Fn() -> Answer, rounded: impl Fn
         // Before 6.12 mmap says ENOMEM. What is wrong in itself, the kernel refuses for good.
         Err(error @ (libc::EINVAL | libc::ENOMEM)) if is_range(start, length) => match Cut::of(start, length) {
             None => Err(error),
-            Some(cut) if cut.mend() => made(),
+            Some(cut) if cut.fix() => made(),
             Some(cut) => rounded(&cut),
         },
         answer => answer,
@@ -310,7 +310,7 @@ mod tests {
         let mut cut = Cut { range: (start, end), size: SIZE, first: None, last: None };
         for &(start, end, from_pool) in mappings {
             let kind = if from_pool { Kind::Pooled } else { Kind::Other };
-            cut.look_at(&Mapping { start, end, rights: READ_WRITE, kind });
+            cut.check(&Mapping { start, end, rights: READ_WRITE, kind });
         }
         cut
     }

@@ -131,7 +131,7 @@ fn aligned(request: &Request) -> Answer {
     Ok(start)
 }
 
-/// New memory for a copy of some that is so long, aligned, with the advice that the kernel heeds.
+/// New memory for a copy of some that is so long, aligned, with the advice that the kernel follows.
 pub fn for_copy(length: usize) -> Answer {
     let start = aligned(&Request::anonymous(0, length, 0))?;
     let _ = system::madvise(start, length, libc::MADV_HUGEPAGE);

@@ -104,7 +104,7 @@ fn map_at(start: usize, length: usize, flags: i32) -> Result<(), Option<Refusal>
     let from_pool = flags & libc::MAP_HUGETLB != 0;
     match Request::anonymous(start, length, flags | libc::MAP_FIXED_NOREPLACE).make() {
         Ok(there) if there == start => Ok(()),
-        // Kernels before 4.17 take the address for a mere wish.
+        // Kernels before 4.17 take the address for a mere hint.
         Ok(elsewhere) => {
             let _ = system::munmap(elsewhere, length);
             Err(None)

@@ -36,7 +36,7 @@ struct Names<'a> {
     root: &'a str,
     limit: &'static str,
     usage: &'static str,
-    /// Of what is used, copies of files, which are given up for anything else; in `memory.stat`.
+    /// The part of what is used that is copies of files, which are given up for anything else; in `memory.stat`.
     cache: [&'static str; 2],
 }
 

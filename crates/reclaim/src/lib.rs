@@ -55,7 +55,7 @@ const SPARED_FILES: &str = "it tells no file from another, and --except names so
 /// What is not read anew at each step.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// What of the mapped files is code and read-only data.
+    /// Code and read-only data among the mapped files.
     files: ProgramFiles,
     host_takes_free: bool,
 }
@@ -83,7 +83,7 @@ impl Reclaimer {
     ///
     /// Errors: a directory cannot be opened, or there is no mechanism at all.
     pub fn begin(root: &Root, options: ReclaimOptions, damon_taken: Option<&str>) -> Result<Self, ReclaimError> {
-        // Who can look into no process goes without: then all mapped files count as such.
+        // Whoever can read no process goes without: then all mapped files count as such.
         let files = ProgramFiles::read(root).unwrap_or_default();
         // What is unknown is no reason to keep little free.
         let known = Known { files, host_takes_free: balloon::reports_free_memory(root).unwrap_or(false) };

@@ -188,7 +188,7 @@ impl Policies {
         !plan(&policies, &stock, &stock.held, reach).batches.is_empty()
     }
 
-    /// What of this reach is held and not to be reclaimed, but lies in one set with what is.
+    /// The part of this reach that is held and not to be reclaimed, but lies in one set with what is.
     pub fn in_the_way(&self, stock: &Stock, reach: &[Uses]) -> Uses {
         let may_go = Uses::that(|class| self.allow(class).is_ok());
         let there = Uses::that(|class| stock.held[class] > Bytes(0) && (stock.swap || !class.needs_swap()));
@@ -218,7 +218,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
     // What goes beyond the marks would be read again for nothing.
     let mut missing = policies.missing(stock).unwrap_or(Bytes(u64::MAX));
     let takeable = Uses::that(|class| stock.swap || !class.needs_swap());
-    // Of what need not stay at all there cannot be taken too much.
+    // What need not stay at all can be taken whole.
     let spare = ByUse::of(|class| match policies.floor(class, stock) {
         Bytes(0) => Bytes(u64::MAX),
         floor => stock.held[class] - floor,
@@ -252,7 +252,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
     Plan { decisions, batches }
 }
 
-/// Divides what a batch takes among those for whom it is made, as what is due of each, without a remainder.
+/// Divides what a batch takes among the classes that it is made for, by what is due of each, without a remainder.
 fn divide(bytes: Bytes, wanted: Uses, due: &ByUse<Bytes>, decisions: &mut ByUse<Decision>) {
     let mut left = bytes;
     let mut due_left: Bytes = wanted.iter().map(|class| due[class]).sum();
@@ -484,7 +484,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_class_loses_what_must_stay_whatever_the_strokes_take(
+        fn no_class_loses_what_must_stay_whatever_the_batches_take(
             policies in any_policies(), stock in any_stock(), reach in any_reach(), seconds in 0..600u64
         ) {
             let made = plan(&policies, &stock, &policies.due(&stock, Nanos(seconds * 1_000_000_000)), &reach);

@@ -51,7 +51,7 @@ impl Facts {
     }
 }
 
-/// One thing looked at.
+/// One thing checked.
 pub type Check = hugepilot_checks::Check<Fix>;
 
 /// How an account gets the right to lock pages.
@@ -183,12 +183,12 @@ mod tests {
     }
 
     fn status(facts: &Facts, name: &str) -> (Status, Check) {
-        let check = check(facts).into_iter().find(|check| check.name == name).expect("it is looked at");
+        let check = check(facts).into_iter().find(|check| check.name == name).expect("it is checked");
         (check.status, check)
     }
 
     #[test]
-    fn an_account_with_the_right_has_nothing_to_mend() {
+    fn an_account_with_the_right_has_nothing_to_fix() {
         let checks = check(&facts(true, false));
         assert_eq!(checks.len(), 4);
         assert!(checks.iter().all(|check| check.status == Status::Ok && check.fix.is_none()), "{checks:?}");

@@ -1,7 +1,7 @@
 //! hugepilot.exe: on Windows nobody can put another program's memory on large pages, so what is there is the question whether a program
 //! could have them, and what is missing ([`doctor`]). Programs ask for them by `hugepilot_os::large_pages`, or from C by libhps.
 //!
-//! Owns: the command line ([`args`]), and what is said. Never touches: Windows; the program looks, and hands over what it saw.
+//! Owns: the command line ([`args`]), and what is said. Never touches: Windows; the program reads it, and hands over what it saw.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -1,4 +1,4 @@
-//! The program: it looks at this Windows, and prints what the library makes of it.
+//! The program: it checks this Windows, and prints what the library makes of it.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use hugepilot_checks::to_json;
-use hugepilot_os::large_pages::{LargePages, LargePagesError, Options, PageSize, Wish, standing};
+use hugepilot_os::large_pages::{LargePages, LargePagesError, Options, PageSize, Policy, standing};
 use hugepilot_windows::args::{Cli, Command, DoctorArgs};
 use hugepilot_windows::doctor::{Facts, check};
 use hugepilot_windows::render;
@@ -39,6 +39,6 @@ fn doctor(args: &DoctorArgs) -> ExitCode {
 
 /// Takes memory on such pages and nothing else, and gives it back at once.
 fn take(bytes: usize, page_size: PageSize) -> Result<(), LargePagesError> {
-    let options = Options { wish: Wish::Required, page_size, smaller_pages: false };
+    let options = Options { policy: Policy::Required, page_size, smaller_pages: false };
     LargePages::allocate(bytes, options).map(drop)
 }

@@ -12,7 +12,7 @@ use hugepilot_sort::task::{Pages, SEED, Task, TaskError};
 
 const EXAMPLES: &str = "\
 Examples:
-  hugepilot-sort --sizes 1,8,64 --rounds 3 > sort.json     a look in minutes
+  hugepilot-sort --sizes 1,8,64 --rounds 3 > sort.json     a first result in minutes
   hugepilot-sort > sort.json                               1 MiB to 1 GiB: hours, most of them for the heap sort of 1 GiB
 
 `hugepilot-research sort --from sort.json` makes the report, on Linux.";
@@ -53,7 +53,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
                     let bytes = (mebibytes as usize) << 20;
                     let turn = turn(round, Task { algorithm, pages, bytes, seed: SEED })?;
                     writeln!(std::io::stdout(), "{}", serde_json::to_string(&turn)?)?;
-                    // In the file, where it is looked for last, it would cost hours.
+                    // In the file, where it is searched last, it would cost hours.
                     if let (Some(refusal), false) = (&turn.refusal, warned) {
                         eprintln!("hugepilot-sort: not all of this is on large pages: {refusal}");
                         warned = true;
@@ -70,7 +70,7 @@ fn order(round: u32) -> Vec<Pages> {
     let mut order = Pages::value_variants().to_vec();
     let (turns, kinds) = (round as usize, order.len());
     order.rotate_left(turns % kinds);
-    // Turning changes nothing of who follows whom.
+    // Turning alone leaves each kind after the same one.
     if turns / kinds % 2 == 1 {
         order.reverse();
     }

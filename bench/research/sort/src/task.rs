@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use hugepilot_os::large_pages::{Got, LargePages, LargePagesError, Options, Wish};
+use hugepilot_os::large_pages::{Got, LargePages, LargePagesError, Options, Policy};
 use rand_mt::Mt;
 use serde::{Deserialize, Serialize};
 
@@ -60,10 +60,10 @@ pub enum TaskError {
 impl Task {
     /// Takes memory and fills all of it.
     pub fn prepare(self) -> Result<Ready, TaskError> {
-        let wish = if self.pages == Pages::Large { Wish::Preferred } else { Wish::Off };
+        let policy = if self.pages == Pages::Large { Policy::Preferred } else { Policy::Off };
         let memory = LargePages::allocate(
             self.bytes.saturating_mul(self.algorithm.room()),
-            Options { wish, ..Options::default() },
+            Options { policy, ..Options::default() },
         )?;
         let mut ready = Ready { task: self, memory };
         ready.memory.numbers_mut().fill(1);

@@ -35,7 +35,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Pages looked at for each that was freed; None if none was.
+    /// Pages scanned for each that was freed; None if none was.
     pub fn scanned_per_reclaimed(&self) -> Option<f64> {
         (self.scan.reclaimed > 0).then(|| self.scan.scanned as f64 / self.scan.reclaimed as f64)
     }

@@ -12,7 +12,7 @@ use super::writeback::Writeback;
 const STREAMED: u32 = 1 << 31;
 /// The file that pages with numbers are written as: the file system's own device.
 const DEVICE: u32 = 1 << 20;
-/// Whoever reads files that nobody looks at again.
+/// Whoever reads files that nobody reads again.
 const READER: u32 = STREAMED | DEVICE;
 /// A dirty page waits for the disk at most so long: `/proc/sys/vm/dirty_expire_centisecs` as it comes.
 const LONGEST_WAIT_TICKS: u64 = 30 * TICKS_PER_SECOND as u64;

@@ -38,7 +38,7 @@ use self::trace::{Choice, Setup};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-research lists --quick                          a look in seconds
+  hugepilot-research lists --quick                          a first result in seconds
   hugepilot-research lists --plot lists.svg --json lists.json
   hugepilot-research lists --trace shared --policies mixed,split --mapped-page-cost 1,8,32,100
   hugepilot-research lists --trace shared --policies mixed,split-by-use-1-1-8-50,split-by-use-1-1-8-100
@@ -48,7 +48,7 @@ Examples:
 It is a simulation: it measures nothing, needs no root, and gives the same figures everywhere.";
 
 /// `mapped_page_cost` at which mapped pages are not aged.
-const RESTS: u32 = 100;
+const FULL_COST: u32 = 100;
 
 /// `lists`
 #[derive(Clone, Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub struct ListsArguments {
     policies: Vec<String>,
     /// What a mapped page costs the splits, in unmapped ones; 100: mapped pages are not aged. Each makes a policy of its own; shared memory
     /// costs split-by-use 100
-    #[arg(long, value_delimiter = ',', default_values_t = [8, RESTS], value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_delimiter = ',', default_values_t = [8, FULL_COST], value_parser = clap::value_parser!(u32).range(0..=100))]
     mapped_page_cost: Vec<u32>,
     /// What resident programs take of memory, such as 40%
     #[arg(long, default_value = "40%", value_parser = share)]

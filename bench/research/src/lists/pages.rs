@@ -107,7 +107,7 @@ impl Pages {
         self.dirty_cache
     }
 
-    /// Puts a page, whom it belongs to in the words of the caller, into an empty frame.
+    /// Puts a page, with its owner in the words of the caller, into an empty frame.
     pub fn fill(&mut self, frame: u32, class: Class, owner: u32) {
         debug_assert!(self.is_empty(frame) && owner != NOBODY, "frame {frame} is taken");
         let at = frame as usize;

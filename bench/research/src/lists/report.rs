@@ -55,7 +55,7 @@ fn trace_text(outcomes: &[Outcome], disk: Bytes) -> String {
 }
 
 const LEGEND: &str = "
-scanned: pages looked at for each reclaimed; at most: in any 10 s; lock held: for each time that memory ran low, and the longest
+scanned: pages scanned for each reclaimed; at most: in any 10 s; lock held: for each time that memory ran low, and the longest
 hold; code to cache: MiB that went and came back, for each GiB that files moved; swapped: MiB written to swap, likewise
 
 ";
@@ -170,7 +170,7 @@ pub mod tests {
             record.outcomes[place].trace = "backup".to_owned();
         }
         let text = text(&record);
-        assert_eq!(text.matches("scanned: pages looked at").count(), 2, "{text}");
+        assert_eq!(text.matches("scanned: pages scanned").count(), 2, "{text}");
         assert!(text.contains("\nbackup: "), "{text}");
     }
 }

@@ -5,7 +5,7 @@
 //! **The law.** With a thousand writers there is always one that can go on, so throughput is what the busiest of three allows: the
 //! disk, the processors, or the lists' lock, which only one holder has at a time (the bottleneck law of operational analysis: Denning
 //! and Buzen, "The Operational Analysis of Queueing Network Models", Computing Surveys 10(3), 1978). It is an upper bound: who waits
-//! for whom, and that many reclaim at once, is not in it.
+//! for which program, and that many reclaim at once, is not in it.
 //!
 //! **The machine** is the paper's as far as it is known: four processors of 1.6 GHz, a RAID 5 of six disks. What the paper does not
 //! say is called an assumption.
@@ -21,7 +21,7 @@ const PROCESSORS: f64 = 4.0;
 const SPINDLES: f64 = 6.0;
 /// From memory to the processor, in the front-side-bus Xeons of 2004. An assumption.
 const CACHE_MISS_NS: f64 = 150.0;
-/// To look at a page: its own descriptor, and the links of its neighbour.
+/// To scan a page: its own descriptor, and the links of its neighbour.
 const MISSES_PER_SCAN: f64 = 2.0;
 /// To find one page-table entry from a page: who maps it, and the entry.
 const MISSES_PER_MAPPING: f64 = 2.0;
@@ -54,7 +54,7 @@ pub fn busy(account: &Account, disk: Bytes) -> Busy {
     let scan = &account.scan;
     let misses = |count: u64, each: f64| count as f64 * each * CACHE_MISS_NS / 1e9;
     let lock = misses(scan.held, MISSES_PER_HELD);
-    let looking = misses(scan.scanned, MISSES_PER_SCAN)
+    let scanning = misses(scan.scanned, MISSES_PER_SCAN)
         + misses(scan.mappings, MISSES_PER_MAPPING)
         + misses(scan.walked, MISSES_PER_WALKED);
     let seeks = |pages: u64, operations: f64| pages as f64 / PAGES_PER_SEEK * operations * SEEK_NS / SPINDLES / 1e9;
@@ -63,7 +63,7 @@ pub fn busy(account: &Account, disk: Bytes) -> Busy {
         disk: streamed
             + seeks(account.all_refaults() + account.first_reads, 1.0)
             + seeks(account.swapped_out + account.written_early, RAID_WRITES),
-        processors: (account.moved as f64 * MOVE_NS / 1e9 + looking + lock) / PROCESSORS,
+        processors: (account.moved as f64 * MOVE_NS / 1e9 + scanning + lock) / PROCESSORS,
         lock,
     }
 }

@@ -30,7 +30,7 @@ use self::record::{Record, VERSION};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  hugepilot-research sort --quick                           a look in minutes
+  hugepilot-research sort --quick                           a first result in minutes
   hugepilot-research sort --plot sort.svg                   1 MiB to 1 GiB: hours, most of them for the heap sort of 1 GiB
   hugepilot-research sort --algorithms heap --sizes 64M --rounds 20
   hugepilot-research sort --from windows.json               the report of lines that hugepilot-sort.exe printed on Windows

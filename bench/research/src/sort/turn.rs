@@ -17,7 +17,7 @@ use super::child::start_sort;
 
 /// So much sorting is timed at least, or one sort where that takes longer.
 const LENGTH: Duration = Duration::from_millis(300);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(5);
 
 /// Measures one.
 pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<Turn> {
@@ -27,7 +27,7 @@ pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<Turn> {
     let mut running = start_sort(task, stop)?;
     warm.stop_feeding();
     let window = loop {
-        stop.sleep_until(Instant::now() + LOOK)?;
+        stop.sleep_until(Instant::now() + POLL)?;
         running.check()?;
         let window = running.progress().window(began, Instant::now());
         if window.duration >= LENGTH {

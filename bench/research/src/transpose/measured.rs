@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use heat::units::{BASE_PAGE, HUGE_PAGE};
-use hps::color::{ColoredArena, Palette, Wish};
+use hps::color::{ArenaOptions, ColoredArena, Palette};
 use hugepilot_os::advise::collapse_own;
 use hugepilot_os::memory::{Mapping, OwnAdvice};
 use hugepilot_os::stop::Stop;
@@ -70,7 +70,7 @@ enum Memory {
 impl Memory {
     fn place(placement: Placement, bytes: u64, palette: &Palette) -> Result<Self> {
         let colored = |huge: u64| -> Result<Self> {
-            let request = Wish { bytes, palette: palette.clone(), huge_pages: huge > 0, first: None };
+            let request = ArenaOptions { bytes, palette: palette.clone(), huge_pages: huge > 0, first: None };
             let arena = ColoredArena::create(&request)?;
             ensure!(arena.huge_bytes() as u64 == huge, NoHugePage);
             Ok(Memory::Colored(arena))
@@ -227,7 +227,7 @@ pub struct Built {
 
 /// Builds a large arena once.
 pub fn build(palette: &Palette) -> Result<Built> {
-    let request = Wish { bytes: ARENA_BYTES, palette: palette.clone(), huge_pages: false, first: None };
+    let request = ArenaOptions { bytes: ARENA_BYTES, palette: palette.clone(), huge_pages: false, first: None };
     let began = Instant::now();
     let arena = ColoredArena::create(&request)?;
     let seconds = began.elapsed().as_secs_f64();

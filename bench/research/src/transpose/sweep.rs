@@ -52,7 +52,7 @@ impl Sweep<'_> {
 
     fn fill(&self, swept: &mut Swept, measure: &mut impl FnMut(u64, u64) -> Result<Point>) -> Result<()> {
         let began = Instant::now();
-        let costs = Costs::look(self.dimensions, |dimension| match measure(dimension, 1) {
+        let costs = Costs::measure(self.dimensions, |dimension| match measure(dimension, 1) {
             Err(error) if !error.is::<NoHugePage>() => Err(error),
             _ => Ok(()),
         })?;
@@ -95,7 +95,7 @@ impl Sweep<'_> {
 
 impl Costs {
     /// Measures the first and the last of these once.
-    fn look(dimensions: &[u64], mut measure: impl FnMut(u64) -> Result<()>) -> Result<Self> {
+    fn measure(dimensions: &[u64], mut measure: impl FnMut(u64) -> Result<()>) -> Result<Self> {
         let (first, last) = (dimensions.first().copied().unwrap_or(1), dimensions.last().copied().unwrap_or(1));
         let mut seconds = |dimension| {
             let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What the programs have in common: files of which sizes, and whom the kernel ends first.
+//! What the programs have in common: files of which sizes, and which the kernel ends first.
 //!
 //! Owns: these. Never touches: what any of them does.
 

@@ -1,4 +1,4 @@
-//! Makes memory scarce: holds so much of it that just the wished size is left.
+//! Makes memory scarce: holds so much of it that just the requested size is left.
 
 use anyhow::{Context, Result};
 use heat::units::Bytes;

@@ -19,13 +19,13 @@ use crate::process::BoundChild;
 use crate::sample::huge_memory;
 use crate::workload::{Histogram, print_line};
 
-/// Regions asked for between two looks at how many came on a huge page.
-const REGIONS_PER_LOOK: usize = 16;
+/// Regions asked for between two checks of how many came on a huge page.
+const REGIONS_PER_CHECK: usize = 16;
 /// Where none did, so long is waited before more are asked for; of addresses there are enough.
 const PAUSE: Duration = Duration::from_millis(10);
 const ADDRESSES: u64 = 4;
-/// Between two looks at whether the child has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two checks of whether the child has ended.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Its arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub fn obtain(most: Bytes, time: Duration, stop: &Stop) -> Result<Obtained> {
         if let Some(status) = program.child.try_wait()? {
             break status;
         }
-        stop.sleep_until(Instant::now() + LOOK)?;
+        stop.sleep_until(Instant::now() + POLL)?;
     };
     ensure!(status.success(), "the program that asks for huge pages ended by itself ({status})");
     let told = program.child.stdout.take().context("it has no output")?;
@@ -79,7 +79,7 @@ impl ObtainChild {
         mapping.advise(0, mapping.len(), OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
         let begun = Instant::now();
         let ends = begun + Duration::from_secs_f64(self.seconds);
-        let batches = Mutex::new(mapping.bytes_mut().chunks_mut(REGIONS_PER_LOOK * HUGE_PAGE as usize));
+        let batches = Mutex::new(mapping.bytes_mut().chunks_mut(REGIONS_PER_CHECK * HUGE_PAGE as usize));
         let left = AtomicI64::new((self.most.0 / HUGE_PAGE) as i64);
         let threads = std::thread::available_parallelism()?.get();
         let asked: Vec<Asked> = std::thread::scope(|scope| {
@@ -152,18 +152,18 @@ mod tests {
 
     /// Regions asked for in this memory, where so many are to be had on huge pages.
     fn asked(mapping: &mut Mapping, wanted: i64, ends: Instant) -> u64 {
-        let batches = Mutex::new(mapping.bytes_mut().chunks_mut(REGIONS_PER_LOOK * HUGE_PAGE as usize));
+        let batches = Mutex::new(mapping.bytes_mut().chunks_mut(REGIONS_PER_CHECK * HUGE_PAGE as usize));
         ask(&batches, &AtomicI64::new(wanted), ends).unwrap().regions
     }
 
     #[test]
     fn asking_ends_with_enough_or_with_the_time() {
-        let batch = REGIONS_PER_LOOK * HUGE_PAGE as usize;
+        let batch = REGIONS_PER_CHECK * HUGE_PAGE as usize;
         let mut mapping = Mapping::anonymous(3 * batch).unwrap();
         mapping.advise(0, 3 * batch, OwnAdvice::NoHugePage).unwrap();
         let long = Instant::now() + Duration::from_secs(3600);
         assert_eq!(asked(&mut mapping, 0, long), 0);
         assert_eq!(asked(&mut mapping, 1, Instant::now()), 0);
-        assert_eq!(asked(&mut mapping, 1, long), 3 * REGIONS_PER_LOOK as u64, "it asks on in vain");
+        assert_eq!(asked(&mut mapping, 1, long), 3 * REGIONS_PER_CHECK as u64, "it asks on in vain");
     }
 }

@@ -1,7 +1,7 @@
 //! The configuration of `hugepilot daemon`: a flat TOML file whose keys are named like the flags of `attach`.
 //!
-//! Owns: the keys, their defaults, and what is said about a wrong one. Never touches: processes; a rule's id or control group is looked
-//! up by the census.
+//! Owns: the keys, their defaults, and what is said about a wrong one. Never touches: processes; the census
+//! looks up a rule's id or control group.
 
 mod mistake;
 mod reclaim;
@@ -154,7 +154,7 @@ fn set<T>(place: &mut T, given: Option<T>) {
 fn rule(mut section: Section<'_>) -> Result<Rule, Mistake> {
     let children = section.flag("children")?.unwrap_or(false);
     let weight = section.value("weight", parse_weight)?.unwrap_or(1.0);
-    Ok(Rule { whom: matcher(section, "target")?, children, weight })
+    Ok(Rule { matcher: matcher(section, "target")?, children, weight })
 }
 
 fn never_rule(section: Section<'_>) -> Result<Matcher, Mistake> {
@@ -271,7 +271,7 @@ mod tests {
                     max-huge = '8G'\ninclude-shared = true\ninclude-interleaved = true\nmax-slowdown = '20%'\nfairness = 'share'\nmin-size = '1G'\n\
                     give-back = false\nmetrics = '[::1]:80'\n[[target]]\npid = 7\nname = 'a*'\nexe = '/b'\ncgroup = '/c'\n\
                     container = 'abcdef'\nchildren = true\nweight = 2\n[[never]]\nname = 'd'\n";
-        let whom = Matcher {
+        let matcher = Matcher {
             pid: Some(Pid::Number(7)),
             name: Some("a*".parse().unwrap()),
             exe: Some("/b".parse().unwrap()),
@@ -300,7 +300,7 @@ mod tests {
             give_back: false,
             metrics: Some("[::1]:80".parse().unwrap()),
             reclaim: None,
-            scope: Scope::new(vec![Rule { whom, children: true, weight: 2.0 }], vec![never]),
+            scope: Scope::new(vec![Rule { matcher, children: true, weight: 2.0 }], vec![never]),
         };
         assert_eq!(Config::parse(text), Ok(expected));
     }

@@ -127,7 +127,7 @@ impl Connection {
                 Some(reply) => self.reply(reply, bounds, room),
                 None => Going::On,
             },
-            Stage::Tracked(tracked) => tracked.heed(&mut self.stream),
+            Stage::Tracked(tracked) => tracked.read_notices(&mut self.stream),
             _ if late => Going::Over,
             Stage::Asked(text) => match read_line(&mut self.stream, text) {
                 Line::Unfinished => Going::On,
@@ -236,7 +236,7 @@ fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> Line {
 
 impl Tracked {
     /// Reads once what a client says. What is no notice ends its tracking, and so do too many.
-    fn heed(&mut self, stream: &mut UnixStream) -> Going {
+    fn read_notices(&mut self, stream: &mut UnixStream) -> Going {
         let mut piece = [0; LONGEST_REQUEST];
         match stream.read(&mut piece) {
             Ok(0) => return Going::Over,
@@ -250,7 +250,7 @@ impl Tracked {
             if !self.may_say_more() {
                 return Going::Over;
             }
-            self.place.heed(notice);
+            self.place.note(notice);
         }
         if self.said.len() > LONGEST_REQUEST { Going::Over } else { Going::On }
     }
@@ -264,7 +264,7 @@ impl Tracked {
     }
 }
 
-/// The reply to a wish, if the loop has answered it or has taken too long.
+/// The reply to a request, if the loop has answered it or has taken too long.
 fn reply_of(pid: u32, given_back: &Receiver<Result<u64, String>>, late: bool) -> Option<Reply> {
     match given_back.try_recv() {
         Ok(Ok(regions)) => Some(Reply::GivenBack { pid, regions }),

@@ -35,7 +35,7 @@ const SHORT: Bounds = Bounds {
     unread: 64 << 20,
 };
 
-/// A server with a board, in a directory that every user can reach.
+/// A server with shared state, in a directory that every user can reach.
 struct Service {
     server: Option<Server>,
     shared_state: SharedState,
@@ -146,7 +146,7 @@ fn error_of(line: &[u8]) -> String {
 }
 
 #[test]
-fn status_pause_and_resume_reach_the_board() {
+fn status_pause_and_resume_reach_the_shared_state() {
     let service = Service::start(Bounds::default());
     let sleeper = Sleeper::of(geteuid().as_raw());
     let process = sleeper.process();

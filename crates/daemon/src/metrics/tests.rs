@@ -73,7 +73,7 @@ fn a_pilot_that_has_done_nothing_yet_shows_every_metric_too() {
 }
 
 #[test]
-fn without_limits_and_looks_there_are_no_numbers_for_them() {
+fn without_limits_and_scans_there_are_no_numbers_for_them() {
     let families = parse(&open_metrics(State { targets: vec![TargetState::default()], ..State::default() }));
     for name in ["hugepilot_max_huge_bytes", "hugepilot_target_may_have_bytes", "hugepilot_target_walks_per_second"] {
         assert!(families[name].samples.is_empty(), "{name}");

@@ -1,7 +1,7 @@
 //! Metrics over HTTP, for programs on this machine that collect them.
 //!
 //! Owns: one thread, its listening socket and its connections, each bounded in bytes and time. Never touches: what the metrics say, and the
-//! board beyond reading it.
+//! shared state beyond reading it.
 
 mod connection;
 mod request;

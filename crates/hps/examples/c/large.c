@@ -12,7 +12,7 @@
 
 int main(void)
 {
-    struct hps_large_options options = {.size = sizeof options, .wish = HPS_LARGE_PREFERRED};
+    struct hps_large_options options = {.size = sizeof options, .policy = HPS_LARGE_PREFERRED};
     struct hps_large *large;
     struct hps_large_info info;
     if (hps_large_alloc(64 << 20, &options, &large) || hps_large_get_info(large, &info)) {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use super::{answer, invalid};
 use crate::TrackError;
-use crate::color::{ColorError, ColoredArena, Palette, Wish};
+use crate::color::{ArenaOptions, ColorError, ColoredArena, Palette};
 use crate::judge::REGION;
 
 /// Flag of colored memory: huge pages for each whole 2 MiB, as far as they are to be had, and colored base pages for the rest. Of more than
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn hps_color_create(
         return answer(Err(invalid("make colored memory: NULL was given")));
     };
     // SAFETY: the caller says so.
-    let made = unsafe { wish(options) }.and_then(|wish| Ok(ColoredArena::create(&wish)?));
+    let made = unsafe { arena_options(options) }.and_then(|options| Ok(ColoredArena::create(&options)?));
     answer(made.map(|made| *place = Box::into_raw(Box::new(hps_color_arena(made)))))
 }
 
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn hps_color_create(
 pub unsafe extern "C" fn hps_color_get_info(arena: *const hps_color_arena, info: *mut hps_color_info) -> c_int {
     // SAFETY: the caller says so.
     let (Some(hps_color_arena(arena)), Some(info)) = (unsafe { (arena.as_ref(), info.as_mut()) }) else {
-        return answer(Err(invalid("look at colored memory: NULL was given")));
+        return answer(Err(invalid("describe colored memory: NULL was given")));
     };
     *info = hps_color_info {
         address: arena.address(),
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn hps_color_destroy(arena: *mut hps_color_arena) {
 /// # Safety
 ///
 /// As `hps_color_create`.
-unsafe fn wish(options: &hps_color_options) -> Result<Wish, TrackError> {
+unsafe fn arena_options(options: &hps_color_options) -> Result<ArenaOptions, TrackError> {
     if options.size as usize != size_of::<hps_color_options>() {
         return Err(invalid("read struct hps_color_options: its size is of no known version"));
     }
@@ -167,5 +167,5 @@ unsafe fn wish(options: &hps_color_options) -> Result<Wish, TrackError> {
         }
     };
     let huge_pages = options.flags & HPS_COLOR_HUGE != 0;
-    Ok(Wish { bytes: options.bytes, palette, huge_pages, first: None })
+    Ok(ArenaOptions { bytes: options.bytes, palette, huge_pages, first: None })
 }

@@ -37,7 +37,7 @@ type Reader<'a> = dyn FnMut(u64, usize) -> Result<Vec<u64>, ColorError> + 'a;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ArenaOptions {
     /// How large, rounded up to 4 KiB.
     pub bytes: u64,
     /// Which colors. Where not all are used there are no huge pages, since those have all.
@@ -77,25 +77,25 @@ impl ColoredArena {
     ///
     /// Errors: the size is 0, page frames are hidden or closed, memory to come is locked, there is too little memory, too few pages have
     /// the wanted colors, too many mappings would be needed, or the kernel refuses a step.
-    pub fn create(wish: &Wish) -> Result<Self, ColorError> {
-        Self::create_by(|memory| PageMover::into(memory), wish)
+    pub fn create(options: &ArenaOptions) -> Result<Self, ColorError> {
+        Self::create_by(|memory| PageMover::into(memory), options)
     }
 
-    fn create_by(mover: Mover, wish: &Wish) -> Result<Self, ColorError> {
-        if wish.bytes == 0 {
+    fn create_by(mover: Mover, options: &ArenaOptions) -> Result<Self, ColorError> {
+        if options.bytes == 0 {
             return Err(ColorError::Empty);
         }
-        let bytes = whole_pages(wish.bytes);
-        let first = wish.first.unwrap_or_else(|| RandomState::new().hash_one(0) as usize) % wish.palette.used();
-        let huge = if wish.huge_pages && fits_huge_pages(&wish.palette) { bytes / HUGE * HUGE } else { 0 };
-        ensure_available(huge.saturating_add(pool_bytes(&wish.palette, (bytes - huge) / PAGE)))?;
+        let bytes = whole_pages(options.bytes);
+        let first = options.first.unwrap_or_else(|| RandomState::new().hash_one(0) as usize) % options.palette.used();
+        let huge = if options.huge_pages && fits_huge_pages(&options.palette) { bytes / HUGE * HUGE } else { 0 };
+        ensure_available(huge.saturating_add(pool_bytes(&options.palette, (bytes - huge) / PAGE)))?;
         ensure_frames_seen()?;
         ensure_backed_on_demand(&Mapping::anonymous(PAGE).map_err(system("map a page"))?)?;
         // A child would share pages, and those cannot be moved.
         let _no_fork = fork::hold_off();
         let mut memory = Mapping::anonymous(bytes).map_err(system("map memory for an arena"))?;
         let huge_bytes = take_huge(&mut memory, huge)?;
-        let mut arena = Self { memory, huge_bytes, palette: wish.palette.clone(), first, candidates: 0 };
+        let mut arena = Self { memory, huge_bytes, palette: options.palette.clone(), first, candidates: 0 };
         arena.take_colored(mover)?;
         Ok(arena)
     }
@@ -322,13 +322,13 @@ fn system(doing: &'static str) -> impl Fn(io::Error) -> ColorError {
 mod tests {
     use super::*;
 
-    fn wish(bytes: u64, palette: Palette) -> Wish {
-        Wish { bytes, palette, huge_pages: false, first: None }
+    fn options(bytes: u64, palette: Palette) -> ArenaOptions {
+        ArenaOptions { bytes, palette, huge_pages: false, first: None }
     }
 
     /// None where this process may not see frames.
-    fn made(wish: &Wish) -> Option<ColoredArena> {
-        match ColoredArena::create(wish) {
+    fn made(options: &ArenaOptions) -> Option<ColoredArena> {
+        match ColoredArena::create(options) {
             Err(ColorError::FramesHidden) => {
                 eprintln!("skipped: page frames are hidden; root sees them");
                 None
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn pages_follow_the_colors_and_read_as_zero() {
-        let Some(mut arena) = made(&wish((16 << 20) + 1, Palette::all(32).unwrap())) else { return };
+        let Some(mut arena) = made(&options((16 << 20) + 1, Palette::all(32).unwrap())) else { return };
         assert_eq!((arena.len(), arena.huge_bytes()), ((16 << 20) + PAGE, 0));
         assert!(arena.candidates() as f64 >= 1.05 * 4097.0);
         assert!(arena.bytes_mut().iter().all(|&byte| byte == 0));
@@ -352,7 +352,9 @@ mod tests {
     #[test]
     fn a_small_arena_has_its_colors_too() {
         let palette = Palette::all(32).unwrap();
-        let Some(arena) = made(&Wish { first: Some(5), ..wish(3 * PAGE as u64, palette.clone()) }) else { return };
+        let Some(arena) = made(&ArenaOptions { first: Some(5), ..options(3 * PAGE as u64, palette.clone()) }) else {
+            return;
+        };
         let frames = own_frames(arena.address(), 3).unwrap();
         assert!(frames.iter().map(|&frame| palette.color_of(frame)).eq([5, 6, 7]));
     }
@@ -360,7 +362,7 @@ mod tests {
     #[test]
     fn an_arena_confined_to_colors_has_no_others_and_no_huge_pages() {
         let palette = Palette::only(32, 8..12).unwrap();
-        let Some(arena) = made(&Wish { huge_pages: true, ..wish(3 << 20, palette.clone()) }) else { return };
+        let Some(arena) = made(&ArenaOptions { huge_pages: true, ..options(3 << 20, palette.clone()) }) else { return };
         assert_eq!(arena.huge_bytes(), 0);
         let frames = own_frames(arena.address(), arena.len() / PAGE).unwrap();
         assert!(frames.iter().all(|&frame| (8..12).contains(&palette.color_of(frame))));
@@ -369,7 +371,8 @@ mod tests {
     #[test]
     fn whole_huge_pages_are_huge_and_the_rest_is_colored() {
         let palette = Palette::all(32).unwrap();
-        let Some(arena) = made(&Wish { huge_pages: true, ..wish((4 << 20) + 7 * PAGE as u64, palette) }) else {
+        let Some(arena) = made(&ArenaOptions { huge_pages: true, ..options((4 << 20) + 7 * PAGE as u64, palette) })
+        else {
             return;
         };
         let verified = arena.verify().unwrap();
@@ -384,7 +387,7 @@ mod tests {
     #[test]
     fn more_colors_than_a_huge_page_has_take_base_pages() {
         let palette = Palette::all(1024).unwrap();
-        let Some(arena) = made(&Wish { huge_pages: true, ..wish(4 << 20, palette.clone()) }) else { return };
+        let Some(arena) = made(&ArenaOptions { huge_pages: true, ..options(4 << 20, palette.clone()) }) else { return };
         let verified = arena.verify().unwrap();
         assert_eq!((arena.huge_bytes(), verified.pages), (0, 1024));
         // A color may be one that no candidate has, but not before all were taken that may be.
@@ -406,7 +409,7 @@ mod tests {
             return assert!(ended.status.success() && said.contains("1 passed"), "{said}");
         }
         rustix::mm::mlockall(rustix::mm::MlockAllFlags::FUTURE).unwrap();
-        match ColoredArena::create(&wish(64 * PAGE as u64, Palette::all(32).unwrap())) {
+        match ColoredArena::create(&options(64 * PAGE as u64, Palette::all(32).unwrap())) {
             Err(ColorError::FramesHidden) => eprintln!("skipped: page frames are hidden; root sees them"),
             Err(error) => assert!(error.to_string().contains("before mlockall"), "{error}"),
             Ok(_) => panic!("no page could be moved to its place"),
@@ -415,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_page_on_another_frame_is_not_right() {
-        let Some(mut arena) = made(&wish(64 * PAGE as u64, Palette::all(32).unwrap())) else { return };
+        let Some(mut arena) = made(&options(64 * PAGE as u64, Palette::all(32).unwrap())) else { return };
         let before = arena.verify().unwrap();
         arena.memory.advise(0, PAGE, OwnAdvice::DontNeed).unwrap();
         assert_eq!(arena.verify().unwrap(), Verified { right: before.right - 1, ..before });
@@ -423,7 +426,7 @@ mod tests {
 
     #[test]
     fn pages_that_are_not_there_are_not_right_and_are_no_error() {
-        let Some(mut arena) = made(&wish(8 * PAGE as u64, Palette::all(32).unwrap())) else { return };
+        let Some(mut arena) = made(&options(8 * PAGE as u64, Palette::all(32).unwrap())) else { return };
         arena.memory.advise(0, 8 * PAGE, OwnAdvice::DontNeed).unwrap();
         assert_eq!(arena.verify().unwrap(), Verified { pages: 8, right: 0, huge_pages: 0, contiguous: 0 });
     }
@@ -441,7 +444,7 @@ mod tests {
 
     #[test]
     fn an_arena_is_one_mapping() {
-        let Some(arena) = made(&wish(16 << 20, Palette::all(32).unwrap())) else { return };
+        let Some(arena) = made(&options(16 << 20, Palette::all(32).unwrap())) else { return };
         if PageMover::into(&mut Mapping::anonymous(PAGE).unwrap()).is_err() {
             return eprintln!("skipped: this kernel has no UFFDIO_MOVE");
         }
@@ -455,7 +458,7 @@ mod tests {
     #[test]
     fn an_arena_is_whole_and_colored_where_only_mremap_moves_pages() {
         for palette in [Palette::all(32).unwrap(), Palette::only(32, 8..12).unwrap()] {
-            let mut arena = match ColoredArena::create_by(no_mover, &wish(16 << 20, palette.clone())) {
+            let mut arena = match ColoredArena::create_by(no_mover, &options(16 << 20, palette.clone())) {
                 Err(ColorError::FramesHidden) => return eprintln!("skipped: page frames are hidden; root sees them"),
                 arena => arena.expect("there is memory"),
             };
@@ -471,16 +474,16 @@ mod tests {
     fn blocks_are_added_until_no_color_is_short() {
         let (palette, places) = (Palette::all(32).unwrap(), 400);
         let mut without_a_color = (1_u64..).filter(|frame| frame % 32 != 7);
-        let mut looks = Vec::new();
+        let mut reads = Vec::new();
         let mut read = |_: u64, pages: usize| -> Result<Vec<u64>, ColorError> {
-            looks.push(pages);
-            Ok(match looks.len() {
+            reads.push(pages);
+            Ok(match reads.len() {
                 1 => without_a_color.by_ref().take(pages).collect(),
                 _ => (1 << 20..).take(pages).collect(),
             })
         };
         let pool = Pool::take(&mut read, &palette, 0, places).unwrap();
-        assert_eq!((looks, pool.single), (vec![512, 512], 512));
+        assert_eq!((reads, pool.single), (vec![512, 512], 512));
         let choice = palette.choose(&pool.frames, 0, places).unwrap();
         let color = |candidate: &usize| palette.color_of(pool.frames[*candidate]);
         assert!(choice.candidates.iter().map(color).eq((0..places).map(|place| palette.wanted(0, place))));
@@ -522,9 +525,9 @@ mod tests {
     #[test]
     fn what_cannot_be_is_said_before_memory_is_taken() {
         let palette = Palette::all(32).unwrap();
-        assert!(matches!(ColoredArena::create(&wish(0, palette.clone())), Err(ColorError::Empty)));
+        assert!(matches!(ColoredArena::create(&options(0, palette.clone())), Err(ColorError::Empty)));
         for bytes in [1 << 50, u64::MAX] {
-            let error = ColoredArena::create(&wish(bytes, palette.clone())).unwrap_err();
+            let error = ColoredArena::create(&options(bytes, palette.clone())).unwrap_err();
             assert!(matches!(error, ColorError::Memory { .. }) && error.to_string().contains("available"), "{error}");
         }
         assert!(matches!(ensure_mappings(1 << 40), Err(ColorError::TooManyMappings { .. })));

@@ -7,6 +7,6 @@ mod arena;
 mod choice;
 mod error;
 
-pub use arena::{ColoredArena, Verified, Wish};
+pub use arena::{ArenaOptions, ColoredArena, Verified};
 pub use choice::{Choice, Palette, Run};
 pub use error::ColorError;

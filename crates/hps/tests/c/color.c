@@ -45,7 +45,7 @@ static void out_of_range(void)
     hps_color_destroy(NULL);
 }
 
-/* Who got rights by setcap may not be looked at by others of its user, and by its pagemap not even by itself, until it allows that. In a
+/* Who got rights by setcap may not be read by others of its user, and by its pagemap not even by itself, until it allows that. In a
    child, which gives up what root may. */
 static void closed_to_its_own_user(void)
 {

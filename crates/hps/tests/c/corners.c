@@ -157,7 +157,7 @@ static void *wait_for_ever(void *unused)
 {
     int waited;
     (void)unused;
-    /* Whoever looks whether this thread waits is, for that moment, the one who does. */
+    /* Whoever checks whether this thread waits is, for that moment, the one who does. */
     do
         waited = hps_wait_signal(-1, NULL);
     while (waited == -EBUSY);

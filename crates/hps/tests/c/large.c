@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-static struct hps_large_options options(uint32_t wish, uint32_t flags)
+static struct hps_large_options options(uint32_t policy, uint32_t flags)
 {
-    struct hps_large_options options = {.size = sizeof options, .wish = wish, .flags = flags};
+    struct hps_large_options options = {.size = sizeof options, .policy = policy, .flags = flags};
     return options;
 }
 
@@ -15,7 +15,7 @@ static void out_of_range(void)
     struct hps_large *large = NULL;
     struct hps_large_info info;
     struct hps_large_options wrong = options(3, 0);
-    CHECK(hps_large_alloc(1, &wrong, &large) == -EINVAL && strstr(hps_error(), "wish"));
+    CHECK(hps_large_alloc(1, &wrong, &large) == -EINVAL && strstr(hps_error(), "policy"));
     wrong = options(HPS_LARGE_OFF, 4);
     CHECK(hps_large_alloc(1, &wrong, &large) == -EINVAL && strstr(hps_error(), "flag"));
     wrong = options(HPS_LARGE_OFF, 0), wrong.size = 3;
@@ -27,19 +27,19 @@ static void out_of_range(void)
 }
 
 /* Whatever it comes to, it is memory that says what it is. */
-static void taken(uint32_t wish, uint32_t flags)
+static void taken(uint32_t policy, uint32_t flags)
 {
-    struct hps_large_options wanted = options(wish, flags);
+    struct hps_large_options wanted = options(policy, flags);
     struct hps_large *large;
     struct hps_large_info info;
     CHECK(hps_large_get_info(NULL, &info) == -EINVAL && strstr(hps_error(), "NULL"));
     CHECK(hps_large_alloc(5000000, &wanted, &large) == 0 && hps_large_get_info(large, &info) == 0);
     /* The words are those of the fallback, if there was one, and not of an error before. */
-    CHECK((strstr(hps_error(), "NULL") == NULL) == (wish == HPS_LARGE_PREFERRED && info.large_bytes < info.bytes));
+    CHECK((strstr(hps_error(), "NULL") == NULL) == (policy == HPS_LARGE_PREFERRED && info.large_bytes < info.bytes));
     CHECK(hps_large_get_info(large, NULL) == -EINVAL);
     CHECK(info.bytes >= 5000000 && info.bytes % info.page_bytes == 0 && info.large_bytes <= info.bytes);
     CHECK((info.backing == HPS_LARGE_ON_ORDINARY) == (info.large_bytes == 0));
-    CHECK(wish != HPS_LARGE_OFF || info.large_bytes == 0);
+    CHECK(policy != HPS_LARGE_OFF || info.large_bytes == 0);
     unsigned char *memory = info.memory;
     CHECK(memory[0] == 0 && memory[info.bytes - 1] == 0);
     memset(memory, 1, info.bytes);

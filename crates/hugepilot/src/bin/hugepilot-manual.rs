@@ -1,7 +1,7 @@
 //! Makes the manual from the command line: a man page for each command, and completions for shells. `make install` runs it, and does
 //! not install it.
 //!
-//! Owns: how a page looks. Never touches: what it says, which is the help that [`Cli`] defines.
+//! Owns: the style of a page. Never touches: what it says, which is the help that [`Cli`] defines.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

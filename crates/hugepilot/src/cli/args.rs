@@ -1,4 +1,4 @@
-//! Arguments, parsed purely: nothing here looks at the system.
+//! Arguments, parsed purely: nothing here reads the system.
 //!
 //! Owns: every option, its default and its help. Never touches: what a command does with them.
 
@@ -85,7 +85,7 @@ Examples:
   hugepilot record -o cache.hugepilot 4242               until Ctrl-C, or until the process ends
   hugepilot record -o day.hugepilot 4242 --for 8h --every 30s
 
-Look at a recording with `hugepilot replay`, or with zcat and jq.";
+Show a recording with `hugepilot replay`, or with zcat and jq.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -114,7 +114,7 @@ pub enum Command {
     /// Show where a process walks page tables; change nothing
     #[command(after_help = HEAT_EXAMPLES)]
     Heat(HeatArgs),
-    /// Say which memory is on huge pages, why the rest is not, and whether that matters
+    /// Say which memory is on huge pages, why the rest is not, and whether more would pay
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// Observe a process once and put the memory that pays on huge pages
@@ -144,7 +144,7 @@ pub enum Command {
     /// Keep observations of a process in a file
     #[command(after_help = RECORD_EXAMPLES)]
     Record(RecordArgs),
-    /// Look at a recording, and decide on it anew
+    /// Show a recording, and decide on it anew
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
     /// Show, resize, mount and keep the pools of reserved huge pages
@@ -260,7 +260,7 @@ pub struct GiveBackArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Whom to ask first.
+    /// Which daemon to ask first.
     #[command(flatten)]
     pub daemon: DaemonOptions,
 }
@@ -320,7 +320,7 @@ pub struct RecordArgs {
 /// `hugepilot replay`
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct ReplayArgs {
-    /// Recording to look at
+    /// Recording to show
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Which observation to show, counted from 1 [default: the last]

@@ -1,6 +1,6 @@
 //! `hugepilot attach`: pilot a process that runs already.
 //!
-//! Owns: its beginning and end. Never touches: when it is looked at; the pilot knows that.
+//! Owns: its beginning and end. Never touches: when it is scanned; the pilot knows that.
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! `hugepilot daemon`: pilot everyone whom the configuration names, for as long as the machine runs.
+//! `hugepilot daemon`: pilot all processes that the configuration names, for as long as the machine runs.
 //!
 //! Owns: beginning, reloading and end, and that there is one on a machine. Never touches: the loop, which is [`Fleet`]'s.
 

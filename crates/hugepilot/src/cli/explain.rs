@@ -1,4 +1,4 @@
-//! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether that matters.
+//! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would pay.
 
 use std::process::ExitCode;
 

@@ -12,14 +12,14 @@ use pilot::series::{Rhythm, Series};
 
 use super::args::HeatArgs;
 use super::{live, require, terminal};
-use crate::report::film::Recorder;
+use crate::report::heat_map_over_time::Recorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 
 pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let pid = match args.target() {
         Ok(pid) => pid,
-        Err(whom) => return group(args, &whom),
+        Err(selector) => return group(args, &selector),
     };
     let target = Target::open(pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
@@ -47,8 +47,8 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// All processes of a group, one after the other.
-fn group(args: &HeatArgs, whom: &Selector) -> anyhow::Result<ExitCode> {
-    let processes = whom.processes(&Root::host())?;
+fn group(args: &HeatArgs, selector: &Selector) -> anyhow::Result<ExitCode> {
+    let processes = selector.processes(&Root::host())?;
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;

@@ -1,6 +1,7 @@
-//! What `run --pages` and `run --shm` add to `run`: the program is looked at before it starts, started with what suits it, and called to account.
+//! What `run --pages` and `run --shm` add to `run`: the program is inspected before it starts, started with what
+//! suits it, and called to account.
 //!
-//! Owns: the file that the preload library counts in. Never touches: what suits whom; that is `launch`.
+//! Owns: the file that the preload library counts in. Never touches: what suits which program; that is `launch`.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -35,7 +36,7 @@ pub(super) struct Launch {
     required: Option<f64>,
 }
 
-/// Finds out how to start the program; None if nothing is wished for and it needs nothing.
+/// Finds out how to start the program; None if nothing is requested and it needs nothing.
 pub(super) fn prepare_for(args: &RunArgs) -> anyhow::Result<Option<Prepared>> {
     let prepare = |request| prepare(&Root::host(), &args.command, request, std::env::vars_os());
     match args.launch.request() {
@@ -74,7 +75,7 @@ impl Launch {
         command.envs(self.counts.iter().map(|counts| (COUNTS_VARIABLE, counts.path())));
     }
 
-    /// Looks at the program until stopping is requested.
+    /// Observes the program until stopping is requested.
     pub(super) fn watch(&self, pid: u32, stop: Stop) -> JoinHandle<Seen> {
         watch(pid, self.prepared.request.pages, stop)
     }

@@ -23,7 +23,7 @@ use super::args::HeatArgs;
 use crate::report::live::{Asked, Live};
 
 /// How soon a key is noticed.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 
 /// Shows a process until `q`, Ctrl-C or a signal; that it ends meanwhile is said.
 pub(super) fn live(args: &HeatArgs, target: &Target, tracker: &mut dyn Tracker, stop: &Stop) -> anyhow::Result<()> {
@@ -63,7 +63,7 @@ fn observe(
     for moment in Series::new(tracker, target, args.watch.options(), rhythm, stop) {
         match moment {
             Ok(moment) => _ = sender.send(Ok(moment.heat)),
-            // Another program from now on, whose memory is looked at as well.
+            // Another program from now on, whose memory is observed as well.
             Err(ObserveError::Exec { .. }) => {}
             Err(_) if stop.requested() || target.handle().has_exited() => break,
             Err(error) => return Err(error.into()),
@@ -102,7 +102,7 @@ fn show(
 /// Not through crossterm: from a terminal that has gone it reads nothing again and again, and never comes back (0.28).
 fn pressed() -> io::Result<Option<Vec<u8>>> {
     let (input, mut bytes) = (io::stdin(), Vec::new());
-    let wait = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    let wait = Timespec { tv_sec: 0, tv_nsec: POLL.subsec_nanos().into() };
     loop {
         let mut polled = [PollFd::new(&input, PollFlags::IN)];
         match poll(&mut polled, Some(&wait)) {

@@ -1,6 +1,6 @@
 //! What `run`, `attach` and the daemon say alike, at the beginning and at the end.
 //!
-//! Owns: what to expect of the pace, and the summary of a flight. Never touches: how the summary is printed.
+//! Owns: what to expect of the pace, and the summary of a run. Never touches: how the summary is printed.
 
 use std::io::{self, Write};
 

@@ -101,7 +101,7 @@ fn persist(args: &PoolPersistArgs) -> anyhow::Result<()> {
                     tell(&edits[..written], &[])?;
                 }
                 return Err(refused)
-                    .context("not all files were written, and the same command goes on once this is mended");
+                    .context("not all files were written, and the same command goes on once this is fixed");
             }
         }
     }

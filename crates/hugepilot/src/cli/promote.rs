@@ -45,7 +45,7 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&text::expectation(&expectation))?;
     }
     let promotes = round.plan.promotions().next().is_some();
-    // Until the program was looked at again.
+    // Until the program was scanned again.
     let _unreported = promotes.then(|| pilot.world.hold_reporting_back());
     let outcome = act(&mut pilot, process, &round)?;
     let after = scan_again(&mut pilot, process, &outcome, &round)?;

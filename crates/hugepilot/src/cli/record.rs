@@ -15,7 +15,7 @@ use pilot::series::{Rhythm, Series};
 use super::args::RecordArgs;
 use super::{require, terminal};
 
-/// From one observation to the next, where looking costs little.
+/// From one observation to the next, where observing costs little.
 const USUAL: Duration = Duration::from_secs(1);
 
 pub(super) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
@@ -40,7 +40,7 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     observed?;
     let size = Bytes(std::fs::metadata(&args.output)?.len());
     terminal::print(&format!(
-        "{observations} observations of process {} ({}) over {}: {size} in {path}\nlook at them with: hugepilot replay {path}\n",
+        "{observations} observations of process {} ({}) over {}: {size} in {path}\nshow them with: hugepilot replay {path}\n",
         target.pid(),
         target.name,
         Nanos::from_duration(started.elapsed()),
@@ -72,7 +72,7 @@ fn observe_until_end(
                 *observations += 1;
                 progress.show(&format!("{observations} observations, {}", size_of(&args.output)));
             }
-            // Another program from now on, whose memory is looked at as well.
+            // Another program from now on, whose memory is observed as well.
             Err(ObserveError::Exec { .. }) => {}
             Err(_) if stop.requested() || target.handle().has_exited() => break,
             Err(error) => return Err(error.into()),

@@ -1,4 +1,4 @@
-//! `hugepilot replay`: look at a recording, and decide on it anew.
+//! `hugepilot replay`: show a recording, and decide on it anew.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use pilot::recording::{Moment, Recording, RecordingError};
 
 use super::args::ReplayArgs;
 use super::terminal;
-use crate::report::film::Recorder;
+use crate::report::heat_map_over_time::Recorder;
 use crate::report::{PlanReport, json, text};
 
 /// What is wanted of a recording.
@@ -55,7 +55,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads to the end, keeping the observation asked for (the last, if none was) and, for pictures, the film.
+/// Reads to the end, keeping the observation asked for (the last, if none was) and, for pictures, the heat map.
 fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
     let mut recording = Recording::open(&args.file)?;
     let (mut observations, mut chosen, mut recorder) = (0, None, Recorder::default());
@@ -93,15 +93,15 @@ impl super::args::PictureOptions {
         if !self.any() {
             return Ok(());
         }
-        let film = recorder.film(title);
+        let heat_map = recorder.heat_map(title);
         let write = |path: &std::path::Path, contents: &[u8]| {
             std::fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
         };
         if let Some(path) = &self.html {
-            write(path, crate::report::film::html::page(&film).as_bytes())?;
+            write(path, crate::report::heat_map_over_time::html::page(&heat_map).as_bytes())?;
         }
         if let Some(path) = &self.png {
-            write(path, &crate::report::film::png::picture(&film)?)?;
+            write(path, &crate::report::heat_map_over_time::png::picture(&heat_map)?)?;
         }
         Ok(())
     }

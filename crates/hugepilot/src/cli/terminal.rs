@@ -10,7 +10,7 @@ use hugepilot_os::stdout;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::report::heatmap::Canvas;
+use crate::report::heat_map::Canvas;
 use heat::units::Bytes;
 
 /// Width where there is no terminal to ask.

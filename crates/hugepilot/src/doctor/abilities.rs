@@ -192,7 +192,7 @@ fn boot_with_integrity(facts: &Facts) -> Option<Fix> {
 /// Without these, part of the work cannot be done; each with that part.
 const NEEDED: [(Capability, &str); 6] = [
     (Capability::SysNice, "advising other processes' memory"),
-    (Capability::SysPtrace, "looking into other users' processes"),
+    (Capability::SysPtrace, "reading other users' processes"),
     (Capability::DacOverride, "clearing accessed bits of other users' processes"),
     (Capability::Bpf, "loading BPF programs"),
     (Capability::Perfmon, "reading page tables from BPF programs"),
@@ -283,7 +283,7 @@ fn clear_refs(facts: &Facts) -> Check {
         &facts.clear_refs,
         "/proc/PID/clear_refs is there",
         "Accessed bits can be cleared for a whole process at once.",
-        "Accessed bits are cleared by remote MADV_COLD instead, which also makes the pages look old to the kernel.",
+        "Accessed bits are cleared by remote MADV_COLD instead, which also makes the pages seem old to the kernel.",
     )
 }
 

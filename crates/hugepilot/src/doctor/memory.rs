@@ -42,7 +42,7 @@ fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
     );
     if available == 0 {
         let more = (GIANT_PAGE / pool.page_size.0).max(1);
-        let meaning = "A program that asks for one fails with \"cannot allocate memory\", even while some look free.";
+        let meaning = "A program that asks for one fails with \"cannot allocate memory\", even while some seem free.";
         return Check::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total.saturating_add(more)));
     }
     let short = memory.filter(|memory| memory.available.0 < memory.total.0 / SHORT && held > memory.available);

@@ -1,4 +1,4 @@
-//! Judges the facts of a machine: what hugepilot needs, what is there, and the command that mends what is not.
+//! Judges the facts of a machine: what hugepilot needs, what is there, and the command that fixes what is not.
 //!
 //! Owns: the checks, their words and their advice; [`check`] is a pure function of [`Facts`]. Never touches: the system.
 //! Commands are for a root shell, and each is meant to be pasted as it stands.
@@ -14,10 +14,10 @@ pub use render::render_table;
 use kernel::probe::Facts;
 use serde::Serialize;
 
-/// One thing looked at.
+/// One thing checked.
 pub type Check = hugepilot_checks::Check<Fix>;
 
-/// What mends one thing.
+/// What fixes one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
     /// A command for a root shell.

@@ -42,7 +42,7 @@ fn enabled(thp: &Thp) -> Check {
         "never" => Check::ok(
             name,
             "never: no program gets them by itself",
-            "hugepilot works all the same, because MADV_COLLAPSE does not heed this setting. Programs that ask for huge pages get none.",
+            "hugepilot works all the same, because MADV_COLLAPSE ignores this setting. Programs that ask for huge pages get none.",
         ),
         other => Check::unknown(name, &format!("the setting '{other}' is new to this release")),
     }
@@ -96,7 +96,7 @@ fn khugepaged(thp: &Thp) -> Check {
     let Khugepaged { pages_to_scan, sleep, collapsed, full_scans, max_unpopulated } = thp.khugepaged;
     let (chosen, _) = thp.of_huge_pages();
     let found = format!(
-        "{collapsed} huge pages made in {full_scans} rounds, {} looked at every {} s, up to {} of 512 base pages filled in",
+        "{collapsed} huge pages made in {full_scans} rounds, {} scanned every {} s, up to {} of 512 base pages filled in",
         pages_to_scan.bytes(),
         sleep.seconds(),
         max_unpopulated.0

@@ -169,7 +169,7 @@ struct RefusalFields {
     errno: i32,
 }
 
-/// Two moments, shared by every document that has them. Null where nobody looked.
+/// Two moments, shared by every document that has them. Null where nobody read it.
 #[derive(Serialize)]
 struct BeforeAndAfter {
     rss_before_bytes: Option<Bytes>,

@@ -14,7 +14,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
-use super::heatmap::{Shade, cells_of};
+use super::heat_map::{Shade, cells_of};
 
 /// The smallest terminal in which anything can be read.
 const SMALLEST: (u16, u16) = (50, 10);

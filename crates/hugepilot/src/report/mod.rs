@@ -3,8 +3,8 @@
 //! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
 //! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
 
-pub mod film;
-pub mod heatmap;
+pub mod heat_map;
+pub mod heat_map_over_time;
 pub mod json;
 pub mod live;
 pub mod page_counts;
@@ -68,7 +68,7 @@ pub struct PlanReport<'a> {
     pub expectation: Option<Expectation>,
 }
 
-/// Which memory is on huge pages, why the rest is not, and whether that matters.
+/// Which memory is on huge pages, why the rest is not, and whether more would pay.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainReport<'a> {
     /// What was seen.

@@ -26,7 +26,7 @@ pub struct PageCounts {
 pub struct Run {
     /// Their addresses.
     pub range: AddressRange,
-    /// Looks.
+    /// Reads.
     pub count: u16,
 }
 

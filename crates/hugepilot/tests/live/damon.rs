@@ -50,7 +50,7 @@ fn finds_the_hot_part(tracker: &str, window: &str) {
     }
     let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=128M nohugepage fill ready read=third");
-    // Where DAMON draws the borders of its regions is chance: looks are summed up until they say it. What knew nothing would put
+    // Where DAMON draws the borders of its regions is chance: scans are summed up until they say it. What knew nothing would put
     // twice as much outside of that third.
     let mut scans = Vec::new();
     let found = (0..6).any(|_| {

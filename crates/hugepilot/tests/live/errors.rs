@@ -167,7 +167,7 @@ fn each_missing_capability_is_named() {
         ran.assert_fails_with(&["missing CAP_SYS_NICE: "]);
         assert_eq!(ran.stdout, "");
     }
-    assert!(without("CAP_SYS_NICE", &format!("heat {pid}")).status.success(), "looking needs no CAP_SYS_NICE");
+    assert!(without("CAP_SYS_NICE", &format!("heat {pid}")).status.success(), "observing needs no CAP_SYS_NICE");
 }
 
 fn another_user_without_rights() {
@@ -207,7 +207,7 @@ fn huge_pages_switched_off_by_the_process() {
     let program = Program::start("thp-disable map=16M fill ready read=all");
     let ran = hugepilot(&format!("promote {}", program.pid));
     ran.assert_fails_with(&["PR_SET_THP_DISABLE", "disable-thp no"]);
-    assert!(hugepilot(&format!("heat {} --window 200ms", program.pid)).status.success(), "looking is still possible");
+    assert!(hugepilot(&format!("heat {} --window 200ms", program.pid)).status.success(), "observing is still possible");
 }
 
 fn a_full_memory_cgroup() {

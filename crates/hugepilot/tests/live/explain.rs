@@ -1,4 +1,4 @@
-//! `explain`: what is on huge pages, why the rest is not, and whether that matters.
+//! `explain`: what is on huge pages, why the rest is not, and whether more would pay.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ fn memory_that_would_pay_is_told_with_its_gain() {
     assert!(gain["low"].as_f64() <= gain["high"].as_f64() && gain["high"].as_f64() > Some(0.0), "{json}");
     assert!(number(&json, "page_tables_bytes") >= 64 * 4096, "{json}");
     let text = hugepilot(&format!("explain {} --window 300ms", program.pid));
-    assert!(text.stdout.contains("would more matter?") && text.stdout.contains("hugepilot promote"), "{text:?}");
+    assert!(text.stdout.contains("more huge pages?") && text.stdout.contains("hugepilot promote"), "{text:?}");
     assert_eq!(program.huge_bytes(), 0);
 }
 
@@ -94,7 +94,7 @@ fn children_that_end_at_once_count() {
     let parent = explained("");
     assert!(rate(&parent) < 1.0, "it has touched all of it: {parent}");
     for _ in 0..5 {
-        // Whichever child it looks at has ended soon after.
+        // Whichever child it observes has ended soon after.
         let json = explained(" --children");
         assert!(rate(&json) > 1000.0 && json["expected_gain_percent"]["likely"].as_f64() > Some(1.0), "{json}");
         assert!(

@@ -33,7 +33,7 @@ fn promote(program: &Program, least: u64, options: &str) -> u64 {
 
 fn what_was_promoted_is_undone_and_nothing_else() {
     let _madvise = Setting::huge_pages("madvise");
-    // The first mapping is huge by the program's own wish.
+    // The first mapping is huge by the program's own request.
     let mut program = Program::start("map=16M hugepage fill map=64M fill ready read=all");
     let own = program.huge_bytes();
     assert!(own >= 16 * MIB);

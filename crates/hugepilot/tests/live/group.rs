@@ -127,7 +127,7 @@ fn reserved_huge_pages_are_there_once_and_unobserved() {
         (32 * MIB, 32 * MIB),
         "{shared}"
     );
-    // Nobody can clear their bits, which say "walked" for ever: what cannot be seen must not look hot.
+    // Nobody can clear their bits, which say "walked" for ever: what cannot be seen must not seem hot.
     assert_eq!((number(shared, "pages_walked"), walks(shared)), (0, 0.0), "{shared}");
     assert_eq!(number(&json["totals"], "pages_unobserved") * 4096, 64 * MIB, "{json}");
     assert!(list(shared, "regions").iter().all(|region| number(region, "huge_in") == 2), "{shared}");

@@ -35,8 +35,8 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
     observe_with(&mut PageWalk::new().expect("a tracker"), program, allow_stall)
 }
 
-/// Watches a program through the library, which shows single pages. Looks again if the program got little CPU meanwhile, for what
-/// did not run cannot be seen, and takes the scan in which it got most. What the bits say plays no part in that. What is looked at
+/// Watches a program through the library, which shows single pages. Scans again if the program got little CPU meanwhile, for what
+/// did not run cannot be seen, and takes the scan in which it got most. What the bits say plays no part in that. What is scanned
 /// last is the memory after a tenth of a second, of which reading it all once may take the half.
 pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
     let clearing = ClearPolicy::allowing_stalls(allow_stall);
@@ -152,7 +152,7 @@ fn huge_pages_are_seen_and_left_whole() {
     let heat = observe(&program, false);
     let huge = heat.regions.iter().filter(|region| region.huge && program.holds(region.start.0));
     assert_eq!(huge.map(|region| region.start.0).collect::<Vec<_>>(), half);
-    assert_eq!(program.huge_bytes(), 64 << 20, "looking split huge pages");
+    assert_eq!(program.huge_bytes(), 64 << 20, "observing split huge pages");
     program.assert_unharmed();
 }
 
@@ -263,14 +263,14 @@ fn a_sample_says_what_observing_everything_says() {
         assert!((value - whole as f64).abs() < 3.0 * error, "seed {seed}: {value} +- {error}, not {whole}");
         assert!(error < 0.35 * whole as f64, "seed {seed}: {value} +- {error}");
         assert!((size..size + Bytes(9 << 20)).contains(&sample.observed), "{sample:?}");
-        // What is not in the sample was not looked at, and nobody says that it is cold.
+        // What is not in the sample was not scanned, and nobody says that it is cold.
         let (seen, unseen): (Vec<_>, Vec<_>) = heat.regions.iter().partition(|region| region.unobserved == 0);
         let pages = seen.iter().map(|region| region.present.len() as u64).sum::<u64>();
         assert!((size.0..size.0 + (9 << 20)).contains(&(pages * BASE_PAGE)), "{pages} pages were observed");
         assert!(unseen.iter().all(|region| region.walked.is_empty() && region.walks_per_second == 0.0));
         assert!(heat.walks_at_least_per_second() > 0.3 * heat.walks_per_second(), "{:?} of {sample:?}", heat.walks);
     }
-    assert_eq!(program.huge_bytes(), (some.len() as u64) << 21, "looking split huge pages");
+    assert_eq!(program.huge_bytes(), (some.len() as u64) << 21, "observing split huge pages");
     let text = hugepilot(&format!("heat {} --window 300ms --sample 256M", program.pid)).stdout;
     assert!(text.contains("%, from a sample of 2") && text.contains("not in the sample, or "), "{text}");
     let json = hugepilot(&format!("heat {} --window 300ms --sample 256M --json", program.pid)).json();

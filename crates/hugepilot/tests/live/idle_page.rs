@@ -74,10 +74,10 @@ fn huge_pages_are_seen_and_left_whole() {
     let hot = program.regions_named(Rule::Third);
     for region in heat.regions.iter().filter(|region| program.holds(region.start.0)) {
         assert_eq!(region.huge, half.contains(&region.start.0), "{region:?}");
-        // Eleven huge pages may all stay in the TLB; what nobody reads never looks walked.
+        // Eleven huge pages may all stay in the TLB; what nobody reads never seems walked.
         assert!(hot.contains(&region.start.0) || region.walks_per_second == 0.0, "{region:?}");
     }
-    assert_eq!(program.huge_bytes(), 64 << 20, "looking split huge pages");
+    assert_eq!(program.huge_bytes(), 64 << 20, "observing split huge pages");
     program.assert_unharmed();
 }
 

@@ -36,7 +36,7 @@ const SIZE: u64 = 128 << 20;
 /// A program that allocates, and waits to be seen.
 const STEPS: &str = "malloc=128M sleep=2s";
 
-/// Runs a program of ours with these options to its end; answers with what became of the wish, too.
+/// Runs a program of ours with these options to its end; answers with what became of the request, too.
 fn launch(options: &str, steps: &str) -> (Ran, Value) {
     let program = program_command(steps);
     launch_command(options, [program.get_program()].into_iter().chain(program.get_args()))

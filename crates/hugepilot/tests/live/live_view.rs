@@ -33,7 +33,7 @@ struct View {
 }
 
 impl View {
-    /// Looks at a program in a terminal of this size. Afterwards the terminal's settings are said.
+    /// Shows a program in a terminal of this size. Afterwards the terminal's settings are said.
     fn of(program: &Program, rows: u32, columns: u32) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let output = folder.path().join("output");

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     if words.next_if(|word| word == "program").is_some() {
         return program::run(words);
     }
-    hugepilot_os::trial::heed_signals();
+    hugepilot_os::trial::obey_signals();
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let modules = [

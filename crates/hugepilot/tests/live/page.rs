@@ -105,7 +105,7 @@ fn a_page_draws_its_cells() {
     assert!(element(&document, "title").contains(&format!("(process {})", program.pid)), "{document}");
     let drawn: Vec<&str> = element(&document, "drawn").split_ascii_whitespace().collect();
     let numbers: Vec<usize> = drawn[..3].iter().map(|number| number.parse().expect("a number")).collect();
-    // Some five looks, at 16 regions of the program's and a few more.
+    // Some five scans, of 16 regions of the program's and a few more.
     assert!((2..=9).contains(&numbers[0]) && numbers[1] >= 17 && numbers[2] >= 3, "{drawn:?}");
     assert_eq!(drawn[3..], ["true", "true"], "the hottest cell is yellow, and every cell is painted");
 }
@@ -113,11 +113,11 @@ fn a_page_draws_its_cells() {
 fn pointing_at_a_cell_tells_its_mapping_and_region() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, page) = page(folder.path());
-    let row = format!("film.rows.findIndex(row => row[0] === '{:#x}')", program.start);
+    let row = format!("heatMap.rows.findIndex(row => row[0] === '{:#x}')", program.start);
     let script = format!(
         "const map = document.getElementById('map'), box = map.getBoundingClientRect(); \
-         map.dispatchEvent(new MouseEvent('mousemove', {{ clientX: box.left + box.width / film.seconds.length / 2, \
-           clientY: box.top + box.height * ({row} + 0.5) / film.rows.length }}))"
+         map.dispatchEvent(new MouseEvent('mousemove', {{ clientX: box.left + box.width / heatMap.seconds.length / 2, \
+           clientY: box.top + box.height * ({row} + 0.5) / heatMap.rows.length }}))"
     );
     let Some(document) = shown(&page, "", &script) else { return };
     let tip = element(&document, "tip");

@@ -211,7 +211,7 @@ impl Program {
             // Twice as much memory every so often, all of it read.
             "grow" => return Ok(self.grow(bytes(value))?.err()),
             // Is told by the daemon at that socket which of the last mapping is active, and converts it; with `SOCKET,rest` it rests
-            // after each list, with `SOCKET,deaf` it heeds nothing.
+            // after each list, with `SOCKET,deaf` it ignores all.
             "track" => {
                 let (socket, kind) = value.split_once(',').unwrap_or((value, ""));
                 let memory = self.memory.last().expect("map comes first");

@@ -376,7 +376,7 @@ fn a_target_that_calls_exec_midway_is_told() {
 
 fn memory_that_changes_meanwhile_is_left_alone() {
     let _madvise = madvise();
-    // At this pace 256 regions take minutes, so what is freed now is not reached before the memory is looked at again.
+    // At this pace 256 regions take minutes, so what is freed now is not reached before the memory is scanned again.
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
     let steps = format!("map=512M fill ready read-until={} free-now=half read=odd", go.display());

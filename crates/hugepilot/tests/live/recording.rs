@@ -1,4 +1,4 @@
-//! `record`, `replay` and pictures: what was seen can be looked at again.
+//! `record`, `replay` and pictures: what was seen can be shown again.
 
 use std::fs;
 use std::path::{Path, PathBuf};

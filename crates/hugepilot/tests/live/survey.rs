@@ -30,7 +30,7 @@ fn both_ways(program: &Program) -> [Heat; 2] {
     })
 }
 
-/// What two looks at a quiet program must agree about.
+/// What two scans of a quiet program must agree about.
 fn seen(region: &Region) -> impl PartialEq + std::fmt::Debug {
     (region.start, region.mapping, region.obstacle, region.huge, region.present.iter().collect::<Vec<_>>())
 }

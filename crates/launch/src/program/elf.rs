@@ -143,7 +143,7 @@ fn in_file(address: u64, segments: Segments<'_>, endian: Endianness) -> Option<u
     })
 }
 
-/// Which names of options stand among the constants, each as a whole string of C: what a program does not mention it cannot heed.
+/// Which names of options stand among the constants, each as a whole string of C: what a program does not mention it cannot follow.
 fn mentions<'a, R: ReadRef<'a>>(
     header: &FileHeader64<Endianness>,
     endian: Endianness,

@@ -67,7 +67,7 @@ pub const OPTIONS: [&str; 9] = [
 /// How a program gets its libraries, which says what can be done from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Linking {
-    /// By glibc's loader, which heeds LD_PRELOAD and GLIBC_TUNABLES.
+    /// By glibc's loader, which honours LD_PRELOAD and GLIBC_TUNABLES.
     Glibc,
     /// By musl's loader, whose malloc has no huge pages.
     Musl,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_file_is_looked_at_as_any_other() {
+    fn our_own_file_is_inspected_as_any_other() {
         let own = std::env::current_exe().unwrap();
         let program = Program::find(own.as_os_str(), None, "/opt/lib/libjemalloc.so.2 libother.so", "").unwrap();
         assert_eq!((program.linking, program.family, program.is_script), (Linking::Glibc, Family::Other, false));

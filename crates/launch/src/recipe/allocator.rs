@@ -125,13 +125,13 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
     recipe.extend(context, &list, &words, why.to_owned(), by);
     let is_tuned = recipe.variables.last().is_some_and(|variable| variable.name == list.name);
     if is_tuned && !by.is_reserved && program.linking == Linking::Glibc {
-        heed_madvise(recipe, context);
+        honour_madvise(recipe, context);
     }
 }
 
 /// glibc 2.35 and 2.36 compare the setting of the machine's, which they have read, with one byte more that they have not: what a lazily
 /// bound call has left on the stack. In half of all starts a program was seen to find no `madvise` there, and to get nothing.
-fn heed_madvise(recipe: &mut Recipe, context: Context<'_>) {
+fn honour_madvise(recipe: &mut Recipe, context: Context<'_>) {
     if context.machine.transparent.as_deref() == Some("madvise") {
         let why = "glibc 2.36 misreads the setting `madvise` in some starts, but not once all calls are bound";
         recipe.set(context, "LD_BIND_NOW", "1".to_owned(), why, None);

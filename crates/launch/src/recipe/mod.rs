@@ -1,7 +1,7 @@
-//! What to do for a program, with a reason for each line: a pure function of what the program is, what is wished for, and what the
+//! What to do for a program, with a reason for each line: a pure function of what the program is, what is requested, and what the
 //! machine offers.
 //!
-//! Owns: which mechanism suits whom, and the words for it. Never touches: the system; nothing is set or started here.
+//! Owns: which mechanism suits which program, and the words for it. Never touches: the system; nothing is set or started here.
 
 mod allocator;
 mod obstacle;
@@ -22,7 +22,7 @@ use crate::request::{LaunchRequest, PageKind};
 /// What a program is to be started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recipe {
-    /// What cannot work as wished, to be said before anything else.
+    /// What cannot work as requested, to be said before anything else.
     pub obstacles: Vec<Remark>,
     /// Variables of the environment, each once.
     pub variables: Vec<Variable>,

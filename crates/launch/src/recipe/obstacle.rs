@@ -132,7 +132,7 @@ pub(super) fn to_preloading(program: &Program) -> Option<String> {
     let why = match &program.linking {
         Linking::Glibc => return None,
         Linking::Musl => "it is linked with musl, whose loader the preload library was not made for",
-        Linking::Static => "it is linked statically, so that there is no loader to heed LD_PRELOAD",
+        Linking::Static => "it is linked statically, so that there is no loader to honour LD_PRELOAD",
         Linking::Go => "it is a Go program, which maps memory by system calls of its own, past any library",
         Linking::ThirtyTwoBit => "it is a 32-bit program",
         Linking::Other(loader) => return Some(format!("its loader is {}, not glibc's", loader.display())),

@@ -118,7 +118,7 @@ fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     let has_it = context.given.arguments.iter().any(|word| word == "-L" || word == "--enable-largepages");
     if has_it {
         recipe.keep("-L is given already".to_owned());
-    } else if context.machine.heeds_requests() {
+    } else if context.machine.honours_requests() {
         let by = Mechanism::transparent(Memory::Buffers, "-L");
         let why = "memcached maps its slabs in one piece that huge pages fit into, instead of 1 MiB at a time";
         recipe.insert(Place::First, &["-L"], why, Some(by));

@@ -214,7 +214,7 @@ fn programs_whose_c_library_has_no_switch_are_left_to_the_pilot() {
         assert_eq!(preloads, program.linking == Linking::Glibc, "{recipe:?}");
     }
     let tuned = plain(&static_program(true), &LaunchRequest::of(THP));
-    assert_eq!(variables(&tuned)[0].0, "GLIBC_TUNABLES", "a static glibc heeds it, too");
+    assert_eq!(variables(&tuned)[0].0, "GLIBC_TUNABLES", "a static glibc honours it, too");
     assert!(tuned.left_to_pilot[0].contains("nothing can be preloaded"), "{tuned:?}");
 }
 
@@ -338,7 +338,7 @@ fn redis_keeps_huge_pages_if_it_knows_how_to() {
 }
 
 #[test]
-fn memcached_is_started_with_large_slabs_where_the_kernel_heeds_it() {
+fn memcached_is_started_with_large_slabs_where_the_kernel_honours_it() {
     let line = |setting: &str, pages, words: &[&str]| {
         let recipe = recipe(&program(Family::Memcached), &heap(pages), &machine(setting, 7), &given(&[], words));
         arguments(&recipe, words)

@@ -63,7 +63,7 @@ impl Session {
         // A scheme that does nothing to any region, so that all of them can be read.
         claim.context("schemes/nr_schemes", "1")?;
         claim.context("schemes/0/action", "stat")?;
-        claim.heed_all_regions(0)?;
+        claim.follow_all_regions(0)?;
         claim.switch_on()?;
         Ok(Self(claim))
     }

@@ -5,7 +5,7 @@
 //!
 //! *Bits*: sampled walks; DAMON clears accessed bits without flushing the TLB. *Bias*: all pages of a DAMON region are taken to be
 //! alike, of which there are at most 1,000, so a scattered hot set looks like an even, lukewarm one; a page walked more often than
-//! it is sampled looks walked once a sample. On physical addresses those regions are spread over the whole machine, neighbours
+//! it is sampled seems walked once a sample. On physical addresses those regions are spread over the whole machine, neighbours
 //! may belong to different programs, and what another program does to a frame that both map counts, too. *Cost*: the same
 //! whatever the size, paid by a kernel thread; and a survey ([`crate::survey`]), which is not.
 
@@ -33,7 +33,7 @@ const SAMPLES: f64 = 20.0;
 const SHORTEST: Nanos = Nanos(1_000_000_000);
 /// One aggregation alone may have met the program asleep, and borders lie differently in each: so many, over the second half of the
 /// window, when borders have been found.
-const LOOKS: u32 = 5;
+const READS: u32 = 5;
 
 /// `damon-vaddr` or `damon-paddr`.
 pub struct Damon {
@@ -90,8 +90,8 @@ impl Tracker for Damon {
         let session = Session::start(&self.root, watched, INTERVALS)?;
         let window = options.window.max(SHORTEST).duration();
         let mut scans = Vec::new();
-        for scan in 1..=LOOKS {
-            wait_until(started + window / 2 + window * scan / (2 * LOOKS), target, stop)?;
+        for scan in 1..=READS {
+            wait_until(started + window / 2 + window * scan / (2 * READS), target, stop)?;
             scans.push(session.read()?);
         }
         let stretches = over_all(&scans);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_taken_together_whatever_their_borders() {
+    fn reads_are_taken_together_whatever_their_borders() {
         let first = vec![seen(at(0), at(2), 20), seen(at(2), at(4), 0)];
         let second = vec![seen(at(1), at(2), 10)];
         let together: Vec<_> =

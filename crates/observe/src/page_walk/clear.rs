@@ -26,7 +26,7 @@ const CLEARING: u8 = 2;
 /// Clearing that takes no longer than a tick of the scheduler comes before all others: whoever is interrupted holds the lock that the
 /// target's page faults wait for. Longer, it would keep the target from its processor for all that time, which more programs notice.
 const ONE_TICK: Nanos = Nanos(4_000_000);
-pub(super) const GLIMPSING: u8 = 1;
+pub(super) const READING_EARLY: u8 = 1;
 /// How much one `MADV_COLD` call covers: at most 1 ms of work.
 const SLICE: Bytes = Bytes(32 * HUGE_PAGE);
 /// How much is cleared before it is read again: about 50 ms of `MADV_COLD`.

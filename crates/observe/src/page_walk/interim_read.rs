@@ -90,7 +90,7 @@ impl<'a> InterimReads<'a> {
         self.fronts.iter().map(|&(index, at)| (regions[index].range().end, at)).collect()
     }
 
-    /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not glimpsed, or too soon.
+    /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not read early, or too soon.
     pub(super) fn read_count(&self, index: usize, cleared_at: Nanos) -> ReadCount {
         let InterimRead { read_at, walked, .. } = self.regions[index];
         match read_at.0.checked_sub(cleared_at.0) {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_sighting() {
+    fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_early_read() {
         let mut interim_reads = InterimReads::new(&[512, 0, 512]);
         let seen = |index, walked| Seen { index, at: Nanos(10_000_000), walked };
         interim_reads.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);

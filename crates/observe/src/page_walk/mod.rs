@@ -4,7 +4,7 @@
 //!
 //! After clearing without a TLB flush, the CPU sets a page's bit only when it walks the page table for it, and page walks
 //! are what huge pages save. *Bits*: walks (or accesses, where memory is cleared in slices: [`clear`]). *Bias*: a huge
-//! page that stays in the TLB looks idle; rates above one walk a page in the first millisecond are estimated. *Cost*:
+//! page that stays in the TLB seems idle; rates above one walk a page in the first millisecond are estimated. *Cost*:
 //! reading ~0.5 ms/GiB of base pages with no lock taken; clearing ~12 ms/GiB; and the program loses 35 to 125 ms for each GiB
 //! that it walks again, because the processor sets each bit anew ([`crate::first_walk`]).
 
@@ -53,7 +53,7 @@ use kernel::{Root, pagemap, process};
 /// From clearing one batch to the next: the last read comes after 100 ms.
 const BATCH_TIME: Nanos = Nanos(100_000_000);
 /// From one interim read to the next.
-const BETWEEN_GLIMPSES: Duration = Duration::from_micros(200);
+const BETWEEN_EARLY_READS: Duration = Duration::from_micros(200);
 /// The end of the lower half of the address space with 5-level page tables.
 const USER_SPACE: AddressRange = AddressRange { start: Address(0), end: Address(1 << 56) };
 /// The same with 4 levels.
@@ -355,11 +355,11 @@ impl Watch<'_> {
         let cleared = thread::scope(|scope| {
             let clearing = scope.spawn(move || clear::clear(root, target.handle(), &how, batch));
             // A interim read that comes late is none.
-            let _punctual = Punctual::begin(clear::GLIMPSING);
+            let _punctual = Punctual::begin(clear::READING_EARLY);
             // What is cleared of a sample lies apart, and is cleared soon.
             while !self.reach.is_sample() && !clearing.is_finished() && !interim_reads.window().is_empty() {
                 self.interim_read(of_batch.start, &mut interim_reads)?;
-                thread::sleep(BETWEEN_GLIMPSES);
+                thread::sleep(BETWEEN_EARLY_READS);
             }
             clearing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;

@@ -262,7 +262,7 @@ impl Entries<'_> {
     /// faults is present and cannot be accessed.
     ///
     /// The kernel never clears the bit of a special entry, so one that is set there tells nothing: it would make memory
-    /// that was read once, or given back, look walked for ever.
+    /// that was read once, or given back, seem walked for ever.
     pub(super) fn present_and_accessed(&self) -> (PageSet, PageSet) {
         match self {
             Entries::Huge { entry, .. } if entry & (PRESENT | ACCESSED) == PRESENT | ACCESSED => {
@@ -481,7 +481,7 @@ mod tests {
             entries in prop::collection::vec(prop_oneof![Just(0u64), Just(PRESENT), Just(PRESENT | ACCESSED), any::<u64>()], 512),
             alike in 0..512usize,
         ) {
-            // A run of equal entries, for the paths that look at 64 together.
+            // A run of equal entries, for the paths that read 64 together.
             let entries: Vec<u64> = entries.iter().enumerate().map(|(n, &e)| if n < alike { entries[0] } else { e }).collect();
             let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect();
             for bits in [PRESENT, PRESENT | ACCESSED, PRESENT | SPECIAL] {

@@ -161,7 +161,7 @@ fn is_of_pool(region: &Region) -> bool {
     region.obstacle == Some(Obstacle::Hugetlb)
 }
 
-/// Takes out pages whose bits `MADV_COLD` does not clear, so that they would look accessed for ever: those that are mapped more
+/// Takes out pages whose bits `MADV_COLD` does not clear, so that they would seem accessed for ever: those that are mapped more
 /// than once, and all in memory for which the kernel refuses the advice (locked by mlock).
 ///
 /// Such a bit may still go out meanwhile, for reclaim and DAMON clear bits too: what early reads saw is held to what remains at last.

@@ -3,7 +3,7 @@
 //! Owns: sampling one process for one window. Never touches: accessed bits, the TLB, or the target's memory in any way.
 //!
 //! *Bits*: sampled walks. *Bias*: loads only (with IBS stores too), one access in many, so that a lukewarm page is rarely met; one of
-//! Intel's whose events are not known looks at one load at a time, so that rates are at least what is told; what runs on the small
+//! Intel's whose events are not known samples one load at a time, so that rates are at least what is told; what runs on the small
 //! ones of two kinds of cores is not seen. *Cost*: an interrupt for each sample, about [`SAMPLES_PER_SECOND`] in each thread that runs,
 //! or fewer where the kernel allows no more.
 
@@ -29,7 +29,7 @@ use crate::{ObserveError, Options, Tracker};
 
 const SAMPLES_PER_SECOND: u64 = 4000;
 /// From one scan of the samples to the next: they take half of the ring's room in this time.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 /// What a program loses for each sample: the interrupt and the processor's own record. Taken high, because it was not measured on a
 /// machine with such a processor.
 const TAKING_A_SAMPLE: Nanos = Nanos(5_000);
@@ -108,14 +108,14 @@ impl PerfMem {
         let mut samplers = Samplers::new(&self.root, self.pmu);
         samplers.follow(&self.scopes(pid)?)?;
         while Instant::now() < end {
-            stop.sleep_until(end.min(Instant::now() + LOOK))?;
+            stop.sleep_until(end.min(Instant::now() + POLL))?;
             if target.handle().has_exited() {
                 return Err(ObserveError::Exited { pid });
             }
-            let looking = Instant::now();
+            let reading = Instant::now();
             samplers.take(&mut tally);
             samplers.follow(&self.scopes(pid)?)?;
-            cost.read = cost.read + Nanos::from_duration(looking.elapsed());
+            cost.read = cost.read + Nanos::from_duration(reading.elapsed());
             cost.reads += 1;
         }
         cost.program = Nanos(tally.samples.saturating_mul(TAKING_A_SAMPLE.0));

@@ -3,7 +3,7 @@
 //! Owns: one pass over a process's pages, with growth. Never touches: accessed bits.
 //!
 //! *Bias*: a huge page is known by its frames, 512 in a row of one huge page, in a mapping of which the kernel says that some is
-//! mapped huge; one mapped by base pages beside it looks huge too. Before Linux 6.7 the stack of a thread that never leaves
+//! mapped huge; one mapped by base pages beside it seems huge too. Before Linux 6.7 the stack of a thread that never leaves
 //! its processor looks like any memory. *Cost*: 12 ms/GiB of base pages for the kernel's counting in `smaps`, about as much
 //! for `pagemap`, and 0.4 us for each page of private memory that another process maps too.
 

@@ -5,7 +5,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagesError, Obtained, Page, Wish, rounded};
+use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagesError, Obtained, Page, Policy, rounded};
 use crate::advise::collapse_own;
 use crate::memory::{Mapping, OwnAdvice, available_bytes};
 
@@ -13,13 +13,13 @@ pub(super) use crate::memory::Mapping as Memory;
 
 const LARGE_PAGE: usize = 2 << 20;
 
-pub(super) fn allocate(bytes: usize, page: Page, wish: Wish) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
+pub(super) fn allocate(bytes: usize, page: Page, policy: Policy) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
     let in_pages_of = |page_bytes| rounded(bytes, page_bytes).map_err(|error| vec![error]);
     match page {
-        Page::Base => ordinary(in_pages_of(BASE_PAGE)?, wish).map_err(|error| vec![error]),
+        Page::Base => ordinary(in_pages_of(BASE_PAGE)?, policy).map_err(|error| vec![error]),
         Page::Large => {
             let bytes = in_pages_of(LARGE_PAGE)?;
-            reserved(bytes, LARGE_PAGE, Mapping::pooled).or_else(|short| instead(short, transparent(bytes, wish)))
+            reserved(bytes, LARGE_PAGE, Mapping::pooled).or_else(|short| instead(short, transparent(bytes, policy)))
         }
         Page::Giant => reserved(in_pages_of(GIANT_PAGE)?, GIANT_PAGE, Mapping::giant).map_err(|error| vec![error]),
     }
@@ -37,10 +37,10 @@ fn instead<M>(
     }
 }
 
-fn ordinary(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesError> {
+fn ordinary(bytes: usize, policy: Policy) -> Result<Obtained<Memory>, LargePagesError> {
     let mut memory = Mapping::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
     // Where large ones were welcome, the kernel and the pilot may still make some.
-    if wish == Wish::Off {
+    if policy == Policy::Off {
         // Refused by a kernel that has no huge pages, which then need not be kept away.
         let _ = memory.advise(0, bytes, OwnAdvice::NoHugePage);
     }
@@ -67,7 +67,7 @@ fn reserved(
     Ok(obtained(memory, Backing::Pool, page_bytes, bytes, Vec::new()))
 }
 
-fn transparent(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesError> {
+fn transparent(bytes: usize, policy: Policy) -> Result<Obtained<Memory>, LargePagesError> {
     ensure_available(bytes)?;
     let mut memory = Mapping::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
     // Where huge pages are switched off this is of no use, and collapsing may make them still.
@@ -75,7 +75,7 @@ fn transparent(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesE
     memory.advise(0, bytes, OwnAdvice::Populate).map_err(|error| limit(&error, bytes, "fill memory"))?;
     // The kernel's word that this is a huge page now, also where it was one before.
     let collapse = |offset| collapse_own(memory.address() + offset as u64, LARGE_PAGE as u64);
-    let (large_bytes, short) = collapse_all(bytes, wish, collapse);
+    let (large_bytes, short) = collapse_all(bytes, policy, collapse);
     match short {
         Some(why) if large_bytes == 0 => Err(why),
         short => Ok(obtained(memory, Backing::Transparent, LARGE_PAGE, large_bytes, Vec::from_iter(short))),
@@ -85,7 +85,7 @@ fn transparent(bytes: usize, wish: Wish) -> Result<Obtained<Memory>, LargePagesE
 /// How many bytes are on huge pages then, and why not all.
 fn collapse_all(
     bytes: usize,
-    wish: Wish,
+    policy: Policy,
     mut collapse: impl FnMut(usize) -> io::Result<()>,
 ) -> (usize, Option<LargePagesError>) {
     let (mut large_bytes, mut short) = (0, None);
@@ -95,7 +95,7 @@ fn collapse_all(
             Err(error) => short = short.or(Some(not_collapsed(&error, bytes))),
         }
         // A refusal is only given after compaction, or a wait: no time for what is an error already.
-        if wish == Wish::Required && short.is_some() {
+        if policy == Policy::Required && short.is_some() {
             break;
         }
     }
@@ -174,14 +174,14 @@ mod tests {
     #[test]
     fn what_it_says_is_what_the_kernel_says() {
         // What a pool gives is no transparent page: these are asked for by themselves.
-        match transparent(6 << 20, Wish::Preferred) {
+        match transparent(6 << 20, Policy::Preferred) {
             Ok(Obtained { got, start, memory, .. }) => {
                 assert_eq!(huge_bytes(start), got.large_bytes as u64);
                 assert_eq!(memory.len(), 6 << 20);
             }
             Err(error) => eprintln!("skipped: {error}"),
         }
-        let ordinary = LargePages::allocate(6 << 20, Options { wish: Wish::Off, ..Options::default() });
+        let ordinary = LargePages::allocate(6 << 20, Options { policy: Policy::Off, ..Options::default() });
         let mut ordinary = ordinary.unwrap();
         ordinary.bytes_mut().fill(1);
         assert_eq!(huge_bytes(ordinary.start()), 0);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn more_than_there_is_is_refused_before_it_is_filled() {
-        let refused = transparent(TOO_MANY_BYTES, Wish::Required).err();
+        let refused = transparent(TOO_MANY_BYTES, Policy::Required).err();
         assert_eq!(refused, Some(LargePagesError::Quota { bytes: TOO_MANY_BYTES }));
         match LargePages::allocate(TOO_MANY_BYTES, Options::default()) {
             Ok(memory) => {
@@ -207,25 +207,25 @@ mod tests {
     #[test]
     fn only_memory_that_is_to_have_no_large_pages_keeps_them_away_for_good() {
         let bytes = 6 << 20;
-        let away = |wish| keeps_huge_pages_away(allocate(bytes, Page::Base, wish).unwrap().start);
-        assert!(!away(Wish::Preferred));
+        let away = |policy| keeps_huge_pages_away(allocate(bytes, Page::Base, policy).unwrap().start);
+        assert!(!away(Policy::Preferred));
         if std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
-            assert!(away(Wish::Off));
+            assert!(away(Policy::Off));
         }
     }
 
     #[test]
     fn what_is_all_required_is_not_tried_on_after_a_refusal() {
-        let tried = |wish| {
+        let tried = |policy| {
             let mut offsets = Vec::new();
-            let found = collapse_all(4 * LARGE_PAGE, wish, |offset| {
+            let found = collapse_all(4 * LARGE_PAGE, policy, |offset| {
                 offsets.push(offset / LARGE_PAGE);
                 if offset == LARGE_PAGE { Err(io::Error::from_raw_os_error(libc::ENOMEM)) } else { Ok(()) }
             });
             (found.0 / LARGE_PAGE, found.1.is_some(), offsets)
         };
-        assert_eq!(tried(Wish::Required), (1, true, vec![0, 1]));
-        assert_eq!(tried(Wish::Preferred), (3, true, vec![0, 1, 2, 3]));
+        assert_eq!(tried(Policy::Required), (1, true, vec![0, 1]));
+        assert_eq!(tried(Policy::Preferred), (3, true, vec![0, 1, 2, 3]));
     }
 
     #[test]

@@ -34,7 +34,7 @@ const MOST_BYTES: usize = 1 << 47;
 
 /// Whether large pages are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum Policy {
     /// Large pages; where there are none, or too few, ordinary ones will do.
     #[default]
     Preferred,
@@ -58,7 +58,7 @@ pub enum PageSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether large pages are.
-    pub wish: Wish,
+    pub policy: Policy,
     /// Which.
     pub page_size: PageSize,
     /// Whether large pages will do where giant ones are not to be had.
@@ -67,7 +67,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { wish: Wish::Preferred, page_size: PageSize::Large, smaller_pages: true }
+        Self { policy: Policy::Preferred, page_size: PageSize::Large, smaller_pages: true }
     }
 }
 
@@ -146,7 +146,7 @@ impl LargePages {
     ///
     /// Errors: why the last kind of page that was allowed could not be had.
     pub fn allocate(bytes: usize, options: Options) -> Result<Self, LargePagesError> {
-        let (obtained, refusals) = first_of(options, |page| system::allocate(bytes, page, options.wish))?;
+        let (obtained, refusals) = first_of(options, |page| system::allocate(bytes, page, options.policy))?;
         Ok(Self { _memory: obtained.memory, start: obtained.start, got: obtained.got, refusals })
     }
 
@@ -197,10 +197,10 @@ fn acceptable(options: Options) -> Vec<Page> {
         PageSize::Giant => Page::Giant,
     };
     let large = std::iter::once(wanted).chain(smaller.then_some(Page::Large));
-    match options.wish {
-        Wish::Off => vec![Page::Base],
-        Wish::Required => large.collect(),
-        Wish::Preferred => large.chain([Page::Base]).collect(),
+    match options.policy {
+        Policy::Off => vec![Page::Base],
+        Policy::Required => large.collect(),
+        Policy::Preferred => large.chain([Page::Base]).collect(),
     }
 }
 
@@ -215,7 +215,7 @@ fn first_of<M>(
             Ok(mut obtained) => {
                 let all = obtained.short.is_empty();
                 refusals.append(&mut obtained.short);
-                if all || options.wish != Wish::Required {
+                if all || options.policy != Policy::Required {
                     return Ok((obtained, refusals));
                 }
             }
@@ -266,9 +266,9 @@ mod tests {
         let preferred = Options::default();
         assert_eq!(asked(preferred, &[(Page::Large, Ok(8))]), Ok((8, vec![])));
         assert_eq!(asked(preferred, &[(Page::Large, Err(privilege)), (Page::Base, Ok(0))]), Ok((0, vec![privilege])));
-        let required = Options { wish: Wish::Required, ..preferred };
+        let required = Options { policy: Policy::Required, ..preferred };
         assert_eq!(asked(required, &[(Page::Large, Err(privilege))]), Err(privilege));
-        let off = Options { wish: Wish::Off, page_size: PageSize::Giant, ..preferred };
+        let off = Options { policy: Policy::Off, page_size: PageSize::Giant, ..preferred };
         assert_eq!(asked(off, &[(Page::Base, Ok(0))]), Ok((0, vec![])));
     }
 
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(asked(giant, &answers), Ok((0, vec![unsupported, FRAGMENTED])));
         let only = Options { smaller_pages: false, ..giant };
         assert_eq!(asked(only, &[(Page::Giant, Err(unsupported)), (Page::Base, Ok(0))]), Ok((0, vec![unsupported])));
-        let required = Options { wish: Wish::Required, ..giant };
-        assert_eq!(asked(required, &answers[..2]), Err(FRAGMENTED), "the last that was tried is the one to mend");
+        let required = Options { policy: Policy::Required, ..giant };
+        assert_eq!(asked(required, &answers[..2]), Err(FRAGMENTED), "the last that was tried is the one to fix");
         let answers = [(Page::Giant, Err(unsupported)), (Page::Large, Err(quota)), (Page::Base, Err(quota))];
         assert_eq!(asked(giant, &answers), Err(quota));
     }
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_part_is_enough_unless_all_is_required() {
         assert_eq!(asked(Options::default(), &[(Page::Large, Ok(4))]), Ok((4, vec![FRAGMENTED])));
-        let required = Options { wish: Wish::Required, ..Options::default() };
+        let required = Options { policy: Policy::Required, ..Options::default() };
         assert_eq!(asked(required, &[(Page::Large, Ok(4))]), Err(FRAGMENTED));
     }
 
@@ -307,15 +307,15 @@ mod tests {
     /// On whatever system this runs.
     #[test]
     fn memory_is_zeroed_writable_and_says_what_it_is() {
-        for wish in [Wish::Off, Wish::Preferred] {
-            let mut memory = LargePages::allocate(5_000_000, Options { wish, ..Options::default() }).unwrap();
+        for policy in [Policy::Off, Policy::Preferred] {
+            let mut memory = LargePages::allocate(5_000_000, Options { policy, ..Options::default() }).unwrap();
             let got = memory.got();
             assert!(got.bytes >= 5_000_000 && got.bytes.is_multiple_of(got.page_bytes), "{got:?}");
             assert!(memory.bytes().len() == got.bytes && memory.bytes().iter().all(|&byte| byte == 0));
             assert_eq!(memory.start().as_ptr() as usize % got.page_bytes, 0);
             assert_eq!(got.backing == Backing::Ordinary, got.large_bytes == 0, "{got:?}");
             assert_eq!(
-                wish == Wish::Preferred && got.large_bytes < got.bytes,
+                policy == Policy::Preferred && got.large_bytes < got.bytes,
                 !memory.refusals().is_empty(),
                 "{got:?}"
             );
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_is_required_is_all_large_or_an_error() {
-        let required = Options { wish: Wish::Required, ..Options::default() };
+        let required = Options { policy: Policy::Required, ..Options::default() };
         match LargePages::allocate(3 << 20, required) {
             Ok(memory) => assert_eq!((memory.got().bytes, memory.got().large_bytes), (4 << 20, 4 << 20)),
             Err(error) => assert!(!matches!(error, LargePagesError::Size { .. }), "{error}"),

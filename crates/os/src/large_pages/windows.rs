@@ -19,7 +19,7 @@ use windows_sys::Win32::System::Memory::{
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
 use super::virtual_alloc::{self, Calls, Code, Privilege};
-use super::{LargePagesError, Obtained, Page, Standing, Wish};
+use super::{LargePagesError, Obtained, Page, Policy, Standing};
 
 /// `MEM_EXTENDED_PARAMETER_NONPAGED_HUGE` of winnt.h: pages of 1 GiB.
 const NONPAGED_HUGE: u64 = 0x10;
@@ -28,8 +28,8 @@ const LONGEST_LIST: usize = 256;
 
 pub(super) type Memory = virtual_alloc::Memory<Windows>;
 
-/// The wish changes nothing: pages of Windows stay what they are.
-pub(super) fn allocate(bytes: usize, page: Page, _: Wish) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
+/// The policy changes nothing: pages of Windows stay what they are.
+pub(super) fn allocate(bytes: usize, page: Page, _: Policy) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
     virtual_alloc::allocate(Windows, bytes, page).map_err(|error| vec![error])
 }
 
@@ -166,7 +166,7 @@ fn last_error() -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::large_pages::{LargePages, Options, Wish};
+    use crate::large_pages::{LargePages, Options, Policy};
 
     /// Wine has no such privilege to give, and few accounts of Windows hold it.
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         let standing = standing().unwrap();
         assert!(standing.minimum_bytes.is_power_of_two() && standing.minimum_bytes >= 2 << 20, "{standing:?}");
         assert_eq!(standing.held, standing.enabled.is_ok(), "{standing:?}");
-        let required = LargePages::allocate(1, Options { wish: Wish::Required, ..Options::default() });
+        let required = LargePages::allocate(1, Options { policy: Policy::Required, ..Options::default() });
         match standing.enabled {
             Err(error) => assert_eq!(required.unwrap_err(), error),
             Ok(()) => assert!(required.map(|memory| memory.got().bytes == standing.minimum_bytes).unwrap_or(true)),

@@ -1,4 +1,4 @@
-//! What of a file is in memory, and letting go of it: `cachestat(2)`, `posix_fadvise(2)`, `sync_file_range(2)`.
+//! Which part of a file is in memory, and letting go of it: `cachestat(2)`, `posix_fadvise(2)`, `sync_file_range(2)`.
 //!
 //! None of these changes what a file holds, whatever else it does.
 #![allow(unsafe_code)]
@@ -12,7 +12,7 @@ use rustix::fs::{Advice, fadvise};
 /// The call's number, the same on every architecture (Linux 6.5); libc has no name for it.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// What of a range is in memory, in base pages.
+/// Which part of a range is in memory, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CacheState {
@@ -35,7 +35,7 @@ impl CacheState {
     }
 }
 
-/// Tells what of a file is in memory: `len` bytes from `start`, to the end of the file where `len` is 0. Reads nothing from disk.
+/// Tells which part of a file is in memory: `len` bytes from `start`, to the end of the file where `len` is 0. Reads nothing from disk.
 ///
 /// Errors: `ENOSYS` before Linux 6.5, `EPERM` (6.14) the file is another user's and may not be written either, `EOPNOTSUPP` it is of a
 /// pool of huge pages.

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_may_look_and_what_is_there_stays() {
+    fn everybody_may_read_it_and_what_is_there_stays() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("a/b");
         let mode = || fs::metadata(&directory).unwrap().permissions().mode() & 0o777;

@@ -10,11 +10,11 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// The C library calls what stands in this section before `main`, and the runtime starts in `main`.
 #[used]
-// SAFETY: the section holds pointers to functions of this type, and `look` needs nothing that is set up later.
+// SAFETY: the section holds pointers to functions of this type, and `check` needs nothing that is set up later.
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static CHECK: extern "C" fn() = check;
 
-extern "C" fn look() {
+extern "C" fn check() {
     // SAFETY: asks for the flags of a descriptor, and passes no memory.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
     CLOSED.store(flags < 0, Ordering::Relaxed);

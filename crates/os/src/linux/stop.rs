@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::signals::is_ignored;
 
 /// Longest time between two polls of the flag.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Somebody asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum SecondSignal {
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
-    /// Another one that this one heeds, too.
+    /// Another one that this one obeys, too.
     other: Option<Arc<AtomicBool>>,
 }
 
@@ -49,8 +49,8 @@ impl Stop {
     /// Errors: the kernel takes no handler for one of the signals (`sigaction(2)`).
     pub fn on(signals: &[Signal], second: SecondSignal) -> io::Result<Self> {
         let stop = Stop::default();
-        let heeded = signals.iter().copied().filter(|&signal| !is_ignored(signal));
-        for signal in heeded.map(Signal::as_raw) {
+        let obeyed = signals.iter().copied().filter(|&signal| !is_ignored(signal));
+        for signal in obeyed.map(Signal::as_raw) {
             if second == SecondSignal::Ends {
                 let came = Arc::new(AtomicBool::new(false));
                 signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&came))?;
@@ -96,7 +96,7 @@ impl Stop {
             self.check()?;
             match deadline.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => return Ok(()),
-                left => std::thread::sleep(left.min(LOOK)),
+                left => std::thread::sleep(left.min(POLL)),
             }
         }
     }

@@ -72,9 +72,9 @@ fn fork_child(work: impl Fn()) -> io::Result<u32> {
     u32::try_from(child).map_err(|_| io::Error::last_os_error())
 }
 
-/// Heeds the signals that end a program, also where whoever started this process ignores them, as a shell does for what it runs
-/// in the background. Programs started from now on heed them too.
-pub fn heed_signals() {
+/// Obeys the signals that end a program, also where whoever started this process ignores them, as a shell does for what it runs
+/// in the background. Programs started from now on obey them too.
+pub fn obey_signals() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
         // SAFETY: the default action replaces whatever was there; no handler of ours can be lost, since programs under test call
         // this before they install any.

@@ -13,7 +13,7 @@ use crate::decide::{Claim, Decision, Held, Limits, Past, Plan, Reason, Verdict};
 ///
 /// Regions that could pay are taken greedily by page walks saved per share of the budgets spent. The order agrees with
 /// dominance: a region that is at least as hot and takes at most as much memory as another never stays behind while
-/// that other is taken (both free of obstacles, sharing, rests and lazily freed pages). Where only the limit on memory on huge pages
+/// that other is taken (both free of obstacles, sharing, cooling down and lazily freed pages). Where only the limit on memory on huge pages
 /// is in the way, a region takes the place of one that we promoted and that saves far fewer walks.
 pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
     let walk_share = walk_share(heat, limits.walk_cost);
@@ -29,7 +29,9 @@ pub fn decide(heat: &Heat, limits: &Limits, past: &Past) -> Plan {
             Some(Reason::NotObserved) if heat.sample.is_some() => {
                 kept.push(decision(region, Verdict::Keep, Reason::NotInSample));
             }
-            None if past.rests(region.start) => kept.push(decision(region, Verdict::Keep, Reason::Rests)),
+            None if past.is_cooling_down(region.start) => {
+                kept.push(decision(region, Verdict::Keep, Reason::CoolingDown))
+            }
             None => candidates.push(region),
             Some(reason) => kept.push(decision(region, Verdict::Keep, reason)),
         }
@@ -425,11 +427,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_rests() {
+    fn what_was_given_back_cools_down() {
         let mut past = promoted_at(&[(0, 1e6)]);
         past.given_back(at(0));
         let plan = crate::decide::decide(&heat_of(vec![region(0, 1e6, 0)]), &generous(), &past);
-        assert_eq!((reason(&plan, 0), plan.promotions().count()), (Reason::Rests, 0));
+        assert_eq!((reason(&plan, 0), plan.promotions().count()), (Reason::CoolingDown, 0));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What is remembered of a program's regions from one scan to the next.
 //!
-//! Owns: which regions are on huge pages by us, what each is worth, and which must rest. Never touches: the system; it is told what was
-//! seen and done.
+//! Owns: which regions are on huge pages by us, what each is worth, and which must cool down. Never touches: the system; it is told
+//! what was seen and done.
 //!
-//! A huge page that stays in the TLB is never walked and looks idle, so a region's worth is what was seen before it was promoted; it
-//! is lowered only by a scan that flushed the TLB. A region that was given back, or that somebody split, rests twice as long each time
+//! A huge page that stays in the TLB is never walked and seems idle, so a region's worth is what was seen before it was promoted; it
+//! is lowered only by a scan that flushed the TLB. A region that was given back, or that somebody split, cools down twice as long each time
 //! before it is promoted again.
 
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use heat::units::{Address, Nanos, PAGES_PER_REGION};
 use heat::{Heat, Region};
 
-/// Looks one after the other that saw no access, before a region counts as cold.
+/// Scans one after the other that saw no access, before a region counts as cold.
 const COLD_AFTER: usize = 3;
-/// Looks one after the other that lower what a region is worth to its own program, where it is used at all: one may come at a quiet
+/// Scans one after the other that lower what a region is worth to its own program, where it is used at all: one may come at a quiet
 /// moment.
 const LOWERED_AFTER: usize = 2;
 /// A region must hold at least so many empty base pages to be given back for them: half of it.
@@ -36,15 +36,15 @@ struct Known {
     promoted: bool,
     /// Page walks a second when it was promoted.
     walks_per_second: f64,
-    /// At most so many accesses a second, by each of the last looks that could tell, the latest first.
+    /// At most so many accesses a second, by each of the last scans that could tell, the latest first.
     at_most: [Option<f32>; COLD_AFTER],
-    /// Looks one after the other that saw no access.
+    /// Scans one after the other that saw no access.
     unused: u8,
-    /// Its base pages that hold nothing but zeros, once that was looked into.
+    /// Its base pages that hold nothing but zeros, once that was read.
     empty: Option<u16>,
     /// How often it was promoted in vain.
     setbacks: u8,
-    rests_until: Nanos,
+    cooling_down_until: Nanos,
 }
 
 /// A region that is on a huge page by us.
@@ -54,7 +54,7 @@ pub struct Held {
     pub start: Address,
     /// Page walks a second that its huge page saves, as far as is known; 0 if the last scan saw no access.
     pub worth: f64,
-    /// The same, as a claim against other programs: it is lowered by three looks only, for a program may rest for one.
+    /// The same, as a claim against other programs: it is lowered by three scans only, for a program may rest for one.
     pub claim: f64,
     /// Whether it is cold, and most of it empty: giving it back frees memory and costs nothing.
     pub is_waste: bool,
@@ -75,13 +75,13 @@ impl Known {
     fn set_back(&mut self, now: Nanos) {
         let rest = FIRST_REST.0.saturating_mul(1 << self.setbacks.min(7));
         self.setbacks = self.setbacks.saturating_add(1);
-        self.rests_until = now + Nanos(rest.min(LONGEST_REST.0));
+        self.cooling_down_until = now + Nanos(rest.min(LONGEST_REST.0));
         self.promoted = false;
     }
 
     /// Nothing to be remembered any more: it goes as if it had never been seen.
     fn is_forgotten(&self, now: Nanos) -> bool {
-        !self.promoted && now > self.rests_until + LONGEST_REST
+        !self.promoted && now > self.cooling_down_until + LONGEST_REST
     }
 }
 
@@ -95,7 +95,7 @@ impl Past {
             match find(start).map(|index| &heat.regions[index]) {
                 None => known.promoted = false,
                 Some(region) if known.promoted && !region.huge => known.set_back(now),
-                Some(region) if known.promoted => known.look_at(region),
+                Some(region) if known.promoted => known.observe(region),
                 Some(_) => {}
             }
         }
@@ -127,11 +127,11 @@ impl Past {
     }
 
     /// Whether a region must not be promoted yet.
-    pub fn rests(&self, start: Address) -> bool {
-        self.regions.get(&start).is_some_and(|known| !known.promoted && self.now < known.rests_until)
+    pub fn is_cooling_down(&self, start: Address) -> bool {
+        self.regions.get(&start).is_some_and(|known| !known.promoted && self.now < known.cooling_down_until)
     }
 
-    /// Whether some region was unused of late, and the next looks tell whether it is cold.
+    /// Whether some region was unused of late, and the next scans tell whether it is cold.
     pub fn is_in_doubt(&self) -> bool {
         self.regions.values().any(|known| known.promoted && (1..COLD_AFTER as u8).contains(&known.unused))
     }
@@ -160,7 +160,7 @@ impl Past {
 }
 
 impl Known {
-    fn look_at(&mut self, region: &Region) {
+    fn observe(&mut self, region: &Region) {
         let Some(at_most) = region.at_most_accesses_per_second else {
             // Nobody knows whether it was used since, and so what it holds.
             return self.empty = None;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_page_is_worth_what_was_seen_before_unless_a_look_could_tell() {
+    fn a_huge_page_is_worth_what_was_seen_before_unless_a_scan_could_tell() {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
         past.notice(&heat_of(vec![seen(0, None)]), Nanos(1));
@@ -241,21 +241,21 @@ mod tests {
         for _ in 0..3 {
             scan(&mut past, 0.0);
         }
-        assert!(!is_waste(&past), "what it holds must be looked into again");
+        assert!(!is_waste(&past), "what it holds must be read again");
     }
 
     #[test]
-    fn setbacks_are_followed_by_ever_longer_rests() {
+    fn setbacks_are_followed_by_ever_longer_cooldowns() {
         let mut past = Past::default();
         let mut now = 0;
         for seconds in [10, 20, 40, 80] {
             past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now));
-            assert!(!past.rests(at(0)));
+            assert!(!past.is_cooling_down(at(0)));
             past.promoted(at(0), 1.0);
             past.given_back(at(0));
             let mut rests_at = |after: u64| {
                 past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now + after));
-                past.rests(at(0))
+                past.is_cooling_down(at(0))
             };
             assert!(rests_at(seconds * SECOND - 1) && !rests_at(seconds * SECOND));
             now += seconds * SECOND;
@@ -271,7 +271,7 @@ mod tests {
         past.promoted(at(0), 1.0);
         past.promoted(at(1), 1.0);
         past.notice(&heat_of(vec![region(0, 5.0, 0)]), Nanos(7));
-        assert!(past.rests(at(0)) && !past.rests(at(1)));
+        assert!(past.is_cooling_down(at(0)) && !past.is_cooling_down(at(1)));
         assert_eq!(past.held().count(), 0);
     }
 }

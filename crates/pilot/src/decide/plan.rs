@@ -105,7 +105,8 @@ pub enum Reason {
     /// Given back: somebody asked for that.
     Requested,
     /// Kept: it was given back, split or refused not long ago.
-    Rests,
+    #[serde(alias = "rests")]
+    CoolingDown,
     /// Kept: no page of it was walked.
     NotWalked,
     /// Kept: memory that the tracker cannot observe; in slices, what is locked or mapped by several processes.

@@ -31,7 +31,7 @@ pub struct Claim {
 }
 
 /// A region takes another's huge page only if it saves this many times the walks: moving costs two steps, rates scatter by a quarter, and a
-/// program of which part is huge runs up to 1.7 times as fast, so that what is left looks hotter than what was promoted before.
+/// program of which part is huge runs up to 1.7 times as fast, so that what is left seems hotter than what was promoted before.
 pub(super) const WORTH_A_MOVE: f64 = 2.5;
 
 /// How many huge pages of the budget each may have, in the order of the claims. Never more in all than the budget, and for nobody

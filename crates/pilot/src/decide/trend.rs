@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_look_before_nothing_is_compared() {
+    fn without_a_scan_before_nothing_is_compared() {
         let mut trend = Trend::default();
         assert!(!trend.rises(Nanos(SECOND), Pages(1 << 20)));
         // Bits that were collapsed away or cleared meanwhile are no news.

@@ -85,7 +85,7 @@ impl FamilyWatch {
 /// Adds to the heat of a process what its page tables and, if they are wanted, those of its descendants take for shared memory, and their page
 /// walks there and page faults. They were watched since before the process was observed.
 ///
-/// Errors: something keeps the tracker from looking at any process; that one has ended is none.
+/// Errors: something keeps the tracker from observing any process; that one has ended is none.
 pub fn add_family(
     heat: &mut Heat,
     process: Process,

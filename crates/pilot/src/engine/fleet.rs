@@ -24,7 +24,7 @@ use crate::engine::shared_state::{GiveBackRequest, SharedState};
 use crate::engine::watching::Watching;
 use crate::scope::{Enrolled, Scope};
 
-/// How often resident memory, and the machine's, is looked at; a small file a process is read.
+/// How often resident memory, and the machine's, is polled; a small file a process is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How often new processes are searched for; a small file of every process of the machine is read.
 const CENSUS: Duration = Duration::from_secs(1);
@@ -33,14 +33,14 @@ const LATEST_CENSUS: Duration = Duration::from_secs(10);
 /// After the census, and the poll of all, so many times what it took passes before the next: each takes a five-hundredth of a CPU at
 /// most, but for a census that comes because it is the latest time for one.
 const REST_AFTER: u32 = 500;
-/// How often the board is renewed while nothing is done.
+/// How often the shared state is renewed while nothing is done.
 const SHOWING: Duration = Duration::from_secs(1);
 /// The shortest window where many wait for their turn: rates rest on the first 100 ms.
 const SHORTEST_WINDOW: Nanos = Nanos(150_000_000);
 
-/// Clients that are looked at in a step.
+/// Clients that are scanned in a step.
 const SCANS_OF_A_STEP: u32 = 4;
-/// The longest that a step goes on from one process to the next; newcomers and wishes wait meanwhile.
+/// The longest that a step goes on from one process to the next; newcomers and requests wait meanwhile.
 const STEP: Duration = Duration::from_secs(2);
 /// How often memory is given back while it is short.
 const RELIEF: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ const RELIEF: Duration = Duration::from_secs(5);
 /// What holds for all programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// Smaller processes are left alone: their page tables fit in the TLB or nearly so, and looking costs more than it gains.
+    /// Smaller processes are left alone: their page tables fit in the TLB or nearly so, and scanning costs more than it gains.
     pub min_size: Bytes,
     /// How the limit on huge pages is divided.
     pub fairness: Fairness,
@@ -87,7 +87,7 @@ pub struct Fleet {
     /// Whether a split frees empty pages here; None if that could not be tried. Where it frees nothing, limits bind only when regions
     /// are promoted.
     pub(super) frees_empty_pages: Option<bool>,
-    /// The tracker, once somebody was looked at.
+    /// The tracker, once a process was scanned.
     pub(super) tracker: Option<TrackerKind>,
     pub(super) began: Instant,
     /// When piloting ends, whatever goes on; None if that is not known.
@@ -95,7 +95,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Those in the scope, by these rules; what goes on is shown on the board.
+    /// Those in the scope, by these rules; what goes on shows in the shared state.
     pub fn begin(scope: Scope, rules: Rules, shared_state: SharedState, pilot: &mut Pilot<'_>) -> Self {
         let frees_empty_pages = pilot.world.frees_empty_pages();
         Self::new(scope, rules, shared_state, pilot.now(), frees_empty_pages)
@@ -195,7 +195,7 @@ impl Fleet {
         }
     }
 
-    /// Puts on the board how things are.
+    /// Enters into the shared state how things are.
     pub fn show(&mut self, pilot: &Pilot<'_>) {
         self.shared_state.show(self.state(pilot));
         self.next_showing = pilot.now() + SHOWING;
@@ -313,7 +313,7 @@ impl Fleet {
         if may_act { self.waiting(pilot.now()) } else { Vec::new() }
     }
 
-    /// Members whose look is due, those that others wait for and those that have waited longest first, and then those whose plan is
+    /// Members whose scan is due, those that others wait for and those that have waited longest first, and then those whose plan is
     /// unfinished. Newcomers are due at once.
     pub(super) fn waiting(&self, now: Instant) -> Vec<Process> {
         let represented = self.represented();
@@ -503,7 +503,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn new_rules_make_looks_due_and_pauses_end_claims() {
+    fn new_rules_make_scans_due_and_pauses_end_claims() {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(Fairness::Share, vec![member(4, 0, 100)]);
         let only = fleet.members.get_mut(&process(1)).expect("a member");
@@ -516,7 +516,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_plan_waits_for_looks_and_keeps_its_room() {
+    fn what_is_left_of_a_plan_waits_for_scans_and_keeps_its_room() {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(Fairness::Benefit, vec![member(1, 0, 0), member(2, 0, 0), member(4, 0, 0)]);
         fleet.members.values_mut().skip(1).for_each(|member| member.next_scan = later);

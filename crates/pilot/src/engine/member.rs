@@ -1,4 +1,4 @@
-//! One process under the pilot: when to look at it, and what is remembered of it.
+//! One process under the pilot: when to scan it, and what is remembered of it.
 //!
 //! Owns: its rhythm, its past, and the account of what was done to it. Never touches: who else is piloted, and what each may have.
 //!
@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Growth of resident memory by this share makes the next scan due.
 const GROWN: f64 = 0.05;
 /// A plan that saves less than this share of all walks was hardly worth it.
-const WORTH_A_LOOK: f64 = 0.01;
+const WORTH_A_SCAN: f64 = 0.01;
 /// Regions whose contents are read in one scan: 2 MiB each, some 10 ms in all.
 const MOST_INSPECTED: usize = 32;
 /// What a collapse takes about, until it is known: with a prepared page.
@@ -53,7 +53,7 @@ pub(super) struct Member {
     /// Memory that it has for itself.
     pub(super) private_rss: Bytes,
     pub(super) page_tables: Bytes,
-    /// On shared memory, of all who map it, when it was last looked at.
+    /// On shared memory, of all who map it, when it was last scanned.
     pub(super) faults_per_second: f64,
     pub(super) parent: u32,
     pub(super) weight: f64,
@@ -61,7 +61,7 @@ pub(super) struct Member {
     /// Others wait for what it promotes for them; its turn comes before theirs.
     pub(super) is_awaited: bool,
     interval: Duration,
-    /// From the last scan to the next, so that looking takes no more from the process than it may.
+    /// From the last scan to the next, so that scanning takes no more from the process than it may.
     affordable: Duration,
     next_poll: Instant,
     trend: Trend,
@@ -130,7 +130,7 @@ impl Member {
         }
     }
 
-    /// What of it goes into the summary of all.
+    /// Its part of the summary of all.
     pub(super) fn summary(&self) -> ProgramSummary<'_> {
         ProgramSummary {
             was_scanned: self.scanned_at.is_some(),
@@ -241,7 +241,7 @@ impl Member {
         self.interval.max(self.affordable)
     }
 
-    /// Looks, and tells the past; changes nothing.
+    /// Observes, and tells the past; changes nothing.
     pub(super) fn scan(
         &mut self,
         process: Process,
@@ -425,7 +425,7 @@ impl Member {
         let gained = plan.promotions().fold(0.0, worth) - plan.give_backs().fold(0.0, worth);
         let saved = self.past.held().fold(0.0, |sum, held| sum + held.worth);
         let all = plan.decisions.iter().fold(saved, worth);
-        gained >= all * WORTH_A_LOOK
+        gained >= all * WORTH_A_SCAN
     }
 
     /// Splits these regions.

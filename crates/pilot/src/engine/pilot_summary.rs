@@ -33,7 +33,7 @@ pub struct PilotSummary {
     pub(super) after: Option<Snapshot>,
 }
 
-/// What of one program goes into the sums.
+/// One program's part of the sums.
 pub(super) struct ProgramSummary<'a> {
     pub(super) was_scanned: bool,
     pub(super) growth: Bytes,

@@ -42,7 +42,7 @@ impl Fleet {
         }
     }
 
-    /// While somebody waits for huge pages, those who have more than their quota are looked at next, and then those who wait.
+    /// While somebody waits for huge pages, those who have more than their quota are scanned next, and then those who wait.
     pub(super) fn expedite_over_quota(&mut self, now: Instant) {
         let is_beyond = |member: &Member| member.quota.is_some_and(|quota| member.huge() > quota);
         let waits = self.members.values().any(Member::lacks_huge_pages);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_too_much_is_looked_at_next_while_another_waits() {
+    fn whoever_has_too_much_is_scanned_next_while_another_waits() {
         let later = Instant::now() + Duration::from_secs(40);
         let mut fleet = fleet(Fairness::Share, vec![member(100, 0, 0), member(0, 0, 100), member(1, 0, 0)]);
         fleet.divide(Some(SizeOrShare::Size(Bytes(100 * HUGE_PAGE))));

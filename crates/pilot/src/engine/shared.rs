@@ -1,6 +1,6 @@
 //! Memory that programs under the pilot share: promoted in one of them, for the good of all, and counted once.
 //!
-//! Owns: which pieces of shared objects are on huge pages in whom, what all processes together lose on the others, and who promotes them.
+//! Owns: which pieces of shared objects are on huge pages in which process, what all processes together lose on the others, and who promotes them.
 //! Never touches: memory.
 //!
 //! A collapse maps shared memory huge in the process for which it is done. Current kernels drop the page tables of the others, which map it

@@ -1,7 +1,7 @@
 //! What the pilot shows to the outside, and what it is told from there.
 //!
 //! Owns: the state that the loop and its edges (the control socket, metrics) share. Never touches: sockets, memory, or what the
-//! loop does with a wish.
+//! loop does with a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -150,7 +150,7 @@ pub struct TargetState {
     pub faults_per_second: f64,
     /// Memory that its page tables take.
     pub page_tables_bytes: Bytes,
-    /// Since the last scan; None if it was not looked at yet.
+    /// Since the last scan; None if it was not scanned yet.
     pub scanned_ns_ago: Option<Nanos>,
     /// Until the next scan.
     pub next_scan_in_ns: Nanos,
@@ -228,7 +228,7 @@ struct Pinned {
 }
 
 impl SharedState {
-    /// The loop tells how things are. Pauses are the board's own, and entered into what is shown, as is how memory is reclaimed.
+    /// The loop tells how things are. Pauses are the shared state's own, and entered into what is shown, as is how memory is reclaimed.
     pub fn show(&self, state: State) {
         self.pinned().state = state;
     }
@@ -302,7 +302,7 @@ impl SharedState {
         Some(receiver)
     }
 
-    /// The wishes that came since the last time; the loop answers each.
+    /// The requests that came since the last time; the loop answers each.
     pub fn take_requests(&self) -> Vec<GiveBackRequest> {
         std::mem::take(&mut self.pinned().requests)
     }
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_answered_and_bounded() {
+    fn requests_are_answered_and_bounded() {
         let shared_state = SharedState::default();
         let answer = shared_state.request_give_back(ONE).expect("room");
         let requests = shared_state.take_requests();

@@ -3,7 +3,7 @@
 //! Owns: the regions that were not reached, and what they looked like when the plan was made. Never touches: a program, or the choice of
 //! regions.
 //!
-//! Looking at a large program may take longer than a turn of promoting: who looked anew after each turn would do little else.
+//! Scanning a large program may take longer than a turn of promoting: a scan after each turn would leave time for little else.
 
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use heat::{Heat, PageSet, Region};

@@ -1,4 +1,4 @@
-//! Watching one client: when it is looked at, when its list is written, and when it is told.
+//! Watching one client: when it is scanned, when its list is written, and when it is told.
 //!
 //! Owns: the order of these. Never touches: what the client does with the list, or who is a client ([`crate::engine::clients`]).
 //!
@@ -18,12 +18,12 @@ use crate::engine::activity::Activity;
 use crate::engine::pilot::Pilot;
 
 /// The scan; later reads need no window.
-const LOOK: Nanos = Nanos(110_000_000);
+const SCAN_WINDOW: Nanos = Nanos(110_000_000);
 /// When bits are read again, in eighths of the interval.
 const READS: [u32; 4] = [1, 2, 4, 8];
-/// Who rests is looked at this many times more rarely.
+/// Clients that rest are scanned this many times more rarely.
 const RESTING: u32 = 10;
-/// How long a client whose look failed is left alone.
+/// How long a client whose scan failed is left alone.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// One client, as the loop sees it.
@@ -76,7 +76,7 @@ impl Watching {
         self.next
     }
 
-    /// Whether the next thing to do is to look, which takes a tenth of a second.
+    /// Whether a scan is next, which takes a tenth of a second.
     pub(super) fn wants_a_scan(&self, now: Instant) -> bool {
         self.under_way.is_none() && self.next <= now
     }
@@ -109,7 +109,7 @@ impl Watching {
 
     fn scan(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         ensure_same_program(client)?;
-        let options = Options { window: LOOK, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
+        let options = Options { window: SCAN_WINDOW, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
         let began = pilot.now();
         let heat = pilot.world.observe(client.process, &options, &pilot.stop.clone())?;
         pilot.charge(heat.cost.kernel);

@@ -2,7 +2,7 @@
 //!
 //! Owns: asking where the pages of a region are. Never touches: the pages.
 //!
-//! A collapse takes its page from the node that has most of the region's pages, and heeds no memory policy.
+//! A collapse takes its page from the node that has most of the region's pages, and follows no memory policy.
 
 use heat::units::{Address, BASE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::PidFd;

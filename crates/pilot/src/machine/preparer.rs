@@ -4,7 +4,7 @@
 //!
 //! Backing a page is the host's work, base page by base page, for milliseconds. A thread that wakes on the same processor must not wait for
 //! that, so all of it is done by a thread that yields to whoever wakes (`SCHED_IDLE`). That alone is not enough: who has just had the
-//! processor and wakes again is not eligible for nanoseconds (EEVDF, kernel/sched/fair.c), and the scheduler looks again with the next tick
+//! processor and wakes again is not eligible for nanoseconds (EEVDF, kernel/sched/fair.c), and the scheduler decides anew with the next tick
 //! only, up to 4 ms later, or when anybody else wakes there. So whoever waits for the page wakes on that processor again and again.
 //!
 //! Where a program of a hundred processes keeps all processors busy, an ordinary thread waits 10 ms for its turn (PostgreSQL). Whoever

@@ -1,4 +1,4 @@
-//! Recordings: observations kept in a file, to be looked at again and decided on anew, here or elsewhere.
+//! Recordings: observations kept in a file, to be shown again and decided on anew, here or elsewhere.
 //!
 //! Owns: the file and its shape. Never touches: a process, or what is made of an observation.
 //!

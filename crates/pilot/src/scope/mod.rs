@@ -26,7 +26,7 @@ const LATEST: Duration = Duration::from_secs(24);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// Which ones.
-    pub whom: Matcher,
+    pub matcher: Matcher,
     /// Their descendants, too, those to come included. Who was taken so stays when those between have ended.
     pub children: bool,
     /// Their part against others, where memory on huge pages is shared by weight; above 0.
@@ -77,7 +77,7 @@ impl Scope {
 
     /// One process, with its descendants if they are wanted.
     pub fn process(process: Process, children: bool) -> Self {
-        Self::new(vec![Rule { whom: Matcher::process(process), children, weight: 1.0 }], Vec::new())
+        Self::new(vec![Rule { matcher: Matcher::process(process), children, weight: 1.0 }], Vec::new())
     }
 
     /// Who is to be taken.
@@ -92,14 +92,14 @@ impl Scope {
 
     /// The same, where ids that the earlier scope knows, too, stay with the processes that had them then.
     pub fn with_ids_of(mut self, earlier: &Scope) -> Self {
-        let matchers = earlier.rules.iter().map(|rule| &rule.whom).chain(&earlier.never);
+        let matchers = earlier.rules.iter().map(|rule| &rule.matcher).chain(&earlier.never);
         let known: BTreeMap<u32, Process> = matchers
             .filter_map(|matcher| match matcher.pid? {
                 Pid::Process(process) => Some((process.pid, process)),
                 Pid::Number(_) => None,
             })
             .collect();
-        for matcher in self.rules.iter_mut().map(|rule| &mut rule.whom).chain(&mut self.never) {
+        for matcher in self.rules.iter_mut().map(|rule| &mut rule.matcher).chain(&mut self.never) {
             if let Some(Pid::Number(number)) = matcher.pid {
                 matcher.pid = Some(known.get(&number).map_or(Pid::Number(number), |&process| Pid::Process(process)));
             }
@@ -110,17 +110,17 @@ impl Scope {
     /// Every living process that a rule takes, ascending by id.
     pub fn census(&mut self, root: &Root, now: Instant) -> Vec<Enrolled> {
         if !std::mem::replace(&mut self.bound, true) {
-            let matchers = self.rules.iter_mut().map(|rule| &mut rule.whom).chain(&mut self.never);
+            let matchers = self.rules.iter_mut().map(|rule| &mut rule.matcher).chain(&mut self.never);
             matchers.for_each(|matcher| matcher.bind(root));
         }
         let present = self.candidates(root);
         self.known.retain(|pid, _| present.binary_search(pid).is_ok());
-        present.into_iter().for_each(|pid| self.look_at(root, pid, now));
+        present.into_iter().for_each(|pid| self.check(root, pid, now));
         self.hand_down();
         self.known.values().filter_map(|known| self.enrolled(known)).collect()
     }
 
-    /// The ids of those that may be taken, ascending: where rules name all of them, nobody else is looked at.
+    /// The ids of those that may be taken, ascending: where rules name all of them, nobody else is read.
     fn candidates(&self, root: &Root) -> Vec<u32> {
         if let Some(named) = self.rules.iter().map(Rule::only).collect::<Option<BTreeSet<u32>>>() {
             return named.into_iter().collect();
@@ -132,7 +132,7 @@ impl Scope {
     }
 
     /// Reads what is due of one process.
-    fn look_at(&mut self, root: &Root, pid: u32, now: Instant) {
+    fn check(&mut self, root: &Root, pid: u32, now: Instant) {
         let settled = |known: &Known| known.judged_again > now && self.enrolled(known).is_none();
         if self.known.get(&pid).is_some_and(settled) {
             return;
@@ -162,7 +162,7 @@ impl Scope {
         let mut matched = BTreeSet::new();
         for (place, rule) in self.rules.iter().enumerate() {
             // Later rules matter to descendants only.
-            if (rule.children || (matched.is_empty() && !barred)) && rule.whom.matches(&facts) {
+            if (rule.children || (matched.is_empty() && !barred)) && rule.matcher.matches(&facts) {
                 matched.insert(place);
             }
         }
@@ -214,7 +214,7 @@ impl Scope {
 impl Rule {
     /// The one process that it can take, if there is only one.
     fn only(&self) -> Option<u32> {
-        match self.whom.pid? {
+        match self.matcher.pid? {
             _ if self.children => None,
             Pid::Number(pid) | Pid::Process(Process { pid, .. }) => Some(pid),
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     fn rule(name: &str, children: bool, weight: f64) -> Rule {
-        Rule { whom: named(name), children, weight }
+        Rule { matcher: named(name), children, weight }
     }
 
     fn scope(rules: &[Rule], never: &[Matcher]) -> Scope {
@@ -375,8 +375,8 @@ mod tests {
     fn an_id_means_the_process_that_had_it_at_the_first_census() {
         let (_tree, root) = tree(&[(5, "db", 1, 1)]);
         let of = |pid| {
-            let whom = Matcher { pid: Some(Pid::Number(pid)), ..Matcher::default() };
-            scope(&[Rule { whom, children: false, weight: 1.0 }], &[])
+            let matcher = Matcher { pid: Some(Pid::Number(pid)), ..Matcher::default() };
+            scope(&[Rule { matcher, children: false, weight: 1.0 }], &[])
         };
         let (mut known, mut unknown) = (of(5), of(6));
         assert_eq!(
@@ -404,8 +404,9 @@ mod tests {
         fs::write(root.path("proc/self/mountinfo"), "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 c rw\n").unwrap();
         fs::write(root.path("proc/5/cgroup"), "0::/system.slice/db.service/worker\n").unwrap();
         std::os::unix::fs::symlink("/usr/bin/db", root.path("proc/5/exe")).unwrap();
-        let taken =
-            |whom| pids(&scope(&[Rule { whom, children: false, weight: 1.0 }], &[]).census(&root, Instant::now()));
+        let taken = |matcher| {
+            pids(&scope(&[Rule { matcher, children: false, weight: 1.0 }], &[]).census(&root, Instant::now()))
+        };
         let directory = Some("/sys/fs/cgroup/system.slice/db.service".to_owned());
         assert_eq!(taken(Matcher { cgroup: directory, ..Matcher::default() }), [5]);
         assert_eq!(taken(Matcher { exe: Some("/usr/bin/*".parse().unwrap()), ..Matcher::default() }), [5]);

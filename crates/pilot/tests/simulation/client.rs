@@ -66,7 +66,7 @@ impl SimulatedClient {
     pub fn take(&self) -> u64 {
         let sequence = self.letters.sequence.load(Ordering::Relaxed);
         if !self.stalls {
-            self.place.heed(Notice::Taken(sequence));
+            self.place.note(Notice::Taken(sequence));
         }
         sequence
     }

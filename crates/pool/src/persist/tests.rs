@@ -1,4 +1,4 @@
-//! What is written for which wish, and that it can be taken away again.
+//! What is written for which request, and that it can be taken away again.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-/* A program with an allocator of its own, on memory that it maps: the C library's streams lie there, and are looked after in
+/* A program with an allocator of its own, on memory that it maps: the C library's streams lie there, and are kept up in
  * children before anybody else is. */
 #include "common.h"
 

@@ -221,7 +221,7 @@ impl Damon {
     fn write(&self, number: usize, scheme: &Scheme) -> Result<(), DamonError> {
         let write = |name: &str, value: &str| self.claim.context(&format!("schemes/{number}/{name}"), value);
         write("action", scheme.action.name())?;
-        self.claim.heed_all_regions(number)?;
+        self.claim.follow_all_regions(number)?;
         if !self.abilities.young {
             // No page is asked whether it was used, so its region must say that nothing there was, for five seconds.
             write("access_pattern/nr_accesses/max", "0")?;

@@ -300,7 +300,7 @@ impl DropBehind {
         Ok(())
     }
 
-    /// Whatever there is no room for will look as if it were met for the first time.
+    /// Whatever there is no room for will seem to be met for the first time.
     fn remember(&mut self, number: (u64, u64), known: Remembered, now: Instant) {
         let many = self.remembered.len();
         if known.scan.cached == 0 && (many > MOST_REMEMBERED / 2 || !known.is_lately(now)) {
@@ -427,7 +427,7 @@ fn drop_range(file: &File, start: u64, len: u64, budget: &mut Budget<'_>) -> io:
     }
 }
 
-/// Numbers of all files that the processes map that this one may look into.
+/// Numbers of all files that the processes map that this one may read.
 fn mapped_files(root: &Root) -> HashSet<u64> {
     let pids = root.numbered_entries("proc").unwrap_or_default();
     let lines = pids.into_iter().flat_map(|pid| maps::read(root, pid).unwrap_or_default());

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_is_a_rate_and_perhaps_a_floor() {
+    fn a_policy_is_a_rate_and_perhaps_a_floor() {
         let request = |text: &str| text.parse::<ClassPolicy>().map(|request| (request.rate, request.floor));
         let size = |size| SizeOrShare::Size(Bytes(size));
         assert_eq!(request("20%:1G"), Ok((SizeOrShare::Share(0.2), size(1 << 30))));

@@ -31,7 +31,7 @@ pub struct AnonFile {
     came_back: [u64; 2],
     came_back_before: [u64; 2],
     /// Base pages to scan that make no whole frame yet, for each list.
-    rests: [u64; 4],
+    remainders: [u64; 4],
 }
 
 /// What one pass is allowed.
@@ -63,7 +63,7 @@ impl AnonFile {
             costs: [0; 2],
             came_back: [0; 2],
             came_back_before: [0; 2],
-            rests: [0; 4],
+            remainders: [0; 4],
         }
     }
 
@@ -101,9 +101,9 @@ impl AnonFile {
         let mut scans = [0; 4];
         for (list, scan) in scans.iter_mut().enumerate() {
             let base_pages = (u64::from(self.lists.len(list)) * pages.base_pages()) >> priority;
-            let base_pages = (base_pages as f64 * shares[list / 2]) as u64 + self.rests[list];
+            let base_pages = (base_pages as f64 * shares[list / 2]) as u64 + self.remainders[list];
             *scan = (base_pages / pages.base_pages()) as u32;
-            self.rests[list] = base_pages % pages.base_pages();
+            self.remainders[list] = base_pages % pages.base_pages();
         }
         Aims { scans, deactivates }
     }

@@ -12,7 +12,7 @@ use super::scan::{Scan, Taken};
 
 /// Base pages handled at once, and the least that a pass frees or is worth scanning for.
 pub const CLUSTER: u64 = 32;
-/// The first pass looks at 1/4096 of a list, each further one at twice as much.
+/// The first pass scans 1/4096 of a list, each further one at twice as much.
 const FIRST_PRIORITY: u32 = 12;
 
 /// Base pages that are still to be scanned, kept until a cluster of them has come together.

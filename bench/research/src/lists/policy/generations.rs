@@ -5,7 +5,7 @@
 //!
 //! After `Documentation/mm/multigen_lru.rst` and `mm/vmscan.c` (`try_to_inc_max_seq`, `should_run_aging`, `sort_folio`,
 //! `get_tier_idx`, `get_type_to_scan`) of Linux 6.x. Left out: cgroups, the filter by which walks skip tables with few young entries
-//! (ours read every entry), looking around a page that was found young.
+//! (ours read every entry), scanning around a page that was found young.
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Pages};

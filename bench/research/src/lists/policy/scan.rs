@@ -35,7 +35,7 @@ pub struct Taken {
 /// What reclaim did, in frames; the numbers add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
-    /// Pages looked at, on any list.
+    /// Pages scanned, on any list.
     pub scanned: u64,
     /// Page-table entries found from a page, one by one.
     pub mappings: u64,

@@ -16,7 +16,7 @@ use super::classic::{self, CLUSTER, Debt, by_priority, is_referenced, shrink_ina
 use super::scan::{Policy, Scan, Taken};
 
 /// A list that costs so much is not aged.
-const RESTS: u32 = 100;
+const FULL_COST: u32 = 100;
 
 /// The lists: the active ones first, the inactive one last.
 pub struct Split {
@@ -95,14 +95,14 @@ impl Split {
 
     /// Length by cost of each active list.
     fn weights(&self, lens: &[u64]) -> Vec<f64> {
-        let weigh = |rests: fn(u32) -> bool| -> Vec<f64> {
+        let weigh = |pauses: fn(u32) -> bool| -> Vec<f64> {
             let weight = |(group, &len): (&Group, &u64)| match group.cost {
-                cost if rests(cost) => 0.0,
+                cost if pauses(cost) => 0.0,
                 cost => len as f64 / f64::from(cost.max(1)),
             };
             self.groups.iter().zip(lens).map(weight).collect()
         };
-        let weights = weigh(|cost| cost >= RESTS);
+        let weights = weigh(|cost| cost >= FULL_COST);
         let nothing_else = lens[self.inactive()] == 0 && weights.iter().all(|&weight| weight == 0.0);
         if nothing_else { weigh(|_| false) } else { weights }
     }

@@ -66,7 +66,7 @@ fn mixed_scans_mapped_pages_in_vain() {
     assert_eq!((memory.list(0), memory.list(1)), (vec![3, 2, 1, 0], vec![9, 8, 7, 6, 5, 4]));
     let (freed, scan, _) = memory.reclaim(2);
     // In base pages, 128 are active and 192 inactive. Each pass adds 32 * 128 / 385 + 1 = 11 to what is to be refilled, so that at
-    // priorities 10, 7 and 4 frames 0, 1 and 2 are looked at and put back. To be shrunk are 192 >> priority: 1 at 7, and 3, 6, 12, 24:
+    // priorities 10, 7 and 4 frames 0, 1 and 2 are scanned and put back. To be shrunk are 192 >> priority: 1 at 7, and 3, 6, 12, 24:
     // 46 at priority 3, where frame 4 goes and 14 are left. Again from 12 on, with 160 inactive and 13 in each pass: frames 3, 0, 1 and
     // 2 are put back at 11, 9, 6 and 4, and with 1, 2, 5 and 10 more there are 32 to be shrunk at 4, where frame 5 goes.
     assert_eq!(freed, [4, 5]);
@@ -158,7 +158,7 @@ fn split_by_use_keeps_shared_memory_longest() {
 
 #[test]
 fn split_by_use_ages_each_use_by_its_own_cost() {
-    let looks = |data, shared| {
+    let scans = |data, shared| {
         let mut memory = Memory::new(Kind::SplitByUse([100, 100, data, shared]), 12, MAPPERS);
         (0..4).for_each(|frame| memory.come(frame, Data, None));
         (4..8).for_each(|frame| memory.come(frame, Shared, None));
@@ -166,8 +166,8 @@ fn split_by_use_ages_each_use_by_its_own_cost() {
         memory.reclaim(4).1.mappings
     };
     // Shared memory comes to the inactive list; each of four pages that three processes map is found used there, and is active then.
-    assert_eq!(looks(100, 100), 4 * 3);
-    assert!(looks(1, 100) > 4 * 3 && looks(100, 1) > 4 * 3, "{} {}", looks(1, 100), looks(100, 1));
+    assert_eq!(scans(100, 100), 4 * 3);
+    assert!(scans(1, 100) > 4 * 3 && scans(100, 1) > 4 * 3, "{} {}", scans(1, 100), scans(100, 1));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn today_dirty_files_wait_among_the_active_and_anonymous_pages_are_swapped() {
 }
 
 #[test]
-fn generations_take_cache_without_a_look_at_page_tables() {
+fn generations_take_cache_without_reading_page_tables() {
     let mut memory = Memory::with(Kind::Generations, &[Data, Data, Cache, Cache]);
     // Lists 0 to 3 are anonymous memory's generations, 4 to 7 those of files; the youngest is the fourth.
     assert_eq!((memory.list(3), memory.list(4)), (vec![1, 0], vec![3, 2]));

@@ -13,12 +13,12 @@ pub const TICKS_PER_SECOND: u32 = 16;
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A program writes a new page of a file that nobody looks at again.
+    /// A program writes a new page of a file that nobody reads again.
     Write {
         /// Whose files the disk writes together.
         writer: u32,
     },
-    /// A program reads a page of a file that nobody looks at again.
+    /// A program reads a page of a file that nobody reads again.
     Read,
     /// A page that has a number is used: by the processor where it is mapped, else by a system call.
     Use {

@@ -2,7 +2,7 @@
 //!
 //! Owns: the database. Never touches: when the disk writes what.
 //!
-//! Whoever wants to know whether a page of shared memory was used has to look into the page tables of all who map it.
+//! Whoever wants to know whether a page of shared memory was used has to read the page tables of all who map it.
 
 use anyhow::Result;
 use hugepilot_bench::workload::{Popularity, ScrambledZipfian};

@@ -160,7 +160,7 @@ pub struct PoolUnmountArgs {
 }
 
 impl PoolSetArgs {
-    /// What the wishes are about.
+    /// What the requests are about.
     pub fn bound(&self) -> Bound {
         match (self.min, self.max) {
             (true, _) => Bound::Least,

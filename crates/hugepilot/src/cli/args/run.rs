@@ -93,7 +93,7 @@ pub enum PrintFormat {
 }
 
 impl LaunchOptions {
-    /// What is wished for, if anything.
+    /// What is requested, if anything.
     pub fn request(&self) -> Option<LaunchRequest> {
         let Some(pages) = self.pages else {
             let request = if self.growing { LaunchRequest::growing() } else { LaunchRequest::shared() };
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_and_growing_memory_is_wished_for_without_pages() {
+    fn shared_and_growing_memory_is_requested_without_pages() {
         assert_eq!(parse("hugepilot run prog").unwrap().request(), None);
         assert_eq!(parse("hugepilot run --shm prog").unwrap().request(), Some(LaunchRequest::shared()));
         let growing = parse("hugepilot run --growing prog").unwrap().request();

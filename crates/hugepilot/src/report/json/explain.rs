@@ -1,4 +1,4 @@
-//! An explanation: which memory is on huge pages, why the rest is not, and whether that matters.
+//! An explanation: which memory is on huge pages, why the rest is not, and whether more would pay.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! The explanation: which memory is on huge pages, why the rest is not, and whether that matters.
+//! The explanation: which memory is on huge pages, why the rest is not, and whether more would pay.
 
 use heat::Meaning;
 use heat::units::Bytes;
+use pilot::decide::Reason;
 use pilot::engine::Family;
 use pilot::explain::Explained;
 use pilot::words::{count, count_of, meaning, printable, rate, reason, why};
@@ -26,7 +27,7 @@ pub fn explain(report: &ExplainReport) -> String {
     };
     let mut lines = vec![
         format!("process {}: {huge} of {resident} resident are on huge pages{smaller}", report.heat.pid),
-        format!("would more matter?  {}", matter(report, would_pay)),
+        format!("more huge pages?    {}", worth(report, would_pay)),
         format!(
             "page tables         {}; huge pages would free {} of it",
             report.family.page_tables, report.explanation.page_tables_saved
@@ -76,7 +77,7 @@ fn after_restart(restarted: &AfterRestart) -> String {
     )
 }
 
-fn matter(report: &ExplainReport, would_pay: Bytes) -> String {
+fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
     let cost = match report.walk_share {
         None => format!("at {} to {} a page walk, {}", report.cost.low(), report.cost.high(), report.cost_from),
         Some(share) => format!(
@@ -151,10 +152,20 @@ fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
     lines.extend(explained.not_huge.iter().map(|(&reason, size)| format!("  {size} not huge: {}", why(reason))));
     let told: Vec<&str> = explained.not_huge.keys().map(|&reason| why(reason)).collect();
     // What keeps the kernel from it often keeps the pilot, too.
-    let decided = explained.decided.iter().map(|(&what, size)| (reason(what, meaning), size));
-    let decided = decided.filter(|(reason, _)| !told.contains(reason));
-    lines.extend(decided.map(|(reason, size)| format!("  {size} would matter? {reason}")));
+    let decided = explained.decided.iter().map(|(&what, size)| (benefit(what), reason(what, meaning), size));
+    let decided = decided.filter(|(_, reason, _)| !told.contains(reason));
+    lines.extend(decided.map(|(benefit, reason, size)| format!("  {size} {benefit}: {reason}")));
     lines
+}
+
+/// How what a huge page saves compares to what it costs.
+fn benefit(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Pays => "benefit above cost",
+        Reason::NotWalked | Reason::TooCold | Reason::LivesInTlb | Reason::Covered => "benefit below cost",
+        Reason::NotObserved | Reason::NotInSample => "benefit unknown",
+        _ => "not promoted",
+    }
 }
 
 #[cfg(test)]
@@ -194,6 +205,6 @@ mod tests {
             "{restarted}"
         );
         let idle = explain(&ExplainReport { gain: None, ..report });
-        assert!(idle.contains("would more matter?  unknown: the process used no CPU time"), "{idle}");
+        assert!(idle.contains("more huge pages?    unknown: the process used no CPU time"), "{idle}");
     }
 }

@@ -1,4 +1,4 @@
-//! The heat of a group of processes: totals, who walks, which shared memory is walked by whom, its map.
+//! The heat of a group of processes: totals, who walks, who walks which shared memory, its map.
 
 use heat::group::{Member, Piece, SharedObject};
 use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
@@ -7,7 +7,7 @@ use pilot::group::GroupSeen;
 use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
 
 use super::joined;
-use crate::report::heatmap::{Canvas, heat_map};
+use crate::report::heat_map::{Canvas, heat_map};
 use crate::report::table::{Side, table};
 
 /// Lines of each list; a server may have a thousand processes, and the tenth hottest is rarely warm.

@@ -8,7 +8,7 @@ use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserve
 
 use super::clearing::clearing;
 use super::joined;
-use crate::report::heatmap::{Canvas, heat_map};
+use crate::report::heat_map::{Canvas, heat_map};
 use crate::report::table::{Side, table};
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.

@@ -145,7 +145,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
     lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
 }
 
-/// What came of a flight so far, in a few words.
+/// What came of a run so far, in a few words.
 pub fn under_way(report: &PilotReport) -> String {
     let promoted = count_of(report.outcome.applied, "region");
     format!("{}, {promoted} promoted, memory grown by {}", count_of(report.rounds, "round"), report.growth)

@@ -74,7 +74,7 @@ fn node_cells(node: &NodePool) -> Vec<String> {
     vec![String::new(), node.node.to_string(), total, in_use, free, dash(), dash(), surplus, dash()]
 }
 
-/// What surprises people who look at the counts.
+/// What surprises people who read the counts.
 fn riddles(view: &View) -> Vec<String> {
     let all_promised = view.pools.iter().filter(|pool| is_all_promised(pool)).map(|pool| {
         let size = size_name(pool.page_size);
@@ -127,7 +127,7 @@ fn users(view: &View) -> Vec<String> {
     }
     if view.unseen > 0 {
         let processes = count_of_processes(view.unseen);
-        lines.push(format!("{processes} could not be looked at, for want of rights or for endless mappings"));
+        lines.push(format!("{processes} could not be read, for want of rights or for endless mappings"));
     }
     lines
 }

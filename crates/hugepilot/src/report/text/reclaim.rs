@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_look_learns_what_can_be_told() {
+    fn who_may_not_see_learns_what_can_be_told() {
         let now = Moment { fragmentation_index: Some(0.875), ..moment(0) };
         let report =
             ReclaimStatusReport { census: Err("CAP_SYS_ADMIN is missing"), now: &now, state: None, is_alive: false };

@@ -46,20 +46,20 @@ pub fn status(state: &State) -> String {
 
 /// What pausing did.
 pub fn paused(pid: Option<u32>) -> String {
-    let (whom, argument) = whom(pid);
+    let (subject, argument) = subject(pid);
     format!(
-        "{whom} is left alone from now on, and stays on the huge pages it has; `hugepilot resume{argument}` ends that\n"
+        "{subject} is left alone from now on, and stays on the huge pages it has; `hugepilot resume{argument}` ends that\n"
     )
 }
 
 /// What resuming did.
 pub fn resumed(pid: Option<u32>, all_paused: bool) -> String {
-    match (whom(pid).0, pid) {
-        (whom, Some(_)) if all_paused => {
-            format!("{whom} would be piloted again, but everything is paused; `hugepilot resume` ends that\n")
+    match (subject(pid).0, pid) {
+        (subject, Some(_)) if all_paused => {
+            format!("{subject} would be piloted again, but everything is paused; `hugepilot resume` ends that\n")
         }
-        (whom, Some(_)) => format!("{whom} is piloted again\n"),
-        (whom, None) => format!("{whom} is piloted again, but for processes that were paused one by one\n"),
+        (subject, Some(_)) => format!("{subject} is piloted again\n"),
+        (subject, None) => format!("{subject} is piloted again, but for processes that were paused one by one\n"),
     }
 }
 
@@ -78,7 +78,7 @@ fn regions_size(regions: u64) -> Bytes {
 }
 
 /// A subject, and the argument that names it on the command line.
-fn whom(pid: Option<u32>) -> (String, String) {
+fn subject(pid: Option<u32>) -> (String, String) {
     match pid {
         Some(pid) => (format!("process {pid}"), format!(" {pid}")),
         None => ("everything".to_owned(), String::new()),

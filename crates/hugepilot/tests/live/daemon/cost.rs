@@ -43,7 +43,7 @@ fn memory_and_file_descriptors_are_bounded() {
     wait_until_huge(&program, 500 * MIB);
     let open = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("it lives").count();
     let before = open();
-    daemon.look_again(10);
+    daemon.scan_again(10);
     assert!(open() <= before, "{before} file descriptors became {}", open());
     let most = most_resident(&daemon);
     assert!(most <= Bytes(32 * MIB), "{most} at most");
@@ -54,7 +54,7 @@ fn much_memory_is_watched_with_little() {
     let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128G fill=lone ready read=lone");
     let daemon = Daemon::start(&target(&[&program]));
-    wait_until("it was looked at", || daemon.status()["counts"]["scans"].as_u64().is_some_and(|scans| scans > 0));
+    wait_until("it was scanned", || daemon.status()["counts"]["scans"].as_u64().is_some_and(|scans| scans > 0));
     let most = most_resident(&daemon);
     assert!(most <= Bytes((32 + 2 * 4) * MIB), "{most} at most");
     program.assert_unharmed();

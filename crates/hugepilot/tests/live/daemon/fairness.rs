@@ -40,7 +40,7 @@ fn a_late_starter_gets_its_share() {
         assert!(came.elapsed() < Duration::from_secs(30), "{:?}", came.elapsed());
         // While one of them gets no processor it claims less.
         let stays = (0..4).filter(|_| {
-            daemon.wait_for_looks(2);
+            daemon.wait_for_scans(2);
             fair()
         });
         assert!(stays.count() >= 3, "it does not stay so: {}", daemon.status());
@@ -67,7 +67,7 @@ fn idle_huge_pages_count_against_their_owner() {
 }
 
 /// Of 160 MiB, what the first round promotes even where a huge page takes 10 ms; after it the TLB may keep the ordinary pages that are left,
-/// which look idle.
+/// which seem idle.
 const PART: u64 = 40 * MIB;
 
 /// A daemon that lets sparse memory grow as it likes, and a program that uses sparse memory until the file is there: more pages than
@@ -88,11 +88,11 @@ fn sparse_memory_is_given_back_once_it_is_not_used() {
     let folder = tempfile::tempdir().expect("a folder");
     let rest = folder.path().join("rest");
     let (daemon, mut program, before) = with_sparse_memory("", &rest);
-    daemon.look_again(4);
+    daemon.scan_again(4);
     assert!(program.huge_bytes() >= PART, "it is used: {}", daemon.status());
     assert_eq!(number(&daemon.status()["counts"], "given_back"), 0);
     fs::write(rest, "").expect("a file");
-    daemon.look_again(4);
+    daemon.scan_again(4);
     wait_for("all given back", 4 * PATIENCE, || program.huge_bytes() == 0);
     if daemon.status()["frees_empty_pages"] == true {
         assert!(program.rss() <= before + 8 * MIB, "{before} bytes became {}", program.rss());
@@ -109,7 +109,7 @@ fn sparse_memory_is_kept_if_told_so() {
     let (daemon, mut program, _) = with_sparse_memory("give-back = false\n", &rest);
     fs::write(rest, "").expect("a file");
     // As many as make waste known.
-    daemon.look_again(5);
+    daemon.scan_again(5);
     assert!(program.huge_bytes() >= PART);
     program.assert_unharmed();
 }

@@ -6,10 +6,10 @@ mod clients;
 mod cost;
 mod fairness;
 mod own_machine;
+mod scope;
 mod sharing;
 mod steering;
 mod trouble;
-mod whom;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::support::{Ended, Program, Ran, binary, finish, list, program_command,
 /// Every test of a daemon.
 pub fn trials() -> Vec<libtest_mimic::Trial> {
     let modules = [
-        whom::trials(),
+        scope::trials(),
         steering::trials(),
         fairness::trials(),
         sharing::trials(),
@@ -125,17 +125,17 @@ impl Daemon {
         self.folder
     }
 
-    /// Makes looks due, of which an idle program gets ever fewer, and waits until there were so many.
-    pub fn look_again(&self, times: u64) {
+    /// Makes scans due (an idle program gets ever fewer), and waits until there were so many.
+    pub fn scan_again(&self, times: u64) {
         for _ in 0..times {
             let text = fs::read_to_string(config(&self.folder)).expect("a configuration");
             self.reload(&text, "anew");
-            self.wait_for_looks(1);
+            self.wait_for_scans(1);
         }
     }
 
     /// Waits until there were so many more scans.
-    pub fn wait_for_looks(&self, more: u64) {
+    pub fn wait_for_scans(&self, more: u64) {
         let scans = || self.status()["counts"]["scans"].as_u64().expect("a number");
         let enough = scans() + more;
         wait_until("more scans", || scans() >= enough);

@@ -49,7 +49,7 @@ fn everything_is_paused_and_resumed() {
     let before = scans();
     fs::write(go, "").expect("a file");
     std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!((scans(), program.huge_bytes()), (before, 0), "a newcomer would have been looked at");
+    assert_eq!((scans(), program.huge_bytes()), (before, 0), "a newcomer would have been scanned");
     assert_eq!(daemon.status()["paused"], true);
     assert!(daemon.ask("resume").status.success());
     wait_until_huge(&program, 60 * MIB);

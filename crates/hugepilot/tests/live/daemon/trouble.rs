@@ -157,7 +157,7 @@ fn hundreds_of_targets() {
     wait_until_huge(&large, 60 * MIB);
     // On a slow machine it has been seen to take more than a minute.
     wait_for("all are targets", Duration::from_secs(240), || list(&daemon.status(), "targets").len() == 501);
-    daemon.wait_for_looks(50);
+    daemon.wait_for_scans(50);
     let rss = Status::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss;
     assert!(rss.0 <= 36 * MIB, "{rss} resident");
     large.assert_unharmed();
@@ -202,12 +202,12 @@ fn a_full_control_group() {
     let shown = daemon.target(full.pid).expect("a target");
     let done = list(&shown, "last_decisions");
     assert!(!done.is_empty() && done.iter().all(|done| done["done"] == "refused"), "{shown}");
-    let rests = in_some_try(|| {
+    let cools_down = in_some_try(|| {
         let before = refused();
-        daemon.wait_for_looks(3);
+        daemon.wait_for_scans(3);
         refused() == before
     });
-    assert!(rests, "{}", daemon.status());
+    assert!(cools_down, "{}", daemon.status());
     assert_eq!(full.huge_bytes(), 0);
     full.assert_unharmed();
     other.assert_unharmed();

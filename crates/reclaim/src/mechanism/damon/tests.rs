@@ -105,7 +105,7 @@ fn quotas_follow_while_it_goes_on() {
 }
 
 #[test]
-fn more_is_looked_at_where_little_of_it_can_be_taken_but_never_more_than_may_be_lost() {
+fn more_is_scanned_where_little_of_it_can_be_taken_but_never_more_than_may_be_lost() {
     let (_folder, root, mut damon) = open(Release::Linux618);
     let cache = [MemoryUse::UnmappedCache];
     step(&mut damon, &[batch(&cache, 40)]);
@@ -154,7 +154,7 @@ fn quotas_are_for_one_interval_however_late_a_step_comes() {
 }
 
 #[test]
-fn without_a_filter_for_what_is_in_use_only_idle_regions_are_heeded() {
+fn without_a_filter_for_what_is_in_use_only_idle_regions_count() {
     let limits = |release| {
         let (_folder, root, mut damon) = open(release);
         step(&mut damon, &[batch(&MemoryUse::ALL, 1)]);

@@ -239,7 +239,7 @@ fn huge_file(pages_at: &[u64]) -> File {
 }
 
 #[test]
-fn a_file_larger_than_any_disk_is_looked_through_at_once() {
+fn a_file_larger_than_any_disk_is_scanned_at_once() {
     let (file, stop) = (huge_file(&[0, 1 << 40, 1 << 62]), Stop::default());
     let (mut offset, begun) = (0, thread_cpu_time());
     drop_from(&file, &mut offset, i64::MAX as u64, &mut unbounded(&stop)).unwrap();
@@ -266,7 +266,7 @@ fn a_file_is_left_when_it_is_time_and_gone_on_with_where_it_was_left() {
 }
 
 #[test]
-fn what_there_is_counts_once_however_often_it_is_looked_at() {
+fn what_there_is_counts_once_however_often_it_is_scanned() {
     let Some(folder) = folder() else { return };
     file(&folder, "young", 2);
     let idle = Duration::from_secs(3600);

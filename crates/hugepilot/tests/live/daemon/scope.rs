@@ -40,9 +40,9 @@ fn a_process_by_its_id_and_nobody_else() {
 fn processes_by_name_unless_they_are_never_to_be() {
     let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
-    let daemon = Daemon::start("[[target]]\nname = 'hpt-whom-*'\n[[never]]\nname = 'hpt-whom-not'\n");
+    let daemon = Daemon::start("[[target]]\nname = 'hpt-scope-*'\n[[never]]\nname = 'hpt-scope-not'\n");
     let start = |name: &str| Program::command(&mut named(folder.path(), name, STEPS));
-    let programs = ["hpt-whom-not", "hpt-whom-one", "hpt-whom-two", "hpt-else"].map(start);
+    let programs = ["hpt-scope-not", "hpt-scope-one", "hpt-scope-two", "hpt-else"].map(start);
     wait_until_huge(&programs[1], 60 * MIB);
     wait_until_huge(&programs[2], 60 * MIB);
     assert_eq!([&programs[0], &programs[3]].map(Program::huge_bytes), [0, 0]);
@@ -71,7 +71,7 @@ fn children_if_asked() {
     let mut parent = Ended(Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn().expect("a shell"));
     let rule = format!("min-size = '1M'\n[[target]]\npid = {}\n", parent.0.id());
     let daemon = Daemon::start(&rule);
-    daemon.wait_for_looks(1);
+    daemon.wait_for_scans(1);
     let child = descendants(&Root::host(), parent.0.id()).expect("a list")[0];
     assert!(daemon.target(child).is_none());
     daemon.reload(&format!("{OFTEN}{rule}children = true\n"), "anew");
@@ -86,7 +86,7 @@ fn status_tells_everything() {
     let _madvise = Setting::huge_pages("madvise");
     let program = Program::start(STEPS);
     let daemon = Daemon::start(&format!("max-huge = '1G'\n{}", target(&[&program])));
-    wait_until("all promoted, and looked at since", || {
+    wait_until("all promoted, and scanned since", || {
         let promoted = daemon.target(program.pid).map_or(0, |target| number(&target, "promoted_bytes"));
         promoted >= 60 * MIB && number(&daemon.status()["counts"], "scans") >= 2
     });

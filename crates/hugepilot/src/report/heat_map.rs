@@ -1,4 +1,4 @@
-//! The terminal heat map: which regions are hot, at a glance.
+//! The terminal heat map: which regions are hot now.
 
 use heat::Region;
 use heat::units::{Bytes, HUGE_PAGE};

@@ -1,10 +1,10 @@
-//! The film as one page for a browser, which needs nothing else.
+//! The heat map as one page for a browser, which needs nothing else.
 //!
 //! Owns: the page. Never touches: the network; script and data are part of it.
 
 use serde::Serialize;
 
-use super::Film;
+use super::HeatMapOverTime;
 
 const PAGE: &str = include_str!("page.html");
 /// Where the data goes in the page.
@@ -22,13 +22,13 @@ struct Data<'a> {
 }
 
 /// The page.
-pub fn page(film: &Film) -> String {
+pub fn page(heat_map: &HeatMapOverTime) -> String {
     let data = Data {
-        title: &film.title,
-        rows: film.rows.iter().map(|row| (row.start.to_string(), row.regions, &row.mapping[..])).collect(),
-        seconds: film.times.iter().map(|time| time.seconds()).collect(),
-        hottest: film.hottest(),
-        cells: film
+        title: &heat_map.title,
+        rows: heat_map.rows.iter().map(|row| (row.start.to_string(), row.regions, &row.mapping[..])).collect(),
+        seconds: heat_map.times.iter().map(|time| time.seconds()).collect(),
+        hottest: heat_map.hottest(),
+        cells: heat_map
             .cells
             .iter()
             .map(|column| {
@@ -53,20 +53,20 @@ fn harmless(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::film::tests::{film, moments};
+    use crate::report::heat_map_over_time::tests::{heat_map, moments};
 
     #[test]
     fn the_page_holds_its_data_and_nothing_from_elsewhere() {
-        let page = page(&film("memcached", &moments(2)));
+        let page = page(&heat_map("memcached", &moments(2)));
         assert!(!page.contains(PLACE) && page.contains("\"seconds\":[1.0,2.0]"), "{page}");
         assert!(!page.contains("http://") && !page.contains("https://"), "{page}");
     }
 
     #[test]
     fn a_name_cannot_end_the_script() {
-        let mut film = film("a", &moments(1));
-        film.rows[0].mapping = "/tmp/</script><script>alert(1)</script>".to_owned();
-        let page = page(&film);
+        let mut heat_map = heat_map("a", &moments(1));
+        heat_map.rows[0].mapping = "/tmp/</script><script>alert(1)</script>".to_owned();
+        let page = page(&heat_map);
         assert_eq!(page.matches("</script>").count(), 1);
         assert!(page.contains("\\u003c/script>"));
     }

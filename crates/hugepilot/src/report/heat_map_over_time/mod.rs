@@ -17,7 +17,7 @@ const MOST_COLUMNS: usize = 720;
 
 /// Observations of one process as a grid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Film {
+pub struct HeatMapOverTime {
     /// What it is about, for people.
     pub title: String,
     /// From low addresses to high ones; memory that was never present is left out.
@@ -28,7 +28,7 @@ pub struct Film {
     pub cells: Vec<Vec<Cell>>,
 }
 
-/// Takes observations one by one, and keeps no more of them than a film shows.
+/// Takes observations one by one, and keeps no more of them than a heat map shows.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     names: BTreeMap<Address, String>,
@@ -90,12 +90,12 @@ impl Recorder {
         }
     }
 
-    /// The film of all that was taken.
-    pub fn film(&self, title: String) -> Film {
+    /// The heat map of all that was taken.
+    pub fn heat_map(&self, title: String) -> HeatMapOverTime {
         let rows = rows(&self.names);
         let together = self.columns.len().div_ceil(MOST_COLUMNS).max(1);
         let columns: Vec<Column> = self.columns.chunks(together).map(Column::sum).collect();
-        Film {
+        HeatMapOverTime {
             title,
             times: columns.iter().map(|column| column.until).collect(),
             cells: columns.iter().map(|column| cells(&rows, column)).collect(),
@@ -136,7 +136,7 @@ impl Cell {
     }
 }
 
-impl Film {
+impl HeatMapOverTime {
     /// The most page walks a second in any cell.
     pub fn hottest(&self) -> f64 {
         self.cells.iter().flatten().map(|cell| cell.walks_per_second).fold(0.0, f64::max)
@@ -203,26 +203,26 @@ pub(super) mod tests {
         (1..=count).map(moment).collect()
     }
 
-    pub fn film(title: &str, moments: &[Moment]) -> Film {
+    pub fn heat_map(title: &str, moments: &[Moment]) -> HeatMapOverTime {
         let mut recorder = Recorder::default();
         moments.iter().for_each(|moment| recorder.take(moment));
-        recorder.film(title.to_owned())
+        recorder.heat_map(title.to_owned())
     }
 
     #[test]
-    fn a_film_has_a_row_for_each_region_and_a_column_for_each_observation() {
-        let film = film("a", &moments(3));
-        assert_eq!(film.times, [1, 2, 3].map(|second| Nanos(second * 1_000_000_000)));
-        assert_eq!(film.rows.iter().map(|row| row.start).collect::<Vec<_>>(), [at(0), at(1), at(5)]);
-        assert_eq!(film.rows[2].mapping, "[heap]");
-        let cell = |column: usize, row: usize| film.cells[column][row];
+    fn a_heat_map_has_a_row_for_each_region_and_a_column_for_each_observation() {
+        let heat_map = heat_map("a", &moments(3));
+        assert_eq!(heat_map.times, [1, 2, 3].map(|second| Nanos(second * 1_000_000_000)));
+        assert_eq!(heat_map.rows.iter().map(|row| row.start).collect::<Vec<_>>(), [at(0), at(1), at(5)]);
+        assert_eq!(heat_map.rows[2].mapping, "[heap]");
+        let cell = |column: usize, row: usize| heat_map.cells[column][row];
         assert_eq!((cell(2, 0).walks_per_second, cell(0, 1).huge, cell(0, 2).present), (3.0, 1.0, Bytes(1 << 20)));
-        assert_eq!(film.hottest(), 100.0);
+        assert_eq!(heat_map.hottest(), 100.0);
     }
 
     #[test]
-    fn long_films_and_large_processes_are_averaged() {
-        let long = film("a", &moments(4 * MOST_COLUMNS as u64));
+    fn long_heat_maps_and_large_processes_are_averaged() {
+        let long = heat_map("a", &moments(4 * MOST_COLUMNS as u64));
         assert_eq!(
             (long.times.len(), long.cells[0][0].walks_per_second, long.cells[0][1].huge),
             (MOST_COLUMNS, 2.5, 1.0)
@@ -232,16 +232,19 @@ pub(super) mod tests {
             heat: heat_of((0..3 * MOST_ROWS as u64).map(|number| region(number, 1.0, 0)).collect()),
             page_tables: Bytes(0),
         };
-        let film = film("a", &[wide]);
-        assert_eq!((film.rows.len(), film.rows[1].regions, film.cells[0][1].walks_per_second), (MOST_ROWS, 3, 3.0));
+        let heat_map = heat_map("a", &[wide]);
+        assert_eq!(
+            (heat_map.rows.len(), heat_map.rows[1].regions, heat_map.cells[0][1].walks_per_second),
+            (MOST_ROWS, 3, 3.0)
+        );
     }
 
     #[test]
     fn memory_that_comes_and_goes_has_its_row() {
         let mut moments = moments(2);
         moments[0].heat.regions.remove(0);
-        let film = film("a", &moments);
-        assert_eq!((film.cells[0][0], film.cells[1][0].walks_per_second), (Cell::default(), 2.0));
+        let heat_map = heat_map("a", &moments);
+        assert_eq!((heat_map.cells[0][0], heat_map.cells[1][0].walks_per_second), (Cell::default(), 2.0));
     }
 
     #[test]

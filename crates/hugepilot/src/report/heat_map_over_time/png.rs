@@ -1,21 +1,21 @@
-//! The film as a picture.
+//! The heat map as a picture.
 //!
 //! Owns: pixels. Never touches: files.
 
 use pilot::words::rate;
 use plotters::prelude::*;
 
-use super::{Cell, Film, warmth};
+use super::{Cell, HeatMapOverTime, warmth};
 use crate::report::picture::{DrawError, FONT, prepare_font};
 
 const SIZE: (u32, u32) = (1200, 720);
 const LABELS: usize = 12;
 
 /// The picture, as a PNG file's contents.
-pub fn picture(film: &Film) -> Result<Vec<u8>, DrawError> {
+pub fn picture(heat_map: &HeatMapOverTime) -> Result<Vec<u8>, DrawError> {
     prepare_font()?;
     let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
-    draw(film, &mut pixels).map_err(|error| DrawError(error.to_string()))?;
+    draw(heat_map, &mut pixels).map_err(|error| DrawError(error.to_string()))?;
     let mut bytes = Vec::new();
     let mut encoder = ::png::Encoder::new(&mut bytes, SIZE.0, SIZE.1);
     encoder.set_color(::png::ColorType::Rgb);
@@ -24,12 +24,15 @@ pub fn picture(film: &Film) -> Result<Vec<u8>, DrawError> {
     Ok(bytes)
 }
 
-fn draw(film: &Film, pixels: &mut [u8]) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(heat_map: &HeatMapOverTime, pixels: &mut [u8]) -> Result<(), Box<dyn std::error::Error>> {
     let area = BitMapBackend::with_buffer(pixels, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let (columns, rows) = (film.times.len().max(1), film.rows.len().max(1));
-    let title =
-        format!("{}: page walks, at most {} in a cell; green is on huge pages", film.title, rate(film.hottest()));
+    let (columns, rows) = (heat_map.times.len().max(1), heat_map.rows.len().max(1));
+    let title = format!(
+        "{}: page walks, at most {} in a cell; green is on huge pages",
+        heat_map.title,
+        rate(heat_map.hottest())
+    );
     let mut chart = ChartBuilder::on(&area)
         .caption(title, (FONT, 20))
         .margin(16)
@@ -37,16 +40,16 @@ fn draw(film: &Film, pixels: &mut [u8]) -> Result<(), Box<dyn std::error::Error>
         .y_label_area_size(150)
         .build_cartesian_2d(0.0..columns as f64, rows as f64..0.0)?;
     let time = |column: &f64| {
-        film.times.get(*column as usize).map_or(String::new(), |time| format!("{:.0} s", time.seconds()))
+        heat_map.times.get(*column as usize).map_or(String::new(), |time| format!("{:.0} s", time.seconds()))
     };
-    let address = |row: &f64| film.rows.get(*row as usize).map_or(String::new(), |row| row.start.to_string());
+    let address = |row: &f64| heat_map.rows.get(*row as usize).map_or(String::new(), |row| row.start.to_string());
     let mut mesh = chart.configure_mesh();
     mesh.disable_mesh().x_labels(LABELS.min(columns)).y_labels(LABELS.min(rows)).label_style((FONT, 14));
     mesh.x_label_formatter(&time).y_label_formatter(&address).draw()?;
-    let cells = film.cells.iter().enumerate().flat_map(|(column, cells)| {
+    let cells = heat_map.cells.iter().enumerate().flat_map(|(column, cells)| {
         cells.iter().enumerate().map(move |(row, cell)| {
             let corners = [(column as f64, row as f64), ((column + 1) as f64, (row + 1) as f64)];
-            Rectangle::new(corners, color(cell, film.hottest()).filled())
+            Rectangle::new(corners, color(cell, heat_map.hottest()).filled())
         })
     });
     chart.draw_series(cells)?;
@@ -75,11 +78,11 @@ fn color(cell: &Cell, hottest: f64) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::film::tests::{film, moments};
+    use crate::report::heat_map_over_time::tests::{heat_map, moments};
 
     #[test]
     fn a_picture_shows_hot_cold_and_huge() {
-        let bytes = picture(&film("memcached", &moments(3))).unwrap();
+        let bytes = picture(&heat_map("memcached", &moments(3))).unwrap();
         let mut reader = ::png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         reader.next_frame(&mut pixels).unwrap();
@@ -91,6 +94,6 @@ mod tests {
 
     #[test]
     fn nothing_seen_is_still_a_picture() {
-        assert!(!picture(&film("a", &[])).unwrap().is_empty());
+        assert!(!picture(&heat_map("a", &[])).unwrap().is_empty());
     }
 }
