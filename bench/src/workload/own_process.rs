@@ -18,9 +18,9 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::client;
-use super::fingerprint::SearchWork;
 use super::histogram::Histogram;
 use super::progress::{Progress, WorkInterval};
+use super::search_work::SearchWork;
 use super::shape::{Running, Start};
 use crate::process::{BoundChild, Processors};
 

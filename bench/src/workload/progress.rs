@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::fingerprint::SearchWork;
 use super::histogram::Histogram;
+use super::search_work::SearchWork;
 
 /// Work done in a short time.
 #[derive(Clone, Debug)]

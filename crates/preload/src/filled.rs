@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::place::PAGE;
+use crate::pages::PAGE;
 use crate::system;
 
 /// Mappings that are remembered.
@@ -73,7 +73,7 @@ fn page_of(number: usize, of: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::REGION;
+    use crate::pages::REGION;
     use crate::system::{READ_WRITE, Request};
 
     /// Memory of which the first so many percent are filled.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 use crate::maps::{self, Kind};
-use crate::place::unmap_between;
+use crate::pages::unmap_between;
 use crate::{count, ordinary, pool, room, settings, system};
 
 /// Each is one call of mmap for 32 MiB or more. What is beyond is shared.

@@ -16,6 +16,7 @@ mod lines;
 mod lock;
 mod maps;
 mod ordinary;
+mod pages;
 mod partial;
 mod place;
 mod pool;

@@ -4,7 +4,8 @@
 //! that.
 
 use crate::count;
-use crate::place::{REGION, for_copy, unmap_between};
+use crate::pages::{REGION, unmap_between};
+use crate::place::for_copy;
 use crate::system::{self, READ_WRITE};
 
 /// Replaces whole huge pages where they are. Only while no other thread runs: what one wrote meanwhile would be lost, as what

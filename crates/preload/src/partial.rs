@@ -17,7 +17,8 @@ use std::ops::Range;
 use crate::count;
 use crate::lock::Lock;
 use crate::maps::{self, Kind, Mapping};
-use crate::place::{self, has, whole_pages};
+use crate::pages::{self, whole_pages};
+use crate::place::{self, has};
 use crate::system::{self, Answer, READ_WRITE, Request};
 use crate::{ordinary, pool, settings};
 
@@ -142,7 +143,7 @@ fn call(start: usize, length: usize, made: impl Fn() -> Answer, rounded: impl Fn
 
 /// Whether a call for it can succeed at all.
 fn is_range(start: usize, length: usize) -> bool {
-    start.is_multiple_of(place::PAGE) && length > 0
+    start.is_multiple_of(pages::PAGE) && length > 0
 }
 
 /// The munmap of the program.
@@ -269,7 +270,7 @@ pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new
     let (had, wanted) = (whole_pages(old_length), whole_pages(new_length));
     let overlap = !stays && new < old.saturating_add(had) && old < new.saturating_add(wanted);
     let unknown = flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) != 0;
-    if unknown || overlap || wanted == 0 || !old.is_multiple_of(place::PAGE) {
+    if unknown || overlap || wanted == 0 || !old.is_multiple_of(pages::PAGE) {
         return Err(libc::EINVAL);
     }
     if stays && wanted <= had {

@@ -9,14 +9,12 @@ use std::ffi::c_int;
 
 use crate::count;
 use crate::filled::Past;
+use crate::pages::{PAGE, REGION, unmap_between, whole_pages};
 use crate::pool::{self, Refusal};
 use crate::settings::{self, Maps, Settings};
 use crate::shared;
 use crate::system::{self, Answer, READ_WRITE, Request};
 
-pub const PAGE: usize = 4096;
-/// What one transparent huge page holds.
-pub const REGION: usize = 2 << 20;
 /// From here on the space that alignment leaves unused does not count. Smaller pieces of odd size stay side by side, so that
 /// the kernel keeps them in one mapping, of which there may be only so many (vm.max_map_count).
 const ALIGNED_AT_ANY_LENGTH: usize = 16 * REGION;
@@ -138,18 +136,6 @@ pub fn for_copy(length: usize) -> Answer {
     Ok(start)
 }
 
-/// Unmaps what lies between, if anything does.
-pub fn unmap_between(start: usize, end: usize) {
-    if start < end {
-        let _ = system::munmap(start, end - start);
-    }
-}
-
-/// As many bytes as the kernel maps for so many. Lengths that it would refuse stay as they are.
-pub fn whole_pages(length: usize) -> usize {
-    length.checked_next_multiple_of(PAGE).unwrap_or(length)
-}
-
 /// Whether a call has these flags, all of them.
 pub fn has(flags: c_int, wanted: c_int) -> bool {
     flags & wanted == wanted
@@ -198,7 +184,5 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_an_error_and_nothing_is_left() {
         assert_eq!(aligned(&Request::anonymous(0, 1 << 50, 0)), Err(libc::ENOMEM));
-        assert_eq!(whole_pages(usize::MAX), usize::MAX);
-        assert_eq!((whole_pages(1), whole_pages(4096)), (4096, 4096));
     }
 }

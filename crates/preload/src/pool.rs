@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::place::{REGION, whole_pages};
+use crate::pages::{REGION, whole_pages};
 use crate::settings::PoolPage;
 use crate::system::{self, Request};
 

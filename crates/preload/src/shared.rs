@@ -5,7 +5,7 @@
 //! A huge page can be mapped only where address and offset are the same within 2 MiB. The kernel sees to that only if
 //! `transparent_hugepage/shmem_enabled` lets it, and its default does not.
 
-use crate::place::{REGION, unmap_between, whole_pages};
+use crate::pages::{REGION, unmap_between, whole_pages};
 use crate::system::{self, Answer, Request};
 
 /// Whether it is memory to be shared that may lie anywhere, and that huge pages can come to.
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use std::ffi::c_int;
 
-    use crate::place::PAGE;
+    use crate::pages::PAGE;
     use crate::system::READ_WRITE;
 
     fn request(length: usize, flags: c_int) -> Request {

@@ -8,7 +8,8 @@
 use std::ffi::c_int;
 
 use crate::count;
-use crate::place::{PAGE, REGION, has, unmap_between, whole_pages};
+use crate::pages::{PAGE, REGION, unmap_between, whole_pages};
+use crate::place::has;
 use crate::pool;
 use crate::settings::{self, PoolPage, Settings};
 use crate::shared::where_huge_pages_fit;

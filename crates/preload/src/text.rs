@@ -10,7 +10,8 @@
 
 use crate::count;
 use crate::maps::{self, Kind, Mapping};
-use crate::place::{REGION, for_copy, unmap_between};
+use crate::pages::{REGION, unmap_between};
+use crate::place::for_copy;
 use crate::settings::Text;
 use crate::system;
 

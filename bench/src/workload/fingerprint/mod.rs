@@ -6,9 +6,8 @@
 //! whatever stands for malloc. Each thread has accumulators of its own, which it allocates itself.
 
 mod index;
-mod music;
+pub(super) mod music;
 mod search;
-mod work;
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -19,12 +18,12 @@ use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 
 pub use search::MOST_SONGS;
-pub use work::SearchWork;
 
 use self::index::{Collection, Index};
 use self::music::{EXCERPT_LENGTH, EXCERPT_SECONDS, FINGERPRINTS, Music, SONG_LENGTH, frame};
 use self::search::{DIFFERENCES, Searcher};
 use super::own_process::{OwnProcess, ReadyLine, WorkLine, print_line};
+use super::search_work::SearchWork;
 use super::shape::{Running, Start, Workload};
 use crate::process::{Processors, bind_this_thread};
 

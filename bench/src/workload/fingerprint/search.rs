@@ -12,7 +12,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::index::{Index, song_and_time};
 use super::music::{EXCERPT_FRAMES, FRAMES, Music};
-use super::work::SearchWork;
+use crate::workload::search_work::SearchWork;
 
 /// Time differences told apart in a song; enough for all that there are, those before the song's start included.
 pub const DIFFERENCES: usize = 1 << DIFFERENCE_BITS;

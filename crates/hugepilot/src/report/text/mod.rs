@@ -2,6 +2,7 @@
 
 mod clearing;
 mod color;
+mod expectation;
 mod explain;
 mod group;
 mod heat;
@@ -14,11 +15,12 @@ mod status;
 
 pub use self::reclaim::{reclaim_preview, reclaim_status, reclaimed, reclaiming};
 pub use color::color;
+pub use expectation::{expectation, fast};
 pub use explain::explain;
 pub use group::group;
 pub use heat::heat;
 pub use launch::{account, recipe, shell_environment, unit_environment};
-pub use outcome::{expectation, fast, give_back, pilot_summary, promote, under_way};
+pub use outcome::{give_back, pilot_summary, promote, under_way};
 pub use plan::plan;
 pub use pool::{mount, persist, pools, resized};
 pub use status::{given_back_by_daemon, paused, resumed, status};

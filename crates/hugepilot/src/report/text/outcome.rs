@@ -6,37 +6,12 @@ use std::collections::BTreeSet;
 
 use super::{joined, plan};
 use crate::report::table::{Side, table};
-use crate::report::{Expectation, GiveBackReport, PilotReport, PromoteReport};
+use crate::report::{GiveBackReport, PilotReport, PromoteReport};
 use heat::RefusalReason;
 use heat::Snapshot;
-use heat::units::{Bytes, Nanos, Slowdown};
+use heat::units::{Bytes, Nanos};
 use pilot::act::Outcome;
 use pilot::words::{count, count_of, percent, rate, refusal};
-
-/// What to expect, said before acting.
-pub fn expectation(expectation: &Expectation) -> String {
-    joined(vec![expected(expectation)])
-}
-
-pub(super) fn expected(expectation: &Expectation) -> String {
-    format!(
-        "expect {}, {} of growth, about {} in which the program is at most {} slower, no stall longer than about {} (as collapses of memory of \
-         our own took)",
-        count_of(expectation.regions, "region"),
-        expectation.growth,
-        expectation.elapsed,
-        expectation.max_slowdown,
-        expectation.longest_stall
-    )
-}
-
-/// What being fast will do, said before anything is promoted.
-pub fn fast(max_slowdown: Slowdown, stall: Nanos) -> String {
-    format!(
-        "hugepilot: promoting fast: the program may lose {max_slowdown} of its speed meanwhile, in stalls of up to about {stall} (as collapses of \
-         memory of our own took); without --fast, or with a smaller --max-slowdown, hardly anybody would notice\n"
-    )
-}
 
 /// The promotion: tried, applied and refused, then before and after.
 pub fn promote(report: &PromoteReport) -> String {

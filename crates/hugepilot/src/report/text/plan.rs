@@ -6,7 +6,7 @@ use pilot::decide::{Decision, Plan, Verdict};
 use pilot::words::{count, count_of, meaning, rate, reason};
 
 use super::clearing::clearing;
-use super::{joined, outcome};
+use super::{expectation, joined};
 use crate::report::PlanReport;
 use crate::report::table::{Side, table};
 
@@ -33,7 +33,7 @@ pub fn plan(report: &PlanReport) -> String {
     lines.push(format!("  {}", meaning(plan.meaning)));
     lines.extend(report.clearing.iter().flat_map(clearing).map(|line| format!("  {line}")));
     if let Some(expectation) = &report.expectation {
-        lines.push(format!("  {}", outcome::expected(expectation)));
+        lines.push(format!("  {}", expectation::expected(expectation)));
     }
     lines.push(String::new());
     lines.extend(by_reason(plan));

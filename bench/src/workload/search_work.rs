@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::music::EXCERPT_SECONDS;
+use super::fingerprint::music::EXCERPT_SECONDS;
 
 /// A search that finds fewer of the songs asked for is none.
 const LEAST_RECALL: f64 = 0.99;

@@ -1,0 +1,34 @@
+//! What to expect of a promotion, said before it begins.
+//!
+//! Owns: these words. Never touches: how it is estimated.
+
+use heat::units::{Nanos, Slowdown};
+use pilot::words::count_of;
+
+use super::joined;
+use crate::report::Expectation;
+
+/// What to expect, said before acting.
+pub fn expectation(expectation: &Expectation) -> String {
+    joined(vec![expected(expectation)])
+}
+
+pub(super) fn expected(expectation: &Expectation) -> String {
+    format!(
+        "expect {}, {} of growth, about {} in which the program is at most {} slower, no stall longer than about {} (as collapses of memory of \
+         our own took)",
+        count_of(expectation.regions, "region"),
+        expectation.growth,
+        expectation.elapsed,
+        expectation.max_slowdown,
+        expectation.longest_stall
+    )
+}
+
+/// What being fast will do, said before anything is promoted.
+pub fn fast(max_slowdown: Slowdown, stall: Nanos) -> String {
+    format!(
+        "hugepilot: promoting fast: the program may lose {max_slowdown} of its speed meanwhile, in stalls of up to about {stall} (as collapses of \
+         memory of our own took); without --fast, or with a smaller --max-slowdown, hardly anybody would notice\n"
+    )
+}
