@@ -194,7 +194,7 @@ fn a_daemon_reclaims_as_its_configuration_says() {
     wait_until("the status tells of it", || {
         daemon.status()["reclaim"]["mechanisms"].as_array().is_some_and(|mechanisms| !mechanisms.is_empty())
     });
-    assert!(daemon.ask("status").stdout.contains("\naging        "), "{:?}", daemon.ask("status"));
+    assert!(daemon.ask("status").stdout.contains("\nreclaim      "), "{:?}", daemon.ask("status"));
     daemon.reload("[[target]]\nname = 'nobody'\n", "anew");
     wait_until("it has ended", || daemon.status()["reclaim"].is_null());
     assert!(daemon.end().success());

@@ -149,6 +149,8 @@ impl World for Machine {
 
     fn work_for(&mut self, process: Option<Process>) -> Result<(), TargetError> {
         self.kept_away = None;
+        // Opened anew: it may have switched huge pages off since.
+        self.open = None;
         let Some(process) = process else { return Ok(()) };
         self.target(process)?.ensure_huge_pages_enabled()?;
         self.kept_away = keep_away_from(process.pid);

@@ -1,7 +1,7 @@
 //! The real engine on simulated machines: a seed makes one, and whatever happens on it, promises hold.
 //!
-//! `HUGEPILOT_SEED` replays one seed. `HUGEPILOT_HOURS` says for how many machine-hours new seeds are tried, 1,000 by default; whatever
-//! that takes, it ends after a minute.
+//! `HUGEPILOT_SEED` replays one seed. `HUGEPILOT_HOURS` says for how many machine-hours new seeds are tried, 1,000 by default: half a
+//! minute on two processors.
 
 mod client;
 mod machine;
@@ -15,9 +15,6 @@ use std::time::{Duration, Instant};
 
 use crate::machine::Calls;
 use crate::scenario::{Ended, Kind};
-
-/// No longer than this.
-const LONGEST: Duration = Duration::from_secs(55);
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")))
@@ -82,10 +79,7 @@ fn promises_hold_on_every_machine() {
     let (next, seconds, failed) = (AtomicU64::new(first), AtomicU64::new(0), AtomicBool::new(false));
     let work = || {
         let mut tally = Tally::default();
-        while seconds.load(Ordering::Relaxed) < hours * 3600
-            && began.elapsed() < LONGEST
-            && !failed.load(Ordering::Relaxed)
-        {
+        while seconds.load(Ordering::Relaxed) < hours * 3600 && !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             let ended = std::panic::catch_unwind(|| simulate(seed)).unwrap_or_else(|panic| {
                 failed.store(true, Ordering::Relaxed);
@@ -109,7 +103,6 @@ fn promises_hold_on_every_machine() {
         "from seed {first}: {:.0} machine-hours in {took:.1?}: {machines:?}, up to {programs} programs at once; {calls:?}",
         simulated.as_secs_f64() / 3600.0
     );
-    assert!(simulated.as_secs() >= hours * 3600, "{simulated:?} were simulated in {took:?}, of {hours} hours");
     let Calls { observed, collapsed, refused, split, killed, lists } = calls;
     assert!(
         [observed, collapsed, refused, split, killed, lists].iter().all(|&count| count > 0),
