@@ -29,7 +29,7 @@ pub struct Killed;
 /// CPU time of one call.
 const STATUS: Nanos = Nanos(3_000);
 const SURVEY: Nanos = Nanos(300_000);
-const OBSERVE: Nanos = Nanos(2_000_000);
+const OBSERVE: Nanos = Nanos(20_000_000);
 const OF_A_REGION: Nanos = Nanos(2_000);
 const COLLAPSE: Nanos = Nanos(800_000);
 const SPLIT: Nanos = Nanos(300_000);

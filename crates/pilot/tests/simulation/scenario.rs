@@ -69,6 +69,8 @@ pub struct Run {
     most_programs: usize,
     /// Of engines, so far.
     pub steps: u64,
+    /// The largest share of a CPU that the engine might take since it began.
+    pub largest_share: f64,
 }
 
 /// Runs the machine of this seed to its end.
@@ -126,6 +128,7 @@ impl Run {
             next_event: Duration::from_secs(1),
             most_programs: 0,
             steps: 0,
+            largest_share: 0.0,
         };
         run.populate();
         run
@@ -174,6 +177,7 @@ impl Run {
             pilot.world.sleep_until(next, &Stop::default()).expect("nobody stops it");
             if self.happens() {
                 (self.settings, self.rules) = chosen(self.kind, &mut self.rng);
+                self.largest_share = self.largest_share.max(self.settings.max_cpu.0);
                 pilot.change(self.settings);
                 fleet.change(scope(), self.rules, pilot.world.now());
                 self.machine.borrow_mut().rights = rights(&self.settings);
@@ -194,6 +198,7 @@ impl Run {
         machine.untouchable.clear();
         machine.asked_back.clear();
         self.began = (machine.clock, machine.watching_cpu());
+        self.largest_share = self.settings.max_cpu.0;
         let (now, kills) = (machine.clock, self.kind != Kind::Contended);
         machine.programs.values_mut().for_each(|program| program.observed = now);
         machine.killed_after = kills.then(|| self.rng.u32(1..20_000));
