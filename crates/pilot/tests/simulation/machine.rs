@@ -75,6 +75,8 @@ pub struct Simulated {
     /// A share of calls fails, 0 to 255.
     pub trouble: u8,
     pub broken: Vec<String>,
+    /// How much longer programs wait than by themselves; None if that is by chance.
+    pub waits: Option<f64>,
     pub calls: Calls,
     next_pid: u32,
 }
@@ -114,6 +116,7 @@ impl Simulated {
             killed_after: None,
             trouble: 0,
             broken: Vec::new(),
+            waits: None,
             calls: Calls::default(),
             next_pid: 1000,
         }
@@ -415,7 +418,8 @@ impl World for Handle {
 
     fn waited(&mut self) -> Option<f64> {
         let machine = &mut *self.0.borrow_mut();
-        (machine.rng.u8(..8) == 0).then(|| machine.rng.f64() * 0.3)
+        let by_chance = (machine.rng.u8(..8) == 0).then(|| machine.rng.f64() * 0.3);
+        machine.waits.or(by_chance)
     }
 
     fn end_waits(&mut self) -> Option<Waited> {

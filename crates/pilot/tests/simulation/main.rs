@@ -8,6 +8,7 @@ mod machine;
 mod program;
 mod promises;
 mod scenario;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
