@@ -46,12 +46,12 @@ page lists, page coloring and sorting, are hugepilot-research's.";
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum BenchCommand {
     /// Reads from a real memcached (YCSB's workload C).
     Memcached(MemcachedArguments),
     /// Reads and writes in steps of 4 KiB.
@@ -141,38 +141,38 @@ impl Arguments {
     }
 }
 
-impl Command {
+impl BenchCommand {
     fn run(self) -> Result<()> {
         match self {
-            Command::Memcached(arguments) => arguments.run(),
-            Command::Sweep(arguments) => arguments.run(),
-            Command::Chase(arguments) => arguments.run(),
-            Command::Fingerprint(arguments) => arguments.run(),
-            Command::Local(arguments) => arguments.run(),
-            Command::Estimate(arguments) => arguments.run(),
-            Command::Tracker(arguments) => arguments.run(),
-            Command::Pilot(arguments) => arguments.run(),
-            Command::Felt(arguments) => arguments.run(),
-            Command::Postgres(arguments) => arguments.run(),
-            Command::Servers(arguments) => arguments.run(),
-            Command::Io(arguments) => arguments.run(),
-            Command::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),
-            Command::Bound(child) => match child.run()? {},
-            Command::WorkloadSweep(child) => child.run(),
-            Command::WorkloadChase(child) => child.run(),
-            Command::WorkloadFingerprint(child) => child.run(),
-            Command::WorkloadLocal(child) => child.run(),
-            Command::WorkloadHot(child) => child.run(),
-            Command::WorkloadReader(child) => child.run(),
-            Command::WorkloadThird(child) => child.run(),
-            Command::WorkloadMappings(child) => child.run(),
-            Command::WorkloadAliases(child) => child.run(),
-            Command::WorkloadResident(child) => child.run(),
-            Command::WorkloadHold(child) => child.run(),
-            Command::WorkloadFill(child) => child.run(),
-            Command::WorkloadWriters(child) => child.run(),
-            Command::WorkloadResidentHeap(child) => child.run(),
-            Command::WorkloadObtain(child) => child.run(),
+            BenchCommand::Memcached(arguments) => arguments.run(),
+            BenchCommand::Sweep(arguments) => arguments.run(),
+            BenchCommand::Chase(arguments) => arguments.run(),
+            BenchCommand::Fingerprint(arguments) => arguments.run(),
+            BenchCommand::Local(arguments) => arguments.run(),
+            BenchCommand::Estimate(arguments) => arguments.run(),
+            BenchCommand::Tracker(arguments) => arguments.run(),
+            BenchCommand::Pilot(arguments) => arguments.run(),
+            BenchCommand::Felt(arguments) => arguments.run(),
+            BenchCommand::Postgres(arguments) => arguments.run(),
+            BenchCommand::Servers(arguments) => arguments.run(),
+            BenchCommand::Io(arguments) => arguments.run(),
+            BenchCommand::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),
+            BenchCommand::Bound(child) => match child.run()? {},
+            BenchCommand::WorkloadSweep(child) => child.run(),
+            BenchCommand::WorkloadChase(child) => child.run(),
+            BenchCommand::WorkloadFingerprint(child) => child.run(),
+            BenchCommand::WorkloadLocal(child) => child.run(),
+            BenchCommand::WorkloadHot(child) => child.run(),
+            BenchCommand::WorkloadReader(child) => child.run(),
+            BenchCommand::WorkloadThird(child) => child.run(),
+            BenchCommand::WorkloadMappings(child) => child.run(),
+            BenchCommand::WorkloadAliases(child) => child.run(),
+            BenchCommand::WorkloadResident(child) => child.run(),
+            BenchCommand::WorkloadHold(child) => child.run(),
+            BenchCommand::WorkloadFill(child) => child.run(),
+            BenchCommand::WorkloadWriters(child) => child.run(),
+            BenchCommand::WorkloadResidentHeap(child) => child.run(),
+            BenchCommand::WorkloadObtain(child) => child.run(),
         }
     }
 }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn lists_are_separated_by_commas() {
         let line = ["hugepilot-bench", "sweep", "--pattern=random,skewed", "--configurations=default,ideal", "--keep"];
-        let Command::Sweep(sweep) = Arguments::try_parse_from(line).unwrap().command else { panic!("not sweep") };
+        let BenchCommand::Sweep(sweep) = Arguments::try_parse_from(line).unwrap().command else { panic!("not sweep") };
         assert_eq!(sweep.pattern, [SweepPattern::Random, SweepPattern::Skewed]);
         assert_eq!(sweep.common.configurations, [Configuration::Default, Configuration::Ideal]);
         assert_eq!(sweep.common.outputs.keep, Some("bench/runs".into()));
@@ -202,9 +202,10 @@ mod tests {
     fn a_search_is_measured_with_each_number_of_threads() {
         let parse =
             |line: &[&str]| Arguments::try_parse_from([&["hugepilot-bench"][..], line].concat()).unwrap().command;
-        let Command::Fingerprint(usual) = parse(&["fingerprint"]) else { panic!("not fingerprint") };
+        let BenchCommand::Fingerprint(usual) = parse(&["fingerprint"]) else { panic!("not fingerprint") };
         assert_eq!((usual.threads, usual.songs), (vec![1, 2], None));
-        let Command::Fingerprint(one) = parse(&["fingerprint", "--threads=1", "--configurations=run-2m,run-1g"]) else {
+        let BenchCommand::Fingerprint(one) = parse(&["fingerprint", "--threads=1", "--configurations=run-2m,run-1g"])
+        else {
             panic!("not fingerprint")
         };
         assert_eq!(

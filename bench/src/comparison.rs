@@ -92,7 +92,7 @@ pub fn slowest_tool(run: &Run, configuration: Configuration) -> Option<f64> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::sample::MemoryUse;
+    use crate::sample::ProgramMemory;
 
     /// A run in which each configuration has the given throughputs and resident bytes, round by round.
     pub fn run_of(workload: &str, turns: &[(Configuration, &[f64], u64)]) -> Run {
@@ -110,8 +110,8 @@ pub mod tests {
             p99_ns: Some(1000),
             cpu_ns_per_operation: 1e9 / throughput,
             cpu_share: 1.0,
-            before: MemoryUse::default(),
-            after: MemoryUse { rss_bytes: own_bytes, own_bytes, ..MemoryUse::default() },
+            before: ProgramMemory::default(),
+            after: ProgramMemory { rss_bytes: own_bytes, own_bytes, ..ProgramMemory::default() },
             available_at_start_bytes: 0,
             tool: None,
             hottest_huge_share: None,

@@ -13,16 +13,16 @@ use heat::clearing::ClearPolicy;
 use heat::statistics::median;
 use heat::units::{Address, AddressRange, Bytes, CpuShare, GIANT_PAGE, Nanos};
 use heat::{Coverage, Heat, TrackerKind};
-use hugepilot_os::memory::Mapping;
+use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use observe::write_scan::WriteScan;
-use observe::{Choice, Options, Tracker};
+use observe::{ObserveOptions, Tracker, TrackerChoice};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use serde::Serialize;
 
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
 use crate::picture::{COLORS, FONT, Picture, draw, draw_key};
 use crate::workload::{OwnProcess, Running};
@@ -70,7 +70,7 @@ pub struct SizeArguments {
 #[derive(Debug, Serialize)]
 struct Record {
     version: u32,
-    machine: Machine,
+    machine: MachineDescription,
     passes: Vec<Pass>,
 }
 
@@ -93,7 +93,7 @@ struct Pass {
 
 impl SizeArguments {
     /// Scans a program of each size in each way, prints a table, and keeps the raw scans.
-    pub fn run(&self, machine: Machine, keep: Option<&Path>, stop: &Stop) -> Result<()> {
+    pub fn run(&self, machine: MachineDescription, keep: Option<&Path>, stop: &Stop) -> Result<()> {
         let mut passes = Vec::new();
         for way in Way::ALL {
             if let Err(error) = self.passes_of(way, &mut passes, stop) {
@@ -144,7 +144,7 @@ impl Way {
             Way::AtOnce | Way::Slices | Way::Sample => TrackerKind::PageWalk,
             Way::Other(kind) => kind,
         };
-        Ok(Some(observe::open(Choice::Only(kind))?))
+        Ok(Some(observe::open(TrackerChoice::Only(kind))?))
     }
 
     /// A program of that size, ready to be scanned again and again.
@@ -155,7 +155,7 @@ impl Way {
         stop: &'a Stop,
     ) -> Result<Box<dyn FnMut() -> Result<Heat> + 'a>> {
         let Some(tracker) = tracker else {
-            let own = Mapping::aliased(GIANT_PAGE as usize, size.0.div_ceil(GIANT_PAGE) as usize)?;
+            let own = AlignedMemory::aliased(GIANT_PAGE as usize, size.0.div_ceil(GIANT_PAGE) as usize)?;
             let range = AddressRange::new(Address(own.address()), Bytes(own.bytes().len() as u64));
             let watch = WriteScan::of(range)?;
             return Ok(Box::new(move || {
@@ -174,7 +174,7 @@ impl Way {
             _ => Coverage::Everything,
         };
         let clearing = if self == Way::Slices { ClearPolicy::InSlices } else { ClearPolicy::AtOnce };
-        let options = Options { window: WINDOW, clearing, coverage, ..Options::default() };
+        let options = ObserveOptions { window: WINDOW, clearing, coverage, ..ObserveOptions::default() };
         let target = Target::open(running.pid())?;
         Ok(Box::new(move || {
             let _running = &running;

@@ -11,7 +11,7 @@ use crate::configuration::Configuration::{
     TunablesThp,
 };
 use crate::record::Run;
-use crate::verdict::{Bound, Verdict};
+use crate::verdict::{Bound, FigureVerdict};
 use crate::workload::SearchWork;
 
 /// A figure to reach.
@@ -126,25 +126,25 @@ const FIGURES: &[Figure] = &[
 ];
 
 /// The figures that a run is about, each with its verdict and the numbers behind it.
-pub fn verdicts(run: &Run) -> Vec<(Figure, Verdict, String)> {
+pub fn verdicts(run: &Run) -> Vec<(Figure, FigureVerdict, String)> {
     let about = |figure: &&Figure| figure.workloads.iter().any(|prefix| run.workload.starts_with(prefix));
     FIGURES.iter().filter(about).map(|figure| judge(figure, run)).collect()
 }
 
-fn judge(figure: &Figure, run: &Run) -> (Figure, Verdict, String) {
+fn judge(figure: &Figure, run: &Run) -> (Figure, FigureVerdict, String) {
     let (verdict, numbers) = match figure.claim {
         Claim::Gain { subject, of, at_least } => {
             match judged(gain_ratio(run, subject, of), gain_noise(run, of), Bound::AtLeast(at_least)) {
-                (Verdict::NotMeasured, _) if [subject, of].iter().all(|&each| has_enough_rounds(run, each)) => {
-                    (Verdict::NoGain, String::new())
+                (FigureVerdict::NotMeasured, _) if [subject, of].iter().all(|&each| has_enough_rounds(run, each)) => {
+                    (FigureVerdict::NoGain, String::new())
                 }
                 judged => judged,
             }
         }
         Claim::ToolSeconds { subject, at_most } => match slowest_tool(run, subject) {
-            Some(seconds) if seconds <= at_most => (Verdict::Met, format!("at most {seconds:.2} s")),
-            Some(seconds) => (Verdict::NotMet, format!("up to {seconds:.2} s")),
-            None => (Verdict::NotMeasured, String::new()),
+            Some(seconds) if seconds <= at_most => (FigureVerdict::Met, format!("at most {seconds:.2} s")),
+            Some(seconds) => (FigureVerdict::NotMet, format!("up to {seconds:.2} s")),
+            None => (FigureVerdict::NotMeasured, String::new()),
         },
         Claim::Ratio { metric, subject, reference, bound } => judge_ratio(run, metric, subject, reference, bound),
         Claim::BestPeer { at_least } => judge_best_peer(run, at_least),
@@ -155,9 +155,9 @@ fn judge(figure: &Figure, run: &Run) -> (Figure, Verdict, String) {
 }
 
 /// Whichever is the fastest of each side: whoever must choose one chooses that.
-fn judge_best_peer(run: &Run, at_least: f64) -> (Verdict, String) {
+fn judge_best_peer(run: &Run, at_least: f64) -> (FigureVerdict, String) {
     let (Some(subject), Some(peer)) = (fastest(run, RUNS), fastest(run, PEERS)) else {
-        return (Verdict::NotMeasured, String::new());
+        return (FigureVerdict::NotMeasured, String::new());
     };
     let (verdict, numbers) = judge_ratio(run, Metric::Throughput, subject, peer, Bound::AtLeast(at_least));
     (verdict, format!("{subject} of {peer}: {numbers}"))
@@ -169,27 +169,27 @@ fn fastest(run: &Run, configurations: &[Configuration]) -> Option<Configuration>
     speeds.max_by(|left, right| left.1.total_cmp(&right.1)).map(|(configuration, _)| configuration)
 }
 
-fn judge_real_time(run: &Run, at_most: f64) -> (Verdict, String) {
+fn judge_real_time(run: &Run, at_most: f64) -> (FigureVerdict, String) {
     let turns = RUNS.iter().flat_map(|&each| run.turns_of(each));
     let slowest = turns.filter_map(|turn| turn.search.as_ref()).map(SearchWork::real_time_factor).reduce(f64::max);
     match slowest {
-        Some(slowest) if slowest < at_most => (Verdict::Met, format!("at most {slowest:.5}")),
-        Some(slowest) => (Verdict::NotMet, format!("up to {slowest:.5}")),
-        None => (Verdict::NotMeasured, String::new()),
+        Some(slowest) if slowest < at_most => (FigureVerdict::Met, format!("at most {slowest:.5}")),
+        Some(slowest) => (FigureVerdict::NotMet, format!("up to {slowest:.5}")),
+        None => (FigureVerdict::NotMeasured, String::new()),
     }
 }
 
 /// Unknown is no answer: it must say no in each turn.
-fn judge_explanation(run: &Run) -> (Verdict, String) {
+fn judge_explanation(run: &Run) -> (FigureVerdict, String) {
     let told: Vec<_> = run.turns_of(Explained).filter_map(|turn| turn.tool.as_ref()).map(|tool| &tool.output).collect();
     let says_no = |output: &&&serde_json::Value| {
         output["would_pay_bytes"].as_u64() == Some(0) && !output["expected_gain_percent"].is_null()
     };
     let no = told.iter().filter(says_no).count();
     match told.len() {
-        0 => (Verdict::NotMeasured, String::new()),
-        all if all == no => (Verdict::Met, format!("in each of {all} turns")),
-        all => (Verdict::NotMet, format!("in {no} of {all} turns")),
+        0 => (FigureVerdict::NotMeasured, String::new()),
+        all if all == no => (FigureVerdict::Met, format!("in each of {all} turns")),
+        all => (FigureVerdict::NotMet, format!("in {no} of {all} turns")),
     }
 }
 
@@ -204,16 +204,16 @@ fn judge_ratio(
     subject: Configuration,
     reference: Configuration,
     bound: Bound,
-) -> (Verdict, String) {
+) -> (FigureVerdict, String) {
     judged(ratio(run, metric, subject, reference), noise(run, metric), bound)
 }
 
-fn judged(seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> (Verdict, String) {
+fn judged(seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> (FigureVerdict, String) {
     let (Some(seen), Some(noise)) = (seen, noise) else {
-        return (Verdict::NotMeasured, String::new());
+        return (FigureVerdict::NotMeasured, String::new());
     };
     let numbers = format!("{:.5} [{:.5}, {:.5}]", seen.estimate, seen.low, seen.high);
-    (Verdict::of(&seen, &noise, bound), numbers)
+    (FigureVerdict::of(&seen, &noise, bound), numbers)
 }
 
 #[cfg(test)]
@@ -225,7 +225,7 @@ mod tests {
 
     const FLAT: &[f64] = &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9, 100.0, 100.0];
 
-    fn verdict_of(run: &Run, text: &str) -> Verdict {
+    fn verdict_of(run: &Run, text: &str) -> FigureVerdict {
         verdicts(run).into_iter().find(|(figure, ..)| figure.text == text).map(|(_, verdict, _)| verdict).unwrap()
     }
 
@@ -237,13 +237,13 @@ mod tests {
     #[test]
     fn the_whole_interval_must_meet_the_figure() {
         let text = "throughput >= 1.15 x default";
-        assert_eq!(verdict_of(&memcached(1.20, FLAT), text), Verdict::Met);
-        assert_eq!(verdict_of(&memcached(1.10, FLAT), text), Verdict::NotMet);
+        assert_eq!(verdict_of(&memcached(1.20, FLAT), text), FigureVerdict::Met);
+        assert_eq!(verdict_of(&memcached(1.10, FLAT), text), FigureVerdict::NotMet);
         let mut scattered = memcached(1.15, FLAT);
         scattered.turns.iter_mut().filter(|turn| turn.configuration == Hugepilot).for_each(|turn| {
             turn.throughput *= 1.0 + 0.01 * (f64::from(turn.round) - 3.5);
         });
-        assert_eq!(verdict_of(&scattered, text), Verdict::Open);
+        assert_eq!(verdict_of(&scattered, text), FigureVerdict::Open);
     }
 
     #[test]
@@ -252,9 +252,9 @@ mod tests {
         let text = "throughput >= 1.15 x default";
         assert!(matches!(
             verdict_of(&memcached(1.20, &noisy), text),
-            Verdict::NotResolvable(reach) if reach > 0.15
+            FigureVerdict::NotResolvable(reach) if reach > 0.15
         ));
-        assert_eq!(verdict_of(&memcached(3.0, &noisy), text), Verdict::Met, "far beyond the noise");
+        assert_eq!(verdict_of(&memcached(3.0, &noisy), text), FigureVerdict::Met, "far beyond the noise");
     }
 
     #[test]
@@ -268,23 +268,23 @@ mod tests {
             );
             verdict_of(&run, "gain >= 0.95 x the oracle's")
         };
-        assert_eq!(verdict(1.199, 1.0), Verdict::Met);
-        assert_eq!(verdict(1.15, 1.0), Verdict::NotMet, "0.96 x the oracle's throughput, and 0.75 x its gain");
-        assert_eq!(verdict(0.9, 1.0), Verdict::NotMet, "a loss is no gain");
-        assert!(matches!(verdict(1.199, 1.02), Verdict::NotResolvable(_)));
-        assert_eq!(verdict(1.199, 1.5), Verdict::NoGain, "the oracle's is less than the default's");
+        assert_eq!(verdict(1.199, 1.0), FigureVerdict::Met);
+        assert_eq!(verdict(1.15, 1.0), FigureVerdict::NotMet, "0.96 x the oracle's throughput, and 0.75 x its gain");
+        assert_eq!(verdict(0.9, 1.0), FigureVerdict::NotMet, "a loss is no gain");
+        assert!(matches!(verdict(1.199, 1.02), FigureVerdict::NotResolvable(_)));
+        assert_eq!(verdict(1.199, 1.5), FigureVerdict::NoGain, "the oracle's is less than the default's");
     }
 
     #[test]
     fn growth_has_an_upper_bound() {
-        assert_eq!(verdict_of(&memcached(1.2, FLAT), "RSS growth <= 0.5 %"), Verdict::Met);
+        assert_eq!(verdict_of(&memcached(1.2, FLAT), "RSS growth <= 0.5 %"), FigureVerdict::Met);
         let mut grown = memcached(1.2, FLAT);
         grown
             .turns
             .iter_mut()
             .filter(|turn| turn.configuration == Hugepilot)
             .for_each(|turn| turn.after.own_bytes = 1900);
-        assert_eq!(verdict_of(&grown, "RSS growth <= 0.5 %"), Verdict::NotMet);
+        assert_eq!(verdict_of(&grown, "RSS growth <= 0.5 %"), FigureVerdict::NotMet);
     }
 
     #[test]
@@ -303,40 +303,40 @@ mod tests {
             ],
         );
         let text = "at least level with the best peer";
-        assert_eq!(verdict_of(&run, text), Verdict::Met);
+        assert_eq!(verdict_of(&run, text), FigureVerdict::Met);
         let numbers = verdicts(&run).into_iter().find(|(figure, ..)| figure.text == text).unwrap().2;
         assert!(numbers.starts_with("run-2m of tunables-pool: 1.07"), "{numbers}");
-        assert_eq!(verdict_of(&run, "run-1g: look-ups >= 1.2 x default"), Verdict::NotMeasured);
-        assert_eq!(verdict_of(&run, "run-2m: look-ups >= 1.2 x default"), Verdict::Met);
+        assert_eq!(verdict_of(&run, "run-1g: look-ups >= 1.2 x default"), FigureVerdict::NotMeasured);
+        assert_eq!(verdict_of(&run, "run-2m: look-ups >= 1.2 x default"), FigureVerdict::Met);
     }
 
     #[test]
     fn searches_must_keep_up_with_music() {
         let text = "real-time factor < 0.4";
         let mut run = run_of("fingerprint 1 thread", &[(RunThp, &FLAT[..2], 1)]);
-        assert_eq!(verdict_of(&run, text), Verdict::NotMeasured);
+        assert_eq!(verdict_of(&run, text), FigureVerdict::NotMeasured);
         let search = SearchWork { queries: 1, look_up_ns: 1_000_000_000, ..SearchWork::default() };
         run.turns.iter_mut().for_each(|turn| turn.search = Some(search));
-        assert_eq!(verdict_of(&run, text), Verdict::Met);
+        assert_eq!(verdict_of(&run, text), FigureVerdict::Met);
         run.turns[1].search = Some(SearchWork { look_up_ns: 4_000_000_000, ..search });
-        assert_eq!(verdict_of(&run, text), Verdict::NotMet);
+        assert_eq!(verdict_of(&run, text), FigureVerdict::NotMet);
     }
 
     #[test]
     fn an_explanation_must_say_no_each_time() {
         let text = "explain says that it does not pay";
         let mut run = run_of("local small", &[(Explained, &FLAT[..2], 1)]);
-        assert_eq!(verdict_of(&run, text), Verdict::NotMeasured);
+        assert_eq!(verdict_of(&run, text), FigureVerdict::NotMeasured);
         let told = |bytes: u64, gain: serde_json::Value| {
             let output = serde_json::json!({ "would_pay_bytes": bytes, "expected_gain_percent": gain });
             Some(ToolRun { seconds: 1.0, output })
         };
         run.turns.iter_mut().for_each(|turn| turn.tool = told(0, serde_json::json!({ "likely": 0.0 })));
-        assert_eq!(verdict_of(&run, text), Verdict::Met);
+        assert_eq!(verdict_of(&run, text), FigureVerdict::Met);
         run.turns[1].tool = told(0, serde_json::Value::Null);
-        assert_eq!(verdict_of(&run, text), Verdict::NotMet, "it knows nothing");
+        assert_eq!(verdict_of(&run, text), FigureVerdict::NotMet, "it knows nothing");
         run.turns[1].tool = told(2 << 20, serde_json::json!({ "likely": 0.1 }));
-        assert_eq!(verdict_of(&run, text), Verdict::NotMet);
+        assert_eq!(verdict_of(&run, text), FigureVerdict::NotMet);
     }
 
     #[test]
@@ -345,8 +345,8 @@ mod tests {
             "memcached",
             &[(Default, &FLAT[..3], 1), (DefaultAgain, &FLAT[..3], 1), (Hugepilot, &[200.0; 3], 1)],
         );
-        assert_eq!(verdict_of(&three, "throughput >= 1.15 x default"), Verdict::NotMeasured);
-        assert_eq!(verdict_of(&memcached(1.2, FLAT), "throughput >= 0.99 x ideal"), Verdict::NotMeasured);
+        assert_eq!(verdict_of(&three, "throughput >= 1.15 x default"), FigureVerdict::NotMeasured);
+        assert_eq!(verdict_of(&memcached(1.2, FLAT), "throughput >= 0.99 x ideal"), FigureVerdict::NotMeasured);
     }
 
     #[test]

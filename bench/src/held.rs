@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are held; clones are of the same number. Nothing is held by default.
 #[derive(Clone, Debug, Default)]
-pub struct Held(Arc<AtomicU64>);
+pub struct HeldBytes(Arc<AtomicU64>);
 
-impl Held {
+impl HeldBytes {
     /// So many bytes.
     pub fn of(bytes: u64) -> Self {
         Self(Arc::new(AtomicU64::new(bytes)))

@@ -79,7 +79,7 @@ fn is_populated(pagemap: &File, region: Address) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::memory::AlignedMemory;
 
     use super::*;
 
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn one_touched_page_makes_a_region_populated() {
-        let mut mapping = Mapping::anonymous(2 * HUGE_PAGE as usize).unwrap();
+        let mut mapping = AlignedMemory::anonymous(2 * HUGE_PAGE as usize).unwrap();
         mapping.bytes_mut()[HUGE_PAGE as usize + 5 * BASE_PAGE as usize] = 1;
         let pagemap = File::open("/proc/self/pagemap").unwrap();
         let first = Address(mapping.address());

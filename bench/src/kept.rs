@@ -27,7 +27,7 @@ pub struct ReportArguments {
 
 /// Who tells results again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
+pub enum ResultsBinary {
     /// What measures real programs.
     Bench,
     /// What reproduces papers by models.
@@ -36,7 +36,7 @@ pub enum Program {
 
 /// What was measured or simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResultKind {
     /// Configurations, compared on workloads.
     Workloads,
     /// What promotion does to a running program.
@@ -80,105 +80,107 @@ struct Head {
     description: Option<IgnoredAny>,
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for ResultsBinary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Program::Bench => "hugepilot-bench",
-            Program::Research => "hugepilot-research",
+            ResultsBinary::Bench => "hugepilot-bench",
+            ResultsBinary::Research => "hugepilot-research",
         })
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ResultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Kind::Workloads => "workloads",
-            Kind::Felt => "felt",
-            Kind::Postgres => "postgres",
-            Kind::Servers => "servers",
-            Kind::Io => "io",
-            Kind::Pilot => "pilot",
-            Kind::Tracker => "tracker",
-            Kind::Cost => "tracker --only cost",
-            Kind::Slowdown => "tracker --only slowdown",
-            Kind::Lists => "lists",
-            Kind::Transpose => "transpose",
-            Kind::Sort => "sort",
+            ResultKind::Workloads => "workloads",
+            ResultKind::Felt => "felt",
+            ResultKind::Postgres => "postgres",
+            ResultKind::Servers => "servers",
+            ResultKind::Io => "io",
+            ResultKind::Pilot => "pilot",
+            ResultKind::Tracker => "tracker",
+            ResultKind::Cost => "tracker --only cost",
+            ResultKind::Slowdown => "tracker --only slowdown",
+            ResultKind::Lists => "lists",
+            ResultKind::Transpose => "transpose",
+            ResultKind::Sort => "sort",
         })
     }
 }
 
-impl Kind {
-    const ALL: [Kind; 12] = [
-        Kind::Workloads,
-        Kind::Felt,
-        Kind::Postgres,
-        Kind::Servers,
-        Kind::Io,
-        Kind::Pilot,
-        Kind::Tracker,
-        Kind::Cost,
-        Kind::Slowdown,
-        Kind::Lists,
-        Kind::Transpose,
-        Kind::Sort,
+impl ResultKind {
+    const ALL: [ResultKind; 12] = [
+        ResultKind::Workloads,
+        ResultKind::Felt,
+        ResultKind::Postgres,
+        ResultKind::Servers,
+        ResultKind::Io,
+        ResultKind::Pilot,
+        ResultKind::Tracker,
+        ResultKind::Cost,
+        ResultKind::Slowdown,
+        ResultKind::Lists,
+        ResultKind::Transpose,
+        ResultKind::Sort,
     ];
 
     /// Of the text of a file; None where it is of none.
     pub fn of(text: &str) -> Option<Self> {
         let head: Head = serde_json::from_str(text).ok()?;
         match head.kind.as_deref() {
-            Some("felt") => Some(Kind::Felt),
-            Some("postgres") => Some(Kind::Postgres),
-            Some("servers") => Some(Kind::Servers),
+            Some("felt") => Some(ResultKind::Felt),
+            Some("postgres") => Some(ResultKind::Postgres),
+            Some("servers") => Some(ResultKind::Servers),
             Some(_) => None,
             None => head.without_name(),
         }
     }
 
     /// Who tells it again; None where that was never needed: the report is kept beside the raw results.
-    pub fn teller(self) -> Option<Program> {
+    pub fn teller(self) -> Option<ResultsBinary> {
         match self {
-            Kind::Workloads | Kind::Felt | Kind::Postgres | Kind::Servers | Kind::Io => Some(Program::Bench),
-            Kind::Lists | Kind::Transpose | Kind::Sort => Some(Program::Research),
-            Kind::Pilot | Kind::Tracker | Kind::Cost | Kind::Slowdown => None,
+            ResultKind::Workloads | ResultKind::Felt | ResultKind::Postgres | ResultKind::Servers | ResultKind::Io => {
+                Some(ResultsBinary::Bench)
+            }
+            ResultKind::Lists | ResultKind::Transpose | ResultKind::Sort => Some(ResultsBinary::Research),
+            ResultKind::Pilot | ResultKind::Tracker | ResultKind::Cost | ResultKind::Slowdown => None,
         }
     }
 }
 
 impl Head {
-    fn without_name(&self) -> Option<Kind> {
+    fn without_name(&self) -> Option<ResultKind> {
         let told = [
-            (self.runs.is_some(), Kind::Workloads),
-            (self.scenario.is_some(), Kind::Pilot),
-            (self.scans.is_some(), Kind::Tracker),
-            (self.passes.is_some(), Kind::Cost),
-            (self.spans.is_some(), Kind::Slowdown),
-            (self.outcomes.is_some(), Kind::Lists),
-            (self.series.is_some(), Kind::Transpose),
-            (self.turns.is_some() && self.description.is_some(), Kind::Io),
-            (self.turns.is_some(), Kind::Sort),
+            (self.runs.is_some(), ResultKind::Workloads),
+            (self.scenario.is_some(), ResultKind::Pilot),
+            (self.scans.is_some(), ResultKind::Tracker),
+            (self.passes.is_some(), ResultKind::Cost),
+            (self.spans.is_some(), ResultKind::Slowdown),
+            (self.outcomes.is_some(), ResultKind::Lists),
+            (self.series.is_some(), ResultKind::Transpose),
+            (self.turns.is_some() && self.description.is_some(), ResultKind::Io),
+            (self.turns.is_some(), ResultKind::Sort),
         ];
         told.into_iter().find(|(is, _)| *is).map(|(_, kind)| kind)
     }
 }
 
-impl Program {
+impl ResultsBinary {
     /// The other one.
     fn other(self) -> Self {
         match self {
-            Program::Bench => Program::Research,
-            Program::Research => Program::Bench,
+            ResultsBinary::Bench => ResultsBinary::Research,
+            ResultsBinary::Research => ResultsBinary::Bench,
         }
     }
 
     /// Why it does not tell a file of such a kind, and who does.
-    pub fn refusal(self, file: &Path, kind: Option<Kind>) -> Error {
+    pub fn refusal(self, file: &Path, kind: Option<ResultKind>) -> Error {
         let file = file.display();
         let Some(kind) = kind else {
             let other = self.other();
             let theirs: Vec<String> =
-                Kind::ALL.iter().filter(|kind| kind.teller() == Some(other)).map(Kind::to_string).collect();
+                ResultKind::ALL.iter().filter(|kind| kind.teller() == Some(other)).map(ResultKind::to_string).collect();
             return anyhow!(
                 "{file} holds no results that {self} knows; those of {} are told by `{other} report`",
                 theirs.join(", ")
@@ -228,31 +230,32 @@ mod tests {
     #[test]
     fn kinds_are_told_by_their_names_or_by_what_only_they_have() {
         for (text, kind) in [
-            (r#"{"kind":"felt","version":1,"turns":[]}"#, Some(Kind::Felt)),
-            (r#"{"version":1,"runs":[]}"#, Some(Kind::Workloads)),
-            (r#"{"version":1,"description":"a test","turns":[]}"#, Some(Kind::Io)),
-            (r#"{"version":1,"machine":null,"turns":[]}"#, Some(Kind::Sort)),
-            (r#"{"version":1,"outcomes":[]}"#, Some(Kind::Lists)),
-            (r#"{"version":1,"series":[]}"#, Some(Kind::Transpose)),
+            (r#"{"kind":"felt","version":1,"turns":[]}"#, Some(ResultKind::Felt)),
+            (r#"{"version":1,"runs":[]}"#, Some(ResultKind::Workloads)),
+            (r#"{"version":1,"description":"a test","turns":[]}"#, Some(ResultKind::Io)),
+            (r#"{"version":1,"machine":null,"turns":[]}"#, Some(ResultKind::Sort)),
+            (r#"{"version":1,"outcomes":[]}"#, Some(ResultKind::Lists)),
+            (r#"{"version":1,"series":[]}"#, Some(ResultKind::Transpose)),
             (r#"{"kind":"of tomorrow","runs":[]}"#, None),
             ("{}", None),
             ("no JSON", None),
         ] {
-            assert_eq!(Kind::of(text), kind, "{text}");
+            assert_eq!(ResultKind::of(text), kind, "{text}");
         }
     }
 
     #[test]
     fn whoever_does_not_tell_a_kind_names_who_does() {
-        let refusal = |program: Program, kind| program.refusal("a.json".as_ref(), kind).to_string();
-        let lists = refusal(Program::Bench, Some(Kind::Lists));
+        let refusal = |program: ResultsBinary, kind| program.refusal("a.json".as_ref(), kind).to_string();
+        let lists = refusal(ResultsBinary::Bench, Some(ResultKind::Lists));
         assert_eq!(lists, "a.json holds results of `lists`: `hugepilot-research report a.json` tells them");
-        assert!(refusal(Program::Research, Some(Kind::Felt)).contains("`hugepilot-bench report a.json`"));
+        assert!(refusal(ResultsBinary::Research, Some(ResultKind::Felt)).contains("`hugepilot-bench report a.json`"));
         assert!(
-            refusal(Program::Bench, None).contains("lists, transpose, sort are told by `hugepilot-research report`")
+            refusal(ResultsBinary::Bench, None)
+                .contains("lists, transpose, sort are told by `hugepilot-research report`")
         );
-        assert!(refusal(Program::Research, None).contains("`hugepilot-bench report`"));
-        assert!(refusal(Program::Bench, Some(Kind::Pilot)).contains(".txt"));
+        assert!(refusal(ResultsBinary::Research, None).contains("`hugepilot-bench report`"));
+        assert!(refusal(ResultsBinary::Bench, Some(ResultKind::Pilot)).contains(".txt"));
     }
 
     #[test]

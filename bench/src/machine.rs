@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 
 /// A description of one machine on one day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineDescription {
     /// The day, `2026-01-31`.
     pub date: String,
     /// The processor's name.
@@ -33,16 +33,16 @@ pub struct Machine {
 }
 
 /// The line with which a report begins.
-impl fmt::Display for Machine {
+impl fmt::Display for MachineDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { date, processor, processors, kernel, .. } = self;
         write!(f, "{processor}, {processors} processors, {} memory, Linux {kernel}, {date}", Bytes(self.memory_bytes))
     }
 }
 
-impl Machine {
+impl MachineDescription {
     /// Describes this machine.
-    pub fn describe(settings: &Settings) -> Result<Self> {
+    pub fn describe(settings: &SavedSettings) -> Result<Self> {
         let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Ok(Self {
             date: civil_date(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400),
@@ -105,8 +105,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// One that nobody has.
-    pub fn machine() -> Machine {
-        Machine {
+    pub fn machine() -> MachineDescription {
+        MachineDescription {
             date: "2026-01-31".to_owned(),
             processor: "a processor".to_owned(),
             processors: 2,

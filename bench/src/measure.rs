@@ -10,11 +10,11 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 
 use crate::common::Common;
 use crate::configuration::Configuration;
-use crate::machine::{Machine, slug};
+use crate::machine::{MachineDescription, slug};
 use crate::outputs::Results;
-use crate::record::{Record, Run};
+use crate::record::{Run, WorkloadRecord};
 use crate::run::{announce, run_rounds};
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::table::print;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
@@ -33,8 +33,8 @@ pub fn measure(
     let tool = needs_tool.then(|| Tool::find(common.hugepilot.clone())).transpose()?;
     common.outputs.check()?;
     let stop = Stop::on_signals(SecondSignal::Waits)?;
-    let mut settings = Settings::of_this_machine()?;
-    let mut record = Record::new(Machine::describe(&settings)?);
+    let mut settings = SavedSettings::of_this_machine()?;
+    let mut record = WorkloadRecord::new(MachineDescription::describe(&settings)?);
     let timing = timing(common, samples);
     let ended = workloads.iter().try_for_each(|workload| {
         let mut bench =
@@ -103,7 +103,7 @@ fn possible_here(configurations: &[Configuration]) -> (Vec<Configuration>, Vec<S
     (possible, missing)
 }
 
-fn write_all(common: &Common, record: &Record) -> Result<()> {
+fn write_all(common: &Common, record: &WorkloadRecord) -> Result<()> {
     if record.runs.iter().all(|run| run.turns.is_empty()) {
         return Ok(());
     }

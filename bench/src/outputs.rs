@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::picture::check_name;
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 
 /// A hundred runs are kept in the repository: the smallest files, however long that takes.
 const ZSTD_LEVEL: i32 = 22;
@@ -52,12 +52,12 @@ impl Outputs {
     }
 
     /// What kept results are named after, where they are to be kept; to be asked before minutes of simulating, because it may fail.
-    pub fn machine(&self) -> Result<Option<Machine>> {
-        self.keep.is_some().then(|| Machine::describe(&Settings::of_this_machine()?)).transpose()
+    pub fn machine(&self) -> Result<Option<MachineDescription>> {
+        self.keep.is_some().then(|| MachineDescription::describe(&SavedSettings::of_this_machine()?)).transpose()
     }
 
     /// Writes what is wanted. Without a machine to name the directory after, nothing is kept.
-    pub fn write(&self, machine: Option<&Machine>, results: &Results<'_>) -> Result<()> {
+    pub fn write(&self, machine: Option<&MachineDescription>, results: &Results<'_>) -> Result<()> {
         self.json.as_deref().map_or(Ok(()), |path| write(path, &results.json))?;
         self.keep.as_deref().zip(machine).map_or(Ok(()), |(directory, machine)| results.keep(directory, machine))?;
         self.plot.as_deref().zip(results.draw).map_or(Ok(()), |(path, draw)| draw(path))
@@ -66,7 +66,7 @@ impl Outputs {
 
 impl Results<'_> {
     /// Keeps them below a directory, under a name that is free, and the raw results compressed.
-    pub fn keep(&self, directory: &Path, machine: &Machine) -> Result<()> {
+    pub fn keep(&self, directory: &Path, machine: &MachineDescription) -> Result<()> {
         let path = machine.free_path(directory, self.name)?;
         write(&path.with_extension("json.zst"), zstd::encode_all(self.json.as_bytes(), ZSTD_LEVEL)?)?;
         write(&path.with_extension("txt"), self.text)?;

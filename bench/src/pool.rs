@@ -1,6 +1,6 @@
 //! The pool of reserved huge pages that a turn needs: how many pages, and how many there really were.
 //!
-//! Owns: this arithmetic. Never touches: the pool; `Settings` changes it and puts it back.
+//! Owns: this arithmetic. Never touches: the pool; `SavedSettings` changes it and puts it back.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{SETTINGS, Settings};
+use crate::settings::{SETTINGS, SavedSettings};
 
 /// Beyond what the program is known to take: other libraries' memory, and what alignment costs.
 const SPARE: u64 = 128 << 20;
 
 /// A pool that is to be filled.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pool {
+pub struct FilledPool {
     setting: String,
     /// Its size afterwards, as the setting is written.
     size: String,
@@ -35,9 +35,9 @@ pub struct PoolUse {
     pub obtained: u64,
 }
 
-impl Pool {
+impl FilledPool {
     /// As large as a program with that much memory needs, beside what is in the pool already.
-    pub fn for_program(settings: &Settings, page: Bytes, memory: Bytes) -> Result<Self> {
+    pub fn for_program(settings: &SavedSettings, page: Bytes, memory: Bytes) -> Result<Self> {
         let setting = setting(page);
         let as_found = size(settings, &setting)?;
         let wanted = wanted(page, memory);
@@ -55,7 +55,7 @@ impl Pool {
     }
 
     /// What became of it once it was written.
-    pub fn obtained(&self, settings: &Settings) -> Result<PoolUse> {
+    pub fn obtained(&self, settings: &SavedSettings) -> Result<PoolUse> {
         let obtained = size(settings, &self.setting)?.saturating_sub(self.as_found);
         Ok(PoolUse { page_bytes: self.page.0, wanted: self.wanted, obtained })
     }
@@ -76,7 +76,7 @@ fn setting(page: Bytes) -> String {
     format!("../hugepages/hugepages-{}kB/nr_hugepages", page.0 >> 10)
 }
 
-fn size(settings: &Settings, setting: &str) -> Result<u64> {
+fn size(settings: &SavedSettings, setting: &str) -> Result<u64> {
     let text = settings.read(setting)?;
     text.parse().with_context(|| format!("{setting} holds '{text}', which is no number"))
 }

@@ -35,14 +35,14 @@ pub struct BoundArguments {
 
 /// The processors for the program and for its load; None where there are not two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Processors {
+pub struct Pinning {
     /// Where the measured program runs.
     pub program: Option<usize>,
     /// Where its load is made.
     pub load: Option<usize>,
 }
 
-impl Processors {
+impl Pinning {
     /// The first two that this process may use.
     pub fn of_this_process() -> Result<Self> {
         let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn program_and_load_get_different_processors() {
-        let processors = Processors::of_this_process().unwrap();
+        let processors = Pinning::of_this_process().unwrap();
         assert!(processors.program.is_none() || processors.program != processors.load);
     }
 }

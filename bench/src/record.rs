@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
 use crate::kept;
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::json_lines;
 use crate::pool::PoolUse;
-use crate::sample::{MemoryPoint, MemoryUse};
+use crate::sample::{MemoryPoint, ProgramMemory};
 use crate::workload::{SearchWork, ThroughputPoint};
 
 const VERSION: u32 = 1;
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct WorkloadRecord {
     /// 1; a file with another number is refused.
     pub version: u32,
     /// Where it was measured.
-    pub machine: Machine,
+    pub machine: MachineDescription,
     /// One for each workload, and each pattern of it.
     pub runs: Vec<Run>,
 }
@@ -81,9 +81,9 @@ pub struct Turn {
     /// The share of the window in which the program had a CPU: 1 means that the load kept it busy.
     pub cpu_share: f64,
     /// Just before the tool started, or would have.
-    pub before: MemoryUse,
+    pub before: ProgramMemory,
     /// Just after measuring.
-    pub after: MemoryUse,
+    pub after: ProgramMemory,
     /// Memory available before the program was started.
     pub available_at_start_bytes: u64,
     /// The tool's own report, where a tool acted.
@@ -112,9 +112,9 @@ pub struct ToolRun {
     pub output: serde_json::Value,
 }
 
-impl Record {
+impl WorkloadRecord {
     /// An empty record for this machine.
-    pub fn new(machine: Machine) -> Self {
+    pub fn new(machine: MachineDescription) -> Self {
         Self { version: VERSION, machine, runs: Vec::new() }
     }
 

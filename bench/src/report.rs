@@ -10,12 +10,12 @@ use crate::configuration::{Configuration, Launch};
 use crate::figures::verdicts;
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
-use crate::record::{Record, Run, Turn};
+use crate::record::{Run, Turn, WorkloadRecord};
 use crate::table::{cell, strings, table};
 use crate::workload::SearchWork;
 
 /// The whole report.
-pub fn text(record: &Record) -> String {
+pub fn text(record: &WorkloadRecord) -> String {
     let machine = &record.machine;
     let mut text = format!("{machine}; transparent huge pages as found: {}\n", machine.huge_pages_enabled);
     for run in record.runs.iter().filter(|run| !run.turns.is_empty()) {

@@ -13,7 +13,7 @@ use hugepilot_os::page_scan;
 use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
-use crate::held::Held;
+use crate::held::HeldBytes;
 
 /// Low, because the program and its load have every CPU for themselves on a small machine.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -22,7 +22,7 @@ const END_OF_ADDRESSES: u64 = (1 << 47) - BASE_PAGE;
 
 /// Memory of one program, and what it left of the machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MemoryUse {
+pub struct ProgramMemory {
     /// Resident memory.
     pub rss_bytes: u64,
     /// Resident memory less that of files: how much of its binary and libraries happens to be mapped differs by a
@@ -43,7 +43,7 @@ pub struct MemoryPoint {
     pub seconds: f64,
     /// The memory then.
     #[serde(flatten)]
-    pub memory: MemoryUse,
+    pub memory: ProgramMemory,
 }
 
 /// Memory of the whole machine.
@@ -73,12 +73,12 @@ pub fn free_memory() -> Result<u64> {
 }
 
 /// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.
-pub fn exact_memory(pid: u32, held: &Held) -> Result<MemoryUse> {
+pub fn exact_memory(pid: u32, held: &HeldBytes) -> Result<ProgramMemory> {
     let rollup = read(format!("/proc/{pid}/smaps_rollup").as_ref())?;
     let pooled: u64 = ["Private_Hugetlb:", "Shared_Hugetlb:"].iter().map(|name| field(&rollup, name)).sum();
     let huge = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
     let cheap = cheap_memory(pid, 0, held)?;
-    Ok(MemoryUse {
+    Ok(ProgramMemory {
         // The kernel does not count pages of a pool as resident.
         rss_bytes: field(&rollup, "Rss:") + pooled,
         huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum::<u64>() + pooled,
@@ -101,11 +101,11 @@ pub fn huge_ranges(pid: u32) -> Result<Vec<AddressRange>> {
 }
 
 /// Reads a program's memory from counters alone; its huge pages are the machine's, less those of others.
-fn cheap_memory(pid: u32, huge_of_others: u64, held: &Held) -> Result<MemoryUse> {
+fn cheap_memory(pid: u32, huge_of_others: u64, held: &HeldBytes) -> Result<ProgramMemory> {
     let status = read(format!("/proc/{pid}/status").as_ref())?;
     let machine = machine_memory()?;
     let pooled = field(&status, "HugetlbPages:");
-    Ok(MemoryUse {
+    Ok(ProgramMemory {
         rss_bytes: field(&status, "VmRSS:") + pooled,
         own_bytes: field(&status, "RssAnon:") + field(&status, "RssShmem:") + pooled,
         page_tables_bytes: field(&status, "VmPTE:"),
@@ -130,14 +130,14 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
 
 /// A thread that samples a program's memory until it is finished.
 #[derive(Debug)]
-pub struct Sampler {
+pub struct MemorySampler {
     done: Stop,
     thread: Option<JoinHandle<Vec<MemoryPoint>>>,
 }
 
-impl Sampler {
+impl MemorySampler {
     /// Starts sampling; times count from `origin`, and memory that the harness holds ready counts as free.
-    pub fn start(pid: u32, origin: Instant, huge_of_others: u64, held: Held) -> Self {
+    pub fn start(pid: u32, origin: Instant, huge_of_others: u64, held: HeldBytes) -> Self {
         let done = Stop::default();
         let seen = done.clone();
         let thread = std::thread::spawn(move || sample_until(&seen, pid, origin, huge_of_others, &held));
@@ -151,13 +151,13 @@ impl Sampler {
     }
 }
 
-impl Drop for Sampler {
+impl Drop for MemorySampler {
     fn drop(&mut self) {
         self.done.request();
     }
 }
 
-fn sample_until(done: &Stop, pid: u32, origin: Instant, huge_of_others: u64, held: &Held) -> Vec<MemoryPoint> {
+fn sample_until(done: &Stop, pid: u32, origin: Instant, huge_of_others: u64, held: &HeldBytes) -> Vec<MemoryPoint> {
     let mut points = Vec::new();
     let mut next = Instant::now();
     while let Ok(memory) = cheap_memory(pid, huge_of_others, held) {
@@ -184,7 +184,7 @@ fn field(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use heat::units::HUGE_PAGE;
-    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::memory::AlignedMemory;
     use hugepilot_os::{Advice, PidFd, advise};
 
     use super::*;
@@ -198,14 +198,14 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_cpu_time() {
         let pid = std::process::id();
-        let exact = exact_memory(pid, &Held::default()).unwrap();
+        let exact = exact_memory(pid, &HeldBytes::default()).unwrap();
         assert!(exact.rss_bytes > 0 && exact.page_tables_bytes > 0 && exact.available_bytes > 0, "{exact:?}");
         assert!(cpu_time(pid).unwrap() > Duration::ZERO);
     }
 
     #[test]
     fn huge_pages_of_this_process_are_counted() {
-        let mut mapping = Mapping::anonymous(4 * HUGE_PAGE as usize).unwrap();
+        let mut mapping = AlignedMemory::anonymous(4 * HUGE_PAGE as usize).unwrap();
         mapping.bytes_mut()[HUGE_PAGE as usize] = 1;
         let before = huge_memory(std::process::id()).unwrap();
         let target = PidFd::open(std::process::id()).unwrap();
@@ -218,6 +218,6 @@ mod tests {
     #[test]
     fn a_sampler_ends_when_its_program_is_gone() {
         let gone = u32::MAX - 1;
-        assert_eq!(Sampler::start(gone, Instant::now(), 0, Held::default()).finish(), Vec::new());
+        assert_eq!(MemorySampler::start(gone, Instant::now(), 0, HeldBytes::default()).finish(), Vec::new());
     }
 }

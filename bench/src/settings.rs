@@ -17,7 +17,7 @@ const STATE: &str = "/run/hugepilot-bench";
 
 /// The settings, and the values that they had before the harness changed them.
 #[derive(Debug)]
-pub struct Settings {
+pub struct SavedSettings {
     settings: PathBuf,
     state: PathBuf,
     as_found: BTreeMap<String, String>,
@@ -25,7 +25,7 @@ pub struct Settings {
     _lock: File,
 }
 
-impl Settings {
+impl SavedSettings {
     /// Takes hold of this machine's settings, first putting back what a killed harness left changed.
     pub fn of_this_machine() -> Result<Self> {
         Self::open(Path::new(SETTINGS), Path::new(STATE))
@@ -93,7 +93,7 @@ impl Settings {
     }
 }
 
-impl Drop for Settings {
+impl Drop for SavedSettings {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
             eprintln!("settings were not put back: {error:#}; the next start tries again");
@@ -132,8 +132,8 @@ mod tests {
             fs::read_to_string(self.0.path().join(name)).unwrap()
         }
 
-        fn settings(&self) -> Result<Settings> {
-            Settings::open(self.0.path(), &self.0.path().join("state"))
+        fn settings(&self) -> Result<SavedSettings> {
+            SavedSettings::open(self.0.path(), &self.0.path().join("state"))
         }
     }
 

@@ -18,16 +18,16 @@ use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use observe::choice::TRACKERS;
 use observe::write_scan::WriteScan;
-use observe::{Choice, Options, Tracker};
+use observe::{ObserveOptions, Tracker, TrackerChoice};
 use serde::Serialize;
 
 use crate::comparison::Metric;
 use crate::cost::SAMPLE;
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
 use crate::report::interval_text;
 use crate::values::seconds;
-use crate::verdict::Verdict;
+use crate::verdict::FigureVerdict;
 use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload};
 
 /// What the commands watch by default.
@@ -56,8 +56,8 @@ pub struct SlowdownArguments {
 
 fn tracker(name: &str) -> Result<TrackerKind, String> {
     match name.parse()? {
-        Choice::Only(kind) => Ok(kind),
-        Choice::Auto => Err("'auto' is none in particular: name the trackers".to_owned()),
+        TrackerChoice::Only(kind) => Ok(kind),
+        TrackerChoice::Auto => Err("'auto' is none in particular: name the trackers".to_owned()),
     }
 }
 
@@ -87,14 +87,14 @@ struct Span {
 #[derive(Debug, Serialize)]
 struct Record {
     version: u32,
-    machine: Machine,
+    machine: MachineDescription,
     size_bytes: u64,
     spans: Vec<Span>,
 }
 
 impl SlowdownArguments {
     /// Measures each tracker, prints a table, and keeps the raw windows.
-    pub fn run(&self, size: Bytes, machine: Machine, keep: Option<&Path>, stop: &Stop) -> Result<()> {
+    pub fn run(&self, size: Bytes, machine: MachineDescription, keep: Option<&Path>, stop: &Stop) -> Result<()> {
         let mut spans = Vec::new();
         let every = TRACKERS.into_iter().chain([TrackerKind::WriteScan]);
         for kind in every.filter(|kind| self.trackers.is_empty() || self.trackers.contains(kind)) {
@@ -181,7 +181,7 @@ impl<'a> Watched<'a> {
                 Watcher::Itself(thread)
             }
             _ => {
-                let tracker = observe::open(Choice::Only(tracker))?;
+                let tracker = observe::open(TrackerChoice::Only(tracker))?;
                 let running = program.start(Start::AsItIs, stop)?;
                 Watcher::Tracker(tracker, Target::open(running.pid())?, running)
             }
@@ -207,7 +207,7 @@ impl<'a> Watched<'a> {
         let stop = self.stop;
         match &mut self.watcher {
             Watcher::Tracker(tracker, target, _) => periods(seconds, stop, || {
-                let options = Options { window: WINDOW, coverage, ..Options::default() };
+                let options = ObserveOptions { window: WINDOW, coverage, ..ObserveOptions::default() };
                 Ok(tracker.observe(target, &options, stop)?.cost)
             }),
             Watcher::Itself(thread) => {
@@ -317,7 +317,7 @@ fn table(spans: &[Span]) -> String {
             interval(&watched),
             interval(&steady),
             interval(&noise),
-            Verdict::at_least(AT_LEAST, &watched, &noise)
+            FigureVerdict::at_least(AT_LEAST, &watched, &noise)
         );
     }
     text

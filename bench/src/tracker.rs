@@ -14,14 +14,14 @@ use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE
 use heat::{Heat, Region, TrackerKind};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
-use observe::{Choice, Options, Tracker};
+use observe::{ObserveOptions, Tracker, TrackerChoice};
 use pilot::decide::{Allowance, Past, Spent, decide};
 use serde::Serialize;
 
 use crate::cost::SizeArguments;
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::slowdown::SlowdownArguments;
 use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock};
 
@@ -59,8 +59,8 @@ pub struct TrackerArguments {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Whose accuracy is measured. Programs for page-walk's two ways of clearing are left out for others.
-    #[arg(long, default_value_t = Choice::Only(TrackerKind::PageWalk))]
-    tracker: Choice,
+    #[arg(long, default_value_t = TrackerChoice::Only(TrackerKind::PageWalk))]
+    tracker: TrackerChoice,
     /// Only one of the three parts.
     #[arg(long, value_enum)]
     only: Option<Part>,
@@ -80,7 +80,7 @@ pub struct TrackerArguments {
 #[derive(Debug, Serialize)]
 struct Record {
     version: u32,
-    machine: Machine,
+    machine: MachineDescription,
     scans: Vec<Scan>,
 }
 
@@ -112,7 +112,7 @@ impl TrackerArguments {
     /// Scans each program in turn, prints a table, and keeps the raw scans.
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals(SecondSignal::Waits)?;
-        let machine = Machine::describe(&Settings::of_this_machine()?)?;
+        let machine = MachineDescription::describe(&SavedSettings::of_this_machine()?)?;
         let wanted = |part| self.only.is_none_or(|only| only == part);
         if wanted(Part::Accuracy) {
             self.accuracy(machine.clone(), &stop)?;
@@ -126,7 +126,7 @@ impl TrackerArguments {
         Ok(())
     }
 
-    fn accuracy(&self, machine: Machine, stop: &Stop) -> Result<()> {
+    fn accuracy(&self, machine: MachineDescription, stop: &Stop) -> Result<()> {
         let mut tracker = observe::open(self.tracker)?;
         let mut scans = Vec::new();
         for program in self.programs() {
@@ -175,7 +175,7 @@ impl TrackerArguments {
             mappings("many mappings", self.mappings),
             Program { name: "2 MiB in the TLB", arguments: resident, truth: None, clearing: ClearPolicy::ByCalls },
         ];
-        if self.tracker == Choice::Only(TrackerKind::PageWalk) {
+        if self.tracker == TrackerChoice::Only(TrackerKind::PageWalk) {
             programs.push(of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, ClearPolicy::AtOnce));
             programs.push(of_size("6 GiB, in slices", LARGE, ThirdPattern::Contiguous, ClearPolicy::InSlices));
         }
@@ -230,7 +230,7 @@ fn scan(
     let started = Instant::now();
     let truth = program.truth.as_ref().map(|child| child.truth(clock()));
     let target = Target::open(running.pid())?;
-    let options = Options { window: WINDOW, clearing: program.clearing, ..Options::default() };
+    let options = ObserveOptions { window: WINDOW, clearing: program.clearing, ..ObserveOptions::default() };
     // The lines of progress that hold begin and end of the scan begin before and end after it.
     stop.sleep_until(Instant::now() + LINE)?;
     let inactive = inactive_anonymous()?;

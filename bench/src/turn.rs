@@ -17,10 +17,10 @@ use hugepilot_os::stop::Stop;
 use tempfile::TempDir;
 
 use crate::configuration::{Act, Configuration};
-use crate::pool::{Pool, PoolUse};
+use crate::pool::{FilledPool, PoolUse};
 use crate::record::{ToolRun, Turn};
-use crate::sample::{MemoryUse, Sampler, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
-use crate::settings::Settings;
+use crate::sample::{MemorySampler, ProgramMemory, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
+use crate::settings::SavedSettings;
 use crate::tool::{Tool, ToolProcess};
 use crate::warm::WarmMemory;
 use crate::workload::{Role, Running, SearchWork, Start, Window, Workload};
@@ -55,7 +55,7 @@ pub struct Bench<'a> {
     /// What is run.
     pub workload: &'a dyn Workload,
     /// The machine's settings.
-    pub settings: &'a mut Settings,
+    pub settings: &'a mut SavedSettings,
     /// hugepilot, when a configuration needs it.
     pub tool: Option<&'a Tool>,
     /// How long the steps take.
@@ -88,8 +88,8 @@ struct Process {
 struct Seen {
     act: Instant,
     acted: Option<ToolRun>,
-    before: MemoryUse,
-    after: MemoryUse,
+    before: ProgramMemory,
+    after: ProgramMemory,
 }
 
 struct Measured {
@@ -120,7 +120,7 @@ impl Bench<'_> {
         let socket = host.as_ref().map(Host::socket);
         let running = self.workload.start(self.start_of(first, socket.as_deref(), &launcher), self.stop)?;
         let ready = Instant::now();
-        let sampler = Sampler::start(running.pid(), ready, machine.huge_bytes, prepared.warm_memory.held());
+        let sampler = MemorySampler::start(running.pid(), ready, machine.huge_bytes, prepared.warm_memory.held());
         let available_bytes = machine.available_bytes;
         let mut process = Process { round, began, ready, available_bytes, prepared, running };
         self.leave_alone(&mut *process.running, ready + self.timing.settle)?;
@@ -159,13 +159,13 @@ impl Bench<'_> {
     fn prepare(&mut self, configuration: Configuration) -> Result<Prepared> {
         let memory = self.workload.memory_bytes();
         let pool =
-            configuration.pool().map(|page| Pool::for_program(self.settings, page, Bytes(memory))).transpose()?;
-        let pooled = pool.as_ref().map_or(0, Pool::bytes);
+            configuration.pool().map(|page| FilledPool::for_program(self.settings, page, Bytes(memory))).transpose()?;
+        let pooled = pool.as_ref().map_or(0, FilledPool::bytes);
         // A quarter more than the program takes: collapsing needs free memory beside it. What the pool holds is nobody's to warm.
         let warm_memory = WarmMemory::touch((memory / 4 * 5).saturating_sub(pooled).max(HUGE_PAGE), self.stop)?;
         let warm = Instant::now();
         let mut changes: Vec<(&str, &str)> = configuration.settings().to_vec();
-        changes.extend(pool.as_ref().map(Pool::change));
+        changes.extend(pool.as_ref().map(FilledPool::change));
         self.settings.apply(&changes)?;
         let pool = pool.map(|pool| pool.obtained(self.settings)).transpose()?;
         Ok(Prepared { warm_memory, warm, pool })
@@ -273,7 +273,7 @@ impl Bench<'_> {
 }
 
 impl Process {
-    fn memory(&self) -> Result<MemoryUse> {
+    fn memory(&self) -> Result<ProgramMemory> {
         exact_memory(self.running.pid(), &self.prepared.warm_memory.held())
     }
 

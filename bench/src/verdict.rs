@@ -25,7 +25,7 @@ pub enum Bound {
 
 /// What was seen says this about a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub enum FigureVerdict {
     /// Reached.
     Met,
     /// Not reached.
@@ -42,13 +42,13 @@ pub enum Verdict {
     NotMeasured,
 }
 
-impl Verdict {
+impl FigureVerdict {
     /// Of a ratio that should be at least this much, where the same measured against itself gives `noise`.
     pub fn at_least(limit: f64, seen: &Interval, noise: &Interval) -> Self {
         Self::of(seen, noise, Bound::AtLeast(limit))
     }
 
-    /// As [`Verdict::at_least`], of a ratio that should be at most this much.
+    /// As [`FigureVerdict::at_least`], of a ratio that should be at most this much.
     pub fn at_most(limit: f64, seen: &Interval, noise: &Interval) -> Self {
         Self::of(seen, noise, Bound::AtMost(limit))
     }
@@ -56,7 +56,7 @@ impl Verdict {
     /// Of a ratio within a bound.
     pub fn of(seen: &Interval, noise: &Interval, bound: Bound) -> Self {
         if seen.confidence < CONFIDENCE || noise.confidence < CONFIDENCE {
-            return Verdict::NotMeasured;
+            return FigureVerdict::NotMeasured;
         }
         // By how much the interval lies on the right side of the figure, and by how much on the wrong one.
         let (limit, right, wrong) = match bound {
@@ -66,24 +66,26 @@ impl Verdict {
         let (met, missed) = (right >= 0.0, wrong > 0.0);
         let margin = (limit - 1.0).abs().max(right).max(wrong);
         match (met, missed) {
-            _ if noise.reach() > margin => Verdict::NotResolvable(noise.reach()),
-            (true, _) => Verdict::Met,
-            (_, true) => Verdict::NotMet,
-            _ => Verdict::Open,
+            _ if noise.reach() > margin => FigureVerdict::NotResolvable(noise.reach()),
+            (true, _) => FigureVerdict::Met,
+            (_, true) => FigureVerdict::NotMet,
+            _ => FigureVerdict::Open,
         }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for FigureVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Met => f.write_str("met"),
-            Verdict::NotMet => f.write_str("NOT MET"),
-            Verdict::Open => f.write_str("open: more rounds would tell"),
-            Verdict::NotResolvable(reach) => write!(f, "not resolvable here, +/- {:.3} %", reach * 100.0),
-            Verdict::NoGain => f.write_str("not resolvable here: what it is held against gained nothing in some round"),
-            Verdict::NoLargePages => f.write_str("not measured: not all of it was on large pages"),
-            Verdict::NotMeasured => f.write_str("not measured: needs 6 rounds with every configuration named"),
+            FigureVerdict::Met => f.write_str("met"),
+            FigureVerdict::NotMet => f.write_str("NOT MET"),
+            FigureVerdict::Open => f.write_str("open: more rounds would tell"),
+            FigureVerdict::NotResolvable(reach) => write!(f, "not resolvable here, +/- {:.3} %", reach * 100.0),
+            FigureVerdict::NoGain => {
+                f.write_str("not resolvable here: what it is held against gained nothing in some round")
+            }
+            FigureVerdict::NoLargePages => f.write_str("not measured: not all of it was on large pages"),
+            FigureVerdict::NotMeasured => f.write_str("not measured: needs 6 rounds with every configuration named"),
         }
     }
 }

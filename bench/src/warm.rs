@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use heat::units::{BASE_PAGE, Bytes};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::stop::Stop;
 
-use crate::held::Held;
+use crate::held::HeldBytes;
 use crate::sample::{free_memory, machine_memory};
 
 /// Left for everyone else.
@@ -29,9 +29,9 @@ const POLL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct WarmMemory {
     done: Stop,
-    held: Held,
-    feeder: Option<JoinHandle<Mapping>>,
-    left: Option<Mapping>,
+    held: HeldBytes,
+    feeder: Option<JoinHandle<AlignedMemory>>,
+    left: Option<AlignedMemory>,
 }
 
 impl WarmMemory {
@@ -46,7 +46,8 @@ impl WarmMemory {
             );
         }
         let len = usize::try_from(needed)?.next_multiple_of(STEP);
-        let mut mapping = Mapping::anonymous(len).with_context(|| format!("cannot map {needed} bytes to warm them"))?;
+        let mut mapping =
+            AlignedMemory::anonymous(len).with_context(|| format!("cannot map {needed} bytes to warm them"))?;
         // Huge pages are merely faster to touch; without them the loop below touches every base page all the same.
         let _ = mapping.advise(0, len, OwnAdvice::HugePage);
         for step in mapping.bytes_mut().chunks_mut(STEP) {
@@ -54,14 +55,14 @@ impl WarmMemory {
             step.iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
         }
         let floor = free_memory()?;
-        let (done, held) = (Stop::default(), Held::of(len as u64));
+        let (done, held) = (Stop::default(), HeldBytes::of(len as u64));
         let (seen, counted) = (done.clone(), held.clone());
         let feeder = std::thread::spawn(move || feed(mapping, floor + AHEAD, &counted, &seen));
         Ok(Self { done, held, feeder: Some(feeder), left: None })
     }
 
     /// How much is still held.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> HeldBytes {
         self.held.clone()
     }
 
@@ -79,7 +80,7 @@ impl Drop for WarmMemory {
 }
 
 /// Frees a step whenever less than `floor` is free; returns the mapping with what is left of it.
-fn feed(mut mapping: Mapping, floor: u64, held: &Held, done: &Stop) -> Mapping {
+fn feed(mut mapping: AlignedMemory, floor: u64, held: &HeldBytes, done: &Stop) -> AlignedMemory {
     let mut offset = 0;
     while done.sleep_until(Instant::now() + POLL).is_ok() && held.bytes() > 0 {
         while held.bytes() > 0 && free_memory().is_ok_and(|free| free < floor) {

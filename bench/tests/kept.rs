@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hugepilot_bench::kept::{Kind, Program, read_text};
+use hugepilot_bench::kept::{ResultKind, ResultsBinary, read_text};
 
 fn kept() -> Vec<PathBuf> {
     let inside =
@@ -19,12 +19,13 @@ fn kept() -> Vec<PathBuf> {
 #[test]
 fn every_kept_file_is_told_again_or_sent_to_who_tells_it() {
     for file in kept() {
-        let kind = Kind::of(&read_text(&file).unwrap()).unwrap_or_else(|| panic!("{} is of no kind", file.display()));
+        let kind =
+            ResultKind::of(&read_text(&file).unwrap()).unwrap_or_else(|| panic!("{} is of no kind", file.display()));
         let output = Command::new(env!("CARGO_BIN_EXE_hugepilot-bench")).arg("report").arg(&file).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         match kind.teller() {
-            Some(Program::Bench) => assert!(output.status.success() && !output.stdout.is_empty(), "{error}"),
-            Some(Program::Research) => assert!(error.contains("hugepilot-research report"), "{error}"),
+            Some(ResultsBinary::Bench) => assert!(output.status.success() && !output.stdout.is_empty(), "{error}"),
+            Some(ResultsBinary::Research) => assert!(error.contains("hugepilot-research report"), "{error}"),
             None => assert!(error.contains(".txt"), "{error}"),
         }
     }

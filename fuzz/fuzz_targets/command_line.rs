@@ -2,13 +2,13 @@
 #![no_main]
 
 use heat::units::Bytes;
-use pool::{Edit, Lasting, LastingPool, Surroundings, persist};
+use pool::{Edit, Lasting, LastingPool, PoolSurroundings, persist};
 
 const FILE: &str = "/etc/kernel/cmdline";
 
 libfuzzer_sys::fuzz_target!(|input: (u64, &str)| {
     let (pages, text) = input;
-    let mut around = Surroundings::default();
+    let mut around = PoolSurroundings::default();
     around.files.insert(FILE.to_owned(), text.to_owned());
     let pool = LastingPool { page_size: Bytes(1 << 30), pages, overcommit: 0 };
     let lasting = Lasting { pools: vec![pool], ..Lasting::default() };
@@ -23,7 +23,7 @@ libfuzzer_sys::fuzz_target!(|input: (u64, &str)| {
     assert_eq!(around.files.len(), 1);
 });
 
-fn apply(edits: Vec<Edit>, around: &mut Surroundings) {
+fn apply(edits: Vec<Edit>, around: &mut PoolSurroundings) {
     for Edit { path, after, .. } in edits {
         match after {
             Some(text) => drop(around.files.insert(path, text)),

@@ -3,10 +3,10 @@
 
 use kernel::cpu::Cpu;
 use kernel::iomem;
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let _ = (Cpu::parse(text), Memory::parse(text));
+    let _ = (Cpu::parse(text), Meminfo::parse(text));
     if let Ok(memory) = iomem::parse(text) {
         assert!(memory.iter().all(|range| range.start < range.end));
     }

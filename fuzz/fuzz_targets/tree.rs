@@ -6,9 +6,9 @@ use std::fs;
 use hugepilot::doctor;
 use kernel::probe::{Facts, LiveProbes};
 use kernel::{Root, cgroup, cpu, hugetlb, hugetlb_limits, pmu, process};
-use launch::machine::Machine;
+use launch::machine::MachineFacts;
 use launch::request::PageKind;
-use pool::Surroundings;
+use pool::PoolSurroundings;
 
 /// A part of the input starts with the letter of its file.
 const FILES: [&str; 29] = [
@@ -56,7 +56,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     assert!(!doctor::check(&Facts::gather(&root, LiveProbes::default())).is_empty());
     let _ = (cgroup::memory_room(&root, 1), cgroup::processes(&root, "/"));
     let _ = (hugetlb::default_size(&root), hugetlb_limits::read(&root));
-    if let Ok(machine) = Machine::read(&root, PageKind::Huge) {
+    if let Ok(machine) = MachineFacts::read(&root, PageKind::Huge) {
         assert!(machine.binding_limit().is_none_or(|limit| limit.pages_left() == machine.available()));
     }
     let _ = Surroundings::read(&root);

@@ -25,7 +25,7 @@ What is only simulated measures nothing and gives the same figures everywhere; `
 /// Reproduces what papers found, by simulations and small models.
 #[derive(Debug, Parser)]
 #[command(name = "hugepilot-research", version, after_help = EXAMPLES)]
-pub struct Arguments {
+pub struct ResearchArguments {
     /// What to do.
     #[command(subcommand)]
     command: Command,
@@ -53,7 +53,7 @@ enum Command {
     WorkloadSort(SortChild),
 }
 
-impl Arguments {
+impl ResearchArguments {
     /// Does what was asked for.
     pub fn run(self) -> Result<()> {
         match self.command {
@@ -74,6 +74,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        ResearchArguments::command().debug_assert();
     }
 }

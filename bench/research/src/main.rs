@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match args::Arguments::parse().run() {
+    match args::ResearchArguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hugepilot-research: {error:#}");

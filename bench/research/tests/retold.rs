@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use hugepilot_bench::kept::{Kind, Program, read_text};
+use hugepilot_bench::kept::{ResultKind, ResultsBinary, read_text};
 
 fn research(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_hugepilot-research")).args(arguments).output().unwrap()
@@ -24,9 +24,10 @@ fn kept() -> Vec<PathBuf> {
 fn every_kept_simulation_is_told_again_and_others_are_sent_to_who_tells_them() {
     let mut told = Vec::new();
     for file in kept() {
-        let kind = Kind::of(&read_text(&file).unwrap()).unwrap_or_else(|| panic!("{} is of no kind", file.display()));
-        let ours = kind.teller() == Some(Program::Research);
-        if !ours && kind != Kind::Felt {
+        let kind =
+            ResultKind::of(&read_text(&file).unwrap()).unwrap_or_else(|| panic!("{} is of no kind", file.display()));
+        let ours = kind.teller() == Some(ResultsBinary::Research);
+        if !ours && kind != ResultKind::Felt {
             continue;
         }
         let output = research(&["report", file.to_str().unwrap()]);
@@ -35,7 +36,12 @@ fn every_kept_simulation_is_told_again_and_others_are_sent_to_who_tells_them() {
         assert!(ours || error.contains("hugepilot-bench report"), "{error}");
         told.push(kind);
     }
-    assert!([Kind::Lists, Kind::Transpose, Kind::Sort, Kind::Felt].iter().all(|kind| told.contains(kind)), "{told:?}");
+    assert!(
+        [ResultKind::Lists, ResultKind::Transpose, ResultKind::Sort, ResultKind::Felt]
+            .iter()
+            .all(|kind| told.contains(kind)),
+        "{told:?}"
+    );
 }
 
 #[test]

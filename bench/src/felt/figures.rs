@@ -9,9 +9,9 @@ use heat::statistics::{Interval, median, paired_ratio};
 use heat::units::Nanos;
 
 use super::mode::Mode;
-use super::program::Program;
-use super::record::{Latency, Phase, Turn};
-use crate::verdict::Verdict;
+use super::program::FeltProgram;
+use super::record::{FeltTurn, Latency, Phase};
+use crate::verdict::FigureVerdict;
 
 const MIB: f64 = (1 << 20) as f64;
 /// Memory of which the figures say in how many seconds it is promoted.
@@ -21,13 +21,13 @@ const P99_MARGIN: f64 = 0.5;
 
 /// A figure to reach, with what was seen.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub struct FeltFigure {
     /// In words.
     pub text: String,
     /// What was seen.
     pub numbers: String,
     /// Whether it was reached.
-    pub verdict: Verdict,
+    pub verdict: FigureVerdict,
 }
 
 /// What single collapses took, as hugepilot tells it.
@@ -45,18 +45,18 @@ pub struct Collapses {
 
 /// Turns of one mode on one host, as far as something was promoted in them.
 #[derive(Clone, Debug)]
-pub struct Group<'a> {
+pub struct ModeTurns<'a> {
     mode: Mode,
-    turns: Vec<&'a Turn>,
+    turns: Vec<&'a FeltTurn>,
     /// Turns in which nothing was promoted, which prove nothing.
     pub in_vain: usize,
 }
 
-impl<'a> Group<'a> {
+impl<'a> ModeTurns<'a> {
     /// Of these turns.
-    pub fn of(mode: Mode, turns: Vec<&'a Turn>) -> Self {
+    pub fn of(mode: Mode, turns: Vec<&'a FeltTurn>) -> Self {
         let all = turns.len();
-        let turns: Vec<&Turn> = turns.into_iter().filter(|turn| turn.promoted.bytes > 0).collect();
+        let turns: Vec<&FeltTurn> = turns.into_iter().filter(|turn| turn.promoted.bytes > 0).collect();
         Self { mode, in_vain: all - turns.len(), turns }
     }
 
@@ -66,27 +66,27 @@ impl<'a> Group<'a> {
     }
 
     /// The typical value of a number of turns.
-    pub fn typical(&self, number: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
+    pub fn typical(&self, number: impl Fn(&FeltTurn) -> Option<f64>) -> Option<f64> {
         median(&self.turns.iter().filter_map(|turn| number(turn)).collect::<Vec<_>>())
     }
 
     /// The largest value of a number of turns.
-    pub fn largest(&self, number: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
+    pub fn largest(&self, number: impl Fn(&FeltTurn) -> Option<f64>) -> Option<f64> {
         self.turns.iter().filter_map(|turn| number(turn)).reduce(f64::max)
     }
 
     /// The typical ratio of two numbers of the same turn.
-    pub fn ratio(&self, pair: impl Fn(&Turn) -> Option<(f64, f64)>) -> Option<Interval> {
+    pub fn ratio(&self, pair: impl Fn(&FeltTurn) -> Option<(f64, f64)>) -> Option<Interval> {
         paired_ratio(&self.turns.iter().filter_map(|turn| pair(turn)).collect::<Vec<_>>())
     }
 
     /// Throughput in the slowest window of a phase, of the typical window before.
-    pub fn worst_window(&self, phase: fn(&Turn) -> &Phase) -> Option<Interval> {
+    pub fn worst_window(&self, phase: fn(&FeltTurn) -> &Phase) -> Option<Interval> {
         self.ratio(|turn| phase(turn).worst_throughput().zip(turn.usual_throughput()))
     }
 
     /// Throughput of a whole phase, of the typical window before.
-    pub fn throughput(&self, phase: fn(&Turn) -> &Phase) -> Option<Interval> {
+    pub fn throughput(&self, phase: fn(&FeltTurn) -> &Phase) -> Option<Interval> {
         self.ratio(|turn| phase(turn).throughput().zip(turn.usual_throughput()))
     }
 
@@ -106,7 +106,7 @@ impl<'a> Group<'a> {
     }
 
     /// The figures to reach, for this program.
-    pub fn figures(&self, program: Program) -> Vec<Figure> {
+    pub fn figures(&self, program: FeltProgram) -> Vec<FeltFigure> {
         let mut figures = Vec::new();
         match self.mode {
             Mode::Default => {
@@ -131,43 +131,43 @@ impl<'a> Group<'a> {
         figures
     }
 
-    fn worst_window_at_least(&self, limit: f64) -> Figure {
+    fn worst_window_at_least(&self, limit: f64) -> FeltFigure {
         let seen = self.worst_window(|turn| &turn.promotion);
         let verdict = both(&seen, &self.worst_window(|turn| &turn.alone_again))
-            .map(|(seen, noise)| Verdict::at_least(limit, seen, noise));
+            .map(|(seen, noise)| FigureVerdict::at_least(limit, seen, noise));
         figure(format!("worst window >= {limit} x the usual one"), seen, verdict)
     }
 
-    fn p99_of_noise_at_most(&self, limit: f64) -> Figure {
+    fn p99_of_noise_at_most(&self, limit: f64) -> FeltFigure {
         let (seen, noise) = (self.latency(|it| it.p99_ns), self.latency_noise(|it| it.p99_ns));
-        let verdict = both(&seen, &noise).map(|(seen, noise)| Verdict::at_most(limit, seen, noise));
+        let verdict = both(&seen, &noise).map(|(seen, noise)| FigureVerdict::at_most(limit, seen, noise));
         figure(format!("p99 <= {limit} x alone"), seen, verdict)
     }
 
-    fn p99_at_most(&self, limit: Nanos) -> Figure {
-        let millis = |turn: &Turn| Some((latency(&turn.promotion, |it| it.p99_ns)? / 1e6, 1.0));
+    fn p99_at_most(&self, limit: Nanos) -> FeltFigure {
+        let millis = |turn: &FeltTurn| Some((latency(&turn.promotion, |it| it.p99_ns)? / 1e6, 1.0));
         let (seen, most) = (self.ratio(millis), limit.0 as f64 / 1e6);
-        let verdict = seen.as_ref().map(|seen| Verdict::at_most(most, seen, &EXACT));
+        let verdict = seen.as_ref().map(|seen| FigureVerdict::at_most(most, seen, &EXACT));
         figure(format!("p99 <= {limit} (numbers in ms)"), seen, verdict)
     }
 
     /// Whether p99 can be told from p99 of a program that nobody touches. Better is no harm.
-    fn p99_as_without(&self) -> Figure {
+    fn p99_as_without(&self) -> FeltFigure {
         let (seen, noise) = (self.latency(|it| it.p99_ns), self.latency_noise(|it| it.p99_ns));
         let verdict = both(&seen, &noise).map(|(seen, noise)| not_worse(seen, noise));
         figure("p99 not to be told from p99 alone".to_owned(), seen, verdict)
     }
 
-    fn three_gib_within(&self, seconds: f64) -> Figure {
+    fn three_gib_within(&self, seconds: f64) -> FeltFigure {
         let least = THREE_GIB / seconds;
         self.speed_at_least(least, format!("3 GiB within {seconds} s: >= {least:.1} MiB/s"))
     }
 
-    fn speed_at_least(&self, limit: f64, text: String) -> Figure {
+    fn speed_at_least(&self, limit: f64, text: String) -> FeltFigure {
         let seen = self.mib_per_second();
         let verdict = match self.in_vain {
-            0 => seen.as_ref().map(|seen| Verdict::at_least(limit, seen, &EXACT)),
-            _ => Some(Verdict::NotMet),
+            0 => seen.as_ref().map(|seen| FigureVerdict::at_least(limit, seen, &EXACT)),
+            _ => Some(FigureVerdict::NotMet),
         };
         figure(text, seen, verdict)
     }
@@ -184,19 +184,19 @@ fn both<'a>(seen: &'a Option<Interval>, noise: &'a Option<Interval>) -> Option<(
     seen.as_ref().zip(noise.as_ref())
 }
 
-fn not_worse(seen: &Interval, noise: &Interval) -> Verdict {
+fn not_worse(seen: &Interval, noise: &Interval) -> FigureVerdict {
     match () {
-        () if seen.confidence < 0.95 || noise.confidence < 0.95 => Verdict::NotMeasured,
-        () if noise.reach() > P99_MARGIN => Verdict::NotResolvable(noise.reach()),
-        () if seen.low <= 1.0 || seen.high <= noise.high => Verdict::Met,
-        () => Verdict::NotMet,
+        () if seen.confidence < 0.95 || noise.confidence < 0.95 => FigureVerdict::NotMeasured,
+        () if noise.reach() > P99_MARGIN => FigureVerdict::NotResolvable(noise.reach()),
+        () if seen.low <= 1.0 || seen.high <= noise.high => FigureVerdict::Met,
+        () => FigureVerdict::NotMet,
     }
 }
 
-fn figure(text: String, seen: Option<Interval>, verdict: Option<Verdict>) -> Figure {
+fn figure(text: String, seen: Option<Interval>, verdict: Option<FigureVerdict>) -> FeltFigure {
     let numbers =
         seen.map_or("-".to_owned(), |seen| format!("{:.3} [{:.3}, {:.3}]", seen.estimate, seen.low, seen.high));
-    Figure { text, numbers, verdict: verdict.unwrap_or(Verdict::NotMeasured) }
+    FeltFigure { text, numbers, verdict: verdict.unwrap_or(FigureVerdict::NotMeasured) }
 }
 
 impl Collapses {
@@ -216,17 +216,17 @@ impl Collapses {
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::record;
-    use super::super::record::{Promoted, Record};
+    use super::super::record::{FeltPromotion, FeltRecord};
     use super::*;
 
-    fn verdicts(record: &Record, mode: Mode) -> Vec<Verdict> {
-        let group = Group::of(mode, record.turns.iter().collect());
-        group.figures(Program::Memcached).into_iter().map(|figure| figure.verdict).collect()
+    fn verdicts(record: &FeltRecord, mode: Mode) -> Vec<FigureVerdict> {
+        let group = ModeTurns::of(mode, record.turns.iter().collect());
+        group.figures(FeltProgram::Memcached).into_iter().map(|figure| figure.verdict).collect()
     }
 
     #[test]
     fn the_default_is_judged_by_its_worst_window_p99_and_speed() {
-        use Verdict::{Met, NotMet};
+        use FigureVerdict::{Met, NotMet};
         assert_eq!(verdicts(&record(Mode::Default, 8, 0.9, 1.1), Mode::Default), [Met, Met, Met]);
         assert_eq!(verdicts(&record(Mode::Default, 8, 0.7, 1.6), Mode::Default), [NotMet, NotMet, Met]);
         let mut slow = record(Mode::Default, 8, 0.9, 1.1);
@@ -237,50 +237,57 @@ mod tests {
     #[test]
     fn fast_is_judged_by_p99_itself() {
         let (usual, slow) = (record(Mode::Fast, 8, 0.5, 2.0), record(Mode::Fast, 8, 0.3, 9.0));
-        assert_eq!(verdicts(&usual, Mode::Fast), [Verdict::Met, Verdict::NotMet, Verdict::Met]);
-        assert_eq!(verdicts(&slow, Mode::Fast)[0], Verdict::NotMet);
-        assert_eq!(verdicts(&slow, Mode::Fast)[2], Verdict::NotMet);
+        assert_eq!(verdicts(&usual, Mode::Fast), [FigureVerdict::Met, FigureVerdict::NotMet, FigureVerdict::Met]);
+        assert_eq!(verdicts(&slow, Mode::Fast)[0], FigureVerdict::NotMet);
+        assert_eq!(verdicts(&slow, Mode::Fast)[2], FigureVerdict::NotMet);
     }
 
     #[test]
     fn the_daemon_must_not_be_found() {
-        assert_eq!(verdicts(&record(Mode::Daemon, 8, 1.0, 1.0), Mode::Daemon), [Verdict::Met, Verdict::Met]);
-        assert_eq!(verdicts(&record(Mode::Daemon, 8, 1.0, 0.7), Mode::Daemon)[0], Verdict::Met, "better is no harm");
-        assert_eq!(verdicts(&record(Mode::Daemon, 8, 1.0, 1.1), Mode::Daemon)[0], Verdict::NotMet);
+        assert_eq!(
+            verdicts(&record(Mode::Daemon, 8, 1.0, 1.0), Mode::Daemon),
+            [FigureVerdict::Met, FigureVerdict::Met]
+        );
+        assert_eq!(
+            verdicts(&record(Mode::Daemon, 8, 1.0, 0.7), Mode::Daemon)[0],
+            FigureVerdict::Met,
+            "better is no harm"
+        );
+        assert_eq!(verdicts(&record(Mode::Daemon, 8, 1.0, 1.1), Mode::Daemon)[0], FigureVerdict::NotMet);
         let mut noisy = record(Mode::Daemon, 8, 1.0, 1.1);
         for turn in noisy.turns.iter_mut().filter(|turn| turn.round % 2 == 0) {
             turn.alone.latency.as_mut().unwrap().p99_ns /= 4;
         }
-        assert!(matches!(verdicts(&noisy, Mode::Daemon)[0], Verdict::NotResolvable(_)));
+        assert!(matches!(verdicts(&noisy, Mode::Daemon)[0], FigureVerdict::NotResolvable(_)));
     }
 
     #[test]
     fn few_rounds_and_other_binaries_are_not_judged() {
-        assert_eq!(verdicts(&record(Mode::Default, 3, 0.9, 1.1), Mode::Default), [Verdict::NotMeasured; 3]);
+        assert_eq!(verdicts(&record(Mode::Default, 3, 0.9, 1.1), Mode::Default), [FigureVerdict::NotMeasured; 3]);
         assert_eq!(verdicts(&record(Mode::Before, 8, 0.9, 1.1), Mode::Before), []);
     }
 
     #[test]
     fn what_promotes_nothing_proves_nothing() {
         let mut record = record(Mode::Default, 8, 0.9, 1.1);
-        record.turns[3].promoted = Promoted { seconds: 1.0, ..Promoted::default() };
-        let group = Group::of(Mode::Default, record.turns.iter().collect());
+        record.turns[3].promoted = FeltPromotion { seconds: 1.0, ..FeltPromotion::default() };
+        let group = ModeTurns::of(Mode::Default, record.turns.iter().collect());
         assert_eq!((group.count(), group.in_vain), (7, 1));
-        assert_eq!(group.figures(Program::Memcached)[2].verdict, Verdict::NotMet);
+        assert_eq!(group.figures(FeltProgram::Memcached)[2].verdict, FigureVerdict::NotMet);
     }
 
     #[test]
     fn a_program_without_requests_has_no_p99() {
         let record = record(Mode::Fast, 8, 0.5, 1.0);
-        let group = Group::of(Mode::Fast, record.turns.iter().collect());
-        let figures = group.figures(Program::ReaderBusy);
+        let group = ModeTurns::of(Mode::Fast, record.turns.iter().collect());
+        let figures = group.figures(FeltProgram::ReaderBusy);
         assert!(figures.len() == 2 && figures.iter().all(|figure| !figure.text.contains("p99")), "{figures:?}");
     }
 
     #[test]
     fn the_worst_window_is_held_against_the_usual_one() {
         let record = record(Mode::Fast, 8, 0.5, 1.0);
-        let group = Group::of(Mode::Fast, record.turns.iter().collect());
+        let group = ModeTurns::of(Mode::Fast, record.turns.iter().collect());
         let about = |seen: Option<Interval>, wanted: f64| (seen.unwrap().estimate - wanted).abs() < 0.01;
         assert!(about(group.worst_window(|turn| &turn.promotion), 0.5));
         assert!(about(group.worst_window(|turn| &turn.alone_again), 0.96));

@@ -3,7 +3,7 @@
 //! Owns: switching free page reporting, touching free memory, and waiting until free memory is reported. Never touches: memory in use.
 //!
 //! Where a host takes reported memory back, a collapse onto such a page takes ten times as long, because the host must back it first.
-//! The switch is a setting of the machine; `Settings` puts it back.
+//! The switch is a setting of the machine; `SavedSettings` puts it back.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
 use crate::sample::machine_memory;
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::warm::{SPARE, WarmMemory};
 
 /// The smallest blocks that are reported, as powers of two of pages; below [`crate::settings::SETTINGS`].
@@ -87,7 +87,7 @@ fn choose(choice: Option<HostChoice>, reports: bool) -> Result<Vec<Host>> {
 
 impl Host {
     /// Sets the machine up: programs start on base pages, and free memory is as wanted. Touches no more than `most` bytes of it.
-    pub fn set_up(self, settings: &mut Settings, most: u64, stop: &Stop) -> Result<()> {
+    pub fn set_up(self, settings: &mut SavedSettings, most: u64, stop: &Stop) -> Result<()> {
         match self {
             Host::Cold | Host::ColdKept => settings.apply(&[BASE_PAGES]),
             Host::Warm => {
@@ -102,7 +102,7 @@ impl Host {
     }
 
     /// Waits until free memory has been reported, where it must be.
-    pub fn wait_until_ready(self, settings: &mut Settings, stop: &Stop) -> Result<()> {
+    pub fn wait_until_ready(self, settings: &mut SavedSettings, stop: &Stop) -> Result<()> {
         let began = Instant::now();
         while self != Host::Warm && began.elapsed() < PATIENCE {
             let before = reported_kib();
@@ -116,7 +116,7 @@ impl Host {
     }
 
     /// Reports free memory again, where it was not to be reported for a while.
-    pub fn go_on(self, settings: &mut Settings) -> Result<()> {
+    pub fn go_on(self, settings: &mut SavedSettings) -> Result<()> {
         if self == Host::ColdKept { settings.apply(&[BASE_PAGES]) } else { Ok(()) }
     }
 

@@ -23,17 +23,17 @@ use heat::units::Bytes;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use indicatif::ProgressBar;
 
-use self::figures::Group;
+use self::figures::ModeTurns;
 use self::host::{Host, HostChoice};
 use self::mode::{Mode, Promoter};
-use self::program::{Loaded, Program, Setup};
-pub use self::record::Record;
-use self::record::Turn;
-use self::turn::{Stage, Timing};
-use crate::machine::Machine;
+use self::program::{FeltProgram, FeltSetup, Loaded};
+pub use self::record::FeltRecord;
+use self::record::FeltTurn;
+use self::turn::{FeltTiming, Stage};
+use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results};
 use crate::rounds::{order_of_round, progress_bar};
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::table::print;
 use crate::tool::Tool;
 use crate::values::{gib, seconds};
@@ -55,7 +55,7 @@ Run as root on a machine that does nothing else.";
 pub struct FeltArguments {
     /// What is promoted
     #[arg(value_enum)]
-    program: Program,
+    program: FeltProgram,
     /// Who promotes, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["default"])]
     modes: Vec<Mode>,
@@ -103,8 +103,8 @@ impl FeltArguments {
         let tool = Tool::find(self.hugepilot.clone())?;
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         let hosts = host::hosts(self.host)?;
-        let mut settings = Settings::of_this_machine()?;
-        let mut record = self.empty_record(Machine::describe(&settings)?);
+        let mut settings = SavedSettings::of_this_machine()?;
+        let mut record = self.empty_record(MachineDescription::describe(&settings)?);
         self.announce(&record, &hosts);
         let ended = self.measure(&hosts, &tool, &mut settings, &mut record, &stop);
         settings.restore()?;
@@ -122,8 +122,8 @@ impl FeltArguments {
         &self,
         hosts: &[Host],
         tool: &Tool,
-        settings: &mut Settings,
-        record: &mut Record,
+        settings: &mut SavedSettings,
+        record: &mut FeltRecord,
         stop: &Stop,
     ) -> Result<()> {
         let promoter = Promoter {
@@ -156,8 +156,8 @@ impl FeltArguments {
         stage: &Stage<'_>,
         (host, mode, round): (Host, Mode, u32),
         program: &mut Option<Loaded>,
-        settings: &mut Settings,
-    ) -> Result<Turn> {
+        settings: &mut SavedSettings,
+    ) -> Result<FeltTurn> {
         let about = format!("round {} of {}, {host} {mode}", round + 1, self.rounds());
         if program.is_none() {
             stage.say(&about, "starting the program");
@@ -174,14 +174,14 @@ impl FeltArguments {
         Ok(turn)
     }
 
-    fn empty_record(&self, machine: Machine) -> Record {
-        let mut record = Record::new(machine, &self.setup());
+    fn empty_record(&self, machine: MachineDescription) -> FeltRecord {
+        let mut record = FeltRecord::new(machine, &self.setup());
         record.rounds = self.rounds();
         record.promote_arguments = self.promote_args.split_whitespace().map(str::to_owned).collect();
         record
     }
 
-    fn announce(&self, record: &Record, hosts: &[Host]) {
+    fn announce(&self, record: &FeltRecord, hosts: &[Host]) {
         let setup = self.setup();
         let turn = |host: &Host| self.timing().turn_time(*host, &setup);
         let round: Duration = hosts.iter().map(turn).sum::<Duration>() * self.modes.len() as u32;
@@ -197,14 +197,14 @@ impl FeltArguments {
         );
     }
 
-    fn setup(&self) -> Setup {
+    fn setup(&self) -> FeltSetup {
         let gib = match (self.program.is_reader(), self.quick) {
             (true, true) => 1.0,
             (true, false) => 16.0,
             (false, true) => 0.5,
             (false, false) => 3.0,
         };
-        Setup {
+        FeltSetup {
             program: self.program,
             size: Bytes((self.gib.unwrap_or(gib) * (1u64 << 30) as f64) as u64),
             load: self.load,
@@ -214,16 +214,16 @@ impl FeltArguments {
         }
     }
 
-    fn timing(&self) -> Timing {
+    fn timing(&self) -> FeltTiming {
         let alone = self.seconds.unwrap_or(if self.quick { 4.0 } else { 10.0 });
-        Timing { alone: Duration::from_secs_f64(alone) }
+        FeltTiming { alone: Duration::from_secs_f64(alone) }
     }
 
     fn rounds(&self) -> u32 {
         self.rounds.unwrap_or(if self.quick { 2 } else { 20 })
     }
 
-    fn tell(&self, record: &Record) -> Result<()> {
+    fn tell(&self, record: &FeltRecord) -> Result<()> {
         let text = text::text(record);
         let printed = print(&text);
         let draw = |path: &Path| crate::picture::draw(record, path);
@@ -237,14 +237,14 @@ impl FeltArguments {
 }
 
 /// Shows the report of raw results again.
-pub fn report(record: &Record, plot_to: Option<&Path>) -> Result<()> {
+pub fn report(record: &FeltRecord, plot_to: Option<&Path>) -> Result<()> {
     print(&text::text(record))?;
     plot_to.map_or(Ok(()), |path| crate::picture::draw(record, path))
 }
 
 /// A line about a turn, on standard error.
-fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &Turn) {
-    let group = Group::of(mode, vec![turn]);
+fn tell_turn(bar: &ProgressBar, about: &str, mode: Mode, turn: &FeltTurn) {
+    let group = ModeTurns::of(mode, vec![turn]);
     let share = |ratio: Option<heat::statistics::Interval>| {
         ratio.map_or("-".to_owned(), |ratio| format!("{:.2}", ratio.estimate))
     };

@@ -11,7 +11,7 @@ use plotters::prelude::*;
 
 use super::host::Host;
 use super::mode::Mode;
-use super::record::{Phase, Record, Turn, Window};
+use super::record::{FeltRecord, FeltTurn, FeltWindow, Phase};
 use crate::picture::{COLORS, FONT, Picture, draw_key};
 
 const PANEL: (u32, u32) = (840, 330);
@@ -32,10 +32,10 @@ struct Line {
     points: Points,
 }
 /// A window's number, of a turn with this usual throughput.
-type Number = fn(&Window, f64) -> Option<f64>;
+type Number = fn(&FeltWindow, f64) -> Option<f64>;
 
 /// A column for each host: throughput above, p99 below.
-impl Picture for Record {
+impl Picture for FeltRecord {
     fn size(&self) -> (u32, u32) {
         (PANEL.0 * hosts(self).len().max(1) as u32, PANEL.1 * if self.program.has_requests() { 2 } else { 1 })
     }
@@ -55,7 +55,7 @@ impl Picture for Record {
             let caption = format!("{program}, {host} memory: throughput, of the usual window before");
             draw_throughput(&above, &caption, lines(self, host, |window, usual| Some(window.throughput() / usual)))?;
             if program.has_requests() {
-                let p99_ms = |window: &Window, _| window.latency.map(|latency| latency.p99_ns as f64 / 1e6);
+                let p99_ms = |window: &FeltWindow, _| window.latency.map(|latency| latency.p99_ns as f64 / 1e6);
                 draw_p99(&below, "p99 in each window, ms", lines(self, host, p99_ms))?;
             }
         }
@@ -63,39 +63,39 @@ impl Picture for Record {
     }
 }
 
-fn hosts(record: &Record) -> Vec<Host> {
+fn hosts(record: &FeltRecord) -> Vec<Host> {
     let mut hosts: Vec<Host> = record.groups().into_iter().map(|(host, _)| host).collect();
     hosts.dedup();
     hosts
 }
 
 /// A line for each mode on this host, and one for the program that nobody touches.
-fn lines(record: &Record, host: Host, number: Number) -> Vec<Line> {
+fn lines(record: &FeltRecord, host: Host, number: Number) -> Vec<Line> {
     let groups = record.groups().into_iter().filter(|group| group.0 == host);
     let of_mode = |group: (Host, Mode)| Line {
         name: group.1.to_string(),
         color: COLORS[group.1 as usize],
         points: median_line(&record.turns_of(group), number, phases_around),
     };
-    let all: Vec<&Turn> = record.turns.iter().filter(|turn| turn.host == host).collect();
+    let all: Vec<&FeltTurn> = record.turns.iter().filter(|turn| turn.host == host).collect();
     let points = median_line(&all, number, alone_again);
     // First, so that the others lie above it.
     let alone = Line { name: "alone again".to_owned(), color: GREY, points };
     std::iter::once(alone).chain(groups.map(of_mode)).collect()
 }
 
-fn phases_around(turn: &Turn) -> (f64, Vec<&Phase>) {
+fn phases_around(turn: &FeltTurn) -> (f64, Vec<&Phase>) {
     (0.0, vec![&turn.alone, &turn.alone_again, &turn.promotion, &turn.after])
 }
 
 /// As if a promotion that does nothing had begun with it.
-fn alone_again(turn: &Turn) -> (f64, Vec<&Phase>) {
+fn alone_again(turn: &FeltTurn) -> (f64, Vec<&Phase>) {
     let start = turn.alone_again.windows.first().map_or(0.0, |window| window.end_seconds - window.seconds);
     (start, vec![&turn.alone, &turn.alone_again])
 }
 
 /// The median over turns in each step, where half of the turns have a window. Times count from where `phases` says.
-fn median_line(turns: &[&Turn], number: Number, phases: fn(&Turn) -> (f64, Vec<&Phase>)) -> Points {
+fn median_line(turns: &[&FeltTurn], number: Number, phases: fn(&FeltTurn) -> (f64, Vec<&Phase>)) -> Points {
     let mut steps = BTreeMap::<i64, Vec<f64>>::new();
     for turn in turns {
         let (start, phases) = phases(turn);
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::picture::draw;
 
-    fn throughput(window: &Window, usual: f64) -> Option<f64> {
+    fn throughput(window: &FeltWindow, usual: f64) -> Option<f64> {
         Some(window.throughput() / usual)
     }
 

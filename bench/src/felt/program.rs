@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::sample::machine_memory;
 use crate::warm::SPARE;
 use crate::workload::{
-    Clients, Memcached, Popularity, REDIS_ITEM_OVERHEAD, Reader, Running, Server, Start, Wire, Workload, serve_redis,
+    Memcached, Popularity, REDIS_ITEM_OVERHEAD, Reader, RequestLoad, Running, Server, Start, Wire, Workload,
+    serve_redis,
 };
 
 const VALUE_SIZE: usize = 512;
@@ -26,7 +27,7 @@ const CONNECTIONS: usize = 8;
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Program {
+pub enum FeltProgram {
     /// memcached, asked for items.
     Memcached,
     /// Redis, asked for items.
@@ -39,9 +40,9 @@ pub enum Program {
 
 /// How it is set up.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct FeltSetup {
     /// Which one.
-    pub program: Program,
+    pub program: FeltProgram,
     /// Its memory, roughly.
     pub size: Bytes,
     /// The share of its capacity that is asked of it.
@@ -66,36 +67,36 @@ pub struct Loaded {
     pub requests_per_second: Option<f64>,
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for FeltProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Program::Memcached => "memcached",
-            Program::Redis => "redis",
-            Program::Reader => "reader",
-            Program::ReaderBusy => "reader-busy",
+            FeltProgram::Memcached => "memcached",
+            FeltProgram::Redis => "redis",
+            FeltProgram::Reader => "reader",
+            FeltProgram::ReaderBusy => "reader-busy",
         })
     }
 }
 
-impl Program {
+impl FeltProgram {
     /// Whether requests come by themselves, so that there are latencies.
     pub fn has_requests(self) -> bool {
-        self != Program::ReaderBusy
+        self != FeltProgram::ReaderBusy
     }
 
     /// Whether it only reads memory.
     pub fn is_reader(self) -> bool {
-        matches!(self, Program::Reader | Program::ReaderBusy)
+        matches!(self, FeltProgram::Reader | FeltProgram::ReaderBusy)
     }
 }
 
-impl Setup {
+impl FeltSetup {
     /// How it is set up, in words.
     pub fn description(&self) -> String {
         let what = match self.program {
-            Program::Memcached => format!("memcached, {} items of {VALUE_SIZE} bytes", self.memcached().items),
-            Program::Redis => format!("Redis, {} items of {VALUE_SIZE} bytes", self.redis().items),
-            Program::Reader | Program::ReaderBusy => {
+            FeltProgram::Memcached => format!("memcached, {} items of {VALUE_SIZE} bytes", self.memcached().items),
+            FeltProgram::Redis => format!("Redis, {} items of {VALUE_SIZE} bytes", self.redis().items),
+            FeltProgram::Reader | FeltProgram::ReaderBusy => {
                 format!("random reads of cache lines over {}, 200 in each request", self.size)
             }
         };
@@ -127,9 +128,9 @@ impl Setup {
             self.size
         );
         match self.program {
-            Program::Memcached => self.load(self.memcached().serve(Start::AsItIs, stop)?, "memcached", stop),
-            Program::Redis => self.load(serve_redis(self.redis(), stop)?, "redis-server", stop),
-            Program::Reader | Program::ReaderBusy => self.reader(stop),
+            FeltProgram::Memcached => self.load(self.memcached().serve(Start::AsItIs, stop)?, "memcached", stop),
+            FeltProgram::Redis => self.load(serve_redis(self.redis(), stop)?, "redis-server", stop),
+            FeltProgram::Reader | FeltProgram::ReaderBusy => self.reader(stop),
         }
     }
 
@@ -183,8 +184,8 @@ impl Setup {
         memcached
     }
 
-    fn redis(&self) -> Clients {
-        Clients {
+    fn redis(&self) -> RequestLoad {
+        RequestLoad {
             wire: Wire::Redis,
             // Of 3 GiB just fewer than 2^22, so that Redis is not growing its hash table while it is measured.
             items: (self.size.0 / (VALUE_SIZE as u64 + REDIS_ITEM_OVERHEAD)).max(1),
@@ -201,22 +202,22 @@ impl Setup {
 mod tests {
     use super::*;
 
-    fn setup(program: Program) -> Setup {
+    fn setup(program: FeltProgram) -> FeltSetup {
         let capacity = Duration::from_secs(10);
-        Setup { program, size: Bytes(3 << 30), load: 0.3, capacity, spare_processor: true, seed: 1 }
+        FeltSetup { program, size: Bytes(3 << 30), load: 0.3, capacity, spare_processor: true, seed: 1 }
     }
 
     #[test]
     fn servers_hold_what_was_asked_for() {
-        let memcached = setup(Program::Memcached).memcached();
+        let memcached = setup(FeltProgram::Memcached).memcached();
         assert!((memcached.memory_bytes() as f64 / (3u64 << 30) as f64 - 1.0).abs() < 0.03, "{}", memcached.items);
-        let redis = setup(Program::Redis).redis().items;
+        let redis = setup(FeltProgram::Redis).redis().items;
         assert!((4_000_000..1 << 22).contains(&redis), "{redis}");
     }
 
     #[test]
     fn one_that_does_what_it_can_has_no_requests() {
-        assert!(setup(Program::ReaderBusy).description().ends_with("as fast as it can"));
-        assert!(setup(Program::Redis).description().contains("30 %"));
+        assert!(setup(FeltProgram::ReaderBusy).description().ends_with("as fast as it can"));
+        assert!(setup(FeltProgram::Redis).description().contains("30 %"));
     }
 }

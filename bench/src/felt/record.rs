@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::host::Host;
 use super::mode::Mode;
-use super::program::{Program, Setup};
+use super::program::{FeltProgram, FeltSetup};
 use crate::kept;
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::json_lines;
 use crate::workload::{Histogram, WorkInterval};
 
@@ -22,15 +22,15 @@ const KIND: &str = "felt";
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct FeltRecord {
     /// Tells it from other results: "felt".
     kind: String,
     /// 1; a file with another number is refused.
     version: u32,
     /// Where it was measured.
-    pub machine: Machine,
+    pub machine: MachineDescription,
     /// What ran.
-    pub program: Program,
+    pub program: FeltProgram,
     /// How it was set up, in words.
     pub description: String,
     /// The program's memory, roughly.
@@ -44,12 +44,12 @@ pub struct Record {
     /// The arguments of `hugepilot promote` in the mode `before`.
     pub promote_arguments: Vec<String>,
     /// In the order in which they ran.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<FeltTurn>,
 }
 
 /// A program left alone twice, promoted, and left alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct FeltTurn {
     /// From 0.
     pub round: u32,
     /// Who promoted.
@@ -69,12 +69,12 @@ pub struct Turn {
     /// Directly afterwards.
     pub after: Phase,
     /// What promoting did.
-    pub promoted: Promoted,
+    pub promoted: FeltPromotion,
 }
 
 /// What a promotion did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Promoted {
+pub struct FeltPromotion {
     /// Memory that came to be on huge pages.
     pub bytes: u64,
     /// How long the phase took.
@@ -91,12 +91,12 @@ pub struct Phase {
     /// Latencies of all its requests.
     pub latency: Option<Latency>,
     /// Some 250 ms each.
-    pub windows: Vec<Window>,
+    pub windows: Vec<FeltWindow>,
 }
 
 /// A short time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Window {
+pub struct FeltWindow {
     /// When it ended, counted from the start of the promotion.
     pub end_seconds: f64,
     /// How long it was.
@@ -120,9 +120,9 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-impl Record {
+impl FeltRecord {
     /// An empty one.
-    pub fn new(machine: Machine, setup: &Setup) -> Self {
+    pub fn new(machine: MachineDescription, setup: &FeltSetup) -> Self {
         Self {
             kind: KIND.to_owned(),
             version: VERSION,
@@ -157,19 +157,19 @@ impl Record {
     }
 
     /// The turns of one of them.
-    pub fn turns_of(&self, (host, mode): (Host, Mode)) -> Vec<&Turn> {
+    pub fn turns_of(&self, (host, mode): (Host, Mode)) -> Vec<&FeltTurn> {
         self.turns.iter().filter(|turn| (turn.host, turn.mode) == (host, mode)).collect()
     }
 }
 
-impl Turn {
+impl FeltTurn {
     /// Requests a second in the typical window before the promotion.
     pub fn usual_throughput(&self) -> Option<f64> {
-        median(&self.alone.windows.iter().map(Window::throughput).collect::<Vec<_>>())
+        median(&self.alone.windows.iter().map(FeltWindow::throughput).collect::<Vec<_>>())
     }
 }
 
-impl Promoted {
+impl FeltPromotion {
     /// How many regions of 2 MiB.
     pub fn regions(&self) -> u64 {
         self.bytes / HUGE_PAGE
@@ -184,7 +184,7 @@ impl Phase {
             if let Some(latencies) = &interval.latencies {
                 all.get_or_insert_default().merge(latencies);
             }
-            Window {
+            FeltWindow {
                 end_seconds: end_of(interval),
                 seconds: interval.duration.as_secs_f64(),
                 operations: interval.operations,
@@ -197,7 +197,7 @@ impl Phase {
 
     /// Requests a second in the slowest window.
     pub fn worst_throughput(&self) -> Option<f64> {
-        self.windows.iter().map(Window::throughput).reduce(f64::min)
+        self.windows.iter().map(FeltWindow::throughput).reduce(f64::min)
     }
 
     /// Requests a second in all windows together.
@@ -208,7 +208,7 @@ impl Phase {
     }
 }
 
-impl Window {
+impl FeltWindow {
     /// Requests a second.
     pub fn throughput(&self) -> f64 {
         self.operations as f64 / self.seconds.max(1e-9)
@@ -228,14 +228,14 @@ pub(super) mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::kept::Kind;
+    use crate::kept::ResultKind;
     use crate::machine::tests::machine;
     use heat::units::Bytes;
 
     /// A phase of windows with this throughput each, which ends then.
     pub(in crate::felt) fn phase(throughputs: &[f64], end: f64, p99_ns: u64) -> Phase {
         let latency = Some(Latency { p50_ns: p99_ns / 10, p99_ns, p999_ns: p99_ns * 4, max_ns: p99_ns * 10 });
-        let window = |(place, throughput): (usize, &f64)| Window {
+        let window = |(place, throughput): (usize, &f64)| FeltWindow {
             end_seconds: end - 0.25 * (throughputs.len() - 1 - place) as f64,
             seconds: 0.25,
             operations: (throughput / 4.0) as u64,
@@ -245,12 +245,12 @@ pub(super) mod tests {
     }
 
     /// So many rounds in which the worst window of a promotion has this share of the throughput, and p99 is so many times as long.
-    pub(in crate::felt) fn record(mode: Mode, rounds: u32, worst: f64, p99: f64) -> Record {
+    pub(in crate::felt) fn record(mode: Mode, rounds: u32, worst: f64, p99: f64) -> FeltRecord {
         let turn = |round: u32| {
             // The machine grows slower meanwhile, which is no merit or fault of the promotion.
             let (usual, p99_ns) = (40_000.0 - 1000.0 * f64::from(round), 100_000.0 * f64::from(round + 10));
             let still = [usual * 1.04, usual, usual * 0.96, usual];
-            Turn {
+            FeltTurn {
                 round,
                 mode,
                 host: Host::Cold,
@@ -260,12 +260,14 @@ pub(super) mod tests {
                 alone_again: phase(&still, 0.0, p99_ns as u64),
                 promotion: phase(&[usual, usual * worst, usual], 0.75, (p99_ns * p99) as u64),
                 after: phase(&[usual], 1.0, p99_ns as u64),
-                promoted: Promoted { bytes: 3 << 30, seconds: 40.0, cpu_seconds: 2.0, ..Promoted::default() },
+                promoted: FeltPromotion { bytes: 3 << 30, seconds: 40.0, cpu_seconds: 2.0, ..FeltPromotion::default() },
             }
         };
-        let (program, size, capacity) = (Program::Memcached, Bytes(3 << 30), Duration::from_secs(1));
-        let mut record =
-            Record::new(machine(), &Setup { program, size, load: 0.3, capacity, spare_processor: true, seed: 1 });
+        let (program, size, capacity) = (FeltProgram::Memcached, Bytes(3 << 30), Duration::from_secs(1));
+        let mut record = FeltRecord::new(
+            machine(),
+            &FeltSetup { program, size, load: 0.3, capacity, spare_processor: true, seed: 1 },
+        );
         record.turns = (0..rounds).map(turn).collect();
         record
     }
@@ -275,11 +277,11 @@ pub(super) mod tests {
         let kept = record(Mode::Fast, 2, 0.5, 2.0);
         let text = kept.json().unwrap();
         assert_eq!(text.lines().count(), 3, "a line a turn");
-        assert_eq!(Kind::of(&text), Some(Kind::Felt));
-        assert_eq!(Record::parse(&text, "a".as_ref()).unwrap(), kept);
+        assert_eq!(ResultKind::of(&text), Some(ResultKind::Felt));
+        assert_eq!(FeltRecord::parse(&text, "a".as_ref()).unwrap(), kept);
         let newer = text.replace("\"version\":1", "\"version\":2");
-        assert!(Record::parse(&newer, "a".as_ref()).unwrap_err().to_string().contains("version 2"));
-        assert!(Record::parse("{\"kind\":\"felt\"}", "a".as_ref()).is_err());
+        assert!(FeltRecord::parse(&newer, "a".as_ref()).unwrap_err().to_string().contains("version 2"));
+        assert!(FeltRecord::parse("{\"kind\":\"felt\"}", "a".as_ref()).is_err());
     }
 
     #[test]

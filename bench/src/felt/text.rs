@@ -5,27 +5,27 @@
 use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
 
-use super::figures::{Collapses, Group};
+use super::figures::{Collapses, ModeTurns};
 use super::host::Host;
 use super::mode::Mode;
-use super::record::{Latency, Phase, Record, Turn};
+use super::record::{FeltRecord, FeltTurn, Latency, Phase};
 use crate::table::{cell, strings, table};
 
 /// A group, with what it is called.
-type Named<'a> = (Host, Mode, Group<'a>);
-type OfPhase = fn(&Turn) -> &Phase;
+type Named<'a> = (Host, Mode, ModeTurns<'a>);
+type OfPhase = fn(&FeltTurn) -> &Phase;
 type OfLatency = fn(&Latency) -> u64;
 
 /// A promotion of less than this share of the program says little of what promoting the whole would do to it.
 const LITTLE: f64 = 0.5;
 
 /// The whole report.
-pub fn text(record: &Record) -> String {
+pub fn text(record: &FeltRecord) -> String {
     let mut text = format!("{}\nfelt {}: {}; windows of 250 ms\n", record.machine, record.program, record.description);
     let groups: Vec<Named<'_>> = record
         .groups()
         .into_iter()
-        .map(|(host, mode)| (host, mode, Group::of(mode, record.turns_of((host, mode)))))
+        .map(|(host, mode)| (host, mode, ModeTurns::of(mode, record.turns_of((host, mode)))))
         .collect();
     text += &format!("\n{}", table(&promotion_rows(&groups)));
     text += &format!("\n{}", table(&throughput_rows(&groups)));
@@ -37,7 +37,7 @@ pub fn text(record: &Record) -> String {
 }
 
 /// What a reader must know before trusting numbers.
-fn warnings(record: &Record, groups: &[Named<'_>]) -> String {
+fn warnings(record: &FeltRecord, groups: &[Named<'_>]) -> String {
     let mut text = String::new();
     for (host, mode, group) in groups {
         if group.in_vain > 0 {
@@ -74,11 +74,12 @@ fn promotion_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
     let mut rows = vec![strings(&head)];
     for (host, mode, group) in groups {
         let nanos = |number: fn(&Collapses) -> Option<f64>| {
-            let of = |turn: &Turn| number(&Collapses::of(&turn.promoted.output));
+            let of = |turn: &FeltTurn| number(&Collapses::of(&turn.promoted.output));
             cell(group.typical(of).map(duration))
         };
-        let seconds =
-            |number: fn(&Turn) -> f64| cell(group.typical(|turn| Some(number(turn))).map(|it| format!("{it:.1} s")));
+        let seconds = |number: fn(&FeltTurn) -> f64| {
+            cell(group.typical(|turn| Some(number(turn))).map(|it| format!("{it:.1} s")))
+        };
         let bytes = group.typical(|turn| Some(turn.promoted.bytes as f64));
         let longest = group.largest(|turn| Collapses::of(&turn.promoted.output).longest_ns);
         rows.push(vec![
@@ -114,7 +115,7 @@ fn throughput_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
         let all = |phase: OfPhase| interval(group.throughput(phase));
         rows.push(vec![
             format!("{host} {mode}"),
-            cell(group.typical(Turn::usual_throughput).map(|usual| format!("{usual:.0}"))),
+            cell(group.typical(FeltTurn::usual_throughput).map(|usual| format!("{usual:.0}"))),
             worst(|turn| &turn.promotion),
             worst(|turn| &turn.alone_again),
             all(|turn| &turn.promotion),
@@ -158,7 +159,7 @@ fn latency_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
     rows
 }
 
-fn figures(record: &Record, groups: &[Named<'_>]) -> String {
+fn figures(record: &FeltRecord, groups: &[Named<'_>]) -> String {
     let mut text = String::new();
     for (host, mode, group) in groups {
         for figure in group.figures(record.program) {
@@ -179,7 +180,7 @@ fn interval(interval: Option<Interval>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::program::Program;
+    use super::super::program::FeltProgram;
     use super::super::record::tests::record;
     use super::*;
 
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn what_has_no_requests_has_no_response_times() {
         let mut record = record(Mode::Fast, 8, 0.7, 1.2);
-        record.program = Program::ReaderBusy;
+        record.program = FeltProgram::ReaderBusy;
         let told = text(&record);
         assert!(!told.contains("response times") && told.contains("worst window"), "{told}");
         record.turns[0].promoted.bytes = 0;

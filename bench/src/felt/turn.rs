@@ -11,10 +11,10 @@ use indicatif::ProgressBar;
 
 use super::host::Host;
 use super::mode::{Mode, Promoter};
-use super::program::{Loaded, Setup};
-use super::record::{Phase, Promoted, Turn};
+use super::program::{FeltSetup, Loaded};
+use super::record::{FeltPromotion, FeltTurn, Phase};
 use crate::sample::huge_memory;
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::workload::{Running, WINDOW, WorkInterval};
 
 /// Left out before the first phase: what starting, giving back and counting huge pages leaves behind.
@@ -30,9 +30,9 @@ const ATTEMPTS: u32 = 5;
 /// What all turns need.
 pub struct Stage<'a> {
     /// How programs are set up.
-    pub setup: &'a Setup,
+    pub setup: &'a FeltSetup,
     /// How long phases are.
-    pub timing: Timing,
+    pub timing: FeltTiming,
     /// Who promotes.
     pub promoter: &'a Promoter<'a>,
     /// Ends everything early.
@@ -43,14 +43,14 @@ pub struct Stage<'a> {
 
 /// How long phases are.
 #[derive(Clone, Copy, Debug)]
-pub struct Timing {
+pub struct FeltTiming {
     /// Each of the two in which nobody touches the program.
     pub alone: Duration,
 }
 
-impl Timing {
+impl FeltTiming {
     /// Roughly how long a turn takes, without the promotion itself.
-    pub fn turn_time(self, host: Host, setup: &Setup) -> Duration {
+    pub fn turn_time(self, host: Host, setup: &FeltSetup) -> Duration {
         let around = match host.needs_new_program() {
             true => setup.start_time() + 2 * AFTER,
             false => Duration::from_secs_f64(1e-9 * setup.size.0 as f64),
@@ -71,8 +71,8 @@ impl Stage<'_> {
         (host, mode, round): (Host, Mode, u32),
         about: &str,
         program: &mut Loaded,
-        settings: &mut Settings,
-    ) -> Result<Turn> {
+        settings: &mut SavedSettings,
+    ) -> Result<FeltTurn> {
         let Loaded { running, name, capacity_per_second, requests_per_second } = program;
         self.say(about, "waiting until free memory is as it should be");
         host.wait_until_ready(settings, self.stop)?;
@@ -92,7 +92,7 @@ impl Stage<'_> {
         let progress = running.progress();
         let phase =
             |intervals: &[WorkInterval]| Phase::of(intervals, |interval| seconds_after(done.start, interval.end));
-        Ok(Turn {
+        Ok(FeltTurn {
             round,
             mode,
             host,
@@ -102,7 +102,7 @@ impl Stage<'_> {
             alone_again: phase(&progress.intervals(second, asked)),
             promotion: phase(&progress.overlapping(done.start, done.end)),
             after: phase(&progress.intervals(done.end, Instant::now())),
-            promoted: Promoted {
+            promoted: FeltPromotion {
                 bytes,
                 seconds: done.end.duration_since(done.start).as_secs_f64(),
                 cpu_seconds: done.cpu.as_secs_f64(),

@@ -29,11 +29,11 @@ pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, W
 use self::record::Record;
 use self::turn::{OBTAIN, SETTLE, Stage, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
 use self::way::Way;
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results};
-use crate::process::Processors;
+use crate::process::Pinning;
 use crate::sample::machine_memory;
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::table::print;
 use crate::tool::Tool;
 use crate::workload::{OwnProcess, Running};
@@ -104,12 +104,12 @@ impl IoArguments {
         let needs_tool = ways.iter().any(|way| way.needs_hugepilot());
         let tool = needs_tool.then(|| Tool::find(self.hugepilot.clone())).transpose()?;
         let stop = Stop::on_signals(SecondSignal::Waits)?;
-        let mut settings = Settings::of_this_machine()?;
+        let mut settings = SavedSettings::of_this_machine()?;
         let sizes = self.sizes()?;
         ensure_is_disk_with(&self.directory, room_on_disk(self.writers))?;
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-io-").tempdir_in(&self.directory)?;
         settings.apply(&[("enabled", "madvise"), ("defrag", "madvise")])?;
-        let mut record = Record::new(Machine::describe(&settings)?, self.description());
+        let mut record = Record::new(MachineDescription::describe(&settings)?, self.description());
         let mut pace = Pace { began: Instant::now(), done: 0.0, all: self.seconds_of(&sizes, &ways) };
         eprintln!(
             "io: {}\nabout {:.0} min; Ctrl-C ends early and reports what there is",
@@ -259,7 +259,7 @@ fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
     if surplus == Bytes(0) {
         return Ok(None);
     }
-    OwnProcess::start_on(Processors::of_this_process()?.load, HoldChild::words(surplus), stage.stop).map(Some)
+    OwnProcess::start_on(Pinning::of_this_process()?.load, HoldChild::words(surplus), stage.stop).map(Some)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::turn::Turn;
 use crate::kept;
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::json_lines;
 
 const VERSION: u32 = 1;
@@ -18,14 +18,14 @@ const VERSION: u32 = 1;
 #[derive(Serialize, Deserialize)]
 pub(super) struct Record {
     version: u32,
-    pub(super) machine: Machine,
+    pub(super) machine: MachineDescription,
     pub(super) description: String,
     pub(super) turns: Vec<Turn>,
 }
 
 impl Record {
     /// An empty one.
-    pub(super) fn new(machine: Machine, description: String) -> Self {
+    pub(super) fn new(machine: MachineDescription, description: String) -> Self {
         Self { version: VERSION, machine, description, turns: Vec::new() }
     }
 

@@ -9,7 +9,7 @@ use super::record::Record;
 use super::turn::Turn;
 use super::way::Way;
 use crate::table::{cell, strings, table};
-use crate::verdict::Verdict;
+use crate::verdict::FigureVerdict;
 
 /// The figures: throughput of the default's ("at least level" means within one per cent), pages scanned for each reclaimed of the
 /// default's, and the share of free and clean memory on huge pages.
@@ -191,10 +191,11 @@ impl Series<'_> {
         text
     }
 
-    fn speed(&self, way: Way) -> (Option<Interval>, Verdict) {
+    fn speed(&self, way: Way) -> (Option<Interval>, FigureVerdict) {
         let (seen, noise) = (self.ratio(way, Turn::throughput), self.ratio(Way::DefaultAgain, Turn::throughput));
-        let verdict =
-            seen.zip(noise).map_or(Verdict::NotMeasured, |(seen, noise)| Verdict::at_least(THROUGHPUT, &seen, &noise));
+        let verdict = seen
+            .zip(noise)
+            .map_or(FigureVerdict::NotMeasured, |(seen, noise)| FigureVerdict::at_least(THROUGHPUT, &seen, &noise));
         (seen, verdict)
     }
 }
@@ -208,8 +209,8 @@ fn figures_of_all(record: &Record, all: &[(Bytes, Series<'_>)]) -> String {
             all.iter().filter_map(|(_, series)| number(series)).reduce(pick)
         };
         let (seen, verdict) = together.speed(way);
-        let misses = all.iter().any(|(_, series)| series.speed(way).1 == Verdict::NotMet);
-        text += &speed_figure(way, (seen, if misses { Verdict::NotMet } else { verdict }));
+        let misses = all.iter().any(|(_, series)| series.speed(way).1 == FigureVerdict::NotMet);
+        text += &speed_figure(way, (seen, if misses { FigureVerdict::NotMet } else { verdict }));
         text += &scanned_figure(way, worst(&|series| series.scanned(way), f64::max));
         let obtainable = |number: fn(&Turn) -> f64| worst(&move |series| series.median(way, number), f64::min);
         text += &obtainable_figures(way, obtainable(Turn::obtainable), obtainable(Turn::obtainable_within_reach));
@@ -217,7 +218,7 @@ fn figures_of_all(record: &Record, all: &[(Bytes, Series<'_>)]) -> String {
     text
 }
 
-fn speed_figure(way: Way, (seen, verdict): (Option<Interval>, Verdict)) -> String {
+fn speed_figure(way: Way, (seen, verdict): (Option<Interval>, FigureVerdict)) -> String {
     figure(&format!("{way}: throughput >= default"), seen.map(|seen| interval(&seen)), &verdict)
 }
 
@@ -233,14 +234,14 @@ fn obtainable_figures(way: Way, of_all: Option<f64>, of_reach: Option<f64>) -> S
 
 fn bounded(text: &str, seen: Option<f64>, is_within: impl Fn(f64) -> bool) -> String {
     let verdict = match seen {
-        None => Verdict::NotMeasured,
-        Some(seen) if is_within(seen) => Verdict::Met,
-        Some(_) => Verdict::NotMet,
+        None => FigureVerdict::NotMeasured,
+        Some(seen) if is_within(seen) => FigureVerdict::Met,
+        Some(_) => FigureVerdict::NotMet,
     };
     figure(text, seen.map(|seen| format!("{seen:.3}")), &verdict)
 }
 
-fn figure(text: &str, numbers: Option<String>, verdict: &Verdict) -> String {
+fn figure(text: &str, numbers: Option<String>, verdict: &FigureVerdict) -> String {
     format!("  {text:<62} {:<24} {verdict}\n", cell(numbers))
 }
 

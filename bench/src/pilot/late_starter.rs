@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::arguments::PilotArguments;
 use super::scenario::{AROUND, Scenario, Stage, all_within, figure, seconds};
 use super::timeline::{Parts, fair_since};
-use crate::process::Processors;
+use crate::process::Pinning;
 use crate::sample::huge_memory;
 use crate::warm::WarmMemory;
 use crate::workload::{OwnProcess, Running};
@@ -70,7 +70,7 @@ impl LateStarter {
         let directory = tempfile::tempdir()?;
         let [configuration, socket] = ["hugepilot.toml", "control.sock"].map(|name| directory.path().join(name));
         std::fs::write(&configuration, configuration_text(self.size))?;
-        let Processors { program, load } = Processors::of_this_process()?;
+        let Pinning { program, load } = Pinning::of_this_process()?;
         let (one, other) = if swapped { (load, program) } else { (program, load) };
         let mut first = self.start(one, self.seed, stage)?;
         let mut daemon = stage.tool.daemon(&configuration, &socket)?;

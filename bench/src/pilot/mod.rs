@@ -20,9 +20,9 @@ use serde::Serialize;
 pub use self::arguments::PilotArguments;
 use self::arguments::Scene;
 use self::scenario::{Scenario, Stage};
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::Results;
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -38,7 +38,7 @@ struct Record<'a, T> {
     version: u32,
     scenario: &'a str,
     description: String,
-    machine: &'a Machine,
+    machine: &'a MachineDescription,
     rounds: &'a [T],
 }
 
@@ -92,7 +92,7 @@ impl PilotArguments {
 
 /// Programs that are huge from the start leave nothing to pilot.
 fn ensure_base_pages() -> Result<()> {
-    let enabled = Settings::of_this_machine()?.read("enabled")?;
+    let enabled = SavedSettings::of_this_machine()?.read("enabled")?;
     ensure!(
         enabled != "always",
         "transparent_hugepage/enabled is always here, so that programs start on huge pages: \

@@ -11,10 +11,10 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use serde::Serialize;
 
 use super::arguments::PilotArguments;
-use crate::machine::Machine;
-use crate::settings::Settings;
+use crate::machine::MachineDescription;
+use crate::settings::SavedSettings;
 use crate::tool::Tool;
-use crate::verdict::Verdict;
+use crate::verdict::FigureVerdict;
 use crate::workload::Running;
 
 /// Longest time between two polls of a program that is left alone.
@@ -41,11 +41,11 @@ pub(super) trait Scenario {
 
 /// What all scenarios need.
 pub(super) struct Stage {
-    pub(super) machine: Machine,
+    pub(super) machine: MachineDescription,
     pub(super) tool: Tool,
     pub(super) stop: Stop,
     /// No second harness, and settings of one that was killed are put back.
-    _settings: Settings,
+    _settings: SavedSettings,
 }
 
 impl Stage {
@@ -53,8 +53,8 @@ impl Stage {
     pub(super) fn open(arguments: &PilotArguments) -> Result<Self> {
         let tool = Tool::find(arguments.hugepilot.clone())?;
         let stop = Stop::on_signals(SecondSignal::Waits)?;
-        let settings = Settings::of_this_machine()?;
-        Ok(Self { machine: Machine::describe(&settings)?, tool, stop, _settings: settings })
+        let settings = SavedSettings::of_this_machine()?;
+        Ok(Self { machine: MachineDescription::describe(&settings)?, tool, stop, _settings: settings })
     }
 
     /// Lets programs run on for a while; an error when one of them ends.
@@ -80,11 +80,11 @@ pub(super) fn interval(interval: Option<&Interval>) -> String {
 }
 
 /// The verdict on numbers of which each must keep a bound.
-pub(super) fn all_within(values: &[Option<f64>], at_most: f64) -> Verdict {
+pub(super) fn all_within(values: &[Option<f64>], at_most: f64) -> FigureVerdict {
     match values {
-        [] => Verdict::NotMeasured,
-        _ if values.iter().all(|value| value.is_some_and(|value| value <= at_most)) => Verdict::Met,
-        _ => Verdict::NotMet,
+        [] => FigureVerdict::NotMeasured,
+        _ if values.iter().all(|value| value.is_some_and(|value| value <= at_most)) => FigureVerdict::Met,
+        _ => FigureVerdict::NotMet,
     }
 }
 
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn each_must_keep_the_bound() {
-        assert_eq!(all_within(&[], 10.0), Verdict::NotMeasured);
-        assert_eq!(all_within(&[Some(3.0), Some(10.0)], 10.0), Verdict::Met);
-        assert_eq!(all_within(&[Some(3.0), Some(10.1)], 10.0), Verdict::NotMet);
-        assert_eq!(all_within(&[Some(3.0), None], 10.0), Verdict::NotMet);
+        assert_eq!(all_within(&[], 10.0), FigureVerdict::NotMeasured);
+        assert_eq!(all_within(&[Some(3.0), Some(10.0)], 10.0), FigureVerdict::Met);
+        assert_eq!(all_within(&[Some(3.0), Some(10.1)], 10.0), FigureVerdict::NotMet);
+        assert_eq!(all_within(&[Some(3.0), None], 10.0), FigureVerdict::NotMet);
     }
 }

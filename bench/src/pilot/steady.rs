@@ -17,7 +17,7 @@ use super::arguments::PilotArguments;
 use super::scenario::{AROUND, Scenario, Stage, all_within, figure, interval};
 use crate::sample::{cpu_time, huge_memory};
 use crate::tool::ToolProcess;
-use crate::verdict::Verdict;
+use crate::verdict::FigureVerdict;
 use crate::warm::WarmMemory;
 use crate::workload::{Chase, ChasePattern, Running, Start, Workload};
 
@@ -179,8 +179,8 @@ impl Scenario for Steady {
             .collect();
         let share = 100.0 * median(&in_windows).unwrap_or_default() / self.window.as_secs_f64();
         let slowdown = match (&piloted, &noise) {
-            (Some(piloted), Some(noise)) => Verdict::at_least(AT_LEAST, piloted, noise),
-            _ => Verdict::NotMeasured,
+            (Some(piloted), Some(noise)) => FigureVerdict::at_least(AT_LEAST, piloted, noise),
+            _ => FigureVerdict::NotMeasured,
         };
         let cpu = cpu_percent(parts);
         let (percent, huge) = cpu.unwrap_or_default();

@@ -15,14 +15,14 @@ use self::rows::{chart_of_rows, color};
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
 use crate::picture::{FONT, Picture, draw_key};
-use crate::record::{Record, Run, Turn};
+use crate::record::{Run, Turn, WorkloadRecord};
 
 const PANEL: (u32, u32) = (560, 420);
 /// The width of a step on the time axis: wide enough for a sample or two in each.
 const STEP_SECONDS: f64 = 0.5;
 
 /// A row for each run, and one for all that search.
-impl Picture for Record {
+impl Picture for WorkloadRecord {
     fn size(&self) -> (u32, u32) {
         let (runs, searches) = runs_of(self);
         (PANEL.0 * 3, PANEL.1 * (runs.len().max(1) + usize::from(!searches.is_empty())) as u32)
@@ -43,7 +43,7 @@ impl Picture for Record {
 }
 
 /// What has been measured, and of it what searches.
-fn runs_of(record: &Record) -> (Vec<&Run>, Vec<&Run>) {
+fn runs_of(record: &WorkloadRecord) -> (Vec<&Run>, Vec<&Run>) {
     let runs: Vec<&Run> = record.runs.iter().filter(|run| !run.turns.is_empty()).collect();
     let searches = runs.iter().copied().filter(|run| search::is_search(run)).collect();
     (runs, searches)
@@ -168,7 +168,7 @@ mod tests {
     use crate::picture::draw;
     use crate::workload::{SearchWork, ThroughputPoint};
 
-    fn record() -> Record {
+    fn record() -> WorkloadRecord {
         let mut run = run_of(
             "memcached",
             &[
@@ -181,7 +181,7 @@ mod tests {
             turn.throughput_over_time =
                 (0..20).map(|step| ThroughputPoint { seconds: f64::from(step) / 4.0, throughput: 1e6 }).collect();
         }
-        Record { runs: vec![run], ..Record::new(machine()) }
+        WorkloadRecord { runs: vec![run], ..WorkloadRecord::new(machine()) }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 
 use super::load::{Load, progress};
-use super::server::Server;
+use super::server::PostgresServer;
 
 /// Longer than any run.
 const FOR_EVER: u32 = 1_000_000;
@@ -30,15 +30,15 @@ const WARMING: Duration = Duration::from_secs(150);
 type Seen = Arc<Mutex<Vec<(Instant, f64)>>>;
 
 /// They do nothing unless they are let.
-pub struct Clients {
+pub struct PgbenchClients {
     pgbench: Child,
     handle: PidFd,
     seen: Seen,
 }
 
-impl Clients {
+impl PgbenchClients {
     /// Connects them, and lets them work until the server's page tables grow no more. Errors: pgbench fails.
-    pub fn warm(server: &Server<'_>, load: &Load, stop: &Stop) -> Result<Self> {
+    pub fn warm(server: &PostgresServer<'_>, load: &Load, stop: &Stop) -> Result<Self> {
         let mut pgbench = server.load(&Load { seconds: FOR_EVER, progress: true, ..*load })?;
         let seen = Seen::default();
         let said = pgbench.stderr.take().expect("it is piped");
@@ -86,7 +86,7 @@ impl Clients {
     }
 }
 
-impl Drop for Clients {
+impl Drop for PgbenchClients {
     fn drop(&mut self) {
         // Both fail only if it has ended.
         let _ = self.pgbench.kill();

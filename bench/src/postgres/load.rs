@@ -104,7 +104,7 @@ pub struct Log(Vec<(f64, f64)>);
 
 /// A stretch of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct LoadSeen {
     /// Transactions in the window with the fewest.
     pub fewest: f64,
     /// In the usual window.
@@ -128,7 +128,7 @@ impl Log {
     }
 
     /// What is seen from one point in time to another, in windows of so many seconds that lie wholly between; None if there is none.
-    pub fn between(&self, from: f64, to: f64, window: f64) -> Option<Seen> {
+    pub fn between(&self, from: f64, to: f64, window: f64) -> Option<LoadSeen> {
         let windows = ((to - from) / window) as u64;
         let mut counts: BTreeMap<u64, f64> = (0..windows).map(|number| (number, 0.0)).collect();
         let mut times = Vec::new();
@@ -141,7 +141,7 @@ impl Log {
         let at =
             |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1))).copied();
         let usual = heat::statistics::median(&counts.into_values().collect::<Vec<_>>())?;
-        Some(Seen { fewest, usual, p99_ms: at(0.99)?, slowest_ms: at(1.0)? })
+        Some(LoadSeen { fewest, usual, p99_ms: at(0.99)?, slowest_ms: at(1.0)? })
     }
 }
 

@@ -24,17 +24,17 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use indicatif::ProgressBar;
 use rustix::process::Signal;
 
-use self::clients::Clients;
-use self::load::{Connections, Load, Log, Script, Seen, transactions_per_second};
-pub use self::record::Record;
-use self::record::{Attached, Felt, Observed, Setup, Turn};
-use self::server::{Data, Programs, Server};
-use crate::machine::Machine;
+use self::clients::PgbenchClients;
+use self::load::{Connections, Load, LoadSeen, Log, Script, transactions_per_second};
+pub use self::record::PostgresRecord;
+use self::record::{Attached, Felt, Observed, PostgresSetup, PostgresTurn};
+use self::server::{Data, PostgresServer, Programs};
+use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results};
-use crate::pool::Pool;
+use crate::pool::FilledPool;
 use crate::rounds::{order_of_round, progress_bar};
 use crate::sample::{huge_memory, machine_memory};
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::table::print;
 use crate::tool::{Tool, ToolProcess};
 
@@ -89,7 +89,7 @@ pub struct PostgresArguments {
     buffers_gib: Option<f64>,
     /// What is compared, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["default", "default-again", "pool", "hugepilot"])]
-    setups: Vec<Setup>,
+    setups: Vec<PostgresSetup>,
     /// Attach hugepilot with --fast: clients notice it, and it is over sooner
     #[arg(long)]
     fast: bool,
@@ -127,7 +127,7 @@ pub struct PostgresArguments {
 /// What all turns need.
 struct Bench<'a> {
     arguments: &'a PostgresArguments,
-    settings: Settings,
+    settings: SavedSettings,
     tool: Tool,
     stop: Stop,
     bar: ProgressBar,
@@ -135,9 +135,9 @@ struct Bench<'a> {
 
 /// A server, and hugepilot where it is attached.
 struct Running<'a> {
-    server: Server<'a>,
+    server: PostgresServer<'a>,
     /// Those that stay connected; they end before it.
-    clients: Option<Clients>,
+    clients: Option<PgbenchClients>,
     attached: Option<ToolProcess>,
 }
 
@@ -151,11 +151,11 @@ impl PostgresArguments {
         );
         ensure!(
             self.observed_pairs == 0
-                || self.connections == Connections::Warm && self.setups.contains(&Setup::Hugepilot),
+                || self.connections == Connections::Warm && self.setups.contains(&PostgresSetup::Hugepilot),
             "--observed-pairs needs --connections warm, and hugepilot among --setups"
         );
-        let settings = Settings::of_this_machine()?;
-        let mut record = self.empty_record(Machine::describe(&settings)?);
+        let settings = SavedSettings::of_this_machine()?;
+        let mut record = self.empty_record(MachineDescription::describe(&settings)?);
         let others = u64::from(self.felt_rounds) + u64::from(self.observed_pairs);
         let turns = u64::from(record.rounds) * self.setups.len() as u64 + others;
         let mut bench = Bench {
@@ -185,8 +185,8 @@ impl PostgresArguments {
         }
     }
 
-    fn empty_record(&self, machine: Machine) -> Record {
-        let mut record = Record::new(machine);
+    fn empty_record(&self, machine: MachineDescription) -> PostgresRecord {
+        let mut record = PostgresRecord::new(machine);
         (record.script, record.clients, record.buffers_bytes) = (self.script, self.clients, self.buffers().0);
         (record.seconds, record.seed, record.connections) = (self.seconds, self.seed, self.connections);
         record.fast = self.fast;
@@ -203,7 +203,7 @@ impl PostgresArguments {
         Load { script: self.script, clients: self.clients, seconds: self.seconds, rate: None, progress: false }
     }
 
-    fn tell(&self, record: &Record) -> Result<()> {
+    fn tell(&self, record: &PostgresRecord) -> Result<()> {
         let text = text::text(record);
         let printed = print(&text);
         let name = format!("postgres-{}", self.script);
@@ -215,11 +215,11 @@ impl PostgresArguments {
 }
 
 /// Shows the report of raw results again.
-pub fn report(record: &Record) -> Result<()> {
+pub fn report(record: &PostgresRecord) -> Result<()> {
     print(&text::text(record))
 }
 
-impl Setup {
+impl PostgresSetup {
     /// Whose server it is.
     fn server(self) -> Self {
         if self == Self::DefaultAgain { Self::Default } else { self }
@@ -231,10 +231,10 @@ impl Setup {
 }
 
 impl Bench<'_> {
-    fn measure(&mut self, record: &mut Record) -> Result<()> {
+    fn measure(&mut self, record: &mut PostgresRecord) -> Result<()> {
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in(&self.arguments.directory)?;
         let programs = Programs::find(self.arguments.programs.clone())?;
-        let mut setups: Vec<Setup> = self.arguments.setups.iter().map(|setup| setup.server()).collect();
+        let mut setups: Vec<PostgresSetup> = self.arguments.setups.iter().map(|setup| setup.server()).collect();
         setups.sort_unstable();
         setups.dedup();
         let buffers = self.arguments.buffers();
@@ -243,15 +243,15 @@ impl Bench<'_> {
         let first = Data::create(&programs, directory.path(), buffers, &self.stop)?;
         let copies = setups.iter().skip(1).filter(|_| beside).map(|setup| first.copy(&format!("{setup:?}")));
         let copies = copies.collect::<Result<Vec<Data>>>()?;
-        let data: BTreeMap<Setup, &Data> = if beside {
+        let data: BTreeMap<PostgresSetup, &Data> = if beside {
             setups.iter().copied().zip(std::iter::once(&first).chain(&copies)).collect()
         } else {
             setups.iter().map(|&setup| (setup, &first)).collect()
         };
         let mut running = BTreeMap::new();
         // A pool is had first, while memory is not scattered.
-        if let Some(&data) = data.get(&Setup::Pool).filter(|_| beside && record.rounds > 0) {
-            running.insert(Setup::Pool, self.start(Setup::Pool, data, record)?);
+        if let Some(&data) = data.get(&PostgresSetup::Pool).filter(|_| beside && record.rounds > 0) {
+            running.insert(PostgresSetup::Pool, self.start(PostgresSetup::Pool, data, record)?);
         }
         for round in 0..record.rounds {
             for setup in order_of_round(&self.arguments.setups, record.seed, round) {
@@ -270,9 +270,11 @@ impl Bench<'_> {
             }
         }
         for pair in 0..self.arguments.observed_pairs {
-            let running = match running.entry(Setup::Hugepilot) {
+            let running = match running.entry(PostgresSetup::Hugepilot) {
                 Entry::Occupied(running) => running.into_mut(),
-                Entry::Vacant(place) => place.insert(self.start(Setup::Hugepilot, data[&Setup::Hugepilot], record)?),
+                Entry::Vacant(place) => {
+                    place.insert(self.start(PostgresSetup::Hugepilot, data[&PostgresSetup::Hugepilot], record)?)
+                }
             };
             if pair == 0 {
                 record.observing_cpu_share = Some(self.observing_cpu_share(running)?);
@@ -290,7 +292,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn end_all(&self, running: &mut BTreeMap<Setup, Running<'_>>) -> Result<()> {
+    fn end_all(&self, running: &mut BTreeMap<PostgresSetup, Running<'_>>) -> Result<()> {
         while let Some((_, Running { server, clients, attached })) = running.pop_first() {
             attached.map_or(Ok(()), ToolProcess::end)?;
             drop(clients);
@@ -300,13 +302,13 @@ impl Bench<'_> {
     }
 
     /// Starts a server and, where it is to be, has hugepilot promote it.
-    fn start<'a>(&mut self, setup: Setup, data: &'a Data, record: &mut Record) -> Result<Running<'a>> {
+    fn start<'a>(&mut self, setup: PostgresSetup, data: &'a Data, record: &mut PostgresRecord) -> Result<Running<'a>> {
         self.bar.set_message(format!("starting the server: {setup:?}"));
         let server = self.serve(setup, data)?;
         self.bar.set_message(format!("connecting: {setup:?}"));
         let is_warm = self.arguments.connections == Connections::Warm;
-        let clients = is_warm.then(|| Clients::warm(&server, &self.arguments.load(), &self.stop)).transpose()?;
-        if setup != Setup::Hugepilot {
+        let clients = is_warm.then(|| PgbenchClients::warm(&server, &self.arguments.load(), &self.stop)).transpose()?;
+        if setup != PostgresSetup::Hugepilot {
             return Ok(Running { server, clients, attached: None });
         }
         // Nothing is promoted for a server that does nothing.
@@ -327,29 +329,29 @@ impl Bench<'_> {
         let (seconds, huge_bytes) = self.wait_until_huge(server.pid(), &mut attached, asked)?;
         let taken_bytes = before - available()?;
         load.iter_mut().for_each(end);
-        clients.as_ref().map_or(Ok(()), Clients::pause)?;
+        clients.as_ref().map_or(Ok(()), PgbenchClients::pause)?;
         record.attached.push(Attached { forecast, seconds, huge_bytes, taken_bytes });
         Ok(Running { server, clients, attached: Some(attached) })
     }
 
     /// A server whose memory lies as it would under the setup's settings.
-    fn serve<'a>(&mut self, setup: Setup, data: &'a Data) -> Result<Server<'a>> {
+    fn serve<'a>(&mut self, setup: PostgresSetup, data: &'a Data) -> Result<PostgresServer<'a>> {
         match setup {
-            Setup::Always | Setup::Hugepilot => {
-                let wanted = if setup == Setup::Always { "always" } else { "advise" };
+            PostgresSetup::Always | PostgresSetup::Hugepilot => {
+                let wanted = if setup == PostgresSetup::Always { "always" } else { "advise" };
                 let before = self.settings.change("shmem_enabled", wanted)?;
                 let started = data.serve(setup.huge_pages(), &self.stop);
                 self.settings.change("shmem_enabled", &before)?;
                 started
             }
-            Setup::Pool => {
+            PostgresSetup::Pool => {
                 let memory = Bytes(self.arguments.buffers().0);
-                let pool = Pool::for_program(&self.settings, Bytes(HUGE_PAGE), memory)?;
+                let pool = FilledPool::for_program(&self.settings, Bytes(HUGE_PAGE), memory)?;
                 let (name, size) = pool.change();
                 self.settings.change(name, size)?;
                 data.serve(setup.huge_pages(), &self.stop)
             }
-            Setup::Default | Setup::DefaultAgain => data.serve(setup.huge_pages(), &self.stop),
+            PostgresSetup::Default | PostgresSetup::DefaultAgain => data.serve(setup.huge_pages(), &self.stop),
         }
     }
 
@@ -372,7 +374,7 @@ impl Bench<'_> {
         }
     }
 
-    fn turn(&self, round: u32, setup: Setup, running: &Running<'_>) -> Result<Turn> {
+    fn turn(&self, round: u32, setup: PostgresSetup, running: &Running<'_>) -> Result<PostgresTurn> {
         self.bar.set_message(format!("round {}: {setup:?}", round + 1));
         let Running { server, clients, .. } = running;
         let load = self.arguments.load();
@@ -401,7 +403,7 @@ impl Bench<'_> {
                 (seen, clients.between(begun, ends)?)
             }
         };
-        Ok(Turn { round, setup, per_second, page_tables_bytes, cpu_us: cpu / per_second.max(1.0) })
+        Ok(PostgresTurn { round, setup, per_second, page_tables_bytes, cpu_us: cpu / per_second.max(1.0) })
     }
 
     /// What hugepilot takes of one processor to observe a server under load. It is not stopped meanwhile, because it saves up what it may take.
@@ -423,7 +425,7 @@ impl Bench<'_> {
         let mut seen = Observed { observed_per_second: 0.0, alone_per_second: 0.0 };
         for at_work in [pair.is_multiple_of(2), !pair.is_multiple_of(2)] {
             tool.signal(if at_work { Signal::CONT } else { Signal::STOP })?;
-            let per_second = self.turn(pair, Setup::Hugepilot, running)?.per_second;
+            let per_second = self.turn(pair, PostgresSetup::Hugepilot, running)?.per_second;
             if at_work {
                 seen.observed_per_second = per_second;
             } else {
@@ -437,7 +439,7 @@ impl Bench<'_> {
     /// A new server under a constant load, left alone twice, and then promoted.
     fn felt(&mut self, data: &Data) -> Result<Felt> {
         self.bar.set_message("what clients notice");
-        let server = self.serve(Setup::Hugepilot, data)?;
+        let server = self.serve(PostgresSetup::Hugepilot, data)?;
         let load = Load { seconds: 4, ..self.arguments.load() };
         let rate = told(server.load(&load)?)? * SHARE;
         let seconds = (2 * ALONE + PROMOTION).as_secs() as u32;
@@ -454,7 +456,7 @@ impl Bench<'_> {
         end(&mut pgbench);
         let log = read_log(server.directory())?;
         server.stop()?;
-        let seen = |from, to| -> Result<Seen> {
+        let seen = |from, to| -> Result<LoadSeen> {
             log.between(from, to, WINDOW).with_context(|| format!("pgbench logged nothing from {from} to {to}"))
         };
         // Not beyond the load.

@@ -8,9 +8,9 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::load::{Connections, Script, Seen};
+use super::load::{Connections, LoadSeen, Script};
 use crate::kept;
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::outputs::json_lines;
 
 const VERSION: u32 = 1;
@@ -19,7 +19,7 @@ const KIND: &str = "postgres";
 /// How a server is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Setup {
+pub enum PostgresSetup {
     /// `huge_pages = off`.
     Default,
     /// The same server once more, for the noise.
@@ -34,13 +34,13 @@ pub enum Setup {
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct PostgresRecord {
     /// Tells it from other results: "postgres".
     kind: String,
     /// 1; a file with another number is refused.
     version: u32,
     /// Where it was measured.
-    pub machine: Machine,
+    pub machine: MachineDescription,
     /// What clients did.
     pub script: Script,
     /// How many there were.
@@ -69,16 +69,16 @@ pub struct Record {
     #[serde(default)]
     pub observing_cpu_share: Option<f64>,
     /// In the order in which they ran.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<PostgresTurn>,
 }
 
 /// Transactions of one setup for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct PostgresTurn {
     /// From 0.
     pub round: u32,
     /// The server measured.
-    pub setup: Setup,
+    pub setup: PostgresSetup,
     /// Transactions a second.
     pub per_second: f64,
     /// What the page tables of all its processes took, near the end of the turn.
@@ -105,11 +105,11 @@ pub struct Attached {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Felt {
     /// Nobody touched it.
-    pub alone: Seen,
+    pub alone: LoadSeen,
     /// Nobody touched it, once more.
-    pub alone_again: Seen,
+    pub alone_again: LoadSeen,
     /// While it was promoted.
-    pub promotion: Seen,
+    pub promotion: LoadSeen,
     /// How long that took.
     pub seconds: f64,
 }
@@ -123,9 +123,9 @@ pub struct Observed {
     pub alone_per_second: f64,
 }
 
-impl Record {
+impl PostgresRecord {
     /// Without turns.
-    pub fn new(machine: Machine) -> Self {
+    pub fn new(machine: MachineDescription) -> Self {
         Self {
             kind: KIND.to_owned(),
             version: VERSION,
@@ -160,26 +160,26 @@ impl Record {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::kept::Kind;
+    use crate::kept::ResultKind;
 
     /// So many rounds, in which hugepilot's server does so many times as much as the default's, and the pool's twice as much.
-    pub fn record(rounds: u32, times: f64) -> Record {
+    pub fn record(rounds: u32, times: f64) -> PostgresRecord {
         let turn = |round, setup, times: f64, page_tables_bytes| {
             let per_second = times * (10_000.0 + f64::from(round * 300));
-            Turn { round, setup, per_second, page_tables_bytes, cpu_us: 50.0 / times }
+            PostgresTurn { round, setup, per_second, page_tables_bytes, cpu_us: 50.0 / times }
         };
         let round = |round| {
             [
-                turn(round, Setup::Default, 1.0, 600 << 20),
-                turn(round, Setup::DefaultAgain, 1.01, 600 << 20),
-                turn(round, Setup::Pool, 2.0, 14 << 20),
-                turn(round, Setup::Hugepilot, times, 16 << 20),
+                turn(round, PostgresSetup::Default, 1.0, 600 << 20),
+                turn(round, PostgresSetup::DefaultAgain, 1.01, 600 << 20),
+                turn(round, PostgresSetup::Pool, 2.0, 14 << 20),
+                turn(round, PostgresSetup::Hugepilot, times, 16 << 20),
             ]
         };
-        let seen = |fewest, p99_ms| Seen { fewest, usual: 100.0, p99_ms, slowest_ms: 30.0 };
+        let seen = |fewest, p99_ms| LoadSeen { fewest, usual: 100.0, p99_ms, slowest_ms: 30.0 };
         let felt =
             Felt { alone: seen(95.0, 5.0), alone_again: seen(94.0, 5.5), promotion: seen(90.0, 6.0), seconds: 12.0 };
-        Record {
+        PostgresRecord {
             rounds,
             clients: 100,
             buffers_bytes: 4 << 30,
@@ -197,7 +197,7 @@ pub mod tests {
             ],
             observing_cpu_share: Some(0.004 / times),
             turns: (0..rounds).flat_map(round).collect(),
-            ..Record::new(crate::machine::tests::machine())
+            ..PostgresRecord::new(crate::machine::tests::machine())
         }
     }
 
@@ -205,11 +205,11 @@ pub mod tests {
     fn a_file_is_read_as_it_was_written() {
         let record = record(2, 1.9);
         let text = record.json().unwrap();
-        assert_eq!(Kind::of(&text), Some(Kind::Postgres));
-        assert_eq!(Record::parse(&text, Path::new("file")).unwrap(), record);
+        assert_eq!(ResultKind::of(&text), Some(ResultKind::Postgres));
+        assert_eq!(PostgresRecord::parse(&text, Path::new("file")).unwrap(), record);
         assert_eq!(text.lines().filter(|line| line.starts_with("{\"round\"")).count(), 8);
-        assert!(Record::parse("{\"version\":1}", Path::new("file")).is_err());
+        assert!(PostgresRecord::parse("{\"version\":1}", Path::new("file")).is_err());
         let newer = text.replacen("\"version\":1", "\"version\":2", 1);
-        assert!(Record::parse(&newer, Path::new("file")).unwrap_err().to_string().contains("version 2"));
+        assert!(PostgresRecord::parse(&newer, Path::new("file")).unwrap_err().to_string().contains("version 2"));
     }
 }

@@ -14,7 +14,7 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::PidFd;
 use hugepilot_os::stop::Stop;
 use kernel::Root;
-use kernel::process::{FamilyUsage, Status, descendants};
+use kernel::process::{FamilyUsage, ProcessStatus, descendants};
 use rustix::process::Signal;
 
 use super::load::Load;
@@ -45,7 +45,7 @@ pub struct Data {
 }
 
 /// A server that answers.
-pub struct Server<'a> {
+pub struct PostgresServer<'a> {
     data: &'a Data,
     child: BoundChild,
 }
@@ -122,7 +122,7 @@ impl Data {
     }
 
     /// A server on it, with all tables in its buffers.
-    pub fn serve(&self, huge_pages: &str, stop: &Stop) -> Result<Server<'_>> {
+    pub fn serve(&self, huge_pages: &str, stop: &Stop) -> Result<PostgresServer<'_>> {
         let server = self.start(huge_pages, &[], stop)?;
         for relation in ["pgbench_accounts", "pgbench_accounts_pkey", "pgbench_tellers", "pgbench_branches"] {
             server.on_it("psql", &["-qAtc", &format!("SELECT pg_prewarm('{relation}')"), "postgres"])?;
@@ -130,7 +130,7 @@ impl Data {
         Ok(server)
     }
 
-    fn start(&self, huge_pages: &str, more: &[&str], stop: &Stop) -> Result<Server<'_>> {
+    fn start(&self, huge_pages: &str, more: &[&str], stop: &Stop) -> Result<PostgresServer<'_>> {
         let buffers = format!("shared_buffers={}MB", self.buffers.0 >> 20);
         let (pages, sockets) = (format!("huge_pages={huge_pages}"), format!("unix_socket_directories={}", self.path()));
         let settings =
@@ -139,7 +139,7 @@ impl Data {
         settings.iter().chain(more).for_each(|setting| words.extend(["-c", setting]));
         let log = std::fs::File::create(self.directory.with_extension("log"))?;
         let child = BoundChild::start(&self.programs.words("postgres", &words), None, log.into())?;
-        let mut server = Server { data: self, child };
+        let mut server = PostgresServer { data: self, child };
         let asked = Instant::now();
         while server.on_it("pg_isready", &["-q"]).is_err() {
             server.child.check().context("PostgreSQL did not start")?;
@@ -154,7 +154,7 @@ impl Data {
     }
 }
 
-impl Server<'_> {
+impl PostgresServer<'_> {
     /// The postmaster.
     pub fn pid(&self) -> u32 {
         self.child.pid()
@@ -183,7 +183,7 @@ impl Server<'_> {
     pub fn page_tables(&self) -> Result<Bytes> {
         let root = Root::host();
         let children = descendants(&root, self.pid())?.into_iter();
-        let of = |pid| Status::read(&root, pid).map_or(Bytes(0), |status| status.vm_pte);
+        let of = |pid| ProcessStatus::read(&root, pid).map_or(Bytes(0), |status| status.vm_pte);
         Ok(children.chain([self.pid()]).map(of).sum())
     }
 

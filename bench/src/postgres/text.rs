@@ -5,18 +5,24 @@
 use heat::statistics::{Interval, median, paired_ratio};
 use heat::units::Bytes;
 
-use super::record::{Felt, Record, Setup, Turn};
+use super::record::{Felt, PostgresRecord, PostgresSetup, PostgresTurn};
 use crate::comparison::Metric;
 use crate::report::interval_text;
 use crate::table::{strings, table};
-use crate::verdict::Verdict;
+use crate::verdict::FigureVerdict;
 
-const SETUPS: [Setup; 5] = [Setup::Default, Setup::DefaultAgain, Setup::Pool, Setup::Always, Setup::Hugepilot];
+const SETUPS: [PostgresSetup; 5] = [
+    PostgresSetup::Default,
+    PostgresSetup::DefaultAgain,
+    PostgresSetup::Pool,
+    PostgresSetup::Always,
+    PostgresSetup::Hugepilot,
+];
 /// No noise: for what is held against a number and not against another server.
 const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidence: 1.0, pairs: 0 };
 
 /// The whole report.
-pub fn text(record: &Record) -> String {
+pub fn text(record: &PostgresRecord) -> String {
     let mut text = format!(
         "{}\npostgres {}: {} {} connections, buffers of {}, {} s each turn\n",
         record.machine,
@@ -48,7 +54,7 @@ pub fn text(record: &Record) -> String {
     text
 }
 
-fn setup_rows(record: &Record) -> Vec<Vec<String>> {
+fn setup_rows(record: &PostgresRecord) -> Vec<Vec<String>> {
     let head = [
         "setup",
         "turns",
@@ -71,13 +77,13 @@ fn setup_rows(record: &Record) -> Vec<Vec<String>> {
             format!("{setup:?}").to_lowercase(),
             record.turns.iter().filter(|turn| turn.setup == setup).count().to_string(),
             format!("{usual:.0}"),
-            of(Setup::Default, per_second),
-            of(Setup::Pool, per_second),
+            of(PostgresSetup::Default, per_second),
+            of(PostgresSetup::Pool, per_second),
             typical(record, setup, page_tables).map_or("-".to_owned(), |bytes| Bytes(bytes as u64).to_string()),
-            of(Setup::Default, page_tables),
+            of(PostgresSetup::Default, page_tables),
             typical(record, setup, cpu_us).map_or("-".to_owned(), |us| format!("{us:.1} us")),
-            ratio(record, Setup::Default, setup, cpu_us)
-                .filter(|_| setup != Setup::Default)
+            ratio(record, PostgresSetup::Default, setup, cpu_us)
+                .filter(|_| setup != PostgresSetup::Default)
                 .map_or("-".to_owned(), |ratio| interval_text(Metric::Throughput, &ratio)),
         ]);
     }
@@ -88,8 +94,8 @@ fn felt_rows(felt: &[Felt]) -> Vec<Vec<String>> {
     let mut rows = vec![strings(&["while promoted", "alone", "alone again", "promoting"])];
     let typical =
         |number: &dyn Fn(&Felt) -> f64| median(&felt.iter().map(number).collect::<Vec<_>>()).unwrap_or_default();
-    let mut row = |name: &str, number: fn(&super::load::Seen) -> f64| {
-        let of = |phase: fn(&Felt) -> &super::load::Seen| format!("{:.2}", typical(&|felt| number(phase(felt))));
+    let mut row = |name: &str, number: fn(&super::load::LoadSeen) -> f64| {
+        let of = |phase: fn(&Felt) -> &super::load::LoadSeen| format!("{:.2}", typical(&|felt| number(phase(felt))));
         rows.push(vec![
             name.to_owned(),
             of(|felt| &felt.alone),
@@ -103,27 +109,27 @@ fn felt_rows(felt: &[Felt]) -> Vec<Vec<String>> {
     rows
 }
 
-type Figure = (String, Option<Interval>, Verdict);
+type Figure = (String, Option<Interval>, FigureVerdict);
 
-fn figures(record: &Record) -> Vec<Figure> {
-    let noise = ratio(record, Setup::DefaultAgain, Setup::Default, per_second);
-    let judged = |seen: &Option<Interval>, verdict: &dyn Fn(&Interval) -> Verdict| {
-        seen.as_ref().map_or(Verdict::NotMeasured, verdict)
+fn figures(record: &PostgresRecord) -> Vec<Figure> {
+    let noise = ratio(record, PostgresSetup::DefaultAgain, PostgresSetup::Default, per_second);
+    let judged = |seen: &Option<Interval>, verdict: &dyn Fn(&Interval) -> FigureVerdict| {
+        seen.as_ref().map_or(FigureVerdict::NotMeasured, verdict)
     };
-    let against = ratio(record, Setup::Hugepilot, Setup::Pool, per_second);
-    let tables = ratio(record, Setup::Hugepilot, Setup::Default, page_tables);
+    let against = ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Pool, per_second);
+    let tables = ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Default, page_tables);
     let mut figures = vec![
         (
             "throughput >= 0.97 x a pool's".to_owned(),
             against,
             judged(&against, &|seen| {
-                noise.as_ref().map_or(Verdict::NotMeasured, |noise| Verdict::at_least(0.97, seen, noise))
+                noise.as_ref().map_or(FigureVerdict::NotMeasured, |noise| FigureVerdict::at_least(0.97, seen, noise))
             }),
         ),
         (
             "page tables <= 5 % of the default's".to_owned(),
             tables,
-            judged(&tables, &|seen| Verdict::at_most(0.05, seen, &EXACT)),
+            judged(&tables, &|seen| FigureVerdict::at_most(0.05, seen, &EXACT)),
         ),
     ];
     let slowest = record.attached.iter().map(|attached| attached.seconds).reduce(f64::max);
@@ -133,17 +139,17 @@ fn figures(record: &Record) -> Vec<Figure> {
         let near = |gain: Option<Interval>| {
             attached.forecast["likely"].as_f64().zip(gain).map(|(likely, gain)| is_near(likely, gain))
         };
-        let throughput = ratio(record, Setup::Hugepilot, Setup::Default, per_second);
+        let throughput = ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Default, per_second);
         figures.push(plain(&format!("{words} the throughput's gain"), near(throughput)));
         // Without the clients' own time, and what the kernel's threads took of the machine meanwhile.
-        let cpu = ratio(record, Setup::Default, Setup::Hugepilot, cpu_us);
+        let cpu = ratio(record, PostgresSetup::Default, PostgresSetup::Hugepilot, cpu_us);
         figures.push(plain(&format!("{words} the gain of the server's CPU time"), near(cpu)));
     }
     if !record.observed.is_empty() {
         let pairs: Vec<_> =
             record.observed.iter().map(|pair| (pair.observed_per_second, pair.alone_per_second)).collect();
         let seen = paired_ratio(&pairs);
-        let verdict = judged(&seen, &|seen| Verdict::at_least(0.995, seen, &EXACT));
+        let verdict = judged(&seen, &|seen| FigureVerdict::at_least(0.995, seen, &EXACT));
         figures.push(("throughput while observed >= 0.995 x alone".to_owned(), seen, verdict));
     }
     if let Some(share) = record.observing_cpu_share {
@@ -154,14 +160,15 @@ fn figures(record: &Record) -> Vec<Figure> {
         let p99 = paired_ratio(&pairs(&record.felt, |felt| (felt.promotion.p99_ms, felt.alone_again.p99_ms)));
         let noise = paired_ratio(&pairs(&record.felt, |felt| (felt.alone_again.p99_ms, felt.alone.p99_ms)));
         let both = p99.as_ref().zip(noise.as_ref());
-        let verdict = both.map_or(Verdict::NotMeasured, |(seen, noise)| Verdict::at_most(1.5, seen, noise));
+        let verdict = both.map_or(FigureVerdict::NotMeasured, |(seen, noise)| FigureVerdict::at_most(1.5, seen, noise));
         figures.push(("p99 while promoted <= 1.5 x alone".to_owned(), p99, verdict));
     }
     figures
 }
 
 fn plain(words: &str, met: Option<bool>) -> Figure {
-    let verdict = met.map_or(Verdict::NotMeasured, |met| if met { Verdict::Met } else { Verdict::NotMet });
+    let verdict =
+        met.map_or(FigureVerdict::NotMeasured, |met| if met { FigureVerdict::Met } else { FigureVerdict::NotMet });
     (words.to_owned(), None, verdict)
 }
 
@@ -183,26 +190,31 @@ fn pairs(felt: &[Felt], of: fn(&Felt) -> (f64, f64)) -> Vec<(f64, f64)> {
     felt.iter().map(of).collect()
 }
 
-fn per_second(turn: &Turn) -> f64 {
+fn per_second(turn: &PostgresTurn) -> f64 {
     turn.per_second
 }
 
-fn cpu_us(turn: &Turn) -> f64 {
+fn cpu_us(turn: &PostgresTurn) -> f64 {
     turn.cpu_us
 }
 
-fn page_tables(turn: &Turn) -> f64 {
+fn page_tables(turn: &PostgresTurn) -> f64 {
     turn.page_tables_bytes as f64
 }
 
-fn typical(record: &Record, setup: Setup, number: fn(&Turn) -> f64) -> Option<f64> {
+fn typical(record: &PostgresRecord, setup: PostgresSetup, number: fn(&PostgresTurn) -> f64) -> Option<f64> {
     median(&record.turns.iter().filter(|turn| turn.setup == setup).map(number).collect::<Vec<_>>())
 }
 
 /// One setup against another, round by round.
-fn ratio(record: &Record, subject: Setup, reference: Setup, number: fn(&Turn) -> f64) -> Option<Interval> {
+fn ratio(
+    record: &PostgresRecord,
+    subject: PostgresSetup,
+    reference: PostgresSetup,
+    number: fn(&PostgresTurn) -> f64,
+) -> Option<Interval> {
     let of = |setup| record.turns.iter().filter(move |turn| turn.setup == setup);
-    let partner = |turn: &Turn| of(reference).find(|other| other.round == turn.round).map(number);
+    let partner = |turn: &PostgresTurn| of(reference).find(|other| other.round == turn.round).map(number);
     let pairs: Vec<_> = of(subject).filter_map(|turn| Some((number(turn), partner(turn)?))).collect();
     paired_ratio(&pairs)
 }
@@ -212,13 +224,13 @@ mod tests {
     use super::super::record::tests::record;
     use super::*;
 
-    fn verdicts(record: &Record) -> Vec<Verdict> {
+    fn verdicts(record: &PostgresRecord) -> Vec<FigureVerdict> {
         figures(record).into_iter().map(|(_, _, verdict)| verdict).collect()
     }
 
     #[test]
     fn each_figure_is_judged() {
-        assert_eq!(verdicts(&record(8, 1.99)), [Verdict::Met; 8]);
+        assert_eq!(verdicts(&record(8, 1.99)), [FigureVerdict::Met; 8]);
         let mut slow = record(8, 1.8);
         slow.turns.iter_mut().for_each(|turn| turn.page_tables_bytes = 600 << 20);
         slow.attached[0].seconds = 48.0;
@@ -226,8 +238,8 @@ mod tests {
         slow.observed.iter_mut().for_each(|pair| pair.observed_per_second = 900.0);
         slow.observing_cpu_share = Some(0.02);
         slow.felt.iter_mut().for_each(|felt| felt.promotion.p99_ms = 50.0);
-        assert_eq!(verdicts(&slow), [Verdict::NotMet; 8]);
-        assert_eq!(verdicts(&record(3, 1.99))[..2], [Verdict::NotMeasured; 2], "too few");
+        assert_eq!(verdicts(&slow), [FigureVerdict::NotMet; 8]);
+        assert_eq!(verdicts(&record(3, 1.99))[..2], [FigureVerdict::NotMeasured; 2], "too few");
     }
 
     #[test]

@@ -15,17 +15,17 @@ use clap::Args;
 use heat::units::{Bytes, HUGE_PAGE};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
-use kernel::process::{Status, descendants};
+use kernel::process::{ProcessStatus, descendants};
 
-use self::program::{Program, Server};
-pub use self::record::Record;
-use self::record::{Setup, Turn};
-use crate::machine::Machine;
+use self::program::{RunningServer, ServerProgram};
+pub use self::record::ServersRecord;
+use self::record::{ServerSetup, ServerTurn};
+use crate::machine::MachineDescription;
 use crate::outputs::{Outputs, Results};
-use crate::pool::Pool;
+use crate::pool::FilledPool;
 use crate::rounds::{order_of_round, progress_bar};
 use crate::sample::huge_memory;
-use crate::settings::Settings;
+use crate::settings::SavedSettings;
 use crate::table::print;
 use crate::tool::{Tool, ToolProcess};
 
@@ -48,7 +48,7 @@ const REST: Duration = Duration::from_millis(200);
 pub struct ServersArguments {
     /// Which servers, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["mariadb", "gunicorn", "redis"])]
-    programs: Vec<Program>,
+    programs: Vec<ServerProgram>,
     /// Rounds; each setup has one turn in each
     #[arg(long, default_value_t = 20)]
     rounds: u32,
@@ -71,8 +71,8 @@ impl ServersArguments {
         self.outputs.check()?;
         let tool = Tool::find(self.hugepilot.clone())?;
         let stop = Stop::on_signals(SecondSignal::Ends)?;
-        let mut settings = Settings::of_this_machine()?;
-        let mut record = Record::new(Machine::describe(&settings)?, self.seconds, self.rounds);
+        let mut settings = SavedSettings::of_this_machine()?;
+        let mut record = ServersRecord::new(MachineDescription::describe(&settings)?, self.seconds, self.rounds);
         let measured = self.programs.iter().try_for_each(|&program| {
             let measured = self.measure(program, &tool, &mut settings, &stop, &mut record);
             settings.restore().and(measured)
@@ -92,11 +92,11 @@ impl ServersArguments {
 
     fn measure(
         &self,
-        program: Program,
+        program: ServerProgram,
         tool: &Tool,
-        settings: &mut Settings,
+        settings: &mut SavedSettings,
         stop: &Stop,
-        record: &mut Record,
+        record: &mut ServersRecord,
     ) -> Result<()> {
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in("/var/tmp")?;
         let bar = progress_bar(u64::from(self.rounds) * 3);
@@ -106,7 +106,7 @@ impl ServersArguments {
         };
         let mut default = start(0, None)?;
         if let Some(memory) = program.pool() {
-            let pool = Pool::for_program(settings, Bytes(HUGE_PAGE), memory)?;
+            let pool = FilledPool::for_program(settings, Bytes(HUGE_PAGE), memory)?;
             let (name, size) = pool.change();
             settings.change(name, size)?;
         }
@@ -114,14 +114,18 @@ impl ServersArguments {
         bar.set_message(format!("waiting until hugepilot has done what it will for {program}"));
         let attached = program.pool().is_none().then(|| attach(tool, &mut piloted, stop)).transpose()?;
         for round in 0..self.rounds {
-            for setup in order_of_round(&[Setup::Default, Setup::DefaultAgain, Setup::Hugepilot], self.seed, round) {
+            for setup in order_of_round(
+                &[ServerSetup::Default, ServerSetup::DefaultAgain, ServerSetup::Hugepilot],
+                self.seed,
+                round,
+            ) {
                 bar.set_message(format!("{program} round {}: {setup:?}", round + 1));
-                let server = if setup == Setup::Hugepilot { &mut piloted } else { &mut default };
+                let server = if setup == ServerSetup::Hugepilot { &mut piloted } else { &mut default };
                 stop.check()?;
                 let per_second = server.load()?;
                 stop.sleep_until(Instant::now() + REST)?;
                 let (own_bytes, huge_bytes) = (own_memory(server.pid()?)?.0, family(server.pid()?)?.map(huge).sum());
-                record.turns.push(Turn { round, program, setup, per_second, own_bytes, huge_bytes });
+                record.turns.push(ServerTurn { round, program, setup, per_second, own_bytes, huge_bytes });
                 bar.inc(1);
             }
         }
@@ -131,7 +135,7 @@ impl ServersArguments {
 }
 
 /// Attaches hugepilot under load, and waits until nothing more comes to be huge.
-fn attach(tool: &Tool, server: &mut Server, stop: &Stop) -> Result<ToolProcess> {
+fn attach(tool: &Tool, server: &mut RunningServer, stop: &Stop) -> Result<ToolProcess> {
     let mut attached = tool.attach_family(server.pid()?, false)?;
     let (mut largest, mut still) = (0, 0);
     for _ in 0..PATIENCE {
@@ -159,7 +163,8 @@ fn huge(pid: u32) -> u64 {
 
 /// Private memory of a server, that of children counted where they have written to it.
 fn own_memory(pid: u32) -> Result<Bytes> {
-    let own =
-        |pid| Status::read(&Root::host(), pid).map_or(Bytes(0), |status| Bytes(status.rss_anon.0 + status.hugetlb.0));
+    let own = |pid| {
+        ProcessStatus::read(&Root::host(), pid).map_or(Bytes(0), |status| Bytes(status.rss_anon.0 + status.hugetlb.0))
+    };
     Ok(family(pid)?.map(own).sum())
 }

@@ -40,7 +40,7 @@ def application(environment, start):
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Program {
+pub enum ServerProgram {
     /// MariaDB, whose buffer pool is private: sysbench looks rows up.
     Mariadb,
     /// gunicorn, whose workers share an application's memory by fork: ab asks for pages.
@@ -50,28 +50,28 @@ pub enum Program {
 }
 
 /// A server that answers.
-pub struct Server {
+pub struct RunningServer {
     child: BoundChild,
     /// `hugepilot run` is the child, and the server is its child.
     is_below_tool: bool,
     load: Vec<String>,
-    program: Program,
+    program: ServerProgram,
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for ServerProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Program::Mariadb => "mariadb",
-            Program::Gunicorn => "gunicorn",
-            Program::Redis => "redis",
+            ServerProgram::Mariadb => "mariadb",
+            ServerProgram::Gunicorn => "gunicorn",
+            ServerProgram::Redis => "redis",
         })
     }
 }
 
-impl Program {
+impl ServerProgram {
     /// What it needs of a pool, where that is the only way to huge pages: MariaDB forbids itself all others (`PR_SET_THP_DISABLE`).
     pub fn pool(self) -> Option<Bytes> {
-        (self == Program::Mariadb).then_some(Bytes(BUFFER_POOL.0 + BUFFER_POOL.0 / 8))
+        (self == ServerProgram::Mariadb).then_some(Bytes(BUFFER_POOL.0 + BUFFER_POOL.0 / 8))
     }
 
     /// Starts one, fills it and waits until it answers. `number`: it is the first or the second of its kind. With a `tool` it is started by
@@ -83,13 +83,13 @@ impl Program {
         seconds: u32,
         tool: Option<&Tool>,
         stop: &Stop,
-    ) -> Result<Server> {
+    ) -> Result<RunningServer> {
         let child = |line: &str| child(line, tool);
         std::fs::create_dir_all(directory)?;
         let place = directory.to_str().context("the directory's name is not plain")?;
         let socket = format!("{place}/socket");
         match self {
-            Program::Mariadb => {
+            ServerProgram::Mariadb => {
                 run(&format!("mariadb-install-db --no-defaults --user=root --datadir={place}/data --skip-test-db"))?;
                 let buffer_pool = BUFFER_POOL.0;
                 let pages = if tool.is_some() { " --large-pages" } else { "" };
@@ -105,9 +105,14 @@ impl Program {
                     "sysbench oltp_point_select --mysql-socket={socket} --mysql-user=root --tables=4 --table-size=1500000"
                 );
                 run(&format!("{bench} --threads=2 prepare"))?;
-                Ok(Server::new(self, child, tool.is_some(), &format!("{bench} --threads=8 --time={seconds} run")))
+                Ok(RunningServer::new(
+                    self,
+                    child,
+                    tool.is_some(),
+                    &format!("{bench} --threads=8 --time={seconds} run"),
+                ))
             }
-            Program::Gunicorn => {
+            ServerProgram::Gunicorn => {
                 std::fs::write(directory.join("application.py"), APPLICATION)?;
                 let address = format!("127.0.0.1:{}", FIRST_PORT + number);
                 let child = child(&format!(
@@ -115,16 +120,21 @@ impl Program {
                 ))?;
                 let load = format!("ab -q -c 8 -n 10000000 -t {seconds} http://{address}/");
                 answers(&format!("ab -q -n 1 http://{address}/"), stop)?;
-                Ok(Server::new(self, child, tool.is_some(), &load))
+                Ok(RunningServer::new(self, child, tool.is_some(), &load))
             }
-            Program::Redis => {
+            ServerProgram::Redis => {
                 let child = child(&format!(
                     "redis-server --port 0 --unixsocket {socket} --save  --dir {place} --loglevel warning"
                 ))?;
                 answers(&format!("redis-cli -s {socket} ping"), stop)?;
                 let bench = format!("redis-benchmark -s {socket} -r 2000000 -d 512 --csv");
                 run(&format!("{bench} -t set -n 4000000 -P 32"))?;
-                Ok(Server::new(self, child, tool.is_some(), &format!("{bench} -t get -c 50 -n {}", 60_000 * seconds)))
+                Ok(RunningServer::new(
+                    self,
+                    child,
+                    tool.is_some(),
+                    &format!("{bench} -t get -c 50 -n {}", 60_000 * seconds),
+                ))
             }
         }
     }
@@ -132,16 +142,16 @@ impl Program {
     /// What a load printed, in requests a second.
     fn per_second(self, printed: &str) -> Option<f64> {
         let after = match self {
-            Program::Mariadb => printed.split_once("transactions:")?.1.split_once('(')?.1,
-            Program::Gunicorn => printed.split_once("Requests per second:")?.1,
-            Program::Redis => printed.split_once("\"GET\",\"")?.1,
+            ServerProgram::Mariadb => printed.split_once("transactions:")?.1.split_once('(')?.1,
+            ServerProgram::Gunicorn => printed.split_once("Requests per second:")?.1,
+            ServerProgram::Redis => printed.split_once("\"GET\",\"")?.1,
         };
         after.trim_start().split([' ', '"']).next()?.parse().ok()
     }
 }
 
-impl Server {
-    fn new(program: Program, child: BoundChild, is_below_tool: bool, load: &str) -> Self {
+impl RunningServer {
+    fn new(program: ServerProgram, child: BoundChild, is_below_tool: bool, load: &str) -> Self {
         Self { child, is_below_tool, load: words(load), program }
     }
 
@@ -207,13 +217,13 @@ mod tests {
 
     #[test]
     fn speeds_are_read_from_what_loads_print() {
-        let told = |program: Program, printed| program.per_second(printed);
+        let told = |program: ServerProgram, printed| program.per_second(printed);
         let sysbench =
             "    transactions:                        123456 (24690.12 per sec.)\n    queries: 9 (1 per sec.)";
-        assert_eq!(told(Program::Mariadb, sysbench), Some(24690.12));
-        assert_eq!(told(Program::Gunicorn, "Requests per second:    812.34 [#/sec] (mean)"), Some(812.34));
-        assert_eq!(told(Program::Redis, "\"test\",\"rps\"\n\"GET\",\"81234.50\",\"0.3\""), Some(81234.5));
-        assert_eq!(told(Program::Redis, "Could not connect"), None);
+        assert_eq!(told(ServerProgram::Mariadb, sysbench), Some(24690.12));
+        assert_eq!(told(ServerProgram::Gunicorn, "Requests per second:    812.34 [#/sec] (mean)"), Some(812.34));
+        assert_eq!(told(ServerProgram::Redis, "\"test\",\"rps\"\n\"GET\",\"81234.50\",\"0.3\""), Some(81234.5));
+        assert_eq!(told(ServerProgram::Redis, "Could not connect"), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use hugepilot_os::stop::Stop;
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
 use super::pages::{UsedPages, populate};
 use super::shape::{Running, Start, Workload};
-use crate::process::Processors;
+use crate::process::Pinning;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -95,7 +95,7 @@ impl Workload for Chase {
 
     fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
         let words = words_for("workload-chase", self.size, self.pattern, self.seed, how);
-        Ok(Box::new(OwnProcess::start_by(how.launcher(), Processors::of_this_process()?.program, words, stop)?))
+        Ok(Box::new(OwnProcess::start_by(how.launcher(), Pinning::of_this_process()?.program, words, stop)?))
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use heat::units::Bytes;
 use hps::wire::{Range, Track, usual_signal};
-use hps::{Application, Judge, Region, Settings, Tracker, Verdict};
-use hugepilot_os::memory::Mapping;
+use hps::{ActiveRegion, Application, Judge, ProcessTracking, RegionVerdict, TrackingSettings};
+use hugepilot_os::memory::AlignedMemory;
 
 use super::shape::{Role, Start};
 
@@ -34,14 +34,14 @@ pub struct ClientArguments {
 struct KeepsAll;
 
 impl Application for KeepsAll {
-    fn judge(&self, _: &Region<'_>) -> Verdict {
-        Verdict::Keep
+    fn judge(&self, _: &ActiveRegion<'_>) -> RegionVerdict {
+        RegionVerdict::Keep
     }
 }
 
 impl ClientArguments {
     /// Tracked while what is answered lives.
-    pub fn register(&self, memory: &Mapping) -> Result<Option<Tracker>> {
+    pub fn register(&self, memory: &AlignedMemory) -> Result<Option<ProcessTracking>> {
         let Some(socket) = self.client.clone() else { return Ok(None) };
         let range = Range { start: memory.address(), end: memory.address() + memory.len() as u64 };
         let track = Track {
@@ -51,14 +51,14 @@ impl ClientArguments {
             interval_ms: INTERVAL_MS,
             ranges: vec![range],
         };
-        let settings = Settings {
+        let settings = TrackingSettings {
             track,
             socket,
             own_writes: false,
             most_huge_bytes: self.max_huge.map_or(u64::MAX, |most| most.0),
         };
         let application: Arc<dyn Application> = if self.keep_all { Arc::new(KeepsAll) } else { Arc::new(Judge) };
-        Ok(Some(Tracker::with_thread(settings, application)?))
+        Ok(Some(ProcessTracking::with_thread(settings, application)?))
     }
 }
 

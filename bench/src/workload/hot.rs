@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use hugepilot_os::PidFd;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -162,7 +162,7 @@ impl HotChild {
         }
     }
 
-    fn read_by_rank(&self, mapping: &mut Mapping) -> Result<()> {
+    fn read_by_rank(&self, mapping: &mut AlignedMemory) -> Result<()> {
         let (words, draws, mut state) =
             (&*mapping.words_mut(), draws(&ranking(regions(self.size), self.seed)), self.seed);
         report_forever(|| {
@@ -174,7 +174,7 @@ impl HotChild {
         })
     }
 
-    fn read_a_quarter(&self, mapping: &mut Mapping, moves: &AtomicBool) -> Result<()> {
+    fn read_a_quarter(&self, mapping: &mut AlignedMemory, moves: &AtomicBool) -> Result<()> {
         let (words, mut quarter, mut state) = (&*mapping.words_mut(), 0, self.seed);
         let length = words.len() / QUARTERS;
         report_forever(|| {

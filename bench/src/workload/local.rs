@@ -20,7 +20,7 @@ use super::chase::{place, step};
 use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
 use super::pages::{WORDS_PER_PAGE, below};
 use super::shape::{Running, Start, Workload};
-use crate::process::Processors;
+use crate::process::Pinning;
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -123,7 +123,7 @@ impl Workload for Local {
         );
         let words =
             ["workload-local".to_owned(), format!("--pattern={}", self.pattern), format!("--seed={}", self.seed)];
-        let processor = Processors::of_this_process()?.program;
+        let processor = Pinning::of_this_process()?.program;
         Ok(Box::new(OwnProcess::start_by(how.launcher(), processor, words.into(), stop)?))
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use hugepilot_os::stop::Stop;
 
 use super::connection::Connection;
-use super::requests::Clients;
+use super::requests::RequestLoad;
 use super::server::Server;
 use super::shape::{Role, Running, Start, Workload};
 use super::wire::Wire;
@@ -83,9 +83,9 @@ impl Memcached {
         Ok(server)
     }
 
-    fn clients(&self) -> Clients {
+    fn clients(&self) -> RequestLoad {
         let &Self { items, value_size, connections, depth, popularity, seed, .. } = self;
-        Clients { wire: Wire::Memcached, items, value_size, connections, depth, popularity, seed }
+        RequestLoad { wire: Wire::Memcached, items, value_size, connections, depth, popularity, seed }
     }
 
     fn check(&self, connection: &mut Connection) -> Result<()> {

@@ -44,7 +44,7 @@ pub(crate) use own_process::report_with_waits;
 pub(crate) use progress::{ThroughputPoint, WorkInterval};
 pub(crate) use reader::{Reader, ReaderChild};
 pub(crate) use redis::{ITEM_OVERHEAD as REDIS_ITEM_OVERHEAD, serve as serve_redis};
-pub(crate) use requests::Clients;
+pub(crate) use requests::RequestLoad;
 pub(crate) use search_work::SearchWork;
 pub(crate) use server::Server;
 pub(crate) use shape::{Role, Start, Workload};

@@ -21,7 +21,7 @@ use rand::{RngExt, SeedableRng};
 use super::connection::PATIENCE;
 use super::histogram::Histogram;
 use super::progress::{Progress, WorkInterval};
-use super::requests::Clients;
+use super::requests::RequestLoad;
 use super::wire::{END_OF_VALUE, Wire, check_value};
 use super::zipfian::ScrambledZipfian;
 
@@ -40,7 +40,7 @@ pub struct OpenLoop {
     /// Requests a second, over all connections.
     pub requests_per_second: f64,
     /// What is asked for, on how many connections.
-    pub clients: Clients,
+    pub clients: RequestLoad,
 }
 
 /// One connection, with any number of requests under way.
@@ -64,7 +64,7 @@ pub struct Arrivals {
 impl OpenLoop {
     /// Sends until it is told to stop, an interval of progress for each window.
     pub fn run(&self, socket: &Path, progress: &Progress, stop: &Stop) -> Result<()> {
-        let Clients { wire, items, value_size, connections, popularity, seed, .. } = self.clients;
+        let RequestLoad { wire, items, value_size, connections, popularity, seed, .. } = self.clients;
         let mut pipes = (0..connections).map(|_| Pipe::open(socket, wire)).collect::<Result<Vec<_>>>()?;
         let (mut random, zipfian) = (Xoshiro256PlusPlus::seed_from_u64(seed), ScrambledZipfian::of(popularity, items));
         let _punctual = Punctual::begin(PRIORITY);

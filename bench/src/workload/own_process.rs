@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use heat::units::Bytes;
 use hugepilot_os::PidFd;
-use hugepilot_os::memory::Mapping;
+use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::stop::Stop;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use super::histogram::Histogram;
 use super::progress::{Progress, WorkInterval};
 use super::search_work::SearchWork;
 use super::shape::{Running, Start};
-use crate::process::{BoundChild, Processors};
+use crate::process::{BoundChild, Pinning};
 
 /// A killed program that takes longer to end is left to the kernel.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ pub struct OwnLoad {
 
 impl ReadyLine {
     /// For a whole mapping, of which `size` counts.
-    pub fn of(mapping: &Mapping, size: Bytes, pattern: &str, seed: u64) -> Self {
+    pub fn of(mapping: &AlignedMemory, size: Bytes, pattern: &str, seed: u64) -> Self {
         Self::at(mapping.address(), size, pattern, seed)
     }
 
@@ -129,7 +129,7 @@ pub fn words_for(child: &str, size: Bytes, pattern: impl Display, seed: u64, how
 impl OwnProcess {
     /// Starts this program with the given subcommand and waits until it is ready.
     pub fn start(arguments: Vec<String>, stop: &Stop) -> Result<Self> {
-        Self::start_on(Processors::of_this_process()?.program, arguments, stop)
+        Self::start_on(Pinning::of_this_process()?.program, arguments, stop)
     }
 
     /// As [`OwnProcess::start`], on another processor.

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, ensure};
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
@@ -70,10 +70,10 @@ pub fn below(random: &mut Xoshiro256PlusPlus, limit: usize) -> usize {
 }
 
 /// Maps memory and writes once to each used page.
-pub fn populate(size: Bytes, used: &UsedPages, advise_huge: bool) -> Result<Mapping> {
+pub fn populate(size: Bytes, used: &UsedPages, advise_huge: bool) -> Result<AlignedMemory> {
     ensure!(size.0 >= HUGE_PAGE, "--size {size} is too small: at least {}", Bytes(HUGE_PAGE));
     let len = usize::try_from(size.0)?;
-    let mut mapping = Mapping::anonymous(len).with_context(|| format!("cannot map {size}"))?;
+    let mut mapping = AlignedMemory::anonymous(len).with_context(|| format!("cannot map {size}"))?;
     if advise_huge {
         mapping.advise(0, len, OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use hugepilot_os::stop::Stop;
 
-use super::requests::Clients;
+use super::requests::RequestLoad;
 use super::server::Server;
 use super::wire::Wire;
 
@@ -17,8 +17,8 @@ pub const ITEM_OVERHEAD: u64 = 260;
 const ABSENT: &str = "redis-server did not start: is it installed (apt-get install redis-server)?";
 
 /// Starts a server and fills it.
-pub fn serve(clients: Clients, stop: &Stop) -> Result<Server> {
-    let clients = Clients { wire: Wire::Redis, ..clients };
+pub fn serve(clients: RequestLoad, stop: &Stop) -> Result<Server> {
+    let clients = RequestLoad { wire: Wire::Redis, ..clients };
     let (server, mut connection) = Server::start(clients, command, ABSENT, stop)?;
     let held = connection.database_size()?;
     ensure!(held == clients.items, "Redis holds {held} of {} items", clients.items);

@@ -7,7 +7,7 @@ use super::zipfian::Popularity;
 
 /// What a server holds, and how it is asked for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Clients {
+pub struct RequestLoad {
     /// The protocol.
     pub wire: Wire,
     /// How many items the server holds.

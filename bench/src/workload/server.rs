@@ -20,10 +20,10 @@ use super::connection::Connection;
 use super::histogram::Histogram;
 use super::open_loop::OpenLoop;
 use super::progress::{Progress, WorkInterval};
-use super::requests::Clients;
+use super::requests::RequestLoad;
 use super::shape::Running;
 use super::zipfian::ScrambledZipfian;
-use crate::process::{BoundChild, Processors, bind_this_thread};
+use crate::process::{BoundChild, Pinning, bind_this_thread};
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -33,11 +33,11 @@ const SOCKET: &str = "socket";
 
 /// A server process.
 pub struct Server {
-    clients: Clients,
+    clients: RequestLoad,
     progress: Progress,
     load: Option<Load>,
     child: BoundChild,
-    processors: Processors,
+    processors: Pinning,
     directory: tempfile::TempDir,
 }
 
@@ -51,12 +51,12 @@ impl Server {
     /// Starts the command that `command` makes of the place of the socket, and fills the server. The connection is for questions
     /// about what it holds. `absent` says what is missing where it does not start.
     pub fn start(
-        clients: Clients,
+        clients: RequestLoad,
         command: impl FnOnce(&Path) -> Vec<OsString>,
         absent: &'static str,
         stop: &Stop,
     ) -> Result<(Self, Connection)> {
-        let processors = Processors::of_this_process()?;
+        let processors = Pinning::of_this_process()?;
         let directory = tempfile::tempdir()?;
         let command = command(&directory.path().join(SOCKET));
         let child = BoundChild::start(&command, processors.program, Stdio::null())?;
@@ -69,7 +69,7 @@ impl Server {
 
     fn connect(&mut self, absent: &'static str, stop: &Stop) -> Result<Connection> {
         let patience = Instant::now() + PATIENCE;
-        let Clients { wire, value_size, .. } = self.clients;
+        let RequestLoad { wire, value_size, .. } = self.clients;
         loop {
             stop.check()?;
             self.child.check().context(absent)?;
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-impl Clients {
+impl RequestLoad {
     fn read_until(&self, socket: &Path, progress: &Progress, stop: &Stop) -> Result<()> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let zipfian = ScrambledZipfian::of(self.popularity, self.items);

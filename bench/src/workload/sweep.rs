@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use heat::units::{Address, AddressRange, Bytes};
-use hugepilot_os::memory::Mapping;
+use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -21,7 +21,7 @@ use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, word
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
 use super::progress::{Progress, WorkInterval};
 use super::shape::{Running, Start, Workload};
-use crate::process::{Processors, bind_this_thread};
+use crate::process::{Pinning, bind_this_thread};
 
 /// The paper's.
 pub const SWEEPS_PER_SAMPLE: u32 = 16;
@@ -85,7 +85,7 @@ pub struct SweepThread {
 
 /// Memory under the sweep.
 struct Sweeper {
-    mapping: Mapping,
+    mapping: AlignedMemory,
     used: UsedPages,
     random: Xoshiro256PlusPlus,
     sequential: bool,
@@ -123,7 +123,7 @@ impl Workload for Sweep {
     fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
         let mut words = words_for("workload-sweep", self.size, self.pattern, self.seed, how);
         words.push(format!("--sweeps={}", self.sweeps));
-        Ok(Box::new(OwnProcess::start_by(how.launcher(), Processors::of_this_process()?.program, words, stop)?))
+        Ok(Box::new(OwnProcess::start_by(how.launcher(), Pinning::of_this_process()?.program, words, stop)?))
     }
 }
 
@@ -167,7 +167,7 @@ impl Sweeper {
 impl Sweep {
     /// Starts it in a thread of this process.
     pub fn start_here(&self) -> Result<SweepThread> {
-        let (mut sweeper, processor) = (Sweeper::of(self, false)?, Processors::of_this_process()?.program);
+        let (mut sweeper, processor) = (Sweeper::of(self, false)?, Pinning::of_this_process()?.program);
         let range = AddressRange::new(Address(sweeper.mapping.address()), self.size);
         let (progress, done) = (Progress::default(), Arc::new(AtomicBool::new(false)));
         let (seen, ended) = (progress.clone(), done.clone());

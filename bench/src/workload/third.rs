@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use heat::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, PAGES_PER_REGION};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -198,7 +198,7 @@ impl AliasesChild {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
         let times = self.size.0.div_ceil(GIANT_PAGE).max(1) as usize;
-        let mapping = Mapping::aliased(GIANT_PAGE as usize, times).context("cannot map a GiB that often")?;
+        let mapping = AlignedMemory::aliased(GIANT_PAGE as usize, times).context("cannot map a GiB that often")?;
         let size = Bytes(mapping.bytes().len() as u64);
         read_at_random(mapping, &UsedPages::contiguous_third(Bytes(GIANT_PAGE)), "aliases", size)
     }
@@ -213,14 +213,14 @@ impl ResidentChild {
     }
 }
 
-fn read_at_random(mapping: Mapping, used: &UsedPages, pattern: &str, size: Bytes) -> Result<()> {
+fn read_at_random(mapping: AlignedMemory, used: &UsedPages, pattern: &str, size: Bytes) -> Result<()> {
     let ready = ReadyLine::of(&mapping, size, pattern, 1);
     read_forever(mapping, &ready, |random| used.page(below(random, used.count())))
 }
 
 /// Reads a page of `next`'s choice again and again, while a second thread measures how long mapping memory takes.
 fn read_forever(
-    mut mapping: Mapping,
+    mut mapping: AlignedMemory,
     ready: &ReadyLine,
     mut next: impl FnMut(&mut Xoshiro256PlusPlus) -> usize,
 ) -> Result<()> {
@@ -255,7 +255,7 @@ fn map_forever(longest_wait: &AtomicU64) {
     const PAUSE: Duration = Duration::from_micros(200);
     loop {
         let started = Instant::now();
-        drop(Mapping::anonymous(BASE_PAGE as usize));
+        drop(AlignedMemory::anonymous(BASE_PAGE as usize));
         longest_wait.fetch_max(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         std::thread::sleep(PAUSE);
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// How one thing stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum CheckStatus {
     /// As it should be.
     Ok,
     /// It works, but less well; or it cannot be told.
@@ -26,7 +26,7 @@ pub struct Check<Fix> {
     /// What was checked; the same in every release.
     pub name: String,
     /// How it stands.
-    pub status: Status,
+    pub status: CheckStatus,
     /// What was found.
     pub finding: String,
     /// What that means.
@@ -37,23 +37,23 @@ pub struct Check<Fix> {
 
 impl<Fix> Check<Fix> {
     /// With nothing that fixes it.
-    pub fn new(name: &str, status: Status, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+    pub fn new(name: &str, status: CheckStatus, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
         Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), fix: None }
     }
 
     /// As it should be.
     pub fn ok(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Status::Ok, finding, meaning)
+        Self::new(name, CheckStatus::Ok, finding, meaning)
     }
 
     /// Less than it should be.
     pub fn warning(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Status::Warning, finding, meaning)
+        Self::new(name, CheckStatus::Warning, finding, meaning)
     }
 
     /// Not there.
     pub fn missing(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Status::Missing, finding, meaning)
+        Self::new(name, CheckStatus::Missing, finding, meaning)
     }
 
     /// What is not known is not taken for missing, but is not passed over either.
@@ -68,7 +68,7 @@ impl<Fix> Check<Fix> {
 }
 
 /// As it is printed, in nine columns or more by `{:<9}`.
-impl fmt::Display for Status {
+impl fmt::Display for CheckStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Ok => "OK",

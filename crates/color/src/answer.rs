@@ -38,7 +38,7 @@ pub enum Indexing {
 
 /// What stood in the way of an answer, or made it without measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum ColorObstacle {
     /// Each page reaches every set.
     OneColor,
     /// The kernel does not tell the shape of the level below, without which its colors would show as those of this level.
@@ -70,18 +70,18 @@ pub struct Finding {
     /// How its sets are told; None where that is not known.
     pub indexing: Option<Indexing>,
     /// What stood in the way.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<ColorObstacle>,
 }
 
 /// What measuring says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
+pub struct ColorVerdict {
     /// Whether colors are real.
     pub answer: Answer,
     /// Of the measurement that decided; None where there was none.
     pub slowdown: Option<Interval>,
     /// What stood in the way.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<ColorObstacle>,
 }
 
 /// The verdict on measurements of so many pairs each, which may be fewer where pages run out.
@@ -89,19 +89,23 @@ pub struct Verdict {
 /// A gain is claimed only if a second measurement confirms the first: of noise alone one interval in forty lies too high.
 ///
 /// Errors: those of `measure`.
-pub fn verdict<E>(rounds: u32, mut measure: impl FnMut() -> Result<Vec<(f64, f64)>, E>) -> Result<Verdict, E> {
+pub fn verdict<E>(rounds: u32, mut measure: impl FnMut() -> Result<Vec<(f64, f64)>, E>) -> Result<ColorVerdict, E> {
     let first = paired_ratio(&measure()?);
     if judge(first.as_ref()) == Answer::Real {
         let second = paired_ratio(&measure()?);
         return Ok(match judge(second.as_ref()) {
-            Answer::Real => Verdict { answer: Answer::Real, slowdown: second, obstacle: None },
-            _ => Verdict { answer: Answer::Undecided, slowdown: second, obstacle: Some(Obstacle::NotConfirmed) },
+            Answer::Real => ColorVerdict { answer: Answer::Real, slowdown: second, obstacle: None },
+            _ => ColorVerdict {
+                answer: Answer::Undecided,
+                slowdown: second,
+                obstacle: Some(ColorObstacle::NotConfirmed),
+            },
         });
     }
     let answer = judge(first.as_ref());
     let pairs = first.map_or(0, |interval| interval.pairs);
     let few = answer == Answer::Undecided && pairs < rounds as usize;
-    Ok(Verdict { answer, slowdown: first, obstacle: few.then_some(Obstacle::FewPages) })
+    Ok(ColorVerdict { answer, slowdown: first, obstacle: few.then_some(ColorObstacle::FewPages) })
 }
 
 /// The answer that one measurement allows.
@@ -147,13 +151,13 @@ mod tests {
     }
 
     /// What is said where the first measurement gives these ratios, and the second one those.
-    fn said(rounds: u32, measurements: [&[f64]; 2]) -> (Answer, Option<Obstacle>) {
+    fn said(rounds: u32, measurements: [&[f64]; 2]) -> (Answer, Option<ColorObstacle>) {
         let mut measurements = measurements.into_iter();
         let measure = || {
             let ratios = measurements.next().expect("it measures twice at most");
             Ok::<_, Infallible>(ratios.iter().map(|&ratio| (10.0 * ratio, 10.0)).collect())
         };
-        let Ok(Verdict { answer, obstacle, .. }) = verdict(rounds, measure);
+        let Ok(ColorVerdict { answer, obstacle, .. }) = verdict(rounds, measure);
         (answer, obstacle)
     }
 
@@ -161,12 +165,12 @@ mod tests {
     fn a_gain_is_claimed_only_if_it_is_confirmed() {
         let (real, not, neither) = ([3.0; 8], [1.0; 8], [1.0, 1.3, 0.9, 1.2, 1.3, 1.0, 1.1, 1.2]);
         assert_eq!(said(8, [&real, &real]), (Answer::Real, None));
-        assert_eq!(said(8, [&real, &not]), (Answer::Undecided, Some(Obstacle::NotConfirmed)));
-        assert_eq!(said(8, [&real, &neither]), (Answer::Undecided, Some(Obstacle::NotConfirmed)));
+        assert_eq!(said(8, [&real, &not]), (Answer::Undecided, Some(ColorObstacle::NotConfirmed)));
+        assert_eq!(said(8, [&real, &neither]), (Answer::Undecided, Some(ColorObstacle::NotConfirmed)));
         assert_eq!(said(8, [&not, &real]), (Answer::NotObservable, None));
         assert_eq!(said(8, [&neither, &real]), (Answer::Undecided, None));
-        assert_eq!(said(30, [&neither, &real]), (Answer::Undecided, Some(Obstacle::FewPages)));
-        assert_eq!(said(30, [&[], &[]]), (Answer::Undecided, Some(Obstacle::FewPages)));
+        assert_eq!(said(30, [&neither, &real]), (Answer::Undecided, Some(ColorObstacle::FewPages)));
+        assert_eq!(said(30, [&[], &[]]), (Answer::Undecided, Some(ColorObstacle::FewPages)));
     }
 
     #[test]

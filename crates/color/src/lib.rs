@@ -15,7 +15,7 @@ mod groups;
 use std::io;
 
 use heat::units::{BASE_PAGE, Bytes};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::page_move::own_frames;
 use hugepilot_os::stop::Stop;
 use kernel::cache::{Cache, data_caches};
@@ -23,7 +23,7 @@ use kernel::cpu::Cpu;
 use kernel::{KernelError, Root, memory};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
-use crate::answer::{Answer, Finding, Obstacle, Verdict, indexing, verdict};
+use crate::answer::{Answer, ColorObstacle, ColorVerdict, Finding, indexing, verdict};
 use crate::chase::nanos_per_read;
 use crate::groups::{Shape, Stock};
 use fastrand::Rng;
@@ -114,8 +114,8 @@ fn examine(
     rounds: Rounds<'_>,
     progress: impl FnMut(f64),
 ) -> Result<Finding, ProbeError> {
-    let available = memory::Memory::read(root)?.available;
-    let Verdict { answer, slowdown, obstacle } = match plan(below.as_ref(), &cache, rounds.rounds, available) {
+    let available = memory::Meminfo::read(root)?.available;
+    let ColorVerdict { answer, slowdown, obstacle } = match plan(below.as_ref(), &cache, rounds.rounds, available) {
         Ok(plan) => carry_out(plan, rounds, progress)?,
         Err(without_measuring) => without_measuring,
     };
@@ -133,27 +133,27 @@ struct Plan {
 }
 
 /// The plan for one level, or what is said of it without measuring.
-fn plan(below: Option<&Cache>, cache: &Cache, rounds: u32, available: Bytes) -> Result<Plan, Verdict> {
-    let unmeasured = |answer, obstacle| Verdict { answer, slowdown: None, obstacle: Some(obstacle) };
+fn plan(below: Option<&Cache>, cache: &Cache, rounds: u32, available: Bytes) -> Result<Plan, ColorVerdict> {
+    let unmeasured = |answer, obstacle| ColorVerdict { answer, slowdown: None, obstacle: Some(obstacle) };
     if cache.colors() == 1 {
-        return Err(unmeasured(Answer::NotObservable, Obstacle::OneColor));
+        return Err(unmeasured(Answer::NotObservable, ColorObstacle::OneColor));
     }
     let undecided = |obstacle| Err(unmeasured(Answer::Undecided, obstacle));
-    let Some(below) = below else { return undecided(Obstacle::UnknownBelow) };
+    let Some(below) = below else { return undecided(ColorObstacle::UnknownBelow) };
     let shape = Shape::of(below, cache);
     if !shape.can_spread() {
-        return undecided(Obstacle::FewColors);
+        return undecided(ColorObstacle::FewColors);
     }
     let room = (available.0 / MEMORY_SHARE / BASE_PAGE) as usize;
     if shape.least_pages() > room {
         let needed = Bytes((shape.least_pages() as u64).saturating_mul(BASE_PAGE));
-        return undecided(Obstacle::Memory { needed, available });
+        return undecided(ColorObstacle::Memory { needed, available });
     }
     Ok(Plan { shape, pages: shape.pool_pages(rounds, room) })
 }
 
 /// The verdict after one measurement, or two: `progress` is told of both, and the second does not always come.
-fn carry_out(plan: Plan, rounds: Rounds<'_>, mut progress: impl FnMut(f64)) -> Result<Verdict, ProbeError> {
+fn carry_out(plan: Plan, rounds: Rounds<'_>, mut progress: impl FnMut(f64)) -> Result<ColorVerdict, ProbeError> {
     let mut before = 0.0;
     verdict(rounds.rounds, || {
         let pairs = measure(plan, rounds, |share| progress((before + share) / 2.0));
@@ -206,9 +206,9 @@ fn compare(
 
 /// Base pages, backed by memory in random order. The kernel gives out frames one after the other; backed in their own order, pages that
 /// share a color would lie at like distances, share sets of the TLB too, and be slower for that.
-fn candidates(pages: usize, random: &mut Rng) -> Result<Mapping, ProbeError> {
+fn candidates(pages: usize, random: &mut Rng) -> Result<AlignedMemory, ProbeError> {
     let page = BASE_PAGE as usize;
-    let mut pool = Mapping::anonymous(pages * page).map_err(system("map memory to choose from"))?;
+    let mut pool = AlignedMemory::anonymous(pages * page).map_err(system("map memory to choose from"))?;
     // A kernel that refuses has no huge pages.
     let _ = pool.advise(0, pages * page, OwnAdvice::NoHugePage);
     let mut order: Vec<usize> = (0..pages).collect();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     /// How many pages are to be chosen from where this much is available, or why there is no answer.
-    fn planned(below: Option<Cache>, cache: Cache, available: u64) -> Result<usize, (Answer, Option<Obstacle>)> {
+    fn planned(below: Option<Cache>, cache: Cache, available: u64) -> Result<usize, (Answer, Option<ColorObstacle>)> {
         let plan = plan(below.as_ref(), &cache, 30, Bytes(available));
         plan.map(|plan| plan.pages).map_err(|verdict| (verdict.answer, verdict.obstacle))
     }
@@ -336,13 +336,13 @@ mod tests {
     fn what_cannot_be_measured_has_its_reason() {
         let undecided = |obstacle| Err((Answer::Undecided, Some(obstacle)));
         let one_color = Cache { sets: 64, ..SECOND };
-        assert_eq!(planned(None, one_color, 1 << 30), Err((Answer::NotObservable, Some(Obstacle::OneColor))));
-        assert_eq!(planned(None, SECOND, 1 << 30), undecided(Obstacle::UnknownBelow));
+        assert_eq!(planned(None, one_color, 1 << 30), Err((Answer::NotObservable, Some(ColorObstacle::OneColor))));
+        assert_eq!(planned(None, SECOND, 1 << 30), undecided(ColorObstacle::UnknownBelow));
         // Twice the colors of the level below, and 48 pages of one color there.
         let third = Cache { size: Bytes(1 << 20), sets: 1024, ..THIRD };
-        assert_eq!(planned(Some(SECOND), third, 1 << 30), undecided(Obstacle::FewColors));
+        assert_eq!(planned(Some(SECOND), third, 1 << 30), undecided(ColorObstacle::FewColors));
         let (needed, available) = (Bytes(32 << 20), Bytes(100 << 20));
-        let memory = Obstacle::Memory { needed, available };
+        let memory = ColorObstacle::Memory { needed, available };
         assert_eq!(planned(Some(FIRST), SECOND, available.0), undecided(memory));
     }
 

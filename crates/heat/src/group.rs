@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::parts::{Part, cut};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
-use crate::{Amount, Heat, Mapping, Object, PageSet, Region, Summary};
+use crate::{Heat, Mapping, Object, PageSet, Region, SeenMemory, Summary};
 
 /// Processes that were observed.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub struct Member {
     /// What was seen of it.
     pub summary: Summary,
     /// What it maps for itself alone.
-    pub private: Amount,
+    pub private: SeenMemory,
 }
 
 /// Memory, or a file, that processes of the group map shared.
@@ -61,7 +61,7 @@ pub struct SharedMapping {
     /// Bytes of the object before it.
     pub offset: u64,
     /// What was seen of it.
-    pub amount: Amount,
+    pub amount: SeenMemory,
 }
 
 impl Group {
@@ -70,7 +70,7 @@ impl Group {
         for mapping in &heat.mappings {
             self.note(heat.pid, mapping);
         }
-        let mut private = Amount::default();
+        let mut private = SeenMemory::default();
         for region in &heat.regions {
             let mut next = heat.mappings.partition_point(|mapping| mapping.range.end <= region.start);
             let home_of = |page| {
@@ -96,7 +96,7 @@ impl Group {
         if object.mappings.is_empty() || mapping.name < object.name {
             object.name.clone_from(&mapping.name);
         }
-        let seen = SharedMapping { range: mapping.range, offset: shared.offset, amount: Amount::default() };
+        let seen = SharedMapping { range: mapping.range, offset: shared.offset, amount: SeenMemory::default() };
         object.mappings.insert((pid, mapping.range.start), seen);
     }
 
@@ -131,19 +131,19 @@ impl Group {
     }
 
     /// The private memory of all processes.
-    pub fn private(&self) -> Amount {
+    pub fn private(&self) -> SeenMemory {
         self.members().map(|member| member.private).sum()
     }
 
     /// The shared memory, each object counted once.
-    pub fn shared(&self) -> Amount {
+    pub fn shared(&self) -> SeenMemory {
         self.objects().map(|(_, object)| object.amount()).sum()
     }
 }
 
 impl SharedObject {
     /// All of it, counted once; a piece counts as huge if it is for one process.
-    pub fn amount(&self) -> Amount {
+    pub fn amount(&self) -> SeenMemory {
         self.pieces.values().map(Piece::amount).sum()
     }
 
@@ -156,8 +156,8 @@ impl SharedObject {
 
 impl Piece {
     /// All of it.
-    pub fn amount(&self) -> Amount {
-        Amount {
+    pub fn amount(&self) -> SeenMemory {
+        SeenMemory {
             walks_per_second: self.walks_per_second,
             present: Pages(self.present.len() as u64),
             walked: Pages(self.walked.len() as u64),
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((object.amount().huge, object.size()), (Bytes(HUGE_PAGE), Bytes(2 * HUGE_PAGE)));
         assert_eq!(object.pieces.values().map(|piece| piece.huge_in).collect::<Vec<_>>(), [1, 0]);
         let mappings: Vec<_> = object.mappings.iter().map(|(&(pid, _), each)| (pid, each.amount)).collect();
-        let amount = |walks_per_second, present, huge| Amount {
+        let amount = |walks_per_second, present, huge| SeenMemory {
             walks_per_second,
             present: Pages(present),
             walked: Pages(present),
@@ -297,10 +297,10 @@ mod tests {
             let heats: Vec<Heat> = heats.into_iter().zip(1..).map(|(heat, pid)| Heat { pid, ..heat }).collect();
             let joined = group(&heats);
             let (private, shared) = (joined.private(), joined.shared());
-            let all: Amount = joined.members().map(|member| member.summary.amount).sum();
+            let all: SeenMemory = joined.members().map(|member| member.summary.amount).sum();
             let mappings: Vec<SharedMapping> =
                 joined.objects().flat_map(|(_, object)| object.mappings.values().copied()).collect();
-            let mapped: Amount = mappings.iter().map(|mapping| mapping.amount).sum();
+            let mapped: SeenMemory = mappings.iter().map(|mapping| mapping.amount).sum();
             prop_assert!(close(private.walks_per_second + shared.walks_per_second, all.walks_per_second));
             prop_assert!(close(mapped.walks_per_second, shared.walks_per_second));
             prop_assert_eq!(private.present.0 + mapped.present.0, all.present.0);

@@ -129,7 +129,7 @@ impl Cost {
 
 /// Some memory, and what was seen of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Amount {
+pub struct SeenMemory {
     /// Page walks a second.
     pub walks_per_second: f64,
     /// Base pages present, those of huge pages included.
@@ -140,7 +140,7 @@ pub struct Amount {
     pub huge: Bytes,
 }
 
-impl AddAssign for Amount {
+impl AddAssign for SeenMemory {
     fn add_assign(&mut self, other: Self) {
         self.walks_per_second += other.walks_per_second;
         self.present.0 += other.present.0;
@@ -149,7 +149,7 @@ impl AddAssign for Amount {
     }
 }
 
-impl Sum for Amount {
+impl Sum for SeenMemory {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self::default(), |mut sum, amount| {
             sum += amount;
@@ -329,8 +329,8 @@ impl Region {
     }
 
     /// All of it.
-    pub fn amount(&self) -> Amount {
-        Amount {
+    pub fn amount(&self) -> SeenMemory {
+        SeenMemory {
             walks_per_second: self.walks_per_second,
             present: Pages(self.present.len() as u64),
             walked: Pages(self.walked.len() as u64),
@@ -355,7 +355,7 @@ pub struct Summary {
     pub window: Nanos,
     pub busy_cpus: Option<f64>,
     pub rss: Bytes,
-    pub amount: Amount,
+    pub amount: SeenMemory,
     pub unobserved: Pages,
     pub cost: Cost,
     pub walks_at_least_per_second: f64,
@@ -417,9 +417,9 @@ impl Heat {
     }
 
     /// All of it. What was observed of a sample only is extrapolated to all base pages.
-    pub fn amount(&self) -> Amount {
-        let seen: Amount = self.regions.iter().map(Region::amount).sum();
-        self.sample.map_or(seen, |sample| Amount {
+    pub fn amount(&self) -> SeenMemory {
+        let seen: SeenMemory = self.regions.iter().map(Region::amount).sum();
+        self.sample.map_or(seen, |sample| SeenMemory {
             walks_per_second: sample.walks_per_second.value,
             walked: Pages(sample.pages_walked.value.round() as u64),
             ..seen

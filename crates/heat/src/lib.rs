@@ -37,5 +37,5 @@ pub use reclaim::Reclaim;
 pub use refusal::RefusalReason;
 pub use sample::{Coverage, Estimate, Sample};
 pub use snapshot::Snapshot;
-pub use walk_cost::{Chase, WalkCost, WalkShare};
+pub use walk_cost::{ReadTimes, WalkCost, WalkShare};
 pub use walks::Walks;

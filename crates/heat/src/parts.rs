@@ -3,7 +3,7 @@
 //! Owns: cutting regions, and sharing out their page walks. Never touches: the heat.
 
 use crate::units::{Bytes, Pages};
-use crate::{Amount, Heat, Mapping, PageSet, Region};
+use crate::{Heat, Mapping, PageSet, Region, SeenMemory};
 
 /// Pages of a region that belong to the same owner.
 pub(crate) struct Part<O> {
@@ -15,9 +15,9 @@ pub(crate) struct Part<O> {
 }
 
 impl<O> Part<O> {
-    pub(crate) fn amount(&self) -> Amount {
+    pub(crate) fn amount(&self) -> SeenMemory {
         let present = Pages(self.present.len() as u64);
-        Amount {
+        SeenMemory {
             walks_per_second: self.walks_per_second,
             present,
             walked: Pages(self.walked.len() as u64),
@@ -58,7 +58,7 @@ pub struct MappingPart {
     /// The mapping, as an index into [`Heat::mappings`]; None if it went away during the scan.
     pub mapping: Option<usize>,
     /// What it has.
-    pub amount: Amount,
+    pub amount: SeenMemory,
 }
 
 /// Every region, ascending, those that lie in several mappings in parts.
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(found, [(0, Some(0), 512, 0.0), (1, Some(0), 128, 200.0), (1, Some(1), 128, 800.0)]);
         heat.regions[1].walked = PageSet::NONE;
         assert!(by_mapping(&heat).skip(1).all(|part| part.amount.walks_per_second == 500.0));
-        let sum: Amount = by_mapping(&heat).map(|part| part.amount).sum();
+        let sum: SeenMemory = by_mapping(&heat).map(|part| part.amount).sum();
         assert_eq!(sum, heat.amount());
     }
 }

@@ -19,7 +19,7 @@ pub const FAULT_COST: Nanos = Nanos(2000);
 /// What a read takes that needs a page walk, and what it takes without, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Chase {
+pub struct ReadTimes {
     /// On base pages.
     pub base_ns: f64,
     /// On huge pages.
@@ -52,13 +52,13 @@ pub struct WalkCost {
     /// The memory that was read.
     pub footprint: Bytes,
     /// Page by page in order.
-    pub ordered: Chase,
+    pub ordered: ReadTimes,
     /// At random, addresses known ahead.
-    pub independent: Chase,
+    pub independent: ReadTimes,
     /// At random, each address told by the read before.
-    pub dependent: Chase,
+    pub dependent: ReadTimes,
     /// At random, each after other work; the times are of both together.
-    pub occasional: Chase,
+    pub occasional: ReadTimes,
     /// A page fault on shared memory that is there already, in nanoseconds.
     pub page_fault_ns: f64,
     /// What it takes to unmap again what a page fault mapped, as when its process ends, in nanoseconds.
@@ -72,7 +72,7 @@ const FARTHEST: f64 = 8.0;
 /// meanwhile. Sweeps of 1 GiB paid 0.3 to 0.8 of it (Intel Emerald Rapids); the number is a rule of thumb.
 const NOT_HIDDEN: f64 = 0.5;
 
-impl Chase {
+impl ReadTimes {
     /// What a walk costs, in nanoseconds.
     fn walk_ns(self) -> f64 {
         (self.base_ns - self.huge_ns).max(0.0)
@@ -88,9 +88,9 @@ impl Chase {
         self.walk_ns() / self.base_ns
     }
 
-    fn between(self, other: Chase, weight: f64) -> Chase {
+    fn between(self, other: ReadTimes, weight: f64) -> ReadTimes {
         let mix = |one: f64, other: f64| one + weight * (other - one);
-        Chase { base_ns: mix(self.base_ns, other.base_ns), huge_ns: mix(self.huge_ns, other.huge_ns) }
+        ReadTimes { base_ns: mix(self.base_ns, other.base_ns), huge_ns: mix(self.huge_ns, other.huge_ns) }
     }
 }
 
@@ -99,10 +99,10 @@ impl WalkCost {
     /// Emerald Rapids), in between.
     pub const UNCALIBRATED: WalkCost = WalkCost {
         footprint: Bytes(1 << 30),
-        ordered: Chase { base_ns: 18.0, huge_ns: 15.5 },
-        independent: Chase { base_ns: 22.0, huge_ns: 14.0 },
-        dependent: Chase { base_ns: 300.0, huge_ns: 215.0 },
-        occasional: Chase { base_ns: 1200.0, huge_ns: 1080.0 },
+        ordered: ReadTimes { base_ns: 18.0, huge_ns: 15.5 },
+        independent: ReadTimes { base_ns: 22.0, huge_ns: 14.0 },
+        dependent: ReadTimes { base_ns: 300.0, huge_ns: 215.0 },
+        occasional: ReadTimes { base_ns: 1200.0, huge_ns: 1080.0 },
         page_fault_ns: FAULT_COST.0 as f64,
         unmap_ns: FAULT_COST.0 as f64,
     };
@@ -113,18 +113,18 @@ impl WalkCost {
     }
 
     /// All of them.
-    pub fn chases(&self) -> [Chase; 4] {
+    pub fn chases(&self) -> [ReadTimes; 4] {
         [self.ordered, self.independent, self.dependent, self.occasional]
     }
 
     /// The least that a walk cost.
     pub fn low(&self) -> Nanos {
-        Nanos(self.chases().map(Chase::walk_ns).into_iter().fold(f64::INFINITY, f64::min).round() as u64)
+        Nanos(self.chases().map(ReadTimes::walk_ns).into_iter().fold(f64::INFINITY, f64::min).round() as u64)
     }
 
     /// The most that a walk cost.
     pub fn high(&self) -> Nanos {
-        Nanos(self.chases().map(Chase::walk_ns).into_iter().fold(0.0, f64::max).round() as u64)
+        Nanos(self.chases().map(ReadTimes::walk_ns).into_iter().fold(0.0, f64::max).round() as u64)
     }
 
     /// The cost over so much memory, from calibrations in the order of their footprints: on the line through the two next to
@@ -159,7 +159,7 @@ impl WalkCost {
     /// independent chase pay these shares.
     fn walk_ns_at(&self, walks_per_second: f64, paid: [f64; 3]) -> f64 {
         let log = |number: f64| number.max(0.1).ln();
-        let knot = |chase: Chase, paid: f64| (log(chase.rate()), log(paid * chase.walk_ns()));
+        let knot = |chase: ReadTimes, paid: f64| (log(chase.rate()), log(paid * chase.walk_ns()));
         let [occasional, dependent, independent] = paid;
         let mut knots =
             [knot(self.occasional, occasional), knot(self.dependent, dependent), knot(self.independent, independent)];
@@ -200,7 +200,7 @@ impl WalkCost {
 
     /// Walks take no larger share of any program's time than of those that do nothing else.
     fn largest_share(&self) -> f64 {
-        self.chases().map(Chase::share).into_iter().fold(0.0, f64::max)
+        self.chases().map(ReadTimes::share).into_iter().fold(0.0, f64::max)
     }
 }
 

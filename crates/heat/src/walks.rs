@@ -33,7 +33,7 @@ pub struct Walks {
 pub const TLB_ENTRIES: u64 = 5120;
 
 /// Base pages of one region, and what the reads saw of them.
-pub struct Seen<'a> {
+pub struct SeenPages<'a> {
     /// Base pages whose bits tell something.
     pub observed: u32,
     /// What the reads of the window saw.
@@ -73,7 +73,11 @@ impl EarlyRead {
 }
 
 /// Of the walks that a group of regions was rated at, the share that is certain; `tlb_entries` of its pages may never have been walked.
-pub fn certain_share<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone, rated_per_second: f64, tlb_entries: f64) -> f64 {
+pub fn certain_share<'a>(
+    seen: impl Iterator<Item = SeenPages<'a>> + Clone,
+    rated_per_second: f64,
+    tlb_entries: f64,
+) -> f64 {
     let certain_by = |read: usize| {
         let (mut pages, mut per_second) = (0.0, 0.0);
         for read_count in
@@ -92,7 +96,7 @@ pub fn certain_share<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone, rated_per
 ///
 /// At random, a page is walked within a delay d with the chance 1 − e^(−λd), where λ is what makes the number of pages right. It is the
 /// same for all regions that were walked at all: a program that goes along addresses has walked some regions wholly and others not.
-pub fn scattered<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone) -> Option<f64> {
+pub fn scattered<'a>(seen: impl Iterator<Item = SeenPages<'a>> + Clone) -> Option<f64> {
     let read = (0..EARLY).find(|&read| walked_by(read, seen.clone()) >= ENOUGH)?;
     let last = DELAYS.len();
     // (pages that may be walked, delay, pages walked, lines)
@@ -113,7 +117,7 @@ pub fn scattered<'a>(seen: impl Iterator<Item = Seen<'a>> + Clone) -> Option<f64
     (at_random > in_order).then(|| ((lines - in_order) / (at_random - in_order)).clamp(0.0, 1.0))
 }
 
-fn walked_by<'a>(read: usize, seen: impl Iterator<Item = Seen<'a>>) -> u64 {
+fn walked_by<'a>(read: usize, seen: impl Iterator<Item = SeenPages<'a>>) -> u64 {
     seen.map(|seen| u64::from(seen.early[read].walked)).sum()
 }
 
@@ -155,8 +159,8 @@ mod tests {
         Read { early: [early, EarlyRead::default(), EarlyRead::default()], read_counts }
     }
 
-    fn seen(reads: &[Read]) -> impl Iterator<Item = Seen<'_>> + Clone {
-        reads.iter().map(|read| Seen { observed: 512, read_counts: &read.read_counts, early: &read.early })
+    fn seen(reads: &[Read]) -> impl Iterator<Item = SeenPages<'_>> + Clone {
+        reads.iter().map(|read| SeenPages { observed: 512, read_counts: &read.read_counts, early: &read.early })
     }
 
     /// Regions of which each page was walked with this chance.

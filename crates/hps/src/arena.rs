@@ -12,14 +12,14 @@ use std::sync::{Mutex, PoisonError};
 
 use hugepilot_os::advise::collapse_own;
 use hugepilot_os::heap::Heap;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 
 use crate::fork;
 use crate::judge::REGION;
 
 /// What stands behind an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backing {
+pub enum ArenaBacking {
     /// Huge pages that were reserved in the machine's pool.
     Pool,
     /// Huge pages that the kernel made on request (THP).
@@ -61,7 +61,7 @@ impl Arena {
         let bytes = bytes.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let pooled = if for_children { None } else { pooled(bytes) };
         let pool = pooled.is_some();
-        let memory = pooled.map_or_else(|| Mapping::anonymous(bytes), Ok)?;
+        let memory = pooled.map_or_else(|| AlignedMemory::anonymous(bytes), Ok)?;
         Ok(Self { state: Mutex::new(State { heap: Heap::of(memory), huge_bytes: 0 }), pool })
     }
 
@@ -77,12 +77,12 @@ impl Arena {
     }
 
     /// What stands behind all of it that was taken from the machine so far.
-    pub fn backing(&self) -> Backing {
+    pub fn backing(&self) -> ArenaBacking {
         let extent = self.extent();
         match self.pool {
-            true => Backing::Pool,
-            false if extent.huge_bytes == extent.backed_bytes => Backing::HugePages,
-            false => Backing::BasePages,
+            true => ArenaBacking::Pool,
+            false if extent.huge_bytes == extent.backed_bytes => ArenaBacking::HugePages,
+            false => ArenaBacking::BasePages,
         }
     }
 
@@ -131,7 +131,7 @@ impl State {
 }
 
 /// Backs 2 MiB with memory; says whether with a huge page.
-pub(crate) fn back(memory: &mut Mapping, offset: usize, pool: bool) -> io::Result<bool> {
+pub(crate) fn back(memory: &mut AlignedMemory, offset: usize, pool: bool) -> io::Result<bool> {
     if !pool {
         // Where huge pages are on request this makes one; where they are off, collapsing may do it still.
         let _ = memory.advise(offset, REGION as usize, OwnAdvice::HugePage);
@@ -141,8 +141,8 @@ pub(crate) fn back(memory: &mut Mapping, offset: usize, pool: bool) -> io::Resul
 }
 
 /// The whole of it from the machine's pool, if it has so much to give out.
-fn pooled(bytes: usize) -> Option<Mapping> {
-    let mut memory = Mapping::pooled(bytes).ok()?;
+fn pooled(bytes: usize) -> Option<AlignedMemory> {
+    let mut memory = AlignedMemory::pooled(bytes).ok()?;
     // The kernel has reserved the pages; memory that children got, too, could lose them to a child.
     memory.advise(0, bytes, OwnAdvice::NotForChildren).ok().map(|()| memory)
 }
@@ -158,8 +158,8 @@ mod tests {
         let piece = arena.take(1000).unwrap();
         assert_eq!(piece.as_ptr() as usize % 16, 0);
         assert_eq!(arena.extent().backed_bytes, 2 << 20);
-        assert_ne!(arena.backing(), Backing::Pool);
-        assert_eq!(arena.backing() == Backing::HugePages, arena.extent().huge_bytes == 2 << 20);
+        assert_ne!(arena.backing(), ArenaBacking::Pool);
+        assert_eq!(arena.backing() == ArenaBacking::HugePages, arena.extent().huge_bytes == 2 << 20);
         assert!(arena.take(9 << 20).is_none() && arena.extent().backed_bytes == 2 << 20, "it can never have so much");
         let large = arena.take(5 << 20).unwrap();
         assert_eq!(arena.extent().backed_bytes, 8 << 20);

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use crate::arena::Arena;
 use crate::c_error;
-use crate::judge::{self, Application, Region, Report, Verdict};
-use crate::tracking::{Settings, Tracker, locked};
+use crate::judge::{self, ActiveRegion, Application, RegionVerdict, Report};
+use crate::tracking::{ProcessTracking, TrackingSettings, locked};
 use crate::wire::{Page, Range, SOCKET, Track, usual_signal};
-use crate::{Backing, TrackError};
+use crate::{ArenaBacking, TrackError};
 
 /// A thread of the library's fetches lists and calls the functions that were set.
 pub const HPS_HANDLE: u32 = 0;
@@ -142,17 +142,17 @@ impl Application for hps_functions {
         }
     }
 
-    fn judge(&self, region: &Region<'_>) -> Verdict {
+    fn judge(&self, region: &ActiveRegion<'_>) -> RegionVerdict {
         let Some(function) = self.judge else { return judge::judge(region) };
         // SAFETY: as in `begin`.
         match with_region(region, |region| unsafe { function(self.context, region) }) {
-            HPS_CONVERT => Verdict::Convert,
-            HPS_COMPACT => Verdict::Compact,
-            _ => Verdict::Keep,
+            HPS_CONVERT => RegionVerdict::Convert,
+            HPS_COMPACT => RegionVerdict::Compact,
+            _ => RegionVerdict::Keep,
         }
     }
 
-    fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+    fn compact(&self, region: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
         let compact = self.compact?;
         // SAFETY: as in `begin`.
         let moved = with_region(region, |region| unsafe { compact(self.context, region) });
@@ -190,11 +190,11 @@ impl Application for Current {
         functions().begin(pages);
     }
 
-    fn judge(&self, region: &Region<'_>) -> Verdict {
+    fn judge(&self, region: &ActiveRegion<'_>) -> RegionVerdict {
         functions().judge(region)
     }
 
-    fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+    fn compact(&self, region: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
         functions().compact(region)
     }
 
@@ -212,7 +212,7 @@ struct State {
 
 #[derive(Clone)]
 struct Tracking {
-    tracker: Arc<Tracker>,
+    tracker: Arc<ProcessTracking>,
     wake: bool,
 }
 
@@ -278,8 +278,8 @@ pub unsafe extern "C" fn hps_enable_track(options: *const hps_options) -> c_int 
         return answer(if rests { Ok(()) } else { Err(TrackError::Busy) });
     }
     let made = match mode {
-        HPS_WAIT => Tracker::new(settings),
-        _ => Tracker::with_thread(settings, Arc::new(Current)),
+        HPS_WAIT => ProcessTracking::new(settings),
+        _ => ProcessTracking::with_thread(settings, Arc::new(Current)),
     };
     answer(made.map(|tracker| *tracking = Some(Tracking { tracker: Arc::new(tracker), wake })))
 }
@@ -367,9 +367,9 @@ pub unsafe extern "C" fn hps_judge(region: *const hps_region) -> c_int {
     // SAFETY: the caller says so.
     let count = unsafe { region.as_ref() }.map_or(0, |region| region.pages_count);
     match judge::verdict(count) {
-        Verdict::Keep => HPS_KEEP,
-        Verdict::Convert => HPS_CONVERT,
-        Verdict::Compact => HPS_COMPACT,
+        RegionVerdict::Keep => HPS_KEEP,
+        RegionVerdict::Convert => HPS_CONVERT,
+        RegionVerdict::Compact => HPS_COMPACT,
     }
 }
 
@@ -440,9 +440,9 @@ pub unsafe extern "C" fn hps_arena_get_info(arena: *const hps_arena, info: *mut 
     let extent = arena.extent();
     *info = hps_arena_info {
         backing: match arena.backing() {
-            Backing::Pool => HPS_POOL,
-            Backing::HugePages => HPS_HUGE_PAGES,
-            Backing::BasePages => HPS_BASE_PAGES,
+            ArenaBacking::Pool => HPS_POOL,
+            ArenaBacking::HugePages => HPS_HUGE_PAGES,
+            ArenaBacking::BasePages => HPS_BASE_PAGES,
         },
         reserved: 0,
         address: extent.address,
@@ -469,7 +469,7 @@ pub unsafe extern "C" fn hps_arena_destroy(arena: *mut hps_arena) {
 /// # Safety
 ///
 /// As `hps_enable_track`.
-unsafe fn settings(options: *const hps_options) -> Result<(Settings, u32, bool), TrackError> {
+unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32, bool), TrackError> {
     const DEFAULT: hps_options = hps_options {
         size: size_of::<hps_options>() as u32,
         mode: HPS_HANDLE,
@@ -509,7 +509,7 @@ unsafe fn settings(options: *const hps_options) -> Result<(Settings, u32, bool),
         interval_ms: or(options.interval_ms.into(), 1000) as u32,
         ranges: ranges.to_vec(),
     };
-    let settings = Settings {
+    let settings = TrackingSettings {
         track,
         socket,
         own_writes: options.flags & HPS_OWN_WRITES != 0,
@@ -518,7 +518,7 @@ unsafe fn settings(options: *const hps_options) -> Result<(Settings, u32, bool),
     Ok((settings, options.mode, options.flags & HPS_WAKE != 0))
 }
 
-fn with_region<T>(region: &Region<'_>, call: impl FnOnce(*const hps_region) -> T) -> T {
+fn with_region<T>(region: &ActiveRegion<'_>, call: impl FnOnce(*const hps_region) -> T) -> T {
     let region = hps_region {
         start: region.start,
         pages: region.pages.as_ptr(),

@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-use hugepilot_os::large_pages::{Backing, LargePages, LargePagesError, Options, PageSize, Policy};
+use hugepilot_os::large_pages::{Backing, LargePageOptions, LargePagePolicy, LargePages, LargePagesError, PageSize};
 
 use crate::c_error;
 
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn hps_large_alloc(
     // So that freeing it after an error is harmless.
     *place = std::ptr::null_mut();
     // SAFETY: the caller says so.
-    let options = match unsafe { options.as_ref() }.map_or(Ok(Options::default()), read) {
+    let options = match unsafe { options.as_ref() }.map_or(Ok(LargePageOptions::default()), read) {
         Ok(options) => options,
         Err(wrong) => return invalid(wrong),
     };
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn hps_large_free(large: *mut hps_large) {
     }
 }
 
-fn read(options: &hps_large_options) -> Result<Options, &'static str> {
+fn read(options: &hps_large_options) -> Result<LargePageOptions, &'static str> {
     if options.size as usize != size_of::<hps_large_options>() {
         return Err("read struct hps_large_options: its size is of no known version");
     }
@@ -162,13 +162,13 @@ fn read(options: &hps_large_options) -> Result<Options, &'static str> {
         return Err("read struct hps_large_options: an unknown flag");
     }
     let policy = match options.policy {
-        HPS_LARGE_PREFERRED => Policy::Preferred,
-        HPS_LARGE_REQUIRED => Policy::Required,
-        HPS_LARGE_OFF => Policy::Off,
+        HPS_LARGE_PREFERRED => LargePagePolicy::Preferred,
+        HPS_LARGE_REQUIRED => LargePagePolicy::Required,
+        HPS_LARGE_OFF => LargePagePolicy::Off,
         _ => return Err("read struct hps_large_options: an unknown policy"),
     };
     let page_size = if options.flags & HPS_LARGE_GIANT != 0 { PageSize::Giant } else { PageSize::Large };
-    Ok(Options { policy, page_size, smaller_pages: options.flags & HPS_LARGE_NO_SMALLER == 0 })
+    Ok(LargePageOptions { policy, page_size, smaller_pages: options.flags & HPS_LARGE_NO_SMALLER == 0 })
 }
 
 /// Why each kind of page that was tried could not be had; what is wrong with several is said once.

@@ -17,7 +17,7 @@ const ONE_IN: u64 = 4;
 
 /// A region with active pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Region<'a> {
+pub struct ActiveRegion<'a> {
     /// Where it starts; a multiple of 2 MiB.
     pub start: u64,
     /// Its active pages, ascending.
@@ -28,7 +28,7 @@ pub struct Region<'a> {
 
 /// What is to be done with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RegionVerdict {
     /// Nothing.
     Keep,
     /// Put it on a huge page where it is.
@@ -45,7 +45,7 @@ pub trait Application: Send + Sync {
     }
 
     /// What is to be done with a region; regions come in the order of their walks, those with the most first.
-    fn judge(&self, region: &Region<'_>) -> Verdict {
+    fn judge(&self, region: &ActiveRegion<'_>) -> RegionVerdict {
         self::judge(region)
     }
 
@@ -53,7 +53,7 @@ pub trait Application: Send + Sync {
     /// the application cannot.
     ///
     /// Errors: the application's own errno, which [`Report::last_error`] then tells.
-    fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+    fn compact(&self, region: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
         let _ = region;
         None
     }
@@ -70,13 +70,13 @@ pub struct Judge;
 impl Application for Judge {}
 
 /// The rule where the application has none: a region of which at least a quarter is active is converted, any other compacted.
-pub fn judge(region: &Region<'_>) -> Verdict {
+pub fn judge(region: &ActiveRegion<'_>) -> RegionVerdict {
     verdict(region.pages.len() as u64)
 }
 
 /// The same, by the number of active pages.
-pub(crate) fn verdict(active_pages: u64) -> Verdict {
-    if active_pages * ONE_IN >= PAGES { Verdict::Convert } else { Verdict::Compact }
+pub(crate) fn verdict(active_pages: u64) -> RegionVerdict {
+    if active_pages * ONE_IN >= PAGES { RegionVerdict::Convert } else { RegionVerdict::Compact }
 }
 
 /// What came of one list.
@@ -104,11 +104,11 @@ pub struct Report {
 }
 
 /// Regions of ascending pages, those with the most walks first.
-pub(crate) fn regions(pages: &[Page]) -> Vec<Region<'_>> {
+pub(crate) fn regions(pages: &[Page]) -> Vec<ActiveRegion<'_>> {
     let same = |one: &Page, other: &Page| one.address / REGION == other.address / REGION;
-    let mut regions: Vec<Region<'_>> = pages
+    let mut regions: Vec<ActiveRegion<'_>> = pages
         .chunk_by(same)
-        .map(|pages| Region {
+        .map(|pages| ActiveRegion {
             start: pages[0].address / REGION * REGION,
             pages,
             walks_per_second: pages.iter().map(|page| page.walks_per_second).sum(),
@@ -153,16 +153,16 @@ pub(crate) fn work_through(
     let mut report = Report { pages: pages.len() as u64, regions: regions.len() as u64, ..Report::default() };
     for region in &regions {
         match application.judge(region) {
-            Verdict::Keep => report.kept += 1,
-            Verdict::Convert if !allowance.take(REGION) => report.over_limit += 1,
-            Verdict::Convert => match convert(region.start) {
+            RegionVerdict::Keep => report.kept += 1,
+            RegionVerdict::Convert if !allowance.take(REGION) => report.over_limit += 1,
+            RegionVerdict::Convert => match convert(region.start) {
                 Ok(()) => report.converted += 1,
                 Err(error) => {
                     allowance.give_back(REGION);
                     report.refuse(error.raw_os_error().unwrap_or(libc::EIO));
                 }
             },
-            Verdict::Compact => match application.compact(region) {
+            RegionVerdict::Compact => match application.compact(region) {
                 None => report.kept += 1,
                 Some(Ok(bytes)) => {
                     report.compacted += 1;
@@ -196,7 +196,7 @@ mod tests {
     fn a_quarter_of_the_pages_makes_a_region_worth_converting() {
         let of = |pages: u64| (0..pages).map(|number| page(3, number, 1.0)).collect::<Vec<_>>();
         let verdict = |pages: &[Page]| judge(&regions(pages)[0]);
-        assert_eq!([verdict(&of(127)), verdict(&of(128))], [Verdict::Compact, Verdict::Convert]);
+        assert_eq!([verdict(&of(127)), verdict(&of(128))], [RegionVerdict::Compact, RegionVerdict::Convert]);
     }
 
     #[test]
@@ -219,11 +219,11 @@ mod tests {
             self.seen.lock().unwrap().push(pages.len() as u64);
         }
 
-        fn judge(&self, region: &Region<'_>) -> Verdict {
-            [Verdict::Keep, Verdict::Convert, Verdict::Compact][region.pages.len().min(3) - 1]
+        fn judge(&self, region: &ActiveRegion<'_>) -> RegionVerdict {
+            [RegionVerdict::Keep, RegionVerdict::Convert, RegionVerdict::Compact][region.pages.len().min(3) - 1]
         }
 
-        fn compact(&self, region: &Region<'_>) -> Option<Result<u64, i32>> {
+        fn compact(&self, region: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
             self.compacted.lock().unwrap().push(region.start);
             Some(if region.pages.len() > 3 { Err(libc::ENOSPC) } else { Ok(64) })
         }

@@ -37,8 +37,8 @@ pub mod wire;
 
 #[cfg(target_os = "linux")]
 pub use {
-    arena::{Arena, Backing},
+    arena::{Arena, ArenaBacking},
     error::TrackError,
-    judge::{Application, Judge, Region, Report, Verdict},
-    tracking::{Settings, Tracker},
+    judge::{ActiveRegion, Application, Judge, RegionVerdict, Report},
+    tracking::{ProcessTracking, TrackingSettings},
 };

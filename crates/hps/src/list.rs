@@ -5,14 +5,14 @@
 use std::io;
 use std::ops::Deref;
 
-use hugepilot_os::memory::Mapping;
+use hugepilot_os::memory::AlignedMemory;
 
 use crate::wire::Page;
 
 /// Active pages, ascending by address.
 #[derive(Debug)]
 pub(crate) struct List {
-    memory: Mapping,
+    memory: AlignedMemory,
     pages: usize,
 }
 
@@ -20,7 +20,7 @@ impl List {
     /// So many pages, of which `read` writes the bytes as they stand in a list's file. Errors: its own, `ENOMEM`.
     pub(crate) fn read(pages: usize, read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Self> {
         // A mapping of nothing cannot be had.
-        let mut memory = Mapping::anonymous((pages * Page::LEN).max(1))?;
+        let mut memory = AlignedMemory::anonymous((pages * Page::LEN).max(1))?;
         read(&mut memory.bytes_mut()[..pages * Page::LEN])?;
         Ok(Self { memory, pages })
     }

@@ -114,14 +114,14 @@ fn between(range: &Range, start: u64, end: u64) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugepilot_os::memory::{Mapping, OwnAdvice};
+    use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
     use std::thread::sleep;
 
     const NOTHING: [u64; 0] = [];
 
     /// 8 MiB that are watched. None where the kernel cannot do it.
-    fn watched() -> Option<(Mapping, OwnWatch)> {
-        let mut memory = Mapping::anonymous(8 << 20).unwrap();
+    fn watched() -> Option<(AlignedMemory, OwnWatch)> {
+        let mut memory = AlignedMemory::anonymous(8 << 20).unwrap();
         // Wherever huge pages are the rule, too, it begins on base pages.
         memory.advise(0, 8 << 20, OwnAdvice::NoHugePage).unwrap();
         memory.bytes_mut().fill(1);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// What is listed after so many pages of a region were written, counted from the start of the memory.
-    fn listed_after(memory: &mut Mapping, watch: &mut OwnWatch, pages: usize, region: usize) -> Vec<u64> {
+    fn listed_after(memory: &mut AlignedMemory, watch: &mut OwnWatch, pages: usize, region: usize) -> Vec<u64> {
         for page in 0..pages {
             memory.bytes_mut()[(region << 21) + page * 4096] = 2;
         }

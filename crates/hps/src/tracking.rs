@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// How a process wants to be tracked.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TrackingSettings {
     /// What the daemon is asked for.
     pub track: Track,
     /// Where it listens.
@@ -45,7 +45,7 @@ pub struct Settings {
 }
 
 /// A process that is tracked, until this is dropped.
-pub struct Tracker {
+pub struct ProcessTracking {
     shared: Arc<Shared>,
     /// Where the library itself waits.
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -53,7 +53,7 @@ pub struct Tracker {
 
 /// What the thread that waits and those that say something have in common.
 struct Shared {
-    settings: Settings,
+    settings: TrackingSettings,
     allowance: Allowance,
     /// Of the one thread that waits.
     source: Mutex<Source>,
@@ -93,24 +93,24 @@ enum Source {
     },
 }
 
-impl Tracker {
-    /// Tracked from now on; lists are fetched and worked through by [`Tracker::wait`].
+impl ProcessTracking {
+    /// Tracked from now on; lists are fetched and worked through by [`ProcessTracking::wait`].
     ///
     /// Errors: something asked for cannot be had, or there is neither a daemon nor another way; a daemon that goes away later is waited for.
-    pub fn new(settings: Settings) -> Result<Self, TrackError> {
+    pub fn new(settings: TrackingSettings) -> Result<Self, TrackError> {
         Ok(Self { shared: Arc::new(Shared::new(settings)?), thread: Mutex::new(None) })
     }
 
     /// The same, but lists are fetched and worked through by a thread of the library's, which alone takes the signal where the kernel can
     /// do that. Errors: the same, and `EAGAIN` no thread can be had.
-    pub fn with_thread(settings: Settings, application: Arc<dyn Application>) -> Result<Self, TrackError> {
+    pub fn with_thread(settings: TrackingSettings, application: Arc<dyn Application>) -> Result<Self, TrackError> {
         let (tell, told) = std::sync::mpsc::channel();
         let work = move || {
             let signal = settings.track.signal;
             take_only(signal);
             let track =
                 Track { thread: Some(rustix::thread::gettid().as_raw_nonzero().get() as u32), ..settings.track };
-            let made = Shared::new(Settings { track, ..settings }).map(Arc::new);
+            let made = Shared::new(TrackingSettings { track, ..settings }).map(Arc::new);
             let shared = made.as_ref().ok().cloned();
             // Whoever waits for this is there until it came.
             let _ = tell.send(made);
@@ -169,7 +169,7 @@ impl Tracker {
     }
 }
 
-impl Drop for Tracker {
+impl Drop for ProcessTracking {
     fn drop(&mut self) {
         self.end();
     }
@@ -184,8 +184,8 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// Registers. Errors: as [`Tracker::new`].
-    fn new(settings: Settings) -> Result<Self, TrackError> {
+    /// Registers. Errors: as [`ProcessTracking::new`].
+    fn new(settings: TrackingSettings) -> Result<Self, TrackError> {
         settings.track.check()?;
         let signal = settings.track.signal;
         let system = |doing| move |cause: io::Error| TrackError::System { doing, cause };
@@ -215,7 +215,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Waits for the next list and works through it. Errors: as [`Tracker::wait`].
+    /// Waits for the next list and works through it. Errors: as [`ProcessTracking::wait`].
     fn next(&self, until: Option<Instant>, application: &dyn Application) -> Result<Report, TrackError> {
         if self.busy.swap(true, Ordering::Acquire) {
             return Err(TrackError::Busy);
@@ -225,7 +225,7 @@ impl Shared {
         Ok(self.work_through(&pages, application))
     }
 
-    /// The next list. Errors: as [`Tracker::wait`].
+    /// The next list. Errors: as [`ProcessTracking::wait`].
     fn wait(&self, until: Option<Instant>) -> Result<List, TrackError> {
         let mut source = locked(&self.source);
         loop {
@@ -261,7 +261,7 @@ impl Shared {
         }
     }
 
-    /// Registers, or watches what can be seen without a daemon. Errors: as [`Tracker::new`].
+    /// Registers, or watches what can be seen without a daemon. Errors: as [`ProcessTracking::new`].
     fn connect(&self) -> Result<Source, TrackError> {
         match self.register() {
             Err(TrackError::NoDaemon { .. }) if self.settings.own_writes => {
@@ -394,16 +394,16 @@ fn bit(signal: i32) -> u64 {
 mod tests {
     use super::*;
     use crate::daemon::tests::{Stand, TRACKED, track, write_list};
-    use crate::judge::{Judge, Region, Verdict};
+    use crate::judge::{ActiveRegion, Judge, RegionVerdict};
     use crate::wire::Range;
     use hugepilot_os::PidFd;
-    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::memory::AlignedMemory;
     use hugepilot_os::signals::Addressee;
     use std::io::BufRead;
     use std::sync::mpsc::{Sender, channel};
 
-    fn settings(stand: &Stand, signal: i32) -> Settings {
-        Settings {
+    fn settings(stand: &Stand, signal: i32) -> TrackingSettings {
+        TrackingSettings {
             track: Track { signal: libc::SIGRTMIN() + signal, ..track() },
             socket: stand.path.clone(),
             own_writes: false,
@@ -424,8 +424,8 @@ mod tests {
     struct Tells(Mutex<Sender<u64>>);
 
     impl Application for Tells {
-        fn judge(&self, _: &Region<'_>) -> Verdict {
-            Verdict::Keep
+        fn judge(&self, _: &ActiveRegion<'_>) -> RegionVerdict {
+            RegionVerdict::Keep
         }
 
         fn end(&self, report: &Report) {
@@ -437,7 +437,7 @@ mod tests {
     fn who_waits_gets_the_list_on_the_signal_in_time_and_once() {
         let stand = Stand::new("waits");
         let settings = settings(&stand, 11);
-        let made = thread::spawn(|| Tracker::new(settings).unwrap());
+        let made = thread::spawn(|| ProcessTracking::new(settings).unwrap());
         let (_reader, _, file) = stand.serve(TRACKED);
         let tracker = &made.join().unwrap();
         thread::scope(|scope| {
@@ -467,7 +467,8 @@ mod tests {
         let stand = Stand::new("thread");
         let settings = settings(&stand, 12);
         let (tell, told) = channel();
-        let made = thread::spawn(move || Tracker::with_thread(settings, Arc::new(Tells(Mutex::new(tell)))).unwrap());
+        let made =
+            thread::spawn(move || ProcessTracking::with_thread(settings, Arc::new(Tells(Mutex::new(tell)))).unwrap());
         let (mut reader, asked, file) = stand.serve(TRACKED);
         let tracker = made.join().unwrap();
         assert!(asked.contains("\"thread\":"), "{asked}");
@@ -493,7 +494,7 @@ mod tests {
         let stand = Stand::new("back");
         let settings = settings(&stand, 13);
         thread::scope(|scope| {
-            let made = scope.spawn(|| Tracker::new(settings).unwrap());
+            let made = scope.spawn(|| ProcessTracking::new(settings).unwrap());
             let (reader, ..) = stand.serve(TRACKED);
             let tracker = made.join().unwrap();
             tracker.rest();
@@ -513,14 +514,14 @@ mod tests {
     #[test]
     fn a_daemon_that_comes_is_preferred_to_own_writes() {
         let stand = Stand::new("comes");
-        let mut memory = Mapping::anonymous(2 << 20).unwrap();
+        let mut memory = AlignedMemory::anonymous(2 << 20).unwrap();
         memory.bytes_mut().fill(1);
         let range = Range { start: memory.address(), end: memory.address() + (2 << 20) };
         let settings = settings(&stand, 16);
         let track = Track { ranges: vec![range], ..settings.track.clone() };
         let (hidden, path) = (stand.path.with_extension("hidden"), stand.path.clone());
         std::fs::rename(&path, &hidden).unwrap();
-        let tracker = match Tracker::new(Settings { own_writes: true, track, ..settings }) {
+        let tracker = match ProcessTracking::new(TrackingSettings { own_writes: true, track, ..settings }) {
             Err(TrackError::System { cause, .. }) => return eprintln!("skipped: this kernel cannot do it ({cause})"),
             made => made.unwrap(),
         };
@@ -539,9 +540,9 @@ mod tests {
     #[test]
     fn a_daemon_is_waited_for_where_own_writes_cannot_be_watched() {
         let stand = Stand::new("waited");
-        let settings = Settings { own_writes: true, ..settings(&stand, 17) };
+        let settings = TrackingSettings { own_writes: true, ..settings(&stand, 17) };
         thread::scope(|scope| {
-            let made = scope.spawn(|| Tracker::new(settings).unwrap());
+            let made = scope.spawn(|| ProcessTracking::new(settings).unwrap());
             let (reader, ..) = stand.serve(TRACKED);
             let tracker = made.join().unwrap();
             drop((reader, stand));
@@ -555,7 +556,7 @@ mod tests {
         let stand = Stand::new("end");
         let settings = settings(&stand, 14);
         thread::scope(|scope| {
-            let made = scope.spawn(|| Tracker::new(settings).unwrap());
+            let made = scope.spawn(|| ProcessTracking::new(settings).unwrap());
             let (_reader, _, file) = stand.serve(TRACKED);
             let tracker = made.join().unwrap();
             let shared = Arc::clone(&tracker.shared);
@@ -573,15 +574,15 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_told_at_once() {
         let stand = Stand::new("none");
-        let nobody = Settings { socket: "/tmp/hps-nobody".into(), ..settings(&stand, 15) };
-        assert!(matches!(Tracker::new(nobody.clone()), Err(TrackError::NoDaemon { .. })));
-        let own = Settings { own_writes: true, ..nobody.clone() };
-        assert!(matches!(Tracker::new(own), Err(TrackError::NoRanges)));
+        let nobody = TrackingSettings { socket: "/tmp/hps-nobody".into(), ..settings(&stand, 15) };
+        assert!(matches!(ProcessTracking::new(nobody.clone()), Err(TrackError::NoDaemon { .. })));
+        let own = TrackingSettings { own_writes: true, ..nobody.clone() };
+        assert!(matches!(ProcessTracking::new(own), Err(TrackError::NoRanges)));
         let track = Track { interval_ms: 0, ..nobody.track.clone() };
-        assert!(matches!(Tracker::new(Settings { track, ..nobody.clone() }), Err(TrackError::Wire(_))));
+        assert!(matches!(ProcessTracking::new(TrackingSettings { track, ..nobody.clone() }), Err(TrackError::Wire(_))));
         let track = Track { signal: libc::SIGRTMIN() + 18, ..nobody.track.clone() };
         signal_hook::flag::register(track.signal, Arc::default()).unwrap();
-        let taken = Tracker::new(Settings { track, ..nobody }).err().unwrap();
+        let taken = ProcessTracking::new(TrackingSettings { track, ..nobody }).err().unwrap();
         assert!(matches!(taken, TrackError::SignalTaken { .. }), "{taken}");
     }
 }

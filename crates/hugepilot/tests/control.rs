@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output};
 use std::thread;
 use std::time::Duration;
 
-use daemon::control::Server;
+use daemon::control::ControlServer;
 use kernel::Root;
 use kernel::target::Process;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
@@ -17,7 +17,7 @@ struct Service {
     process: Process,
     shared_state: SharedState,
     directory: tempfile::TempDir,
-    _server: Server,
+    _server: ControlServer,
 }
 
 impl Service {
@@ -27,7 +27,7 @@ impl Service {
         let (shared_state, directory) = (SharedState::default(), tempfile::tempdir().unwrap());
         let target = TargetState { pid: process.pid, start_ticks: process.start_ticks, ..TargetState::default() };
         shared_state.show(State { version: 1, targets: vec![target], ..State::default() });
-        let server = Server::start(shared_state.clone(), &socket(directory.path())).unwrap();
+        let server = ControlServer::start(shared_state.clone(), &socket(directory.path())).unwrap();
         Self { program, process, shared_state, directory, _server: server }
     }
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use heat::units::{Bytes, Nanos};
-use hugepilot::doctor::{self, Check, Status};
+use hugepilot::doctor::{self, CheckStatus, HostCheck};
 use kernel::Root;
 use kernel::capability::{Capabilities, Capability};
 use kernel::pmu::MemorySampling;
-use kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes, Process};
+use kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes, ProcessName};
 use kernel::thp::{Setting, Thp};
 
 fn facts(tree: &str) -> Facts {
@@ -33,7 +33,7 @@ const COLLAPSES: CollapseTimes =
     CollapseTimes { prepared: Nanos(600_000), unprepared: Nanos(7_000_000), preparing: Nanos(6_500_000) };
 
 /// The 6.18 tree, on which nothing is amiss once shared memory is aligned, after something was changed.
-fn after(change: impl FnOnce(&mut Facts)) -> Vec<Check> {
+fn after(change: impl FnOnce(&mut Facts)) -> Vec<HostCheck> {
     let mut facts = facts("linux-6.18");
     set_shared_memory(&mut facts, "always within_size [advise] never deny force");
     change(&mut facts);
@@ -51,21 +51,21 @@ fn thp(facts: &mut Facts) -> &mut Thp {
 #[test]
 fn nothing_is_unknown_on_captured_machines() {
     for tree in ["linux-6.18", "debian-6.1", "debian-6.12"] {
-        let unknown = |check: &Check| check.finding.contains("not known");
-        let unknown: Vec<Check> = doctor::check(&facts(tree)).into_iter().filter(unknown).collect();
+        let unknown = |check: &HostCheck| check.finding.contains("not known");
+        let unknown: Vec<HostCheck> = doctor::check(&facts(tree)).into_iter().filter(unknown).collect();
         assert!(unknown.is_empty(), "{tree}: {unknown:#?}");
     }
 }
 
 /// The one check that is not OK, but for the tracker's, which follows from others.
-fn amiss(checks: Vec<Check>) -> Check {
-    let is_amiss = |check: &Check| check.status != Status::Ok && check.name != "tracker";
-    let mut amiss: Vec<Check> = checks.into_iter().filter(is_amiss).collect();
+fn amiss(checks: Vec<HostCheck>) -> HostCheck {
+    let is_amiss = |check: &HostCheck| check.status != CheckStatus::Ok && check.name != "tracker";
+    let mut amiss: Vec<HostCheck> = checks.into_iter().filter(is_amiss).collect();
     assert_eq!(amiss.len(), 1, "{amiss:#?}");
     amiss.remove(0)
 }
 
-fn command(check: &Check) -> &str {
+fn command(check: &HostCheck) -> &str {
     check.fix.as_ref().map_or("", |fix| fix.command.as_str())
 }
 
@@ -97,7 +97,7 @@ fn json() {
 
 #[test]
 fn nothing_is_amiss_on_a_good_machine() {
-    assert!(after(|_| {}).iter().all(|check| check.status == Status::Ok && check.fix.is_none()));
+    assert!(after(|_| {}).iter().all(|check| check.status == CheckStatus::Ok && check.fix.is_none()));
 }
 
 #[test]
@@ -119,17 +119,17 @@ fn names_are_unique_and_sentences_end() {
 fn a_missing_capability_is_named_with_what_it_is_for() {
     let without = |capability: Capability| Capabilities(!(1 << capability as u8));
     let check = amiss(after(|facts| facts.capabilities = Ok(without(Capability::SysNice))));
-    assert_eq!((check.status, check.finding.as_str()), (Status::Missing, "missing: CAP_SYS_NICE"));
+    assert_eq!((check.status, check.finding.as_str()), (CheckStatus::Missing, "missing: CAP_SYS_NICE"));
     assert!(check.meaning.contains("advising"), "{check:?}");
-    assert_eq!(amiss(after(|facts| facts.capabilities = Ok(without(Capability::Kill)))).status, Status::Warning);
+    assert_eq!(amiss(after(|facts| facts.capabilities = Ok(without(Capability::Kill)))).status, CheckStatus::Warning);
     let covered = after(|facts| facts.capabilities = Ok(without(Capability::Bpf)));
-    assert!(covered.iter().all(|check| check.status == Status::Ok), "CAP_SYS_ADMIN stands in for CAP_BPF");
+    assert!(covered.iter().all(|check| check.status == CheckStatus::Ok), "CAP_SYS_ADMIN stands in for CAP_BPF");
 }
 
 #[test]
 fn root_in_a_container_of_its_own_is_not_root() {
     let check = amiss(after(|facts| facts.initial_user_namespace = Ok(false)));
-    assert!(check.status == Status::Missing && check.meaning.contains("on the host"), "{check:?}");
+    assert!(check.status == CheckStatus::Missing && check.meaning.contains("on the host"), "{check:?}");
 }
 
 #[test]
@@ -137,16 +137,16 @@ fn what_is_not_known_is_a_warning_and_never_missing() {
     let empty = Root::at(tempfile::tempdir().unwrap().path());
     let unknown = Facts::gather(&empty, LiveProbes::default());
     let check = amiss(after(|facts| facts.memory = unknown.memory));
-    assert!(check.status == Status::Warning && check.finding.contains("proc/meminfo"), "{check:?}");
+    assert!(check.status == CheckStatus::Warning && check.finding.contains("proc/meminfo"), "{check:?}");
     let check = amiss(after(|facts| facts.live.bpf = Ability::Unknown("not tried".to_owned())));
-    assert_eq!((check.status, check.finding.as_str()), (Status::Warning, "not known: not tried"));
+    assert_eq!((check.status, check.finding.as_str()), (CheckStatus::Warning, "not known: not tried"));
     assert!(doctor::check(&Facts::gather(&empty, LiveProbes::default())).len() > 10);
 }
 
 #[test]
 fn a_host_that_takes_free_memory_back_is_named() {
     let check = amiss(after(|facts| facts.free_memory_reported = Ok(true)));
-    assert!(check.name == "free memory" && check.status == Status::Warning && check.fix.is_none(), "{check:?}");
+    assert!(check.name == "free memory" && check.status == CheckStatus::Warning && check.fix.is_none(), "{check:?}");
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn what_the_kernel_refuses_is_missing() {
     for ability in changes {
         assert_eq!(amiss(after(|facts| *ability(facts) = refused())).finding, "refused");
     }
-    assert_eq!(amiss(after(|facts| facts.page_size = Ok(Bytes(64 << 10)))).status, Status::Missing);
-    assert_eq!(amiss(after(|facts| facts.thp = Ok(None))).status, Status::Missing);
+    assert_eq!(amiss(after(|facts| facts.page_size = Ok(Bytes(64 << 10)))).status, CheckStatus::Missing);
+    assert_eq!(amiss(after(|facts| facts.thp = Ok(None))).status, CheckStatus::Missing);
 }
 
 #[test]
@@ -182,10 +182,10 @@ fn the_tracker_is_the_best_that_works() {
         let check = check(bpf, damon_threads, true, false);
         (check.status, check.finding)
     };
-    assert_eq!(picked(Ability::Yes, Some(0)), (Status::Ok, "page-walk".to_owned()));
-    assert_eq!(picked(refused(), Some(0)), (Status::Warning, "damon-vaddr".to_owned()));
-    assert_eq!(picked(refused(), Some(1)), (Status::Missing, "none".to_owned()), "someone else's is left alone");
-    assert_eq!(picked(refused(), None), (Status::Missing, "none".to_owned()));
+    assert_eq!(picked(Ability::Yes, Some(0)), (CheckStatus::Ok, "page-walk".to_owned()));
+    assert_eq!(picked(refused(), Some(0)), (CheckStatus::Warning, "damon-vaddr".to_owned()));
+    assert_eq!(picked(refused(), Some(1)), (CheckStatus::Missing, "none".to_owned()), "someone else's is left alone");
+    assert_eq!(picked(refused(), None), (CheckStatus::Missing, "none".to_owned()));
     assert_eq!(check(refused(), Some(0), false, false).finding, "damon-paddr");
     assert_eq!(check(refused(), Some(0), false, true).finding, "idle-page");
     assert_eq!(check(refused(), Some(1), true, true).finding, "idle-page");
@@ -229,7 +229,7 @@ fn a_size_of_its_own_overrules_the_general_setting() {
     assert_eq!(check.name, "transparent huge pages");
     assert_eq!(command(&check), "echo madvise > /sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled");
     let never = after(|facts| thp(facts).enabled = Setting::parse("always madvise [never]").unwrap());
-    assert!(never.iter().all(|check| check.status == Status::Ok), "hugepilot works with never");
+    assert!(never.iter().all(|check| check.status == CheckStatus::Ok), "hugepilot works with never");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn shared_memory_that_is_denied_or_mapped_badly_is_fixed() {
         ("always within_size advise [never] deny force", "never"),
     ] {
         let check = amiss(after(|facts| set_shared_memory(facts, setting)));
-        assert_eq!((check.name.as_str(), check.status), ("shared memory", Status::Warning));
+        assert_eq!((check.name.as_str(), check.status), ("shared memory", CheckStatus::Warning));
         assert!(check.finding.starts_with(word), "{check:?}");
         assert_eq!(command(&check), "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
         assert!(check.fix.is_some_and(|fix| fix.permanent.is_some()), "for good, too");
@@ -248,7 +248,7 @@ fn shared_memory_that_is_denied_or_mapped_badly_is_fixed() {
 
 #[test]
 fn a_long_list_of_processes_is_cut_off() {
-    let listed = |name: &str, count| (1..=count).map(|pid| Process { pid, name: name.to_owned() }).collect();
+    let listed = |name: &str, count| (1..=count).map(|pid| ProcessName { pid, name: name.to_owned() }).collect();
     let check = amiss(after(|facts| facts.thp_disabled = Ok(listed("worker", 20))));
     assert!(check.finding.ends_with("worker (8), and 12 more"), "{check:?}");
     assert_eq!(check.fix, None, "only Redis has a known switch");

@@ -14,7 +14,7 @@ use kernel::Root;
 use kernel::privilege::{PrivilegeError, drop_sys_admin};
 use kernel::target::Target;
 use libtest_mimic::{Arguments, Failed, Trial};
-use observe::{Choice, Options};
+use observe::{ObserveOptions, TrackerChoice};
 use rustix::process::{getppid, getuid};
 
 const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");
@@ -88,11 +88,11 @@ fn play(part: &str) {
             let _ = other.join();
         }
         "scans" => {
-            let mut tracker = observe::open(Choice::Only(TrackerKind::PageWalk)).unwrap();
+            let mut tracker = observe::open(TrackerChoice::Only(TrackerKind::PageWalk)).unwrap();
             drop_sys_admin().unwrap();
             let parent = getppid().expect("whoever tests").as_raw_pid() as u32;
             let target = Target::open(parent).unwrap();
-            let options = Options { window: Nanos(200_000_000), ..Options::default() };
+            let options = ObserveOptions { window: Nanos(200_000_000), ..ObserveOptions::default() };
             let heat = tracker.observe(&target, &options, &Stop::default()).unwrap();
             assert!(!heat.regions.is_empty() && heat.rss.0 > 0);
         }

@@ -1,12 +1,12 @@
 //! What this machine's kernel says about memory and huge pages: `cargo run -p kernel --example this_machine`.
 
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::thp::Thp;
 use kernel::{KernelError, Root};
 
 fn main() -> Result<(), KernelError> {
     let root = Root::host();
-    let memory = Memory::read(&root)?;
+    let memory = Meminfo::read(&root)?;
     println!("{} of {} are available", memory.available, memory.total);
     match Thp::read(&root)? {
         Some(thp) => println!("{thp:#?}"),

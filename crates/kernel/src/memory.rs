@@ -9,7 +9,7 @@ use crate::{KernelError, Malformed, Root};
 
 /// The wanted lines of `meminfo`; 0 for a line that the kernel does not print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct Meminfo {
     /// Usable memory.
     pub total: Bytes,
     /// Memory that nothing uses.
@@ -48,7 +48,7 @@ pub struct Memory {
     pub takeable_files: Bytes,
 }
 
-impl Memory {
+impl Meminfo {
     /// Files in memory that some process maps. The kernel does not tell how much of that is shared memory:
     /// `shared_part`, 0 to 1, does.
     pub fn mapped_files(&self, shared_part: f64) -> Bytes {
@@ -116,37 +116,37 @@ mod tests {
     fn the_wanted_lines_are_taken() {
         let text = "MemTotal:       24684084 kB\nMemFree:        20320160 kB\nMemAvailable:   24230344 kB\n\
                     AnonHugePages:      2048 kB\nHugePages_Total:       0\nHugetlb:            4096 kB\n";
-        let memory = Memory::parse(text).unwrap();
+        let memory = Meminfo::parse(text).unwrap();
         assert_eq!((memory.total, memory.free), (Bytes(24684084 << 10), Bytes(20320160 << 10)));
         assert_eq!((memory.available, memory.anon_huge), (Bytes(24230344 << 10), Bytes(2 << 20)));
         assert_eq!((memory.hugetlb, memory.swap_total), (Bytes(4 << 20), Bytes(0)));
-        assert_eq!(Memory::parse("MemTotal: 1 kB\nMemFree: x\n").unwrap_err().line, 2);
-        assert!(Memory::parse("").is_err());
+        assert_eq!(Meminfo::parse("MemTotal: 1 kB\nMemFree: x\n").unwrap_err().line, 2);
+        assert!(Meminfo::parse("").is_err());
     }
 
     #[test]
     fn what_nobody_maps_is_the_rest_of_the_files_in_memory() {
         let text = "MemTotal: 9000 kB\nMapped: 300 kB\nShmem: 200 kB\nActive(file): 250 kB\nInactive(file): 700 kB\nUnevictable: 8000 kB\n";
-        let memory = Memory::parse(text).unwrap();
+        let memory = Meminfo::parse(text).unwrap();
         let of = |shared_part| {
             [memory.mapped_files(shared_part), memory.unmapped_cache(shared_part)].map(|bytes| bytes.0 >> 10)
         };
         assert_eq!(of(0.0), [300, 650], "what is locked counts with neither");
         assert_eq!(of(0.5), [150, 800]);
         assert_eq!(of(1.0), [100, 850], "no more than there is");
-        assert_eq!(Memory::default().unmapped_cache(0.0), Bytes(0));
+        assert_eq!(Meminfo::default().unmapped_cache(0.0), Bytes(0));
     }
 
     #[test]
     fn this_machine_is_read() {
-        let memory = Memory::read(&Root::host()).unwrap();
+        let memory = Meminfo::read(&Root::host()).unwrap();
         assert!(memory.available <= memory.total && memory.free <= memory.total && memory.free > Bytes(0));
     }
 
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(text in "((MemTotal|MemFree|Hugetlb|.{0,6}):.{0,20}\n){0,8}") {
-            let _ = Memory::parse(&text);
+            let _ = Meminfo::parse(&text);
         }
     }
 }

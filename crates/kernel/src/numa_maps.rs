@@ -16,7 +16,7 @@ pub const LIMIT: Bytes = Bytes(128 << 20);
 
 /// Where the kernel takes pages from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum NumaPolicy {
     /// The node of the processor that touches a page first; as the system does without any policy.
     Default,
     /// The same, asked for.
@@ -37,28 +37,28 @@ pub enum Policy {
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct NumaLine {
     /// Where it starts, as in `/proc/PID/maps`.
     pub start: Address,
     /// Its policy.
-    pub policy: Policy,
+    pub policy: NumaPolicy,
     /// The nodes that hold pages of it, with how many; huge pages of a pool count as one each.
     pub pages: Vec<(Node, Pages)>,
 }
 
 /// The policies by the kernel's names for them. The longer of two that begin alike comes first.
-type Policies = [(&'static str, fn(Vec<Node>) -> Policy); 7];
+type Policies = [(&'static str, fn(Vec<Node>) -> NumaPolicy); 7];
 const POLICIES: Policies = [
-    ("default", |_| Policy::Default),
-    ("local", |_| Policy::Local),
-    ("prefer (many)", Policy::PreferMany),
-    ("prefer", Policy::Prefer),
-    ("bind", Policy::Bind),
-    ("interleave", Policy::Interleave),
-    ("weighted interleave", Policy::WeightedInterleave),
+    ("default", |_| NumaPolicy::Default),
+    ("local", |_| NumaPolicy::Local),
+    ("prefer (many)", NumaPolicy::PreferMany),
+    ("prefer", NumaPolicy::Prefer),
+    ("bind", NumaPolicy::Bind),
+    ("interleave", NumaPolicy::Interleave),
+    ("weighted interleave", NumaPolicy::WeightedInterleave),
 ];
 
-impl Policy {
+impl NumaPolicy {
     /// Whether it spreads pages over several nodes by intent, which a huge page undoes. Of an unknown policy that must be supposed.
     pub fn spreads_pages(&self) -> bool {
         match self {
@@ -92,14 +92,14 @@ fn is_flags(text: &str) -> bool {
 /// The mappings of one process in ascending order; none for a kernel thread or a zombie.
 ///
 /// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), a malformed line.
-pub fn read(root: &Root, pid: u32) -> Result<Vec<Line>, KernelError> {
+pub fn read(root: &Root, pid: u32) -> Result<Vec<NumaLine>, KernelError> {
     root.parsed(&format!("proc/{pid}/numa_maps"), LIMIT, parse)
 }
 
 /// Understands the text of a `numa_maps` file.
 ///
 /// Errors: a line does not begin with a hexadecimal address, or one of its counts is not like `N1=512`.
-pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
+pub fn parse(text: &str) -> Result<Vec<NumaLine>, Malformed> {
     let mut lines = Vec::with_capacity(text.len() / 64);
     for (index, line) in text.lines().enumerate() {
         let parsed = parse_line(line)
@@ -109,15 +109,15 @@ pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
     Ok(lines)
 }
 
-fn parse_line(line: &str) -> Option<Line> {
+fn parse_line(line: &str) -> Option<NumaLine> {
     let (start, rest) = line.split_once(' ')?;
     let start = Some(start).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     // Blanks in a file's name are printed as `\040`, so a word that begins with N and a digit is a node's.
     let counts =
         rest.split(' ').filter(|word| word.starts_with('N') && word[1..].starts_with(|c: char| c.is_ascii_digit()));
-    Some(Line {
+    Some(NumaLine {
         start: Address(u64::from_str_radix(start, 16).ok()?),
-        policy: Policy::parse(rest),
+        policy: NumaPolicy::parse(rest),
         pages: counts.map(parse_count).collect::<Option<_>>()?,
     })
 }
@@ -135,32 +135,32 @@ mod tests {
 
     use super::*;
 
-    fn policy(text: &str) -> Policy {
+    fn policy(text: &str) -> NumaPolicy {
         parse(&format!("7f1a38000000 {text}\n")).unwrap().remove(0).policy
     }
 
     #[test]
     fn every_policy_is_understood() {
-        assert_eq!(policy("default anon=3 N0=3"), Policy::Default);
-        assert_eq!(policy("local"), Policy::Local);
-        assert_eq!(policy("prefer:1 anon=1"), Policy::Prefer(vec![1]));
-        assert_eq!(policy("prefer (many):0-1 anon=1"), Policy::PreferMany(vec![0, 1]));
-        assert_eq!(policy("bind:1 heap anon=1"), Policy::Bind(vec![1]));
-        assert_eq!(policy("interleave:0-1,4 file=/a\\040b"), Policy::Interleave(vec![0, 1, 4]));
-        assert_eq!(policy("weighted interleave:0,2"), Policy::WeightedInterleave(vec![0, 2]));
+        assert_eq!(policy("default anon=3 N0=3"), NumaPolicy::Default);
+        assert_eq!(policy("local"), NumaPolicy::Local);
+        assert_eq!(policy("prefer:1 anon=1"), NumaPolicy::Prefer(vec![1]));
+        assert_eq!(policy("prefer (many):0-1 anon=1"), NumaPolicy::PreferMany(vec![0, 1]));
+        assert_eq!(policy("bind:1 heap anon=1"), NumaPolicy::Bind(vec![1]));
+        assert_eq!(policy("interleave:0-1,4 file=/a\\040b"), NumaPolicy::Interleave(vec![0, 1, 4]));
+        assert_eq!(policy("weighted interleave:0,2"), NumaPolicy::WeightedInterleave(vec![0, 2]));
     }
 
     #[test]
     fn flags_of_a_policy_change_nothing() {
-        assert_eq!(policy("interleave=static:0-1"), Policy::Interleave(vec![0, 1]));
-        assert_eq!(policy("bind=relative|balancing:3 stack"), Policy::Bind(vec![3]));
-        assert_eq!(policy("prefer=balancing huge"), Policy::Prefer(vec![]));
+        assert_eq!(policy("interleave=static:0-1"), NumaPolicy::Interleave(vec![0, 1]));
+        assert_eq!(policy("bind=relative|balancing:3 stack"), NumaPolicy::Bind(vec![3]));
+        assert_eq!(policy("prefer=balancing huge"), NumaPolicy::Prefer(vec![]));
     }
 
     #[test]
     fn what_later_kernels_may_say_is_unknown() {
         for text in ["striped:0-1 anon=3", "bind:0,2,", "bind:0-1024", "interleaved:0", "bind:", "bind=:0", ""] {
-            assert_eq!(policy(text), Policy::Unknown, "{text}");
+            assert_eq!(policy(text), NumaPolicy::Unknown, "{text}");
         }
     }
 

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn memory_of_our_own_is_there_once_touched() {
-        let mut mapping = hugepilot_os::memory::Mapping::anonymous(64 << 10).unwrap();
+        let mut mapping = hugepilot_os::memory::AlignedMemory::anonymous(64 << 10).unwrap();
         mapping.bytes_mut()[5 * BASE_PAGE as usize] = 1;
         let mut entries = [Entry::default(); 16];
         let pagemap = Pagemap::open(&Root::host(), std::process::id()).unwrap();

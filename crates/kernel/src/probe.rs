@@ -10,9 +10,9 @@ use crate::capability::Capabilities;
 use crate::cpu::Cpu;
 use crate::hugetlb::{self, Pool};
 use crate::lockdown::{self, Lockdown};
-use crate::memory::Memory;
+use crate::memory::Meminfo;
 use crate::pmu::{self, MemorySampling};
-use crate::process::{Status, kilobytes};
+use crate::process::{ProcessStatus, kilobytes};
 use crate::thp::Thp;
 use crate::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms};
 
@@ -75,7 +75,7 @@ impl CollapseTimes {
 
 /// A process, for people to recognize.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct ProcessName {
     /// Its id.
     pub pid: u32,
     /// Its name, cut off at 15 bytes by the kernel.
@@ -110,13 +110,13 @@ pub struct Facts {
     /// Contiguous free memory.
     pub buddy: Fact<Buddy>,
     /// Memory and swap.
-    pub memory: Fact<Memory>,
+    pub memory: Fact<Meminfo>,
     /// The host of this virtual machine takes back what is free.
     pub free_memory_reported: Fact<bool>,
     /// The kernel can compact memory when told to.
     pub compaction: Ability,
     /// Processes that may not have transparent huge pages (`prctl(PR_SET_THP_DISABLE)`).
-    pub thp_disabled: Fact<Vec<Process>>,
+    pub thp_disabled: Fact<Vec<ProcessName>>,
     /// Accessed bits can be cleared through `/proc/PID/clear_refs`.
     pub clear_refs: Ability,
     /// Flags of physical pages can be read.
@@ -150,7 +150,7 @@ impl Default for LiveProbes {
 impl Facts {
     /// Reads everything there is to read. Takes some 10 ms; never fails, because what cannot be read is a fact too.
     pub fn gather(root: &Root, live: LiveProbes) -> Self {
-        let own = || root.parsed("proc/self/status", Root::LIMIT, Status::parse);
+        let own = || root.parsed("proc/self/status", Root::LIMIT, ProcessStatus::parse);
         let thp = Thp::read(root);
         // Without transparent huge pages in the kernel, it prints `THP_enabled: 0` for every process.
         let thp_disabled = match thp {
@@ -170,7 +170,7 @@ impl Facts {
             thp,
             pools: hugetlb::pools(root),
             buddy: Buddy::read(root),
-            memory: Memory::read(root),
+            memory: Meminfo::read(root),
             free_memory_reported: balloon::reports_free_memory(root),
             compaction: present(root, "proc/sys/vm/compact_memory", "the kernel was built without CONFIG_COMPACTION"),
             thp_disabled,
@@ -246,11 +246,11 @@ fn is_identity(uid_map: &str) -> bool {
     uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
-fn thp_disabled(root: &Root) -> Fact<Vec<Process>> {
+fn thp_disabled(root: &Root) -> Fact<Vec<ProcessName>> {
     let mut disabled = Vec::new();
     for pid in root.numbered_entries("proc")? {
-        match Status::read(root, pid) {
-            Ok(status) if status.thp_enabled == Some(false) => disabled.push(Process { pid, name: status.name }),
+        match ProcessStatus::read(root, pid) {
+            Ok(status) if status.thp_enabled == Some(false) => disabled.push(ProcessName { pid, name: status.name }),
             Ok(_) => {}
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error),
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(Facts::gather(&root, LiveProbes::default()).thp_disabled.unwrap(), []);
         write(tree.path(), "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         let listed = Facts::gather(&root, LiveProbes::default()).thp_disabled.unwrap();
-        assert_eq!(listed, [Process { pid: 9, name: "redis-server".to_owned() }]);
+        assert_eq!(listed, [ProcessName { pid: 9, name: "redis-server".to_owned() }]);
     }
 
     #[test]

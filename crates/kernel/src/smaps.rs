@@ -13,7 +13,7 @@ pub const LIMIT: Bytes = Bytes(256 << 20);
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct SmapsMapping {
     /// What `maps` says of it.
     pub line: maps::Line,
     /// Memory present. The shared zero page and hugetlb pages are not counted.
@@ -37,19 +37,19 @@ pub struct Mapping {
 /// The mappings of one process in ascending order; none for a kernel thread or a zombie.
 ///
 /// Errors: the process has ended (`is_gone`), the reader lacks CAP_SYS_PTRACE (`is_denied`), a malformed line.
-pub fn read(root: &Root, pid: u32) -> Result<Vec<Mapping>, KernelError> {
+pub fn read(root: &Root, pid: u32) -> Result<Vec<SmapsMapping>, KernelError> {
     root.parsed(&format!("proc/{pid}/smaps"), LIMIT, parse)
 }
 
 /// Understands the text of an `smaps` file.
 ///
 /// Errors: a line is neither a mapping nor a field of one, or a wanted field has no size such as `8 kB`.
-pub fn parse(text: &str) -> Result<Vec<Mapping>, Malformed> {
-    let mut mappings: Vec<Mapping> = Vec::new();
+pub fn parse(text: &str) -> Result<Vec<SmapsMapping>, Malformed> {
+    let mut mappings: Vec<SmapsMapping> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let malformed = || Malformed::new(index + 1, "a mapping or a field of one, such as 'Rss: 8 kB'", line);
         if let Some(line) = maps::parse_line(line) {
-            mappings.push(Mapping::empty(line));
+            mappings.push(SmapsMapping::empty(line));
             continue;
         }
         let (name, value) = line.split_once(':').ok_or_else(malformed)?;
@@ -58,7 +58,7 @@ pub fn parse(text: &str) -> Result<Vec<Mapping>, Malformed> {
     Ok(mappings)
 }
 
-impl Mapping {
+impl SmapsMapping {
     fn empty(line: maps::Line) -> Self {
         let nothing = Bytes(0);
         Self {

@@ -7,7 +7,7 @@ use std::io;
 use hugepilot_os::PidFd;
 use serde::{Deserialize, Serialize};
 
-use crate::process::{self, Status};
+use crate::process::{self, ProcessStatus};
 use crate::{KernelError, Root};
 
 /// A process, told by its start from a later one that has the same id.
@@ -29,7 +29,7 @@ impl Process {
     pub fn lives(&self) -> bool {
         let root = Root::host();
         Self::of(&root, self.pid) == Some(*self)
-            && Status::read(&root, self.pid).is_ok_and(|status| !status.is_zombie())
+            && ProcessStatus::read(&root, self.pid).is_ok_and(|status| !status.is_zombie())
     }
 }
 
@@ -96,7 +96,7 @@ impl Target {
             return Err(TargetError::Itself { pid });
         }
         let handle = PidFd::open(pid).map_err(|cause| not_opened(&root, pid, cause))?;
-        let status = Status::read(&root, pid).map_err(|error| gone(pid, error))?;
+        let status = ProcessStatus::read(&root, pid).map_err(|error| gone(pid, error))?;
         let name = status.name.clone();
         if status.is_zombie() {
             return Err(TargetError::Zombie { pid, name });
@@ -144,13 +144,13 @@ impl Target {
     /// Errors: the process has ended (`is_gone`).
     pub fn living_thread(&self) -> Result<Option<u32>, KernelError> {
         let threads = process::threads(&self.root, self.pid())?;
-        let lives = |thread: &&u32| Status::read(&self.root, **thread).is_ok_and(|status| !status.is_zombie());
+        let lives = |thread: &&u32| ProcessStatus::read(&self.root, **thread).is_ok_and(|status| !status.is_zombie());
         Ok(threads.iter().find(lives).copied())
     }
 }
 
 fn not_opened(root: &Root, pid: u32, cause: io::Error) -> TargetError {
-    match Status::read(root, pid) {
+    match ProcessStatus::read(root, pid) {
         Ok(status) if status.tgid != pid => TargetError::Thread { tid: pid, pid: status.tgid },
         Ok(_) => TargetError::Open { pid, cause },
         Err(_) => TargetError::NoSuchProcess { pid },

@@ -6,7 +6,7 @@ use heat::units::{Address, Bytes, Nanos, Pages};
 use kernel::capability::Capability;
 use kernel::lockdown::{self, Lockdown};
 use kernel::probe::{Ability, CollapseTimes, Facts, LiveProbes};
-use kernel::process::{self, Status};
+use kernel::process::{self, ProcessStatus};
 use kernel::thp::Thp;
 use kernel::{
     Root, buddy, cache, cgroup, cpu, hugetlb, iomem, kallsyms, maps, memory, nodes, numa_maps, smaps, vm_flags,
@@ -81,14 +81,14 @@ fn memory_nodes() {
 
 #[test]
 fn processes() {
-    let redis = Status::read(&tree("debian-6.1"), 633).unwrap();
+    let redis = ProcessStatus::read(&tree("debian-6.1"), 633).unwrap();
     assert_eq!((redis.name.as_str(), redis.threads, redis.thp_enabled), ("redis-server", 5, Some(false)));
     assert_eq!((redis.vm_rss, redis.rss_anon), (Bytes(5312444 << 10), Bytes(5301200 << 10)));
     assert_eq!(process::threads(&tree("debian-6.1"), 633).unwrap(), [633, 640, 641, 642, 643]);
     assert_eq!(process::descendants(&tree("debian-6.1"), 1).unwrap(), [633]);
     assert_eq!(process::descendants(&tree("debian-6.1"), 633).unwrap(), [0; 0]);
     assert_eq!(process::cpu_time(&tree("debian-6.1"), 633).unwrap(), Nanos(1_184_330_000_000));
-    let worker = Status::read(&tree("debian-6.12"), 1310).unwrap();
+    let worker = ProcessStatus::read(&tree("debian-6.12"), 1310).unwrap();
     assert_eq!((worker.name.as_str(), worker.namespace_pids.as_slice()), ("shop (worker)", [1310, 7].as_slice()));
     assert_eq!(process::start_time(&tree("debian-6.12"), 1310).unwrap(), 9000);
 }
@@ -96,10 +96,10 @@ fn processes() {
 #[test]
 fn kernel_threads_and_virtual_machines_are_recognized() {
     for name in TREES {
-        assert!(Status::read(&tree(name), 2).unwrap().kernel_thread, "{name}");
+        assert!(ProcessStatus::read(&tree(name), 2).unwrap().kernel_thread, "{name}");
     }
-    assert!(Status::read(&tree("debian-6.1"), 57).unwrap().kernel_thread);
-    assert!(!Status::read(&tree("debian-6.1"), 633).unwrap().kernel_thread);
+    assert!(ProcessStatus::read(&tree("debian-6.1"), 57).unwrap().kernel_thread);
+    assert!(!ProcessStatus::read(&tree("debian-6.1"), 633).unwrap().kernel_thread);
     assert!(process::holds_kvm(&tree("debian-6.12"), 1204).unwrap());
 }
 
@@ -148,7 +148,7 @@ fn the_machine() {
     let free: Vec<Bytes> = TREES.iter().map(|name| buddy::Buddy::read(&tree(name)).unwrap().free_huge()).collect();
     assert_eq!(free[1], Bytes(((1 + 2 + 88) << 21) + ((2 + 31 + 301) << 22)));
     assert_eq!(free[2], Bytes((1 << 21) + (2 << 22)));
-    assert_eq!(memory::Memory::read(&tree("debian-6.1")).unwrap().total, Bytes(32777244 << 10));
+    assert_eq!(memory::Meminfo::read(&tree("debian-6.1")).unwrap().total, Bytes(32777244 << 10));
     let levels = |name| cpu::Cpu::read(&tree(name)).map(|cpu| (cpu.physical_bits, cpu.five_levels)).unwrap();
     assert_eq!(TREES.map(levels), [(48, false), (46, true), (48, false)]);
     assert_eq!(iomem::end_of_memory(&tree("debian-6.1")).unwrap(), Some(0x840000000));

@@ -19,8 +19,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use kernel::{KernelError, Root, hugetlb};
-use machine::Machine;
-use program::{Family, Program, ProgramError};
+use machine::MachineFacts;
+use program::{Program, ProgramError, ProgramFamily};
 use recipe::{Given, Recipe, recipe};
 use request::{LaunchRequest, PageKind};
 
@@ -39,7 +39,7 @@ pub struct Prepared {
     /// What the program is.
     pub program: Program,
     /// What the machine offers.
-    pub machine: Machine,
+    pub machine: MachineFacts,
     /// What to start it with.
     pub recipe: Recipe,
     /// Whether the preload library counts.
@@ -49,7 +49,7 @@ pub struct Prepared {
 impl Prepared {
     /// Whether the program is one that cannot be promoted unless its shared memory is placed with care, which the kernel does not do here.
     pub fn needs_aligning(&self) -> bool {
-        self.program.family == Family::Postgres && !self.machine.aligns_shared_memory
+        self.program.family == ProgramFamily::Postgres && !self.machine.aligns_shared_memory
     }
 }
 
@@ -100,7 +100,7 @@ fn prepare_beside(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Prepared, LaunchError> {
     let (name, arguments) = command.split_first().ok_or(LaunchError::NoProgram)?;
-    let machine = Machine::read(root, request.pages)?;
+    let machine = MachineFacts::read(root, request.pages)?;
     ensure_pages(root, request.pages, &machine)?;
     let library = library(directory);
     if library.is_none() && request.insists_on_preload() {
@@ -114,11 +114,11 @@ fn prepare_beside(
     let path = environment.get("PATH").map(OsStr::new);
     let program = Program::find(name, path, value("LD_PRELOAD"), value("LD_LIBRARY_PATH"))?;
     let recipe = recipe(&program, &request, &machine, &Given { environment, arguments, library });
-    let counts = recipe.mechanisms().iter().any(|mechanism| mechanism.name == recipe::Mechanism::PRELOAD);
+    let counts = recipe.mechanisms().iter().any(|mechanism| mechanism.name == recipe::MemoryMechanism::PRELOAD);
     Ok(Prepared { request, program, machine, recipe, counts })
 }
 
-fn ensure_pages(root: &Root, pages: PageKind, machine: &Machine) -> Result<(), LaunchError> {
+fn ensure_pages(root: &Root, pages: PageKind, machine: &MachineFacts) -> Result<(), LaunchError> {
     if !pages.is_reserved() || machine.pool.is_some() {
         return Ok(());
     }
@@ -197,12 +197,12 @@ mod tests {
     fn only_postgres_needs_its_shared_memory_aligned_and_only_where_the_kernel_does_not() {
         let needs = |family, aligns_shared_memory| {
             let program = recipe::samples::program(family);
-            let machine = Machine { aligns_shared_memory, ..Machine::default() };
+            let machine = MachineFacts { aligns_shared_memory, ..MachineFacts::default() };
             Prepared { request: LaunchRequest::shared(), program, machine, recipe: Recipe::default(), counts: false }
                 .needs_aligning()
         };
-        assert!(needs(Family::Postgres, false));
-        assert!(!needs(Family::Postgres, true) && !needs(Family::Redis, false));
+        assert!(needs(ProgramFamily::Postgres, false));
+        assert!(!needs(ProgramFamily::Postgres, true) && !needs(ProgramFamily::Redis, false));
     }
 
     #[test]

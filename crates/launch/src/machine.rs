@@ -13,7 +13,7 @@ use crate::request::PageKind;
 
 /// The facts, as they are now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Who gets transparent huge pages of 2 MiB: `always`, `madvise`, `never`; None on a kernel without them.
     pub transparent: Option<String>,
     /// Whether shared memory is mapped where huge pages fit.
@@ -26,7 +26,7 @@ pub struct Machine {
     pub limits: Vec<Limit>,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Reads what pages of this kind depend on.
     ///
     /// Errors: the settings of transparent huge pages, the pools, the mounts or the limits of control groups cannot be read, or are
@@ -95,7 +95,7 @@ mod tests {
                       61 23 0:54 / /mnt/1\\040G rw - hugetlbfs none rw,pagesize=1024M,size=4G\nodd line";
         fs::write(folder.path().join("proc/self/mountinfo"), mounts).unwrap();
         let root = Root::at(folder.path());
-        let mount = |pages| Machine::read(&root, pages).unwrap().mount;
+        let mount = |pages| MachineFacts::read(&root, pages).unwrap().mount;
         assert_eq!(mount(PageKind::Huge), Some("/dev/hugepages".into()));
         assert_eq!(mount(PageKind::Giant), Some("/mnt/1 G".into()));
         assert_eq!(mount(PageKind::Transparent), None);
@@ -120,7 +120,7 @@ mod tests {
             overcommit,
         };
         let told = |pool: Pool, limits: &[Limit]| {
-            let machine = Machine { pool: Some(pool), limits: limits.to_vec(), ..Machine::default() };
+            let machine = MachineFacts { pool: Some(pool), limits: limits.to_vec(), ..MachineFacts::default() };
             let name = |limit: Option<&Limit>| limit.map_or(String::new(), |limit| limit.cgroup.clone());
             (machine.available(), name(machine.binding_limit()), name(machine.ending_limit()))
         };
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn a_machine_without_huge_pages_has_none() {
         let empty = Root::at(tempfile::tempdir().unwrap().path());
-        assert_eq!(Machine::read(&empty, PageKind::Giant).unwrap(), Machine::default());
-        assert!(!Machine::default().honours_requests());
-        assert_eq!(Machine::default().available(), 0);
+        assert_eq!(MachineFacts::read(&empty, PageKind::Giant).unwrap(), MachineFacts::default());
+        assert!(!MachineFacts::default().honours_requests());
+        assert_eq!(MachineFacts::default().available(), 0);
     }
 }

@@ -8,16 +8,16 @@ use heat::RefusalReason;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
 use crate::counts::{InTheWay, Placed, Placing};
-use crate::machine::Machine;
-use crate::recipe::{Mechanism, Memory, Recipe};
+use crate::machine::MachineFacts;
+use crate::recipe::{Memory, MemoryMechanism, Recipe};
 use crate::request::LaunchRequest;
-use crate::watch::{Sample, Seen};
+use crate::watch::{Seen, TreeSample};
 
 /// Who put memory on huge pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// One of the recipe's mechanisms, or several that cannot be told apart.
-    Recipe(Vec<Mechanism>),
+    Recipe(Vec<MemoryMechanism>),
     /// The pilot, from outside.
     Pilot,
     /// The program, or the kernel by itself.
@@ -26,7 +26,7 @@ pub enum By {
 
 /// Why memory was not on huge pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum NotHugeReason {
     /// Transparent huge pages were switched off.
     SwitchedOff,
     /// So many of its processes may have no transparent huge pages (`PR_SET_THP_DISABLE`).
@@ -60,13 +60,13 @@ pub struct Piloted {
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Account {
+pub struct Verification {
     /// What the account is about.
     pub seen: Seen,
-    /// Who did it, the most first; sums up to [`Sample::huge`] of the largest.
+    /// Who did it, the most first; sums up to [`TreeSample::huge`] of the largest.
     pub by: Vec<(By, Bytes)>,
     /// Why the rest was not, in the order in which it can be helped; empty where there is no rest to speak of.
-    pub rest: Vec<Why>,
+    pub rest: Vec<NotHugeReason>,
     /// The share that was asked for, in percent.
     pub required: Option<f64>,
 }
@@ -76,11 +76,11 @@ const NEXT_TO_NOTHING: f64 = 0.02;
 /// What glibc takes at once for a thread's heap; a pool with fewer pages has none for it.
 const AT_ONCE: u64 = 4;
 
-impl Account {
+impl Verification {
     /// Draws the account up; `piloted` is None where no pilot ran.
     pub fn of(
         seen: Seen,
-        (request, recipe, machine): (&LaunchRequest, &Recipe, &Machine),
+        (request, recipe, machine): (&LaunchRequest, &Recipe, &MachineFacts),
         placed: Option<&Placed>,
         piloted: Option<&Piloted>,
         required: Option<f64>,
@@ -97,7 +97,7 @@ impl Account {
 
     /// The share of the memory that was on huge pages, in percent; None if there was none that could be.
     pub fn percent(&self) -> Option<f64> {
-        let Sample { could, .. } = self.seen.largest;
+        let TreeSample { could, .. } = self.seen.largest;
         (could > Bytes(0)).then(|| 100.0 * self.seen.largest.huge().0 as f64 / could.0 as f64)
     }
 
@@ -118,7 +118,7 @@ impl Account {
 
 /// Divides what was huge among those who may have done it: the pilot and the library say how much they did, and the rest is the
 /// allocator's, or the program's own.
-fn shares(sample: &Sample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
+fn shares(sample: &TreeSample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
     let by_pilot = promoted.min(sample.transparent);
     let mut shares = BTreeMap::from([(By::Pilot, by_pilot)]);
     for (is_reserved, bytes) in [(true, sample.reserved), (false, sample.transparent - by_pilot)] {
@@ -134,15 +134,16 @@ fn shares(sample: &Sample, recipe: &Recipe, placed: Option<&Placed>, promoted: B
 /// Memory on one kind of huge pages, by mechanism. What the library says only rises: where that is more than there is, some has been
 /// unmapped since or was never touched, and nobody can tell its part from others'.
 fn divided(bytes: Bytes, is_reserved: bool, recipe: &Recipe, placed: Option<&Placed>) -> Vec<(By, Bytes)> {
-    let (libraries, others): (Vec<Mechanism>, Vec<Mechanism>) =
-        recipe.mechanisms().into_iter().partition(|mechanism| mechanism.name == Mechanism::PRELOAD);
-    let others: Vec<Mechanism> = others.into_iter().filter(|mechanism| mechanism.is_reserved == is_reserved).collect();
+    let (libraries, others): (Vec<MemoryMechanism>, Vec<MemoryMechanism>) =
+        recipe.mechanisms().into_iter().partition(|mechanism| mechanism.name == MemoryMechanism::PRELOAD);
+    let others: Vec<MemoryMechanism> =
+        others.into_iter().filter(|mechanism| mechanism.is_reserved == is_reserved).collect();
     let said = libraries.into_iter().filter_map(|mechanism| {
         let placing = of_memory(placed?, mechanism.memory);
         let said = if is_reserved { placing.reserved } else { placing.transparent };
-        (said > Bytes(0)).then_some((Mechanism { is_reserved, ..mechanism }, said))
+        (said > Bytes(0)).then_some((MemoryMechanism { is_reserved, ..mechanism }, said))
     });
-    let said: Vec<(Mechanism, Bytes)> = said.collect();
+    let said: Vec<(MemoryMechanism, Bytes)> = said.collect();
     let all_said: Bytes = said.iter().map(|(_, bytes)| *bytes).sum();
     if all_said > bytes {
         let together = others.into_iter().chain(said.into_iter().map(|(mechanism, _)| mechanism));
@@ -163,40 +164,40 @@ fn of_memory(placed: &Placed, memory: Memory) -> Placing {
 }
 
 fn reasons(
-    (request, recipe, machine): (&LaunchRequest, &Recipe, &Machine),
+    (request, recipe, machine): (&LaunchRequest, &Recipe, &MachineFacts),
     seen: &Seen,
     placed: Option<&Placed>,
     piloted: Option<&Piloted>,
-) -> Vec<Why> {
+) -> Vec<NotHugeReason> {
     let mut reasons = Vec::new();
     if request.pages.is_reserved() {
         reasons.extend(of_the_pool(machine, seen));
     } else if !machine.honours_requests() {
-        reasons.push(Why::SwitchedOff);
+        reasons.push(NotHugeReason::SwitchedOff);
     } else if seen.largest.switched_off > 0 {
-        reasons.push(Why::SwitchedOffForItself(seen.largest.switched_off));
+        reasons.push(NotHugeReason::SwitchedOffForItself(seen.largest.switched_off));
     }
     let hindered = placed.map(|placed| placed.in_the_way).filter(|in_the_way| *in_the_way != InTheWay::default());
-    reasons.extend(hindered.map(Why::Hindered));
+    reasons.extend(hindered.map(NotHugeReason::Hindered));
     if !recipe.left_to_pilot.is_empty() {
-        reasons.push(Why::NotReached(recipe.left_to_pilot.clone()));
+        reasons.push(NotHugeReason::NotReached(recipe.left_to_pilot.clone()));
     }
     let refused = piloted.map(|piloted| &piloted.refused).filter(|refused| !refused.is_empty());
-    reasons.extend(refused.cloned().map(Why::Refused));
+    reasons.extend(refused.cloned().map(NotHugeReason::Refused));
     if reasons.is_empty() {
-        reasons.push(if piloted.is_some() { Why::Unknown } else { Why::NotPiloted });
+        reasons.push(if piloted.is_some() { NotHugeReason::Unknown } else { NotHugeReason::NotPiloted });
     }
     reasons
 }
 
-fn of_the_pool(machine: &Machine, seen: &Seen) -> Option<Why> {
-    let is_used_up = |sample: &Sample| sample.pool_left.is_some_and(|left| left < AT_ONCE);
+fn of_the_pool(machine: &MachineFacts, seen: &Seen) -> Option<NotHugeReason> {
+    let is_used_up = |sample: &TreeSample| sample.pool_left.is_some_and(|left| left < AT_ONCE);
     if let Some(limit) = machine.binding_limit() {
-        Some(Why::Limited(limit.cgroup.clone()))
+        Some(NotHugeReason::Limited(limit.cgroup.clone()))
     } else if machine.available() == 0 {
-        Some(Why::PoolEmpty)
+        Some(NotHugeReason::PoolEmpty)
     } else {
-        (is_used_up(&seen.largest) || is_used_up(&seen.last)).then_some(Why::PoolUsedUp)
+        (is_used_up(&seen.largest) || is_used_up(&seen.last)).then_some(NotHugeReason::PoolUsedUp)
     }
 }
 
@@ -209,16 +210,19 @@ mod tests {
     use crate::recipe::Variable;
     use crate::request::PageKind;
 
-    const HEAP: Mechanism = Mechanism { memory: Memory::Heap, name: "glibc.malloc.hugetlb", is_reserved: false };
-    const MMAP: Mechanism = Mechanism { memory: Memory::Mmap, name: Mechanism::PRELOAD, is_reserved: false };
+    const HEAP: MemoryMechanism =
+        MemoryMechanism { memory: Memory::Heap, name: "glibc.malloc.hugetlb", is_reserved: false };
+    const MMAP: MemoryMechanism =
+        MemoryMechanism { memory: Memory::Mmap, name: MemoryMechanism::PRELOAD, is_reserved: false };
 
-    fn recipe_with(mechanisms: &[Mechanism]) -> Recipe {
-        let variable = |&by: &Mechanism| Variable { name: "X", value: String::new(), why: String::new(), by: Some(by) };
+    fn recipe_with(mechanisms: &[MemoryMechanism]) -> Recipe {
+        let variable =
+            |&by: &MemoryMechanism| Variable { name: "X", value: String::new(), why: String::new(), by: Some(by) };
         Recipe { variables: mechanisms.iter().map(variable).collect(), ..Recipe::default() }
     }
 
     fn seen(could: u64, transparent: u64, reserved: u64) -> Seen {
-        let sample = Sample {
+        let sample = TreeSample {
             processes: 1,
             switched_off: 0,
             could: Bytes(could),
@@ -229,13 +233,13 @@ mod tests {
         Seen { scans: 1, largest: sample, last: sample, ..Seen::default() }
     }
 
-    fn madvise() -> Machine {
-        Machine { transparent: Some("madvise".to_owned()), ..Machine::default() }
+    fn madvise() -> MachineFacts {
+        MachineFacts { transparent: Some("madvise".to_owned()), ..MachineFacts::default() }
     }
 
-    fn account(seen: Seen, recipe: &Recipe, placed: Option<&Placed>, promoted: u64) -> Account {
+    fn account(seen: Seen, recipe: &Recipe, placed: Option<&Placed>, promoted: u64) -> Verification {
         let piloted = Piloted { promoted: Bytes(promoted), ..Piloted::default() };
-        Account::of(
+        Verification::of(
             seen,
             (&LaunchRequest::of(PageKind::Transparent), recipe, &madvise()),
             placed,
@@ -276,28 +280,35 @@ mod tests {
     fn without_a_mechanism_it_was_the_program_itself() {
         let account = account(seen(1000, 300, 200), &Recipe::default(), None, 0);
         assert_eq!(account.by, [(By::Itself, Bytes(500))]);
-        assert_eq!((account.is_met(), account.rest), (false, vec![Why::Unknown]));
+        assert_eq!((account.is_met(), account.rest), (false, vec![NotHugeReason::Unknown]));
     }
 
     #[test]
     fn a_share_of_nothing_is_not_reached() {
         let account = account(Seen::default(), &Recipe::default(), None, 0);
         assert_eq!((account.percent(), account.is_met()), (None, false));
-        assert!(Account { required: None, ..account }.is_met());
+        assert!(Verification { required: None, ..account }.is_met());
     }
 
     #[test]
     fn why_the_rest_was_not_is_told() {
-        let why = |request: PageKind, machine: Machine, recipe: Recipe, placed: Option<Placed>, left: Option<u64>| {
-            let mut seen = seen(1000, 0, 0);
-            seen.last.pool_left = left;
-            let piloted = Piloted::default();
-            Account::of(seen, (&LaunchRequest::of(request), &recipe, &machine), placed.as_ref(), Some(&piloted), None)
+        let why =
+            |request: PageKind, machine: MachineFacts, recipe: Recipe, placed: Option<Placed>, left: Option<u64>| {
+                let mut seen = seen(1000, 0, 0);
+                seen.last.pool_left = left;
+                let piloted = Piloted::default();
+                Verification::of(
+                    seen,
+                    (&LaunchRequest::of(request), &recipe, &machine),
+                    placed.as_ref(),
+                    Some(&piloted),
+                    None,
+                )
                 .rest
-        };
-        let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
-        assert_eq!(why(PageKind::Transparent, never, Recipe::default(), None, None), [Why::SwitchedOff]);
-        assert_eq!(why(PageKind::Huge, madvise(), Recipe::default(), None, None), [Why::PoolEmpty]);
+            };
+        let never = MachineFacts { transparent: Some("never".to_owned()), ..MachineFacts::default() };
+        assert_eq!(why(PageKind::Transparent, never, Recipe::default(), None, None), [NotHugeReason::SwitchedOff]);
+        assert_eq!(why(PageKind::Huge, madvise(), Recipe::default(), None, None), [NotHugeReason::PoolEmpty]);
         let pool = kernel::hugetlb::Pool {
             page_size: Bytes(HUGE_PAGE),
             total: 9,
@@ -306,10 +317,14 @@ mod tests {
             surplus: 0,
             overcommit: 0,
         };
-        let machine = || Machine { pool: Some(pool), ..madvise() };
+        let machine = || MachineFacts { pool: Some(pool), ..madvise() };
         let with_left = |left| why(PageKind::Huge, machine(), Recipe::default(), None, Some(left));
-        assert_eq!([with_left(0), with_left(3)], [[Why::PoolUsedUp], [Why::PoolUsedUp]], "too few for a thread's heap");
-        assert_eq!(with_left(4), [Why::Unknown]);
+        assert_eq!(
+            [with_left(0), with_left(3)],
+            [[NotHugeReason::PoolUsedUp], [NotHugeReason::PoolUsedUp]],
+            "too few for a thread's heap"
+        );
+        assert_eq!(with_left(4), [NotHugeReason::Unknown]);
         let limit = Limit {
             cgroup: "/db".to_owned(),
             page_size: Bytes(HUGE_PAGE),
@@ -318,12 +333,16 @@ mod tests {
             usage: Bytes(0),
             refused: None,
         };
-        let limited = Machine { limits: vec![limit], ..machine() };
-        assert_eq!(why(PageKind::Huge, limited, Recipe::default(), None, Some(9)), [Why::Limited("/db".to_owned())]);
+        let limited = MachineFacts { limits: vec![limit], ..machine() };
+        assert_eq!(
+            why(PageKind::Huge, limited, Recipe::default(), None, Some(9)),
+            [NotHugeReason::Limited("/db".to_owned())]
+        );
         let in_the_way = InTheWay { refused: Bytes(3), ..InTheWay::default() };
         let placed = Placed { in_the_way, ..Placed::default() };
         let recipe = Recipe { left_to_pilot: vec!["heap: static".to_owned()], ..Recipe::default() };
-        let expected = [Why::Hindered(in_the_way), Why::NotReached(vec!["heap: static".to_owned()])];
+        let expected =
+            [NotHugeReason::Hindered(in_the_way), NotHugeReason::NotReached(vec!["heap: static".to_owned()])];
         assert_eq!(why(PageKind::Huge, machine(), recipe, Some(placed), Some(5)), expected);
     }
 
@@ -331,14 +350,18 @@ mod tests {
     fn a_program_that_switches_huge_pages_off_for_itself_is_why() {
         let mut seen = seen(1000, 0, 0);
         seen.largest.switched_off = 1;
-        let rest = |request, machine: Machine| {
+        let rest = |request, machine: MachineFacts| {
             let of = (&LaunchRequest::of(request), &Recipe::default(), &machine);
-            Account::of(seen, of, None, Some(&Piloted::default()), None).rest
+            Verification::of(seen, of, None, Some(&Piloted::default()), None).rest
         };
-        assert_eq!(rest(PageKind::Transparent, madvise()), [Why::SwitchedOffForItself(1)]);
-        let never = Machine { transparent: Some("never".to_owned()), ..Machine::default() };
-        assert_eq!(rest(PageKind::Transparent, never), [Why::SwitchedOff], "the kernel says so of every process then");
-        assert_eq!(rest(PageKind::Huge, madvise()), [Why::PoolEmpty], "a pool does not mind");
+        assert_eq!(rest(PageKind::Transparent, madvise()), [NotHugeReason::SwitchedOffForItself(1)]);
+        let never = MachineFacts { transparent: Some("never".to_owned()), ..MachineFacts::default() };
+        assert_eq!(
+            rest(PageKind::Transparent, never),
+            [NotHugeReason::SwitchedOff],
+            "the kernel says so of every process then"
+        );
+        assert_eq!(rest(PageKind::Huge, madvise()), [NotHugeReason::PoolEmpty], "a pool does not mind");
     }
 
     #[test]
@@ -346,9 +369,12 @@ mod tests {
         let refused = BTreeSet::from([RefusalReason::NoContiguousMemory]);
         let piloted = Piloted { refused: refused.clone(), ..Piloted::default() };
         let of = (&LaunchRequest::of(PageKind::Transparent), &Recipe::default(), &madvise());
-        assert_eq!(Account::of(seen(1000, 0, 0), of, None, Some(&piloted), None).rest, [Why::Refused(refused)]);
-        assert_eq!(Account::of(seen(1000, 1000, 0), of, None, Some(&piloted), None).rest, [], "none was needed");
-        assert_eq!(Account::of(seen(1000, 0, 0), of, None, None, None).rest, [Why::NotPiloted]);
+        assert_eq!(
+            Verification::of(seen(1000, 0, 0), of, None, Some(&piloted), None).rest,
+            [NotHugeReason::Refused(refused)]
+        );
+        assert_eq!(Verification::of(seen(1000, 1000, 0), of, None, Some(&piloted), None).rest, [], "none was needed");
+        assert_eq!(Verification::of(seen(1000, 0, 0), of, None, None, None).rest, [NotHugeReason::NotPiloted]);
     }
 
     proptest! {
@@ -361,7 +387,7 @@ mod tests {
             promoted in 0u64..1000,
             which in 0usize..4,
         ) {
-            let all = [HEAP, MMAP, Mechanism { is_reserved: true, ..HEAP }];
+            let all = [HEAP, MMAP, MemoryMechanism { is_reserved: true, ..HEAP }];
             let placing = Placing { reserved: Bytes(said.0), transparent: Bytes(said.1) };
             let placed = Placed { mmap: placing, ..Placed::default() };
             let seen = seen(transparent + reserved + rest, transparent, reserved);

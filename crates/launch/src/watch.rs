@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use heat::units::{Bytes, HUGE_PAGE};
 use hugepilot_os::stop::Stop;
-use kernel::process::{Status, descendants, thread_cpu_time};
+use kernel::process::{ProcessStatus, descendants, thread_cpu_time};
 use kernel::rollup::Rollup;
 use kernel::{Root, hugetlb};
 
@@ -28,7 +28,7 @@ const ALIKE: f64 = 0.9;
 
 /// A program and its descendants at one moment; sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct TreeSample {
     /// Processes that had any memory which could be on huge pages.
     pub processes: usize,
     /// Of these, processes that may have no transparent huge pages, because they or what started them said so.
@@ -49,20 +49,20 @@ pub struct Seen {
     /// How often it was scanned.
     pub scans: u64,
     /// The last scan of it when it had at least nine tenths of the most memory that it was ever seen with.
-    pub largest: Sample,
+    pub largest: TreeSample,
     /// The last scan.
-    pub last: Sample,
+    pub last: TreeSample,
     /// The most memory that could be on huge pages.
     pub most: Bytes,
 }
 
-impl Sample {
+impl TreeSample {
     /// Memory on huge pages of any kind.
     pub fn huge(&self) -> Bytes {
         self.transparent + self.reserved
     }
 
-    fn add(&mut self, status: &Status, rollup: &Rollup) {
+    fn add(&mut self, status: &ProcessStatus, rollup: &Rollup) {
         let resident = status.rss_anon + status.rss_shmem;
         let whole = Bytes(resident.0 - resident.0 % HUGE_PAGE);
         // The two files are read one after the other.
@@ -77,7 +77,7 @@ impl Sample {
 }
 
 impl Seen {
-    fn note(&mut self, sample: Sample) {
+    fn note(&mut self, sample: TreeSample) {
         self.scans += 1;
         self.most = self.most.max(sample.could);
         if sample.could >= self.most.share(ALIKE) {
@@ -113,12 +113,12 @@ fn rest(age: Duration, cost: Duration) -> Duration {
 }
 
 /// How it is now; None if the program has ended. Descendants that end meanwhile are left out.
-fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<Sample> {
-    let mut sample = Sample::default();
+fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<TreeSample> {
+    let mut sample = TreeSample::default();
     let family = descendants(root, pid).unwrap_or_default();
     let mut any = false;
     for process in family.into_iter().chain([pid]) {
-        let (status, rollup) = (Status::read(root, process), Rollup::read(root, process));
+        let (status, rollup) = (ProcessStatus::read(root, process), Rollup::read(root, process));
         if let (Ok(status), Ok(rollup)) = (status, rollup) {
             any = true;
             sample.add(&status, &rollup);
@@ -135,8 +135,8 @@ fn sample(root: &Root, pid: u32, pages: PageKind) -> Option<Sample> {
 mod tests {
     use super::*;
 
-    fn with(could: u64, transparent: u64) -> Sample {
-        Sample { could: Bytes(could), transparent: Bytes(transparent), ..Sample::default() }
+    fn with(could: u64, transparent: u64) -> TreeSample {
+        TreeSample { could: Bytes(could), transparent: Bytes(transparent), ..TreeSample::default() }
     }
 
     #[test]
@@ -167,19 +167,19 @@ mod tests {
 
     #[test]
     fn what_could_be_huge_is_counted_in_whole_huge_pages() {
-        let status = Status { rss_anon: Bytes(5 << 20), rss_shmem: Bytes(2 << 20), ..Status::default() };
+        let status = ProcessStatus { rss_anon: Bytes(5 << 20), rss_shmem: Bytes(2 << 20), ..ProcessStatus::default() };
         let huge = |number: u64| Bytes(number * HUGE_PAGE);
-        let mut sample = Sample::default();
+        let mut sample = TreeSample::default();
         sample.add(&status, &Rollup { anonymous: huge(2), reserved: huge(4), ..Rollup::default() });
         assert_eq!((sample.processes, sample.could, sample.huge()), (1, huge(7), huge(6)));
-        let small = Status { rss_anon: Bytes(1 << 20), ..Status::default() };
+        let small = ProcessStatus { rss_anon: Bytes(1 << 20), ..ProcessStatus::default() };
         sample.add(&small, &Rollup::default());
         assert_eq!((sample.processes, sample.could), (1, huge(7)));
-        sample.add(&Status { thp_enabled: Some(false), ..status }, &Rollup::default());
-        sample.add(&Status { thp_enabled: Some(false), ..small.clone() }, &Rollup::default());
+        sample.add(&ProcessStatus { thp_enabled: Some(false), ..status }, &Rollup::default());
+        sample.add(&ProcessStatus { thp_enabled: Some(false), ..small.clone() }, &Rollup::default());
         assert_eq!((sample.processes, sample.switched_off), (2, 1));
         // More was mapped between the two reads.
-        let mut late = Sample::default();
+        let mut late = TreeSample::default();
         late.add(&small, &Rollup { anonymous: huge(2), ..Rollup::default() });
         assert_eq!((late.could, late.huge()), (huge(2), huge(2)));
     }

@@ -4,12 +4,13 @@ use std::error::Error;
 
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
-use observe::{Choice, Options};
+use observe::{ObserveOptions, TrackerChoice};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pid = std::env::args().nth(1).ok_or("give the id of a process")?.parse()?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let mut heat = observe::open(Choice::Auto)?.observe(&Target::open(pid)?, &Options::default(), &stop)?;
+    let mut heat =
+        observe::open(TrackerChoice::Auto)?.observe(&Target::open(pid)?, &ObserveOptions::default(), &stop)?;
     println!("{:.0} page walks a second in {} regions", heat.walks_per_second(), heat.regions.len());
     heat.regions.sort_by(|one, other| other.walks_per_second.total_cmp(&one.walks_per_second));
     for region in heat.regions.iter().take(10) {

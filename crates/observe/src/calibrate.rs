@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use heat::statistics::median;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
-use heat::{Chase, WalkCost};
+use heat::{ReadTimes, WalkCost};
 use hugepilot_os::advise::advise;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
 use hugepilot_os::{Advice, PidFd};
 use kernel::process::thread_cpu_time;
@@ -92,7 +92,7 @@ fn walk_costs(measuring: impl FnOnce()) -> io::Result<Vec<WalkCost>> {
 /// On both kinds of page together at most a fifth of what is available, to the machine and in our own memory cgroup.
 fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
     let root = Root::host();
-    let available = memory::Memory::read(&root).map_err(io::Error::other)?.available;
+    let available = memory::Meminfo::read(&root).map_err(io::Error::other)?.available;
     let room = cgroup::memory_room(&root, std::process::id()).map_err(io::Error::other)?;
     let available = room.map_or(available, |room| available.min(room.left()));
     let sizes: Vec<Bytes> = SIZES.into_iter().filter(|&size| 2 * size.0 <= available.0 / 5).collect();
@@ -107,7 +107,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let len = sizes.last().map_or(0, |size| size.0 as usize);
     let mut base = populated(len, OwnAdvice::NoHugePage)?;
     let mut huge = populated(len, OwnAdvice::HugePage)?;
-    let mut other = Mapping::anonymous(OTHER_MEMORY)?;
+    let mut other = AlignedMemory::anonymous(OTHER_MEMORY)?;
     other.words_mut().fill(1);
     let (page_fault_ns, unmap_ns) = page_fault(other.words_mut())?;
     let own = PidFd::open(std::process::id())?;
@@ -115,7 +115,7 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let sizes = collapsed(sizes, collapse)?;
     let mut measured = |size: Bytes| {
         let words = size.0 as usize / 8;
-        let mut chase = |memory: &mut Mapping, turn| chase(&memory.words_mut()[..words], other.words_mut(), turn);
+        let mut chase = |memory: &mut AlignedMemory, turn| chase(&memory.words_mut()[..words], other.words_mut(), turn);
         let turns: Vec<_> = (0..TURNS).map(|turn| (chase(&mut base, turn), chase(&mut huge, turn))).collect();
         WalkCost { page_fault_ns, unmap_ns, ..cost(size, &turns) }
     };
@@ -123,8 +123,8 @@ fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
 }
 
 /// Memory of which all pages are there before anything is timed.
-fn populated(len: usize, advice: OwnAdvice) -> io::Result<Mapping> {
-    let mut mapping = Mapping::anonymous(len)?;
+fn populated(len: usize, advice: OwnAdvice) -> io::Result<AlignedMemory> {
+    let mut mapping = AlignedMemory::anonymous(len)?;
     mapping.advise(0, len, advice)?;
     mapping.words_mut().iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = 0);
     Ok(mapping)
@@ -138,7 +138,7 @@ fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
     let chase = |whole: fn(&Chased, usize) -> f64, read: fn(&Chased, usize) -> f64, number| {
         let base_ns = typical(&|(base, _)| whole(base, number));
         let walk_ns = typical(&|(base, huge)| read(base, number) - read(huge, number));
-        Chase { base_ns, huge_ns: (base_ns - walk_ns).clamp(0.0, base_ns) }
+        ReadTimes { base_ns, huge_ns: (base_ns - walk_ns).clamp(0.0, base_ns) }
     };
     let read = |chased: &Chased, number: usize| chased.reads[number];
     let [ordered, independent, dependent] = [0, 1, 2].map(|number| chase(read, read, number));
@@ -149,7 +149,7 @@ fn cost(footprint: Bytes, turns: &[(Chased, Chased)]) -> WalkCost {
 /// Nanoseconds of CPU time that a page fault takes which reads shared memory that is there already, after other work, at random as processes
 /// of a server do (in order it would take a third), and those that unmapping takes of what it mapped. Errors: no memory.
 fn page_fault(other: &[u64]) -> io::Result<(f64, f64)> {
-    let mut memory = Mapping::shared(FAULTED)?;
+    let mut memory = AlignedMemory::shared(FAULTED)?;
     memory.advise(0, FAULTED, OwnAdvice::NoHugePage)?;
     memory.words_mut().iter_mut().step_by(PAGE_WORDS).for_each(|word| *word = 1);
     let faults = FAULTED / AROUND;
@@ -209,7 +209,8 @@ fn cached() -> Option<Vec<WalkCost>> {
 }
 
 fn is_sound(cost: &WalkCost) -> bool {
-    let sound = |chase: Chase| (0.01..1e6).contains(&chase.base_ns) && (0.0..=chase.base_ns).contains(&chase.huge_ns);
+    let sound =
+        |chase: ReadTimes| (0.01..1e6).contains(&chase.base_ns) && (0.0..=chase.base_ns).contains(&chase.huge_ns);
     cost.chases().into_iter().all(sound)
         && [cost.page_fault_ns, cost.unmap_ns].iter().all(|ns| FAULT_TAKES.contains(ns))
 }
@@ -330,7 +331,7 @@ mod tests {
         // The machine is slow for three of five turns, and one is interrupted.
         let turns = [turn(1.0, 2.0), turn(3.0, 2.0), turn(3.0, 2.0), turn(3.0, 50.0), turn(1.0, 2.0)];
         let cost = cost(Bytes(1 << 30), &turns);
-        let near = |chase: Chase, base_ns: f64| {
+        let near = |chase: ReadTimes, base_ns: f64| {
             assert!((chase.base_ns - base_ns).abs() < 1e-9 && (chase.base_ns - chase.huge_ns - 2.0).abs() < 1e-9);
         };
         near(cost.ordered, 32.0);

@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use heat::memory_use::{ByUse, MemoryUse};
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::page_use::{Age, FrameUse, classify, is_clean, spread_heads};
-use kernel::smaps::{self, Mapping};
+use kernel::smaps::{self, SmapsMapping};
 use kernel::{KernelError, Root, iomem};
 
 use crate::ObserveError;
@@ -57,7 +57,7 @@ pub struct Fixed {
 impl Census {
     /// Scans a sample. Errors: the kernel lacks the tables of page frames, or hides them (CAP_SYS_ADMIN, CAP_DAC_OVERRIDE).
     pub fn take(root: &Root) -> Result<Self, ObserveError> {
-        let (memory, tables) = (Memory::read(root)?, FrameTables::open(root)?);
+        let (memory, tables) = (Meminfo::read(root)?, FrameTables::open(root)?);
         let blocks = blocks(&iomem::whole_pages(root)?);
         if blocks.is_empty() {
             return Err(ObserveError::HiddenFrames);
@@ -188,7 +188,7 @@ impl ProgramFiles {
 }
 
 /// Code, read-only data, another file or shared memory; None for what is none of them, and where a process may have copies of its own.
-fn kind(mapping: &Mapping) -> Option<usize> {
+fn kind(mapping: &SmapsMapping) -> Option<usize> {
     let line = &mapping.line;
     let is_memory = ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"].iter().any(|start| line.name.starts_with(start));
     match () {

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use heat::TrackerKind;
 use kernel::Root;
 
-use crate::{Damon, IdlePage, ObserveError, PageWalk, PerfMem, Tracker, reclaim};
+use crate::{DamonTracker, IdlePage, ObserveError, PageWalk, PerfMem, Tracker, reclaim};
 
 /// Every tracker that can watch another process, best first: those that count page walks before those that sample
 /// them, but DAMON sees one process's pages where marks of idle pages mix in what others do; and those that observe all of the
@@ -25,7 +25,7 @@ pub const TRACKERS: [TrackerKind; 5] = [
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum TrackerChoice {
     /// The first of [`TRACKERS`] that works here.
     #[default]
     Auto,
@@ -34,10 +34,10 @@ pub enum Choice {
 }
 
 /// Opens a tracker. Errors: the one asked for does not work here; of `auto`, why the best one does not.
-pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
+pub fn open(choice: TrackerChoice) -> Result<Box<dyn Tracker>, ObserveError> {
     match choice {
-        Choice::Only(kind) => open_one(kind),
-        Choice::Auto => {
+        TrackerChoice::Only(kind) => open_one(kind),
+        TrackerChoice::Auto => {
             let reclaim = reclaim::of_machine(&Root::host());
             let order = reclaim::order(reclaim, TRACKERS);
             let opened = order.into_iter().find_map(|kind| open_one(kind).ok());
@@ -54,22 +54,22 @@ pub fn open(choice: Choice) -> Result<Box<dyn Tracker>, ObserveError> {
 fn open_one(kind: TrackerKind) -> Result<Box<dyn Tracker>, ObserveError> {
     Ok(match kind {
         TrackerKind::PageWalk => Box::new(PageWalk::new()?),
-        TrackerKind::DamonVaddr => Box::new(Damon::of_virtual_addresses()?),
+        TrackerKind::DamonVaddr => Box::new(DamonTracker::of_virtual_addresses()?),
         TrackerKind::IdlePage => Box::new(IdlePage::new()?),
-        TrackerKind::DamonPaddr => Box::new(Damon::of_physical_addresses()?),
+        TrackerKind::DamonPaddr => Box::new(DamonTracker::of_physical_addresses()?),
         TrackerKind::PerfMem => Box::new(PerfMem::new()?),
         TrackerKind::WriteScan => return Err(ObserveError::OnlyItself { tracker: kind }),
     })
 }
 
-impl FromStr for Choice {
+impl FromStr for TrackerChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = TRACKERS.into_iter().chain([TrackerKind::WriteScan]).find(|kind| kind.to_string() == text);
         match (text, named) {
-            ("auto", _) => Ok(Choice::Auto),
-            (_, Some(kind)) => Ok(Choice::Only(kind)),
+            ("auto", _) => Ok(TrackerChoice::Auto),
+            (_, Some(kind)) => Ok(TrackerChoice::Only(kind)),
             _ => {
                 let names: Vec<String> = TRACKERS.iter().map(TrackerKind::to_string).collect();
                 Err(format!("'{text}' is no tracker: write auto, {}", names.join(", ")))
@@ -78,11 +78,11 @@ impl FromStr for Choice {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for TrackerChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Choice::Auto => f.pad("auto"),
-            Choice::Only(kind) => kind.fmt(f),
+            TrackerChoice::Auto => f.pad("auto"),
+            TrackerChoice::Only(kind) => kind.fmt(f),
         }
     }
 }
@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn every_tracker_is_found_by_its_name() {
-        for choice in TRACKERS.into_iter().map(Choice::Only).chain([Choice::Auto]) {
+        for choice in TRACKERS.into_iter().map(TrackerChoice::Only).chain([TrackerChoice::Auto]) {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
-        let error = "best".parse::<Choice>().unwrap_err();
+        let error = "best".parse::<TrackerChoice>().unwrap_err();
         assert!(error.contains("auto, page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem"), "{error}");
     }
 }

@@ -34,13 +34,13 @@ impl Contents {
 
 #[cfg(test)]
 mod tests {
-    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::memory::AlignedMemory;
 
     use super::*;
 
     #[test]
     fn pages_of_zeros_are_empty() {
-        let mut mapping = Mapping::anonymous(HUGE_PAGE as usize).unwrap();
+        let mut mapping = AlignedMemory::anonymous(HUGE_PAGE as usize).unwrap();
         let region = Address(mapping.address());
         let mut contents = Contents::open(&Root::host(), std::process::id()).unwrap();
         assert_eq!(contents.empty_pages(region).unwrap(), 512);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use std::{fs, io};
 
 use heat::units::{BASE_PAGE, Nanos};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use kernel::Root;
 
 /// 8 MiB of memory, so little that nobody notices.
@@ -34,7 +34,7 @@ pub(super) fn price(root: &Root) -> Nanos {
 
 fn measure(root: &Root) -> io::Result<Nanos> {
     let len = PAGES * STRIDE * BASE_PAGE as usize;
-    let mut memory = Mapping::anonymous(len)?;
+    let mut memory = AlignedMemory::anonymous(len)?;
     memory.advise(0, len, OwnAdvice::NoHugePage)?;
     (0..PAGES).for_each(|page| memory.bytes_mut()[place(page)] = 1);
     let mut shortest = [Nanos(u64::MAX); 2];

@@ -34,7 +34,7 @@ use kernel::{Root, probe, process};
 
 use crate::frames::{Frame, FrameFlags, FrameTables};
 use crate::survey::Survey;
-use crate::{ObserveError, Options, Tracker, first_walk, wait_until};
+use crate::{ObserveError, ObserveOptions, Tracker, first_walk, wait_until};
 
 /// Frames of one word of the file.
 const WORD: u64 = 64;
@@ -91,7 +91,7 @@ impl Tracker for IdlePage {
         TrackerKind::IdlePage
     }
 
-    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+    fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let busy_before = process::cpu_time(&self.root, target.pid())?;
         let (mut heat, frames) = self.initial_scan(target)?;

@@ -37,9 +37,9 @@ use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 
 pub use census::Census;
-pub use choice::{Choice, open};
+pub use choice::{TrackerChoice, open};
 pub use contents::Contents;
-pub use damon::Damon;
+pub use damon::DamonTracker;
 pub use error::ObserveError;
 pub use faults::{FaultRates, Faults, Whose};
 pub use idle_page::IdlePage;
@@ -70,7 +70,7 @@ fn wait_until(deadline: Instant, target: &Target, stop: &Stop) -> Result<(), Obs
 
 /// How to observe.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct ObserveOptions {
     /// How long to watch. The reads that count for rates are made in the first 100 ms.
     pub window: Nanos,
     /// Which way accessed bits are cleared.
@@ -86,7 +86,7 @@ pub struct Options {
     pub coverage: Coverage,
 }
 
-impl Options {
+impl ObserveOptions {
     /// The shortest window: page walks are counted 100 ms after clearing.
     pub const SHORTEST_WINDOW: Nanos = Nanos(100_000_000);
     /// The longest window: nothing new is seen after the first reads, so more is a slip of the pen.
@@ -100,7 +100,7 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for ObserveOptions {
     fn default() -> Self {
         Self {
             window: Nanos(1_000_000_000),
@@ -121,7 +121,7 @@ pub trait Tracker {
     /// Watches the target for one window.
     ///
     /// Errors: someone asked to stop, the process exits or calls exec, or the kernel refuses what the tracker needs.
-    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
+    fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError>;
 
     /// Scans once for what is present and what is huge, without watching: no page is walked in the answer.
     ///
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn windows_are_read_and_bounded() {
-        let parse = Options::parse_window;
+        let parse = ObserveOptions::parse_window;
         for (text, nanos) in [("100ms", 100_000_000), ("1.5s", 1_500_000_000), ("1h", 3_600_000_000_000)] {
             assert_eq!(parse(text), Ok(Nanos(nanos)), "{text}");
         }

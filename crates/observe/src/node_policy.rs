@@ -3,7 +3,7 @@
 //! Owns: joining mappings with their memory policies. Never touches: a policy, or what follows from one.
 
 use heat::Mapping;
-use kernel::numa_maps::{self, Line};
+use kernel::numa_maps::{self, NumaLine};
 use kernel::{KernelError, Root, nodes};
 
 /// Marks the mappings whose policy spreads pages over several nodes. A machine with one node is not asked.
@@ -17,7 +17,7 @@ pub(super) fn mark_spread(root: &Root, pid: u32, mappings: &mut [Mapping]) -> Re
 }
 
 /// Both ascend. A mapping that came between the two has a policy that is not known, and is left alone until the next observation.
-fn mark(mappings: &mut [Mapping], lines: &[Line]) {
+fn mark(mappings: &mut [Mapping], lines: &[NumaLine]) {
     for mapping in mappings {
         let found = lines.binary_search_by_key(&mapping.range.start, |line| line.start);
         mapping.spread_over_nodes = found.map_or(true, |index| lines[index].policy.spreads_pages());

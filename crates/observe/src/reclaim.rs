@@ -7,17 +7,17 @@
 
 use heat::{MemoryState, Reclaim, TrackerKind};
 use kernel::Root;
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::pressure::Pressure;
 
 /// As it is now; None where memory is plentiful, and where that cannot be told.
 pub fn of_machine(root: &Root) -> Option<Reclaim> {
     let pressure = Pressure::read(root).ok().flatten().map(|pressure| pressure.some);
-    Memory::read(root).ok().and_then(|memory| judge(&memory, pressure))
+    Meminfo::read(root).ok().and_then(|memory| judge(&memory, pressure))
 }
 
 /// The judgement on what `/proc/meminfo` and `/proc/pressure/memory` say.
-pub fn judge(memory: &Memory, pressure: Option<f64>) -> Option<Reclaim> {
+pub fn judge(memory: &Meminfo, pressure: Option<f64>) -> Option<Reclaim> {
     let state = MemoryState { total: memory.total, available: memory.available, pressure };
     match state.shortage() {
         Some(_) => Some(Reclaim::MemoryShort),
@@ -40,9 +40,9 @@ mod tests {
     use super::*;
     use crate::choice::TRACKERS;
 
-    fn memory(available: u64, swap_free: u64) -> Memory {
+    fn memory(available: u64, swap_free: u64) -> Meminfo {
         let [total, available, swap_total, swap_free] = [100, available, 10, swap_free].map(|mib| Bytes(mib << 20));
-        Memory { total, available, swap_total, swap_free, ..Memory::default() }
+        Meminfo { total, available, swap_total, swap_free, ..Meminfo::default() }
     }
 
     #[test]

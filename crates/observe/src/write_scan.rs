@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn only_written_pages_are_hot() {
-        let mut memory = hugepilot_os::memory::Mapping::anonymous(2 * HUGE_PAGE as usize).unwrap();
+        let mut memory = hugepilot_os::memory::AlignedMemory::anonymous(2 * HUGE_PAGE as usize).unwrap();
         memory.advise(0, 2 * HUGE_PAGE as usize, hugepilot_os::memory::OwnAdvice::NoHugePage).unwrap();
         memory.words_mut().iter_mut().step_by(512).for_each(|word| *word = 1);
         let range = AddressRange::new(Address(memory.address()), Bytes(2 * HUGE_PAGE));

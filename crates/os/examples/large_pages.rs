@@ -4,12 +4,12 @@
 //!
 //! takes 64 MiB as large pages if they are to be had, else as ordinary ones, and says which and why.
 
-use hugepilot_os::large_pages::{LargePages, LargePagesError, Options};
+use hugepilot_os::large_pages::{LargePageOptions, LargePages, LargePagesError};
 
 fn main() -> Result<(), LargePagesError> {
     let mebibytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(64);
     // Once, at the start: contiguous memory becomes scarce as a machine grows older.
-    let mut buffer = LargePages::allocate(mebibytes << 20, Options::default())?;
+    let mut buffer = LargePages::allocate(mebibytes << 20, LargePageOptions::default())?;
     for (number, place) in buffer.numbers_mut().iter_mut().enumerate() {
         *place = number as u32;
     }

@@ -4,13 +4,13 @@ use std::error::Error;
 
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
-use observe::{Choice, Options};
+use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Past, Spent, decide};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pid = std::env::args().nth(1).ok_or("give the id of a process")?.parse()?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let heat = observe::open(Choice::Auto)?.observe(&Target::open(pid)?, &Options::default(), &stop)?;
+    let heat = observe::open(TrackerChoice::Auto)?.observe(&Target::open(pid)?, &ObserveOptions::default(), &stop)?;
     let limits = Allowance::default().limits(heat.rss, &Spent::default());
     for (reason, regions) in decide(&heat, &limits, &Past::default()).counts() {
         println!("{regions:6} regions: {}", pilot::words::reason(reason, heat.meaning));

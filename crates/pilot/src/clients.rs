@@ -14,7 +14,7 @@ use hps::wire::{Head, Notice, Page, Track};
 use hugepilot_os::PidFd;
 use hugepilot_os::signals::Addressee;
 use kernel::Root;
-use kernel::process::{self, Status};
+use kernel::process::{self, ProcessStatus};
 use kernel::target::Process;
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 
@@ -119,7 +119,7 @@ impl Mailbox for ListFile {
     }
 
     fn tell(&self, signal: i32, pages: u64) -> io::Result<Told> {
-        if !Status::read(&Root::host(), self.pid).is_ok_and(|status| status.handles(signal)) {
+        if !ProcessStatus::read(&Root::host(), self.pid).is_ok_and(|status| status.handles(signal)) {
             return Ok(Told::NotListening);
         }
         match self.addressee.send(signal, pages) {
@@ -141,7 +141,7 @@ impl Program {
     /// What runs there now; None if it has ended.
     fn of(pid: u32) -> Option<Self> {
         let root = Root::host();
-        let status = Status::read(&root, pid).ok()?;
+        let status = ProcessStatus::read(&root, pid).ok()?;
         let user_ids = [status.uid, status.effective_uid, status.saved_uid];
         Some(Self { user_ids, address_space: process::address_space(&root, pid).ok().flatten() })
     }
@@ -310,7 +310,7 @@ mod tests {
     fn a_place_lasts_as_long_as_it_is_held_and_keeps_what_was_said() {
         let (clients, pid) = (Clients::default(), std::process::id());
         let own = Process::of(&Root::host(), pid).expect("it runs");
-        let uid = Status::read(&Root::host(), pid).unwrap().uid;
+        let uid = ProcessStatus::read(&Root::host(), pid).unwrap().uid;
         let (place, list) = clients.enter(pid, uid, track()).unwrap();
         assert!(File::from(list).write_all(b"x").is_err(), "it is for reading");
         assert!(clients.hold(own));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::decide::{Decision, Plan, Reason};
 use heat::by_mapping;
 use heat::units::{Address, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
-use heat::{Amount, Heat, Mapping, Obstacle, Region};
+use heat::{Heat, Mapping, Obstacle, Region, SeenMemory};
 use serde::Serialize;
 
 /// What the kernel was told about huge pages. None: it does not say.
@@ -126,7 +126,7 @@ impl Explained {
     }
 
     /// Adds what it has of a region.
-    fn add(&mut self, region: &Region, amount: &Amount, reason: Option<Reason>, surroundings: &Surroundings) {
+    fn add(&mut self, region: &Region, amount: &SeenMemory, reason: Option<Reason>, surroundings: &Surroundings) {
         if region.present.is_empty() {
             let populated = Bytes(HUGE_PAGE) - region.growth.bytes();
             self.elsewhere += populated;

@@ -9,7 +9,7 @@ use heat::{Group, Heat};
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use kernel::{KernelError, Root, cgroup, process};
-use observe::{ObserveError, Options, Tracker};
+use observe::{ObserveError, ObserveOptions, Tracker};
 
 /// Which processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Selector {
 pub fn observe_group(
     processes: &[u32],
     tracker: &mut dyn Tracker,
-    options: &Options,
+    options: &ObserveOptions,
     stop: &Stop,
     mut progress: impl FnMut(u64),
 ) -> Result<GroupSeen, GroupError> {
@@ -97,7 +97,7 @@ pub fn observe_group(
 fn scan(
     pid: u32,
     tracker: &mut dyn Tracker,
-    options: &Options,
+    options: &ObserveOptions,
     stop: &Stop,
 ) -> Result<Result<(String, Heat), String>, ObserveError> {
     let target = match Target::open(pid) {
@@ -132,7 +132,7 @@ mod tests {
             TrackerKind::PageWalk
         }
 
-        fn observe(&mut self, target: &Target, _: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+        fn observe(&mut self, target: &Target, _: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
             stop.check()?;
             if target.pid() == self.exec {
                 self.stop.request();
@@ -152,7 +152,7 @@ mod tests {
         let ids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
         let stop = Stop::default();
         let mut tracker = Scripted { exec: ids[1], stop: stop.clone() };
-        let options = Options { window: heat::units::Nanos(0), ..Options::default() };
+        let options = ObserveOptions { window: heat::units::Nanos(0), ..ObserveOptions::default() };
         // A kernel thread or, in a container, nobody.
         let processes = [2, ids[0], ids[1], ids[2], u32::MAX >> 1];
         let seen = observe_group(&processes, &mut tracker, &options, &stop, |_| ());

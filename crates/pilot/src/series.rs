@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use heat::units::{CpuShare, Nanos};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
-use kernel::process::{Status, own_cpu_time};
+use kernel::process::{ProcessStatus, own_cpu_time};
 use kernel::target::Target;
-use observe::{ObserveError, Options, Tracker};
+use observe::{ObserveError, ObserveOptions, Tracker};
 
 use crate::engine::Budget;
 use crate::recording::Moment;
@@ -34,7 +34,7 @@ pub struct Rhythm {
 pub struct Series<'a> {
     tracker: &'a mut dyn Tracker,
     target: &'a Target,
-    options: Options,
+    options: ObserveOptions,
     rhythm: Rhythm,
     budget: Budget,
     stop: &'a Stop,
@@ -48,7 +48,7 @@ impl<'a> Series<'a> {
     pub fn new(
         tracker: &'a mut dyn Tracker,
         target: &'a Target,
-        options: Options,
+        options: ObserveOptions,
         rhythm: Rhythm,
         stop: &'a Stop,
     ) -> Self {
@@ -72,7 +72,7 @@ impl<'a> Series<'a> {
 
 /// Memory in the target's page tables; 0 once it has ended.
 fn page_tables(target: &Target) -> heat::units::Bytes {
-    Status::read(&Root::host(), target.pid()).map_or(heat::units::Bytes(0), |status| status.vm_pte)
+    ProcessStatus::read(&Root::host(), target.pid()).map_or(heat::units::Bytes(0), |status| status.vm_pte)
 }
 
 impl Iterator for Series<'_> {
@@ -116,7 +116,7 @@ mod tests {
             TrackerKind::PageWalk
         }
 
-        fn observe(&mut self, _: &Target, _: &Options, _: &Stop) -> Result<Heat, ObserveError> {
+        fn observe(&mut self, _: &Target, _: &ObserveOptions, _: &Stop) -> Result<Heat, ObserveError> {
             let answer = if self.0.is_empty() { Ok(Cost::default()) } else { self.0.remove(0) };
             answer.map(|cost| Heat { cost, ..heat_of(Vec::new()) })
         }
@@ -133,7 +133,7 @@ mod tests {
         let mut child: Child = Command::new("sleep").arg("60").spawn().unwrap();
         let target = Target::open(child.id()).unwrap();
         let (mut tracker, stop) = (Scripted(answers), Stop::default());
-        let options = Options { window: Nanos::from_duration(WINDOW), ..Options::default() };
+        let options = ObserveOptions { window: Nanos::from_duration(WINDOW), ..ObserveOptions::default() };
         let series = Series::new(&mut tracker, &target, options, rhythm, &stop);
         let mut scans = Vec::new();
         for moment in series.take(most) {
@@ -174,7 +174,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let target = Target::open(child.id()).unwrap();
         let (mut tracker, stop) = (Scripted(Vec::new()), Stop::default());
-        let options = Options { window: Nanos::from_duration(WINDOW), ..Options::default() };
+        let options = ObserveOptions { window: Nanos::from_duration(WINDOW), ..ObserveOptions::default() };
         let rhythm = Rhythm { every: Some(Duration::from_secs(3600)), ..Rhythm::default() };
         let mut series = Series::new(&mut tracker, &target, options, rhythm, &stop);
         assert!(series.next().is_some_and(|moment| moment.is_ok()));

@@ -11,10 +11,10 @@ use heat::units::{Address, Bytes, Nanos, Pages};
 use heat::{Heat, MemoryState, PageSet, TrackerKind};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::probe::CollapseTimes;
-use kernel::process::{FamilyUsage, Status};
+use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
 use kernel::{KernelError, nodes::Node};
-use observe::{FaultRates, ObserveError, Options, Waited, Whose};
+use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use serde::{Deserialize, Serialize};
 
 use crate::decide::{OwnPressure, WhoWaits};
@@ -97,7 +97,7 @@ pub trait World {
     fn census(&mut self, scope: &mut Scope) -> Vec<Enrolled>;
 
     /// What the kernel tells of a process; None once it has ended.
-    fn status(&self, process: Process) -> Option<Status>;
+    fn status(&self, process: Process) -> Option<ProcessStatus>;
 
     /// The children of a process, their children and so on. Errors: processes cannot be listed.
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError>;
@@ -115,7 +115,7 @@ pub trait World {
     fn tracker(&self) -> TrackerKind;
 
     /// Observes for one window. Errors: as [`observe::Tracker::observe`].
-    fn observe(&mut self, process: Process, options: &Options, stop: &Stop) -> Result<Heat, ObserveError>;
+    fn observe(&mut self, process: Process, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError>;
 
     /// What is present and what is huge, without watching. Errors: as [`observe::Tracker::survey`].
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError>;

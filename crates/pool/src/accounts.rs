@@ -14,7 +14,7 @@ const GROUPS: &str = "etc/group";
 
 /// A group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct UnixGroup {
     /// As it was named.
     pub name: String,
     /// Its number.
@@ -31,14 +31,14 @@ pub struct Owner {
 }
 
 /// The group of that name or number. Errors: there is none of that name.
-pub fn group(root: &Root, name: &str) -> Result<Group, PoolError> {
+pub fn group(root: &Root, name: &str) -> Result<UnixGroup, PoolError> {
     let gid = match name.parse() {
         Ok(gid) => gid,
         Err(_) => {
             numbers(root, GROUPS, name)?.first().copied().ok_or_else(|| no_account("group", name, GROUPS, "group"))?
         }
     };
-    Ok(Group { name: name.to_owned(), gid })
+    Ok(UnixGroup { name: name.to_owned(), gid })
 }
 
 /// `alice`, `alice:music`, `:music`, or numbers in their place. Without a group it is the user's own, 0 where the user is a number;
@@ -84,7 +84,7 @@ mod tests {
         fs::write(tree.path().join(USERS), "root:x:0:0::/root:/bin/sh\nalice:x:1000:1001::/:\nbad\n").unwrap();
         fs::write(tree.path().join(GROUPS), "root:x:0:\nmusic:x:27:alice\n").unwrap();
         let root = Root::at(tree.path());
-        assert_eq!(group(&root, "music").unwrap(), Group { name: "music".into(), gid: 27 });
+        assert_eq!(group(&root, "music").unwrap(), UnixGroup { name: "music".into(), gid: 27 });
         assert_eq!(group(&root, "4000").unwrap().gid, 4000);
         for (text, uid, gid) in [
             ("alice", 1000, 1001),

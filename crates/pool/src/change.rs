@@ -12,7 +12,7 @@ use crate::{PoolError, SizeRequest, is_giant};
 
 /// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum PoolSetting {
     /// The size of the pool; what may be taken beyond it on demand stays as it is.
     Size,
     /// The size of the pool, while the most that it may grow to on demand stays, unless that is less.
@@ -57,7 +57,7 @@ impl Change {
 /// Errors: a size or a node that is not there, a size named twice.
 pub fn changes(
     requests: &[SizeRequest],
-    bound: Bound,
+    bound: PoolSetting,
     node: Option<u32>,
     pools: &[Pool],
     nodes: &[NodePool],
@@ -109,18 +109,18 @@ fn on_node(request: &SizeRequest, node: u32, nodes: &[NodePool]) -> Result<Chang
     Ok(Change { page_size, node: Some(node), from, to: request.amount.of(from), most: None })
 }
 
-fn on_all(request: &SizeRequest, bound: Bound, pool: &Pool) -> Change {
+fn on_all(request: &SizeRequest, bound: PoolSetting, pool: &Pool) -> Change {
     let from = pool.persistent();
     let most = from.saturating_add(pool.overcommit);
     let (to, most) = match bound {
-        Bound::Size => (request.amount.of(from), None),
-        Bound::Least => {
+        PoolSetting::Size => (request.amount.of(from), None),
+        PoolSetting::Least => {
             let to = request.amount.of(from);
             // Most kernels have giant pages on demand for nobody, so there is nothing to keep.
             let is_kept = !is_giant(pool.page_size) || pool.overcommit > 0;
             (to, is_kept.then(|| most.max(to)))
         }
-        Bound::Most => {
+        PoolSetting::Most => {
             let most = request.amount.of(most);
             (from.min(most), Some(most))
         }
@@ -140,20 +140,20 @@ mod tests {
     const GIANT: Pool = Pool { page_size: Bytes(1 << 30), total: 4, free: 4, reserved: 0, surplus: 0, overcommit: 0 };
     const NODE: NodePool = NodePool { node: 1, page_size: Bytes(2 << 20), total: 60, free: 9, surplus: 0 };
 
-    fn one(request: &str, bound: Bound) -> (u64, u64, Option<u64>) {
+    fn one(request: &str, bound: PoolSetting) -> (u64, u64, Option<u64>) {
         let change = changes(&[request.parse().unwrap()], bound, None, &[POOL], &[], None).unwrap()[0];
         (change.from, change.to, change.overcommit(change.to))
     }
 
     #[test]
     fn least_and_most_are_those_of_hugeadm() {
-        assert_eq!(one("2M=200", Bound::Size), (100, 200, None));
-        assert_eq!(one("2M=+20", Bound::Least), (100, 120, Some(30)), "the most stays at 150");
-        assert_eq!(one("2M=200", Bound::Least), (100, 200, Some(0)), "the most is raised to the least");
-        assert_eq!(one("2M=-50", Bound::Least), (100, 50, Some(100)));
-        assert_eq!(one("2M=130", Bound::Most), (100, 100, Some(30)));
-        assert_eq!(one("2M=80", Bound::Most), (100, 80, Some(0)), "the least is lowered to the most");
-        assert_eq!(one("2M=+10", Bound::Most), (100, 100, Some(60)));
+        assert_eq!(one("2M=200", PoolSetting::Size), (100, 200, None));
+        assert_eq!(one("2M=+20", PoolSetting::Least), (100, 120, Some(30)), "the most stays at 150");
+        assert_eq!(one("2M=200", PoolSetting::Least), (100, 200, Some(0)), "the most is raised to the least");
+        assert_eq!(one("2M=-50", PoolSetting::Least), (100, 50, Some(100)));
+        assert_eq!(one("2M=130", PoolSetting::Most), (100, 100, Some(30)));
+        assert_eq!(one("2M=80", PoolSetting::Most), (100, 80, Some(0)), "the least is lowered to the most");
+        assert_eq!(one("2M=+10", PoolSetting::Most), (100, 100, Some(60)));
     }
 
     #[test]
@@ -162,8 +162,8 @@ mod tests {
             let pool = Pool { overcommit, ..GIANT };
             changes(&[request.parse().unwrap()], bound, None, &[pool], &[], None).unwrap()[0].most
         };
-        assert_eq!([most("1G=8", Bound::Least, 0), most("1G=2", Bound::Least, 0)], [None; 2]);
-        assert_eq!([most("1G=2", Bound::Least, 3), most("1G=8", Bound::Most, 0)], [Some(7), Some(8)]);
+        assert_eq!([most("1G=8", PoolSetting::Least, 0), most("1G=2", PoolSetting::Least, 0)], [None; 2]);
+        assert_eq!([most("1G=2", PoolSetting::Least, 3), most("1G=8", PoolSetting::Most, 0)], [Some(7), Some(8)]);
     }
 
     #[test]
@@ -177,16 +177,16 @@ mod tests {
     fn what_frees_memory_comes_first_then_the_largest_pages() {
         let small = Pool { page_size: Bytes(64 << 10), ..POOL };
         let requests = ["64K=200", "2M=10", "1G=5"].map(|request| request.parse().unwrap());
-        let changes = changes(&requests, Bound::Size, None, &[small, POOL, GIANT], &[], None).unwrap();
+        let changes = changes(&requests, PoolSetting::Size, None, &[small, POOL, GIANT], &[], None).unwrap();
         assert_eq!(changes.iter().map(|change| size_name(change.page_size)).collect::<Vec<_>>(), ["2M", "1G", "64K"]);
     }
 
     #[test]
     fn a_node_has_its_own_count() {
         let request = ["2M=+5".parse().unwrap()];
-        let change = changes(&request, Bound::Size, Some(1), &[POOL], &[NODE], None).unwrap()[0];
+        let change = changes(&request, PoolSetting::Size, Some(1), &[POOL], &[NODE], None).unwrap()[0];
         assert_eq!((change.node, change.from, change.to, change.most), (Some(1), 60, 65, None));
-        let error = changes(&request, Bound::Size, Some(7), &[POOL], &[NODE], None).unwrap_err().to_string();
+        let error = changes(&request, PoolSetting::Size, Some(7), &[POOL], &[NODE], None).unwrap_err().to_string();
         assert_eq!(error, "memory node 7 has no pages of 2M: name one of 1");
     }
 
@@ -194,7 +194,7 @@ mod tests {
     fn what_is_not_there_is_refused_with_a_reason() {
         let told = |requests: &[&str], pools: &[Pool], giant| {
             let requests: Vec<SizeRequest> = requests.iter().map(|request| request.parse().unwrap()).collect();
-            changes(&requests, Bound::Size, None, pools, &[], giant).unwrap_err().to_string()
+            changes(&requests, PoolSetting::Size, None, pools, &[], giant).unwrap_err().to_string()
         };
         assert!(told(&["1G=1"], &[POOL], Some(false)).contains("pdpe1gb"));
         assert!(
@@ -210,13 +210,13 @@ mod tests {
             total: u64, surplus: u64, overcommit: u64, pages: u64, kind in 0..3usize, bound in 0..3usize
         ) {
             let amount = [Amount::Exactly, Amount::More, Amount::Fewer][kind](pages);
-            let bound = [Bound::Size, Bound::Least, Bound::Most][bound];
+            let bound = [PoolSetting::Size, PoolSetting::Least, PoolSetting::Most][bound];
             let pool = Pool { total, surplus, overcommit, ..POOL };
             let request = SizeRequest { page_size: POOL.page_size, amount };
             let change = changes(&[request], bound, None, &[pool], &[], None).unwrap()[0];
             prop_assert_eq!(change.from, total.saturating_sub(surplus));
             prop_assert!(change.most.is_none_or(|most| change.to <= most));
-            prop_assert_eq!(change.most.is_none(), bound == Bound::Size);
+            prop_assert_eq!(change.most.is_none(), bound == PoolSetting::Size);
         }
     }
 }

@@ -18,13 +18,13 @@ mod resize;
 mod users;
 mod view;
 
-pub use accounts::{Group, Owner, group, owner};
-pub use change::{Bound, Change, changes, find};
+pub use accounts::{Owner, UnixGroup, group, owner};
+pub use change::{Change, PoolSetting, changes, find};
 pub use edit::Edit;
 pub use error::PoolError;
 pub use mount::{MountOptions, mount, place, unmount};
 pub use obstacles::{Hindrance, Obstacles, ZoneObstacles};
-pub use persist::{Lasting, LastingPool, NextStep, Surroundings, persist};
+pub use persist::{Lasting, LastingPool, NextStep, PoolSurroundings, persist};
 pub use request::{Amount, SizeRequest, SizeRequestError, parse_page_size};
 pub use resize::{Effort, Ended, Resized, resize};
 pub use users::{User, users};

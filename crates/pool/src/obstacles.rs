@@ -4,7 +4,7 @@
 
 use heat::units::Bytes;
 use kernel::buddy::Buddy;
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::page_types::PageTypes;
 use kernel::{KernelError, Root};
 
@@ -60,7 +60,7 @@ impl Obstacles {
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn read(root: &Root, change: &Change, pages: u64, ended: Ended, made_room: bool) -> Result<Self, KernelError> {
-        let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
+        let (memory, buddy) = (Meminfo::read(root)?, Buddy::read(root)?);
         // Only root may read it, and no kernel must have it.
         let types = PageTypes::read(root).ok();
         let zones = zones(change.node, &buddy, types.as_ref());

@@ -10,7 +10,7 @@ use heat::units::Bytes;
 use kernel::hugetlb::{self, Pool};
 use kernel::{KernelError, Root, optional};
 
-use crate::{Edit, Group, MountOptions, Owner, PoolError, command_line, is_giant, place};
+use crate::{Edit, MountOptions, Owner, PoolError, UnixGroup, command_line, is_giant, place};
 
 const SYSCTL: &str = "/etc/sysctl.d/60-hugepilot-pool.conf";
 const TMPFILES: &str = "/etc/tmpfiles.d/hugepilot-pool.conf";
@@ -36,7 +36,7 @@ pub struct Lasting {
     /// The pools, each size once.
     pub pools: Vec<LastingPool>,
     /// Who may have shared memory of System V on huge pages, lock as much memory as the pools have, and use the mounts.
-    pub group: Option<Group>,
+    pub group: Option<UnixGroup>,
     /// Whether each pool is mounted.
     pub mounts: bool,
 }
@@ -54,7 +54,7 @@ pub struct LastingPool {
 
 /// What is there now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct PoolSurroundings {
     /// The page size that `vm.nr_hugepages` is about.
     pub default_size: Option<Bytes>,
     /// The files in question that are there, and what stands in them.
@@ -116,7 +116,7 @@ pub enum NextStep {
     LogInAnew,
 }
 
-impl Surroundings {
+impl PoolSurroundings {
     /// Reads what is there.
     ///
     /// Errors: `/proc/meminfo`, or a configuration file or unit that is there, cannot be read.
@@ -156,7 +156,7 @@ fn kernel_image(root: &Root) -> Result<Option<&'static str>, KernelError> {
 /// The edits that make just that last, and nothing that hugepilot made last before; then what is left to do.
 ///
 /// Errors: a file that should be written is somebody else's, or words in it.
-pub fn persist(lasting: &Lasting, around: &Surroundings) -> Result<(Vec<Edit>, Vec<NextStep>), PoolError> {
+pub fn persist(lasting: &Lasting, around: &PoolSurroundings) -> Result<(Vec<Edit>, Vec<NextStep>), PoolError> {
     let giants: Vec<(Bytes, u64)> = reserved(lasting).filter(|(size, _)| is_giant(*size)).collect();
     let line = on_command_line(around, &giants)?;
     let own_words = line.as_ref().map_or("", |line| line.own_words.as_str());
@@ -192,7 +192,7 @@ struct OnCommandLine {
 }
 
 /// `None` where there is no such file. What somebody else reserves there counts, and stays.
-fn on_command_line(around: &Surroundings, giants: &[(Bytes, u64)]) -> Result<Option<OnCommandLine>, PoolError> {
+fn on_command_line(around: &PoolSurroundings, giants: &[(Bytes, u64)]) -> Result<Option<OnCommandLine>, PoolError> {
     let Some(before) = around.files.get(COMMAND_LINE).cloned() else { return Ok(None) };
     let remembered = around.files.get(OWN_WORDS).and_then(|text| text.strip_prefix(HEAD)).map_or("", str::trim);
     let theirs = command_line::giants(&command_line::replaced(&before, remembered, ""));
@@ -215,7 +215,7 @@ fn reserved(lasting: &Lasting) -> impl Iterator<Item = (Bytes, u64)> {
 /// Files that are hugepilot's as a whole, by path.
 fn own_files(
     lasting: &Lasting,
-    around: &Surroundings,
+    around: &PoolSurroundings,
     giants: &[(Bytes, u64)],
     own_words: &str,
 ) -> Result<BTreeMap<String, String>, PoolError> {
@@ -259,13 +259,13 @@ fn own_files(
 
 /// A line of limits.d: members may lock as much memory as the pools have; `None` without pools, which would be less than anybody may lock.
 /// A group that was given by its number stands so.
-fn memory_lock(group: &Group, pools: impl Iterator<Item = (Bytes, u64)>) -> Option<String> {
+fn memory_lock(group: &UnixGroup, pools: impl Iterator<Item = (Bytes, u64)>) -> Option<String> {
     let all: Bytes = pools.map(|(size, pages)| Bytes(size.0.saturating_mul(pages))).sum();
     let colon = if group.name.bytes().all(|byte| byte.is_ascii_digit()) { ":" } else { "" };
     (all > Bytes(0)).then(|| format!("@{colon}{} - memlock {}", group.name, all.0 >> 10))
 }
 
-fn mount_unit(size: Bytes, group: Option<&Group>) -> Result<String, PoolError> {
+fn mount_unit(size: Bytes, group: Option<&UnixGroup>) -> Result<String, PoolError> {
     let owner = group.map(|group| Owner { uid: 0, gid: group.gid });
     let options = MountOptions { owner, mode: owner.map(|_| 0o1770), ..MountOptions::plain(size) }.text()?;
     Ok(format!(
@@ -300,7 +300,7 @@ fn unit_name(point: &str) -> String {
     name + ".mount"
 }
 
-fn next_steps(edits: &[Edit], giants: &[(Bytes, u64)], around: &Surroundings) -> Vec<NextStep> {
+fn next_steps(edits: &[Edit], giants: &[(Bytes, u64)], around: &PoolSurroundings) -> Vec<NextStep> {
     let edit = |path: &str| edits.iter().find(|edit| edit.path == path);
     let is_written = |path: &str| edit(path).is_some_and(|edit| edit.after.is_some());
     let mut steps = Vec::new();
@@ -334,7 +334,7 @@ fn next_steps(edits: &[Edit], giants: &[(Bytes, u64)], around: &Surroundings) ->
 }
 
 /// Words that somebody added by grubby or by hand, as they were told to, have no file that could be removed.
-fn take_out(giants: &[(Bytes, u64)], around: &Surroundings) -> Option<NextStep> {
+fn take_out(giants: &[(Bytes, u64)], around: &PoolSurroundings) -> Option<NextStep> {
     let words = &around.booted_with;
     let in_a_file = |text: &String| text.contains(words) || command_line::giants(text) == *words;
     let is_left = !words.is_empty() && *words != command_line::words(giants) && !around.files.values().any(in_a_file);

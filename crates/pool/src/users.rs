@@ -5,7 +5,7 @@
 
 use heat::units::Bytes;
 use kernel::mounts::Mount;
-use kernel::process::Status;
+use kernel::process::ProcessStatus;
 use kernel::{KernelError, Root, maps, smaps, vm_flags};
 
 /// What one process has of one pool.
@@ -58,7 +58,7 @@ pub fn users(root: &Root, mounts: &[Mount]) -> Result<(Vec<User>, u64), KernelEr
 }
 
 fn users_in(root: &Root, pid: u32, devices: &[(u32, u32)]) -> Result<Vec<User>, KernelError> {
-    let status = Status::read(root, pid)?;
+    let status = ProcessStatus::read(root, pid)?;
     if status.kernel_thread || status.is_zombie() {
         return Ok(Vec::new());
     }
@@ -75,7 +75,7 @@ fn is_without_a_mount(name: &str) -> bool {
 }
 
 /// One user for each size of page.
-fn summed(pid: u32, name: &str, mappings: &[smaps::Mapping]) -> Vec<User> {
+fn summed(pid: u32, name: &str, mappings: &[smaps::SmapsMapping]) -> Vec<User> {
     let mut users: Vec<User> = Vec::new();
     for mapping in mappings.iter().filter(|mapping| mapping.flags & vm_flags::HUGETLB != 0) {
         let page_size = mapping.page_size;

@@ -5,7 +5,7 @@
 use heat::units::Bytes;
 use kernel::hugetlb::{self, FileSystem, NodePool, Pool};
 use kernel::hugetlb_limits::{self, Limit};
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::{KernelError, Root, mounts, optional};
 
 use crate::users::{User, users};
@@ -14,7 +14,7 @@ use crate::users::{User, users};
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// The machine's memory.
-    pub memory: Memory,
+    pub memory: Meminfo,
     /// The page size for programs that name none; `None` on a kernel without hugetlbfs.
     pub default_size: Option<Bytes>,
     /// All pools, by ascending page size.
@@ -41,7 +41,7 @@ impl View {
         let mounts = optional(mounts::read(root))?.unwrap_or_default();
         let (users, unseen) = users(root, &mounts)?;
         Ok(Self {
-            memory: Memory::read(root)?,
+            memory: Meminfo::read(root)?,
             default_size: hugetlb::default_size(root)?,
             pools: hugetlb::pools(root)?,
             nodes: hugetlb::node_pools(root)?,
@@ -87,7 +87,7 @@ mod tests {
     fn what_the_pools_hold_is_not_left_for_programs() {
         // 123 of 128 GiB reserved, as somebody once did.
         let pool = Pool { page_size: Bytes(1 << 30), total: 123, free: 120, reserved: 20, surplus: 0, overcommit: 0 };
-        let memory = Memory { total: Bytes(128 << 30), available: Bytes(4 << 30), ..Memory::default() };
+        let memory = Meminfo { total: Bytes(128 << 30), available: Bytes(4 << 30), ..Meminfo::default() };
         let view = View {
             memory,
             default_size: None,
@@ -101,7 +101,7 @@ mod tests {
         };
         assert_eq!([view.held(), view.left(), view.idle()], [123, 5, 100].map(|gib| Bytes(gib << 30)));
         assert!(view.starves_programs());
-        let roomy = View { memory: Memory { available: Bytes(9 << 30), ..memory }, ..view };
+        let roomy = View { memory: Meminfo { available: Bytes(9 << 30), ..memory }, ..view };
         assert!(!roomy.starves_programs());
     }
 

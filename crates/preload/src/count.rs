@@ -4,18 +4,18 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hugepilot_os::placement::Counts;
+use hugepilot_os::placement::PlacementCounts;
 
-static COUNTS: OnceLock<&'static Counts> = OnceLock::new();
+static COUNTS: OnceLock<&'static PlacementCounts> = OnceLock::new();
 
 /// From now on it is counted in that file, if there is such a one.
 pub fn into_file(path: &CStr) {
-    if let Some(counts) = Counts::attach(path) {
+    if let Some(counts) = PlacementCounts::attach(path) {
         let _ = COUNTS.set(counts);
     }
 }
 
-pub fn add(counter: impl Fn(&Counts) -> &AtomicU64, amount: usize) {
+pub fn add(counter: impl Fn(&PlacementCounts) -> &AtomicU64, amount: usize) {
     if let Some(counts) = COUNTS.get() {
         // Relaxed: nothing else is told by it.
         counter(counts).fetch_add(amount as u64, Ordering::Relaxed);

@@ -22,14 +22,14 @@ const SCATTER: usize = 2_654_435_761;
 const FILLED_PERCENT: usize = 95;
 
 /// What the program has mapped. Two threads at once may mix up theirs; what is not mapped tells nothing, and what is belongs to the program.
-pub struct Past {
+pub struct FilledMappings {
     mappings: [(AtomicUsize, AtomicUsize); KNOWN],
     /// Mappings so far, and those of them that are remembered or were.
     asked: AtomicUsize,
     remembered: AtomicUsize,
 }
 
-impl Past {
+impl FilledMappings {
     pub const fn new() -> Self {
         let mappings = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; KNOWN];
         Self { mappings, asked: AtomicUsize::new(0), remembered: AtomicUsize::new(0) }
@@ -74,11 +74,11 @@ fn page_of(number: usize, of: usize) -> usize {
 mod tests {
     use super::*;
     use crate::pages::REGION;
-    use crate::system::{READ_WRITE, Request};
+    use crate::system::{MmapRequest, READ_WRITE};
 
     /// Memory of which the first so many percent are filled.
     fn mapped(percent: usize) -> usize {
-        let start = Request { rights: READ_WRITE, ..Request::anonymous(0, 4 * REGION, 0) }.make().unwrap();
+        let start = MmapRequest { rights: READ_WRITE, ..MmapRequest::anonymous(0, 4 * REGION, 0) }.make().unwrap();
         system::madvise(start, 4 * REGION, libc::MADV_NOHUGEPAGE).unwrap();
         system::zero(start, 4 * REGION * percent / 100);
         start
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn what_follows_filled_memory_will_be_filled() {
         let after = |percents: &[usize]| {
-            let past = Past::new();
+            let past = FilledMappings::new();
             assert!(!past.promises_to_be_filled(), "nothing is known before the first");
             let starts: Vec<usize> = percents.iter().map(|&percent| mapped(percent)).collect();
             starts.iter().for_each(|&start| past.remember(start, 4 * REGION));
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_is_not_mapped_any_more_tells_nothing() {
-        let past = Past::new();
+        let past = FilledMappings::new();
         // No program may map anything there.
         past.remember(PAGE, REGION);
         assert!((0..ORDINARY).all(|_| !past.promises_to_be_filled()));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn now_and_then_a_mapping_stays_ordinary() {
-        let (past, start) = (Past::new(), mapped(100));
+        let (past, start) = (FilledMappings::new(), mapped(100));
         past.remember(start, 4 * REGION);
         let promised: Vec<bool> = (0..17).map(|_| past.promises_to_be_filled()).collect();
         system::munmap(start, 4 * REGION).unwrap();

@@ -19,7 +19,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
-use crate::maps::{self, Kind};
+use crate::maps::{self, MappingKind};
 use crate::pages::unmap_between;
 use crate::{count, ordinary, pool, room, settings, system};
 
@@ -105,7 +105,7 @@ fn list() {
     SLOTS.iter().for_each(|slot| slot.length.store(0, Ordering::Relaxed));
     let mut slots = SLOTS.iter();
     maps::each(|mapping| {
-        if let Some(slot) = (mapping.kind == Kind::Pooled).then(|| slots.next()).flatten() {
+        if let Some(slot) = (mapping.kind == MappingKind::Pooled).then(|| slots.next()).flatten() {
             slot.start.store(mapping.start, Ordering::Relaxed);
             slot.length.store(mapping.end - mapping.start, Ordering::Relaxed);
             slot.rights.store(mapping.rights as usize, Ordering::Relaxed);

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use crate::system::{Answer, Request};
+use crate::system::{MmapRequest, SyscallResult};
 use crate::{partial, shm};
 
 /// The dynamic linker calls what stands in this section when the library is loaded, with main's arguments.
@@ -43,12 +43,12 @@ unsafe fn variable<'a>(environment: *const *const c_char, name: &str) -> Option<
 }
 
 /// As the C library tells it: a number, or -1 and errno.
-fn number(answer: Answer) -> c_int {
+fn number(answer: SyscallResult) -> c_int {
     answer.map_or_else(failed, |number| number as c_int)
 }
 
 /// As the C library tells it: an address, or -1 and errno.
-fn address(answer: Answer) -> *mut c_void {
+fn address(answer: SyscallResult) -> *mut c_void {
     answer.map_or_else(|error| ptr::without_provenance_mut(failed(error) as usize), ptr::with_exposed_provenance_mut)
 }
 
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    address(partial::map(&Request { address: start as usize, length, rights, flags, fd, offset }))
+    address(partial::map(&MmapRequest { address: start as usize, length, rights, flags, fd, offset }))
 }
 
 /// # Safety
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    address(partial::map(&Request { address: start as usize, length, rights, flags, fd, offset }))
+    address(partial::map(&MmapRequest { address: start as usize, length, rights, flags, fd, offset }))
 }
 
 /// # Safety

@@ -31,7 +31,7 @@ use std::ffi::CStr;
 
 /// Before the program begins.
 fn begin<'a>(variable: impl Fn(&str) -> Option<&'a CStr>) {
-    let Some(asked) = settings::Settings::read(|name| variable(name).map(CStr::to_bytes)) else { return };
+    let Some(asked) = settings::PreloadSettings::read(|name| variable(name).map(CStr::to_bytes)) else { return };
     if let Some(path) = variable("HUGEPILOT_COUNTS") {
         count::into_file(path);
     }

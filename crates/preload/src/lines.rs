@@ -4,14 +4,14 @@
 
 use std::ffi::CStr;
 
-use crate::system::Reader;
+use crate::system::FileReader;
 
 /// More of a line is cut off: the rest of a long path.
 const LONGEST: usize = 512;
 
 /// Shows each line, without its end. None where the file cannot be read; some may have been shown then.
 pub fn each(path: &CStr, mut show: impl FnMut(&[u8])) -> Option<()> {
-    let mut file = Reader::open(path)?;
+    let mut file = FileReader::open(path)?;
     let mut line = Line { bytes: [0; LONGEST], length: 0 };
     let mut buffer = [0; 1024];
     loop {

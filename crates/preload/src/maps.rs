@@ -8,7 +8,7 @@ use crate::lines;
 
 /// What is mapped there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MappingKind {
     /// Private memory on reserved huge pages.
     Pooled,
     /// A segment of System V shared memory, on whatever pages.
@@ -19,16 +19,16 @@ pub enum Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct MappedRange {
     pub start: usize,
     /// Address after the last byte.
     pub end: usize,
     /// `PROT_*`
     pub rights: c_int,
-    pub kind: Kind,
+    pub kind: MappingKind,
 }
 
-impl Mapping {
+impl MappedRange {
     /// What it has of a range.
     pub fn part_of(&self, start: usize, end: usize) -> Option<(usize, usize)> {
         let (start, end) = (self.start.max(start), self.end.min(end));
@@ -37,7 +37,7 @@ impl Mapping {
 }
 
 /// Shows each mapping, ascending. None where the list cannot be read; some may have been shown then.
-pub fn each(mut show: impl FnMut(&Mapping)) -> Option<()> {
+pub fn each(mut show: impl FnMut(&MappedRange)) -> Option<()> {
     lines::each(c"/proc/self/maps", |line| {
         if let Some(mapping) = parse(line) {
             show(&mapping);
@@ -45,7 +45,7 @@ pub fn each(mut show: impl FnMut(&Mapping)) -> Option<()> {
     })
 }
 
-fn parse(line: &[u8]) -> Option<Mapping> {
+fn parse(line: &[u8]) -> Option<MappedRange> {
     let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let mut ends = fields.next()?.split(|&byte| byte == b'-').map(hexadecimal);
     let (start, end) = (ends.next()??, ends.next()??);
@@ -54,12 +54,12 @@ fn parse(line: &[u8]) -> Option<Mapping> {
     let rights = right(0, b'r', libc::PROT_READ) | right(1, b'w', libc::PROT_WRITE) | right(2, b'x', libc::PROT_EXEC);
     let name = fields.nth(3).unwrap_or_default();
     let kind = match letters.get(3) == Some(&b'p') {
-        true if name.starts_with(b"/anon_hugepage") => Kind::Pooled,
-        true if name.starts_with(b"/") => Kind::File,
-        false if name.starts_with(b"/SYSV") => Kind::Segment,
-        _ => Kind::Other,
+        true if name.starts_with(b"/anon_hugepage") => MappingKind::Pooled,
+        true if name.starts_with(b"/") => MappingKind::File,
+        false if name.starts_with(b"/SYSV") => MappingKind::Segment,
+        _ => MappingKind::Other,
     };
-    Some(Mapping { start, end, rights, kind })
+    Some(MappedRange { start, end, rights, kind })
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<usize> {
@@ -76,15 +76,15 @@ mod tests {
             b"200040000000-200044000000 rw-p 00000000 00:10 3079                       /anon_hugepage (deleted)";
         let (start, end) = (0x2000_4000_0000, 0x2000_4400_0000);
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        assert_eq!(parse(pooled), Some(Mapping { start, end, rights, kind: Kind::Pooled }));
+        assert_eq!(parse(pooled), Some(MappedRange { start, end, rights, kind: MappingKind::Pooled }));
         let text = parse(b"400000-401000 r-xp 00001000 08:01 12 /usr/bin/a program").unwrap();
-        assert!(text.kind == Kind::File && text.rights == libc::PROT_READ | libc::PROT_EXEC);
+        assert!(text.kind == MappingKind::File && text.rights == libc::PROT_READ | libc::PROT_EXEC);
         let anonymous = parse(b"7f0000000000-7f0000001000 ---p 00000000 00:00 0 ").unwrap();
-        assert!(anonymous.kind == Kind::Other && anonymous.rights == 0);
+        assert!(anonymous.kind == MappingKind::Other && anonymous.rights == 0);
         let shared =
             |name: &str| parse(format!("1000-2000 rw-s 00000000 00:10 9 {name} (deleted)").as_bytes()).unwrap().kind;
-        assert_eq!(shared("/SYSV00000000"), Kind::Segment);
-        assert_eq!([shared("/anon_hugepage"), shared("/dev/shm/SYSV")], [Kind::Other; 2]);
+        assert_eq!(shared("/SYSV00000000"), MappingKind::Segment);
+        assert_eq!([shared("/anon_hugepage"), shared("/dev/shm/SYSV")], [MappingKind::Other; 2]);
         for broken in [&b""[..], b"1000", b"x-y rw-p", b"1000-2000", b"-", b"1000-ffffffffffffffffff rw-p 0 0 0"] {
             assert_eq!(parse(broken), None, "{}", String::from_utf8_lossy(broken));
         }
@@ -94,10 +94,10 @@ mod tests {
     fn this_process_has_text_and_a_stack() {
         let (mut text, mut stack) = (false, false);
         let local = 0;
-        let [function, local] = [parse as fn(&[u8]) -> Option<Mapping> as usize, &raw const local as usize];
+        let [function, local] = [parse as fn(&[u8]) -> Option<MappedRange> as usize, &raw const local as usize];
         each(|mapping| {
-            text |= mapping.kind == Kind::File && mapping.part_of(function, function + 1).is_some();
-            stack |= mapping.kind == Kind::Other && mapping.part_of(local, local + 1).is_some();
+            text |= mapping.kind == MappingKind::File && mapping.part_of(function, function + 1).is_some();
+            stack |= mapping.kind == MappingKind::Other && mapping.part_of(local, local + 1).is_some();
         });
         assert!(text && stack);
     }

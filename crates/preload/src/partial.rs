@@ -16,10 +16,10 @@ use std::ops::Range;
 
 use crate::count;
 use crate::lock::Lock;
-use crate::maps::{self, Kind, Mapping};
+use crate::maps::{self, MappedRange, MappingKind};
 use crate::pages::{self, whole_pages};
 use crate::place::{self, has};
-use crate::system::{self, Answer, READ_WRITE, Request};
+use crate::system::{self, MmapRequest, READ_WRITE, SyscallResult};
 use crate::{ordinary, pool, settings};
 
 /// `MADV_DONTNEED_LOCKED` (Linux 5.18).
@@ -45,7 +45,7 @@ const MERE_ADVICE: [c_int; 15] = [
 ];
 
 /// What may lie on huge pages from the pool.
-const HUGE: [Kind; 2] = [Kind::Pooled, Kind::Segment];
+const HUGE: [MappingKind; 2] = [MappingKind::Pooled, MappingKind::Segment];
 
 static ONE_BY_ONE: Lock = Lock::new();
 
@@ -54,7 +54,7 @@ static ONE_BY_ONE: Lock = Lock::new();
 struct HugePage {
     start: usize,
     rights: c_int,
-    kind: Kind,
+    kind: MappingKind,
 }
 
 /// A range that ends inside a huge page from the pool, or a segment's, at one end or at both.
@@ -81,7 +81,7 @@ impl Cut {
         any.then_some(cut)
     }
 
-    fn check(&mut self, mapping: &Mapping) {
+    fn check(&mut self, mapping: &MappedRange) {
         let huge = HUGE.contains(&mapping.kind);
         let inside = |end: usize| {
             let within = huge && mapping.start < end && end < mapping.end && !end.is_multiple_of(self.size);
@@ -115,18 +115,23 @@ impl Cut {
     /// Whether the kernel can carry out now what it refused.
     fn fix(&self) -> bool {
         system::is_only_thread()
-            && self.pages().all(|page| page.kind == Kind::Pooled)
+            && self.pages().all(|page| page.kind == MappingKind::Pooled)
             && self.pages().all(|page| ordinary::make(page.start, self.size, page.rights))
     }
 
     /// The huge pages get these rights beside those that they have.
-    fn widen(&self, rights: c_int) -> Answer {
+    fn widen(&self, rights: c_int) -> SyscallResult {
         self.pages().try_fold(0, |_, page| system::mprotect(page.start, self.size, page.rights | rights))
     }
 }
 
 /// Makes a call; where the kernel refuses it for such a cut, makes it again when that is fixed, or as `rounded` says.
-fn call(start: usize, length: usize, made: impl Fn() -> Answer, rounded: impl Fn(&Cut) -> Answer) -> Answer {
+fn call(
+    start: usize,
+    length: usize,
+    made: impl Fn() -> SyscallResult,
+    rounded: impl Fn(&Cut) -> SyscallResult,
+) -> SyscallResult {
     if !pool::reaches(start, length) {
         return made();
     }
@@ -147,7 +152,7 @@ fn is_range(start: usize, length: usize) -> bool {
 }
 
 /// The munmap of the program.
-pub fn unmap(start: usize, length: usize) -> Answer {
+pub fn unmap(start: usize, length: usize) -> SyscallResult {
     call(
         start,
         length,
@@ -161,7 +166,7 @@ pub fn unmap(start: usize, length: usize) -> Answer {
 }
 
 /// The mprotect of the program.
-pub fn protect(start: usize, length: usize, rights: c_int) -> Answer {
+pub fn protect(start: usize, length: usize, rights: c_int) -> SyscallResult {
     call(
         start,
         length,
@@ -178,7 +183,7 @@ pub fn protect(start: usize, length: usize, rights: c_int) -> Answer {
 }
 
 /// The mmap of the program.
-pub fn map(request: &Request) -> Answer {
+pub fn map(request: &MmapRequest) -> SyscallResult {
     let replaces = has(request.flags, libc::MAP_FIXED);
     if !replaces || !pool::reaches(request.address, request.length) {
         return place::map(request);
@@ -189,7 +194,7 @@ pub fn map(request: &Request) -> Answer {
         || request.make(),
         |cut| {
             // Files cannot be mapped beside what is left of a huge page, nor is a segment only this program's to change.
-            let private = cut.pages().all(|page| page.kind == Kind::Pooled);
+            let private = cut.pages().all(|page| page.kind == MappingKind::Pooled);
             if !private || !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
                 return Err(libc::EINVAL);
             }
@@ -198,7 +203,7 @@ pub fn map(request: &Request) -> Answer {
             system::zero(cut.range.0, whole.start.min(cut.range.1) - cut.range.0);
             system::zero(whole.end.min(cut.range.1), cut.range.1 - whole.end.min(cut.range.1));
             if !whole.is_empty() {
-                Request { address: whole.start, length: whole.len(), ..*request }.make()?;
+                MmapRequest { address: whole.start, length: whole.len(), ..*request }.make()?;
             }
             Ok(request.address)
         },
@@ -206,7 +211,7 @@ pub fn map(request: &Request) -> Answer {
 }
 
 /// The madvise of the program.
-pub fn advise(start: usize, length: usize, advice: c_int) -> Answer {
+pub fn advise(start: usize, length: usize, advice: c_int) -> SyscallResult {
     let made = || system::madvise(start, length, advice);
     if !pool::reaches(start, length) || !is_range(start, length) {
         return made();
@@ -224,15 +229,15 @@ pub fn advise(start: usize, length: usize, advice: c_int) -> Answer {
 
 /// Gives memory back, which reads as zero afterwards. Huge pages stay: the next access would have to find another in the pool.
 /// Segments keep what they hold, as they do anyway.
-fn empty(start: usize, length: usize, advice: c_int) -> Answer {
+fn empty(start: usize, length: usize, advice: c_int) -> SyscallResult {
     let end = start.saturating_add(whole_pages(length));
     let (mut any, mut last) = (false, Ok(0));
     let listed = maps::each(|mapping| {
         let Some((start, end)) = mapping.part_of(start, end) else { return };
         any |= HUGE.contains(&mapping.kind);
         match mapping.kind {
-            Kind::Pooled => last = last.and(clear(mapping, start, end)),
-            Kind::Segment => {}
+            MappingKind::Pooled => last = last.and(clear(mapping, start, end)),
+            MappingKind::Segment => {}
             _ => last = last.and(system::madvise(start, end - start, advice)),
         }
     });
@@ -240,7 +245,7 @@ fn empty(start: usize, length: usize, advice: c_int) -> Answer {
 }
 
 /// Sets a part of a mapping to zero. Where there is no right to write, its huge pages have it meanwhile.
-fn clear(mapping: &Mapping, start: usize, end: usize) -> Answer {
+fn clear(mapping: &MappedRange, start: usize, end: usize) -> SyscallResult {
     if has(mapping.rights, READ_WRITE) {
         system::zero(start, end - start);
         return Ok(0);
@@ -254,7 +259,7 @@ fn clear(mapping: &Mapping, start: usize, end: usize) -> Answer {
     system::mprotect(first, length, mapping.rights)
 }
 
-fn has_any(kinds: &[Kind], start: usize, length: usize) -> bool {
+fn has_any(kinds: &[MappingKind], start: usize, length: usize) -> bool {
     let end = start.saturating_add(length);
     let mut any = false;
     maps::each(|mapping| any |= kinds.contains(&mapping.kind) && mapping.part_of(start, end).is_some());
@@ -262,8 +267,8 @@ fn has_any(kinds: &[Kind], start: usize, length: usize) -> bool {
 }
 
 /// The mremap of the program.
-pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new: usize) -> Answer {
-    if !pool::reaches(old, old_length) || !has_any(&[Kind::Pooled], old, old_length) {
+pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new: usize) -> SyscallResult {
+    if !pool::reaches(old, old_length) || !has_any(&[MappingKind::Pooled], old, old_length) {
         return system::mremap(old, old_length, new_length, flags, new);
     }
     let stays = !has(flags, libc::MREMAP_FIXED);
@@ -279,7 +284,7 @@ pub fn remap(old: usize, old_length: usize, new_length: usize, flags: c_int, new
     if !has(flags, libc::MREMAP_MAYMOVE) || !is_readable(old, had) {
         return Err(libc::ENOMEM);
     }
-    let request = Request::anonymous(if stays { 0 } else { new }, wanted, if stays { 0 } else { libc::MAP_FIXED });
+    let request = MmapRequest::anonymous(if stays { 0 } else { new }, wanted, if stays { 0 } else { libc::MAP_FIXED });
     let moved = map(&request)?;
     if !system::copy(old, moved, had.min(wanted)) {
         unmap(moved, wanted)?;
@@ -310,8 +315,8 @@ mod tests {
     fn cut(start: usize, end: usize, mappings: &[(usize, usize, bool)]) -> Cut {
         let mut cut = Cut { range: (start, end), size: SIZE, first: None, last: None };
         for &(start, end, from_pool) in mappings {
-            let kind = if from_pool { Kind::Pooled } else { Kind::Other };
-            cut.check(&Mapping { start, end, rights: READ_WRITE, kind });
+            let kind = if from_pool { MappingKind::Pooled } else { MappingKind::Other };
+            cut.check(&MappedRange { start, end, rights: READ_WRITE, kind });
         }
         cut
     }
@@ -319,7 +324,8 @@ mod tests {
     #[test]
     fn a_range_is_cut_where_it_ends_inside_a_huge_page() {
         let pooled = [(4 * SIZE, 8 * SIZE, true), (8 * SIZE, 9 * SIZE, false)];
-        let page = |number: usize| Some(HugePage { start: number * SIZE, rights: READ_WRITE, kind: Kind::Pooled });
+        let page =
+            |number: usize| Some(HugePage { start: number * SIZE, rights: READ_WRITE, kind: MappingKind::Pooled });
 
         let aligned = cut(4 * SIZE, 8 * SIZE, &pooled);
         assert_eq!((aligned.first, aligned.last, aligned.whole()), (None, None, 4 * SIZE..8 * SIZE));

@@ -8,12 +8,12 @@
 use std::ffi::c_int;
 
 use crate::count;
-use crate::filled::Past;
+use crate::filled::FilledMappings;
 use crate::pages::{PAGE, REGION, unmap_between, whole_pages};
-use crate::pool::{self, Refusal};
-use crate::settings::{self, Maps, Settings};
+use crate::pool::{self, PoolRefusal};
+use crate::settings::{self, Maps, PreloadSettings};
 use crate::shared;
-use crate::system::{self, Answer, READ_WRITE, Request};
+use crate::system::{self, MmapRequest, READ_WRITE, SyscallResult};
 
 /// From here on the space that alignment leaves unused does not count. Smaller pieces of odd size stay side by side, so that
 /// the kernel keeps them in one mapping, of which there may be only so many (vm.max_map_count).
@@ -21,10 +21,10 @@ const ALIGNED_AT_ANY_LENGTH: usize = 16 * REGION;
 /// Below it a piece for a thread other than the first is most likely its private heap, and a huge page there mostly waste.
 const THREADS_LEAST: usize = 4 * REGION;
 
-static PAST: Past = Past::new();
+static PAST: FilledMappings = FilledMappings::new();
 
 /// The mmap of the program.
-pub fn map(request: &Request) -> Answer {
+pub fn map(request: &MmapRequest) -> SyscallResult {
     match settings::get() {
         Some(settings) if settings.mmap != Maps::None && is_eligible(request) => {
             let start = place(request, settings)?;
@@ -39,7 +39,7 @@ pub fn map(request: &Request) -> Answer {
 
 /// Private memory to read and write, wherever the kernel likes, and of no special kind. What is mapped without rights is a mere
 /// reservation, and what is longer than the machine's memory can only be sparse.
-fn is_eligible(request: &Request) -> bool {
+fn is_eligible(request: &MmapRequest) -> bool {
     let indifferent = libc::MAP_POPULATE | libc::MAP_NORESERVE;
     request.length >= REGION
         && request.address == 0
@@ -48,7 +48,7 @@ fn is_eligible(request: &Request) -> bool {
         && request.length <= system::memory_bytes()
 }
 
-fn place(request: &Request, settings: &Settings) -> Answer {
+fn place(request: &MmapRequest, settings: &PreloadSettings) -> SyscallResult {
     if settings.mmap == Maps::AfterFilled && !PAST.promises_to_be_filled() {
         return ordinary(request);
     }
@@ -56,14 +56,14 @@ fn place(request: &Request, settings: &Settings) -> Answer {
         // Who asks for memory that nothing is put aside for will not use all of it.
         let taken = match request.flags & libc::MAP_NORESERVE {
             0 => pool::map(size, request.length),
-            _ => Err(Refusal::TooSmall),
+            _ => Err(PoolRefusal::TooSmall),
         };
         match taken {
             Ok(start) => return Ok(start),
-            Err(Refusal::TooSmall) => count::add(|counts| &counts.pool_too_small_bytes, request.length),
-            Err(Refusal::Empty) => count::add(|counts| &counts.pool_empty_bytes, request.length),
-            Err(Refusal::Refused) => count::add(|counts| &counts.refused_bytes, request.length),
-            Err(Refusal::NoSpace) => count::add(|counts| &counts.address_space_limit_bytes, request.length),
+            Err(PoolRefusal::TooSmall) => count::add(|counts| &counts.pool_too_small_bytes, request.length),
+            Err(PoolRefusal::Empty) => count::add(|counts| &counts.pool_empty_bytes, request.length),
+            Err(PoolRefusal::Refused) => count::add(|counts| &counts.refused_bytes, request.length),
+            Err(PoolRefusal::NoSpace) => count::add(|counts| &counts.address_space_limit_bytes, request.length),
         }
     }
     if request.length < THREADS_LEAST && !system::is_first_thread() {
@@ -82,7 +82,7 @@ fn place(request: &Request, settings: &Settings) -> Answer {
 }
 
 /// As the program asked for it.
-fn ordinary(request: &Request) -> Answer {
+fn ordinary(request: &MmapRequest) -> SyscallResult {
     let start = request.make()?;
     count::add(|counts| &counts.mmap_ordinary_bytes, request.length);
     PAST.remember(start, request.length);
@@ -90,9 +90,9 @@ fn ordinary(request: &Request) -> Answer {
 }
 
 /// Memory for which transparent huge pages are asked.
-fn advised(request: &Request) -> Answer {
+fn advised(request: &MmapRequest) -> SyscallResult {
     // Pages must not come before the advice.
-    let unpopulated = Request { flags: request.flags & !libc::MAP_POPULATE, ..*request };
+    let unpopulated = MmapRequest { flags: request.flags & !libc::MAP_POPULATE, ..*request };
     let start = match request.length {
         length if length.is_multiple_of(REGION) || length >= ALIGNED_AT_ANY_LENGTH => aligned(&unpopulated)?,
         _ => unpopulated.make()?,
@@ -107,13 +107,13 @@ fn advised(request: &Request) -> Answer {
     }
 }
 
-fn advise(start: usize, length: usize, populate: bool) -> Answer {
+fn advise(start: usize, length: usize, populate: bool) -> SyscallResult {
     let advised = system::madvise(start, length, libc::MADV_HUGEPAGE)?;
     if populate { system::madvise(start, whole_pages(length), libc::MADV_POPULATE_WRITE) } else { Ok(advised) }
 }
 
 /// Its first byte at a multiple of 2 MiB.
-fn aligned(request: &Request) -> Answer {
+fn aligned(request: &MmapRequest) -> SyscallResult {
     // Kernels from 6.7 on align by themselves.
     let start = request.make()?;
     if start.is_multiple_of(REGION) {
@@ -122,7 +122,7 @@ fn aligned(request: &Request) -> Answer {
     system::munmap(start, request.length)?;
     let length = whole_pages(request.length);
     let room = length + REGION - PAGE;
-    let first = Request { length: room, ..*request }.make()?;
+    let first = MmapRequest { length: room, ..*request }.make()?;
     let start = first.next_multiple_of(REGION);
     unmap_between(first, start);
     unmap_between(start + length, first + room);
@@ -130,8 +130,8 @@ fn aligned(request: &Request) -> Answer {
 }
 
 /// New memory for a copy of some that is so long, aligned, with the advice that the kernel follows.
-pub fn for_copy(length: usize) -> Answer {
-    let start = aligned(&Request::anonymous(0, length, 0))?;
+pub fn for_copy(length: usize) -> SyscallResult {
+    let start = aligned(&MmapRequest::anonymous(0, length, 0))?;
     let _ = system::madvise(start, length, libc::MADV_HUGEPAGE);
     Ok(start)
 }
@@ -151,27 +151,27 @@ mod tests {
 
     #[test]
     fn only_large_plain_memory_is_eligible() {
-        let plain = Request::anonymous(0, REGION, 0);
+        let plain = MmapRequest::anonymous(0, REGION, 0);
         assert!(is_eligible(&plain));
-        assert!(is_eligible(&Request { flags: plain.flags | libc::MAP_POPULATE | libc::MAP_NORESERVE, ..plain }));
+        assert!(is_eligible(&MmapRequest { flags: plain.flags | libc::MAP_POPULATE | libc::MAP_NORESERVE, ..plain }));
         let others = [
-            Request { address: REGION, ..plain },
-            Request { length: REGION - 1, ..plain },
-            Request { length: usize::MAX, ..plain },
-            Request { rights: libc::PROT_NONE, ..plain },
-            Request { rights: READ_WRITE | libc::PROT_EXEC, ..plain },
-            Request { flags: libc::MAP_SHARED | libc::MAP_ANONYMOUS, ..plain },
-            Request { flags: libc::MAP_PRIVATE, fd: 3, ..plain },
+            MmapRequest { address: REGION, ..plain },
+            MmapRequest { length: REGION - 1, ..plain },
+            MmapRequest { length: usize::MAX, ..plain },
+            MmapRequest { rights: libc::PROT_NONE, ..plain },
+            MmapRequest { rights: READ_WRITE | libc::PROT_EXEC, ..plain },
+            MmapRequest { flags: libc::MAP_SHARED | libc::MAP_ANONYMOUS, ..plain },
+            MmapRequest { flags: libc::MAP_PRIVATE, fd: 3, ..plain },
         ];
         let special = [libc::MAP_STACK, libc::MAP_FIXED, libc::MAP_HUGETLB, libc::MAP_GROWSDOWN, libc::MAP_LOCKED];
-        let special = special.map(|flag| Request { flags: plain.flags | flag, ..plain });
+        let special = special.map(|flag| MmapRequest { flags: plain.flags | flag, ..plain });
         assert!(others.iter().chain(&special).all(|request| !is_eligible(request)));
     }
 
     #[test]
     fn memory_is_aligned_and_all_of_it_there() {
         for length in [REGION, 3 * REGION, 40 * REGION + 4096, 40 * REGION + 1] {
-            let start = aligned(&Request::anonymous(0, length, 0)).unwrap();
+            let start = aligned(&MmapRequest::anonymous(0, length, 0)).unwrap();
             assert!(start.is_multiple_of(REGION));
             system::zero(start, length);
             unmap(start, length);
@@ -183,6 +183,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_an_error_and_nothing_is_left() {
-        assert_eq!(aligned(&Request::anonymous(0, 1 << 50, 0)), Err(libc::ENOMEM));
+        assert_eq!(aligned(&MmapRequest::anonymous(0, 1 << 50, 0)), Err(libc::ENOMEM));
     }
 }

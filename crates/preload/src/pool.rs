@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::pages::{REGION, whole_pages};
 use crate::settings::PoolPage;
-use crate::system::{self, Request};
+use crate::system::{self, MmapRequest};
 
 /// Smaller pieces are mostly those that allocators give back, protect and pass on in parts, which huge pages from a pool cannot
 /// do.
@@ -28,7 +28,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Why memory does not come from the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PoolRefusal {
     /// Not enough for a pool.
     TooSmall,
     /// The pool has too few pages, or a limit on them was reached.
@@ -44,9 +44,9 @@ pub enum Refusal {
 ///
 /// Errors: the length is less than 32 MiB or one page, the pool or a limit on it has too few pages, the kernel does not offer it, or no
 /// address space is left.
-pub fn map(size: PoolPage, length: usize) -> Result<usize, Refusal> {
+pub fn map(size: PoolPage, length: usize) -> Result<usize, PoolRefusal> {
     if length < LEAST.max(size.bytes()) {
-        return Err(Refusal::TooSmall);
+        return Err(PoolRefusal::TooSmall);
     }
     let pooled = length / size.bytes() * size.bytes();
     let rest = whole_pages(length) - pooled;
@@ -54,7 +54,7 @@ pub fn map(size: PoolPage, length: usize) -> Result<usize, Refusal> {
     if rest > 0 {
         if let Err(refusal) = map_at(start + pooled, rest, 0) {
             let _ = system::munmap(start, pooled);
-            return Err(refusal.unwrap_or(Refusal::NoSpace));
+            return Err(refusal.unwrap_or(PoolRefusal::NoSpace));
         }
         if rest >= REGION {
             let _ = system::madvise(start + pooled, rest, libc::MADV_HUGEPAGE);
@@ -75,34 +75,34 @@ fn count(pooled: usize, length: usize) {
     crate::count::add(|counts| &counts.pool_too_small_bytes, rest);
 }
 
-fn at_a_free_place(size: PoolPage, pooled: usize) -> Result<usize, Refusal> {
+fn at_a_free_place(size: PoolPage, pooled: usize) -> Result<usize, PoolRefusal> {
     for _ in 0..ATTEMPTS {
         // Room for the rest behind it.
-        let start = claim(pooled + size.bytes(), size).ok_or(Refusal::NoSpace)?;
+        let start = claim(pooled + size.bytes(), size).ok_or(PoolRefusal::NoSpace)?;
         match map_at(start, pooled, libc::MAP_HUGETLB | size.flag()) {
             Ok(()) => return populated(start, pooled),
             Err(Some(refusal)) => return Err(refusal),
             Err(None) => {}
         }
     }
-    Err(Refusal::NoSpace)
+    Err(PoolRefusal::NoSpace)
 }
 
 /// All its pages there, or nothing is.
-fn populated(start: usize, pooled: usize) -> Result<usize, Refusal> {
+fn populated(start: usize, pooled: usize) -> Result<usize, PoolRefusal> {
     let refusal = match system::madvise(start, pooled, libc::MADV_POPULATE_WRITE) {
         Ok(_) => return Ok(start),
-        Err(libc::EINVAL | libc::EPERM | libc::EACCES | libc::ENOSYS) => Refusal::Refused,
-        Err(_) => Refusal::Empty,
+        Err(libc::EINVAL | libc::EPERM | libc::EACCES | libc::ENOSYS) => PoolRefusal::Refused,
+        Err(_) => PoolRefusal::Empty,
     };
     let _ = system::munmap(start, pooled);
     Err(refusal)
 }
 
 /// `Err(None)`: something else is mapped there.
-fn map_at(start: usize, length: usize, flags: i32) -> Result<(), Option<Refusal>> {
+fn map_at(start: usize, length: usize, flags: i32) -> Result<(), Option<PoolRefusal>> {
     let from_pool = flags & libc::MAP_HUGETLB != 0;
-    match Request::anonymous(start, length, flags | libc::MAP_FIXED_NOREPLACE).make() {
+    match MmapRequest::anonymous(start, length, flags | libc::MAP_FIXED_NOREPLACE).make() {
         Ok(there) if there == start => Ok(()),
         // Kernels before 4.17 take the address for a mere hint.
         Ok(elsewhere) => {
@@ -111,9 +111,9 @@ fn map_at(start: usize, length: usize, flags: i32) -> Result<(), Option<Refusal>
         }
         Err(libc::EEXIST) => Err(None),
         // The kernel says the same of a pool with too few pages and of an address space that is full.
-        Err(libc::ENOMEM) if from_pool => Err(Some(Refusal::Empty)),
-        Err(libc::ENOMEM) => Err(Some(Refusal::NoSpace)),
-        Err(_) => Err(Some(Refusal::Refused)),
+        Err(libc::ENOMEM) if from_pool => Err(Some(PoolRefusal::Empty)),
+        Err(libc::ENOMEM) => Err(Some(PoolRefusal::NoSpace)),
+        Err(_) => Err(Some(PoolRefusal::Refused)),
     }
 }
 
@@ -148,12 +148,12 @@ pub fn reaches(start: usize, length: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
+    use crate::settings::PreloadSettings;
 
     #[test]
     fn places_are_aligned_apart_and_in_the_zone() {
         let variable = |name: &str| (name == "HUGEPILOT_PAGES").then_some(&b"1G"[..]);
-        let size = Settings::read(variable).unwrap().pool.unwrap();
+        let size = PreloadSettings::read(variable).unwrap().pool.unwrap();
         let mut end = 0;
         for length in [1, 1 << 30, (5 << 30) + 1, 3 << 30] {
             let start = claim(length, size).unwrap();
@@ -164,6 +164,6 @@ mod tests {
         assert_eq!(claim(ZONE.end, size), None);
         let long = ZONE.end - ZONE.start - (1 << 30);
         assert_eq!(claim(long, size), Some(ZONE.start), "at its end it begins anew");
-        assert_eq!(map(size, 1 << 29), Err(Refusal::TooSmall));
+        assert_eq!(map(size, 1 << 29), Err(PoolRefusal::TooSmall));
     }
 }

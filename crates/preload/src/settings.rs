@@ -47,7 +47,7 @@ pub enum Maps {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct PreloadSettings {
     /// None: transparent huge pages.
     pub pool: Option<PoolPage>,
     pub mmap: Maps,
@@ -55,7 +55,7 @@ pub struct Settings {
     pub text: Text,
 }
 
-impl Settings {
+impl PreloadSettings {
     /// None where the library is to do nothing.
     pub fn read<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Self> {
         let pool = match variable("HUGEPILOT_PAGES")? {
@@ -78,15 +78,15 @@ impl Settings {
     }
 }
 
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static SETTINGS: OnceLock<PreloadSettings> = OnceLock::new();
 
 /// Once, before the program starts.
-pub fn set(settings: Settings) {
+pub fn set(settings: PreloadSettings) {
     let _ = SETTINGS.set(settings);
 }
 
 /// None where the library is to do nothing, or not yet.
-pub fn get() -> Option<&'static Settings> {
+pub fn get() -> Option<&'static PreloadSettings> {
     SETTINGS.get()
 }
 
@@ -94,22 +94,24 @@ pub fn get() -> Option<&'static Settings> {
 mod tests {
     use super::*;
 
-    fn read(environment: &[(&str, &str)]) -> Option<Settings> {
-        Settings::read(|name| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_bytes()))
+    fn read(environment: &[(&str, &str)]) -> Option<PreloadSettings> {
+        PreloadSettings::read(|name| {
+            environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_bytes())
+        })
     }
 
     #[test]
     fn what_is_not_asked_for_is_off() {
-        let off = Settings { pool: None, mmap: Maps::None, shm: false, text: Text::Left };
+        let off = PreloadSettings { pool: None, mmap: Maps::None, shm: false, text: Text::Left };
         assert_eq!(read(&[("HUGEPILOT_MMAP", "1")]), None);
         assert_eq!(read(&[("HUGEPILOT_PAGES", "4K"), ("HUGEPILOT_MMAP", "1")]), None);
         let growing = [("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_MMAP", "after-filled")];
-        assert_eq!(read(&growing), Some(Settings { mmap: Maps::AfterFilled, ..off }));
+        assert_eq!(read(&growing), Some(PreloadSettings { mmap: Maps::AfterFilled, ..off }));
         assert_eq!(read(&[("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_SHM", "0"), ("HUGEPILOT_TEXT", "")]), Some(off));
         let all =
             [("HUGEPILOT_PAGES", "1G"), ("HUGEPILOT_MMAP", "1"), ("HUGEPILOT_SHM", "1"), ("HUGEPILOT_TEXT", "copy")];
         let pool = Some(PoolPage::ONE_GIBIBYTE);
-        assert_eq!(read(&all), Some(Settings { pool, mmap: Maps::All, shm: true, text: Text::Copied }));
+        assert_eq!(read(&all), Some(PreloadSettings { pool, mmap: Maps::All, shm: true, text: Text::Copied }));
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! `transparent_hugepage/shmem_enabled` lets it, and its default does not.
 
 use crate::pages::{REGION, unmap_between, whole_pages};
-use crate::system::{self, Answer, Request};
+use crate::system::{self, MmapRequest, SyscallResult};
 
 /// Whether it is memory to be shared that may lie anywhere, and that huge pages can come to.
-pub fn is_eligible(request: &Request) -> bool {
+pub fn is_eligible(request: &MmapRequest) -> bool {
     let kind = request.flags & libc::MAP_TYPE;
     let particular = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_HUGETLB;
     request.length >= REGION
@@ -20,17 +20,17 @@ pub fn is_eligible(request: &Request) -> bool {
 }
 
 /// Maps it, where huge pages fit if there is room.
-pub fn map(request: &Request) -> Answer {
-    let over = |start| Request { address: start, flags: request.flags | libc::MAP_FIXED, ..*request }.make();
+pub fn map(request: &MmapRequest) -> SyscallResult {
+    let over = |start| MmapRequest { address: start, flags: request.flags | libc::MAP_FIXED, ..*request }.make();
     where_huge_pages_fit(request.length, request.offset as usize, over).or_else(|_| request.make())
 }
 
 /// Maps an object from this offset on at an address that is the same as the offset within 2 MiB. `over` is given the address, and maps it over
 /// a placeholder, so that no other thread maps anything there.
-pub fn where_huge_pages_fit(length: usize, offset: usize, over: impl FnOnce(usize) -> Answer) -> Answer {
+pub fn where_huge_pages_fit(length: usize, offset: usize, over: impl FnOnce(usize) -> SyscallResult) -> SyscallResult {
     let length = whole_pages(length);
     let room = length.checked_add(REGION).ok_or(libc::ENOMEM)?;
-    let placeholder = Request { rights: libc::PROT_NONE, ..Request::anonymous(0, room, libc::MAP_NORESERVE) };
+    let placeholder = MmapRequest { rights: libc::PROT_NONE, ..MmapRequest::anonymous(0, room, libc::MAP_NORESERVE) };
     let first = placeholder.make()?;
     let start = first + offset.wrapping_sub(first) % REGION;
     let mapped = over(start);
@@ -51,8 +51,8 @@ mod tests {
     use crate::pages::PAGE;
     use crate::system::READ_WRITE;
 
-    fn request(length: usize, flags: c_int) -> Request {
-        Request { address: 0, length, rights: READ_WRITE, flags, fd: -1, offset: 0 }
+    fn request(length: usize, flags: c_int) -> MmapRequest {
+        MmapRequest { address: 0, length, rights: READ_WRITE, flags, fd: -1, offset: 0 }
     }
 
     #[test]
@@ -60,7 +60,7 @@ mod tests {
         let length = 3 * REGION + 5 * PAGE;
         for _ in 0..20 {
             // Whatever is mapped in between moves the next one.
-            let gap = Request::anonymous(0, PAGE, 0).make().unwrap();
+            let gap = MmapRequest::anonymous(0, PAGE, 0).make().unwrap();
             let start = map(&request(length - 7, libc::MAP_SHARED | libc::MAP_ANONYMOUS)).unwrap();
             assert_eq!(start % REGION, 0);
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -79,14 +79,14 @@ mod tests {
         memory.set_len(8 * REGION as u64).unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&memory);
         let offset = (REGION + 3 * PAGE) as i64;
-        let of_file = Request { fd, offset, rights: libc::PROT_READ, ..request(4 * REGION, libc::MAP_SHARED) };
+        let of_file = MmapRequest { fd, offset, rights: libc::PROT_READ, ..request(4 * REGION, libc::MAP_SHARED) };
         let start = map(&of_file).unwrap();
         assert_eq!(start % REGION, 3 * PAGE);
         unmap_between(start, start + 4 * REGION);
-        assert_eq!(map(&Request { fd: -1, ..of_file }), Err(libc::EBADF), "as without the library");
+        assert_eq!(map(&MmapRequest { fd: -1, ..of_file }), Err(libc::EBADF), "as without the library");
         assert!(is_eligible(&of_file));
         let zeroes = std::fs::File::open("/dev/zero").unwrap();
-        assert!(!is_eligible(&Request { fd: std::os::fd::AsRawFd::as_raw_fd(&zeroes), ..of_file }), "a device");
+        assert!(!is_eligible(&MmapRequest { fd: std::os::fd::AsRawFd::as_raw_fd(&zeroes), ..of_file }), "a device");
     }
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
         let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         assert!(is_eligible(&request(REGION, shared)));
         assert!(!is_eligible(&request(REGION - 1, shared)));
-        assert!(!is_eligible(&Request { address: REGION, ..request(REGION, shared) }));
+        assert!(!is_eligible(&MmapRequest { address: REGION, ..request(REGION, shared) }));
         for flags in [libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, shared | libc::MAP_FIXED, shared | libc::MAP_HUGETLB] {
             assert!(!is_eligible(&request(REGION, flags)), "{flags:x}");
         }

@@ -11,15 +11,15 @@ use crate::count;
 use crate::pages::{PAGE, REGION, unmap_between, whole_pages};
 use crate::place::has;
 use crate::pool;
-use crate::settings::{self, PoolPage, Settings};
+use crate::settings::{self, PoolPage, PreloadSettings};
 use crate::shared::where_huge_pages_fit;
-use crate::system::{self, Answer, Request};
+use crate::system::{self, MmapRequest, SyscallResult};
 
 /// Of a segment's size, what rounding up may waste at most: an eighth.
 const WASTE: usize = 8;
 
 /// The shmget of the program.
-pub fn get(key: c_int, size: usize, flags: c_int) -> Answer {
+pub fn get(key: c_int, size: usize, flags: c_int) -> SyscallResult {
     let may_create = key == libc::IPC_PRIVATE || has(flags, libc::IPC_CREAT);
     let settings = settings::get().filter(|settings| settings.shm && may_create);
     let Some(settings) = settings.filter(|_| size >= REGION && !has(flags, libc::SHM_HUGETLB)) else {
@@ -68,7 +68,7 @@ fn promised(page: PoolPage, key: c_int, length: usize) -> Result<(), c_int> {
     if system::shmget(key, 0, 0) != Err(libc::ENOENT) {
         return Err(libc::EEXIST);
     }
-    let at = Request::anonymous(0, length, libc::MAP_HUGETLB | page.flag()).make()?;
+    let at = MmapRequest::anonymous(0, length, libc::MAP_HUGETLB | page.flag()).make()?;
     let populated = system::madvise(at, length, libc::MADV_POPULATE_WRITE);
     unmap_between(at, at + length);
     populated.map(|_| ())
@@ -87,7 +87,7 @@ fn populate(id: c_int, length: usize) -> Result<(), c_int> {
 }
 
 /// The shmat of the program.
-pub fn attach(id: c_int, address: usize, flags: c_int) -> Answer {
+pub fn attach(id: c_int, address: usize, flags: c_int) -> SyscallResult {
     let anywhere = address == 0 && flags & !libc::SHM_RDONLY == 0;
     let settings = settings::get().filter(|settings| settings.shm && anywhere);
     let before = settings.and_then(|settings| Some((settings, system::segment(id)?)));
@@ -99,7 +99,7 @@ pub fn attach(id: c_int, address: usize, flags: c_int) -> Answer {
 }
 
 /// Where it is attached afterwards.
-fn placed(settings: &Settings, id: c_int, at: usize, flags: c_int, before: &libc::shmid_ds) -> usize {
+fn placed(settings: &PreloadSettings, id: c_int, at: usize, flags: c_int, before: &libc::shmid_ds) -> usize {
     if is_from_pool(at) {
         let moved = settings.pool.and_then(|page| in_the_zone(page, id, at, flags, before.shm_segsz));
         return moved.unwrap_or(at);

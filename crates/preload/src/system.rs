@@ -12,12 +12,12 @@ use std::ffi::{CStr, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
 
 /// What the kernel answers: a number, or one of errno's.
-pub type Answer = Result<usize, c_int>;
+pub type SyscallResult = Result<usize, c_int>;
 
 /// The right to read and write memory.
 pub const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-fn call(number: c_long, arguments: [usize; 6]) -> Answer {
+fn call(number: c_long, arguments: [usize; 6]) -> SyscallResult {
     let [a, b, c, d, e, f] = arguments;
     // SAFETY: the address is this thread's own for its whole life. What the call does to memory, the callers answer for (see
     // above).
@@ -33,7 +33,7 @@ fn call(number: c_long, arguments: [usize; 6]) -> Answer {
 
 /// The arguments of mmap.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct MmapRequest {
     /// Where, or 0.
     pub address: usize,
     /// Bytes.
@@ -48,7 +48,7 @@ pub struct Request {
     pub offset: i64,
 }
 
-impl Request {
+impl MmapRequest {
     /// Private memory to read and write.
     pub fn anonymous(address: usize, length: usize, more: c_int) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more;
@@ -56,30 +56,30 @@ impl Request {
     }
 
     /// Where it was mapped.
-    pub fn make(&self) -> Answer {
+    pub fn make(&self) -> SyscallResult {
         let Self { address, length, rights, flags, fd, offset } = *self;
         call(libc::SYS_mmap, [address, length, rights as usize, flags as usize, fd as usize, offset as usize])
     }
 }
 
-pub fn munmap(start: usize, length: usize) -> Answer {
+pub fn munmap(start: usize, length: usize) -> SyscallResult {
     call(libc::SYS_munmap, [start, length, 0, 0, 0, 0])
 }
 
-pub fn mprotect(start: usize, length: usize, rights: c_int) -> Answer {
+pub fn mprotect(start: usize, length: usize, rights: c_int) -> SyscallResult {
     call(libc::SYS_mprotect, [start, length, rights as usize, 0, 0, 0])
 }
 
-pub fn madvise(start: usize, length: usize, advice: c_int) -> Answer {
+pub fn madvise(start: usize, length: usize, advice: c_int) -> SyscallResult {
     call(libc::SYS_madvise, [start, length, advice as usize, 0, 0, 0])
 }
 
-pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: c_int, new: usize) -> Answer {
+pub fn mremap(old: usize, old_length: usize, new_length: usize, flags: c_int, new: usize) -> SyscallResult {
     call(libc::SYS_mremap, [old, old_length, new_length, flags as usize, new, 0])
 }
 
 /// Puts one mapping in the place of another, with all that it holds and in one step, so that nobody ever finds nothing there.
-pub fn replace(old: usize, new: usize, length: usize) -> Answer {
+pub fn replace(old: usize, new: usize, length: usize) -> SyscallResult {
     mremap(new, length, length, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, old)
 }
 
@@ -118,12 +118,12 @@ pub fn copy(from: usize, to: usize, length: usize) -> bool {
     true
 }
 
-fn copy_some(from: usize, to: usize, length: usize) -> Answer {
+fn copy_some(from: usize, to: usize, length: usize) -> SyscallResult {
     let [from_there, to_here] = [from, to].map(|start| libc::iovec { iov_base: start as *mut c_void, iov_len: length });
     let [from_there, to_here] = [&raw const from_there, &raw const to_here].map(|range| range as usize);
     call(libc::SYS_process_vm_readv, [process() as usize, to_here, 1, from_there, 1, 0]).or_else(|error| {
         // Slower, and not open to every process, but it reads what must not be read.
-        Reader::open(c"/proc/self/mem").ok_or(error)?.read_at(from, to, length)
+        FileReader::open(c"/proc/self/mem").ok_or(error)?.read_at(from, to, length)
     })
 }
 
@@ -135,15 +135,15 @@ pub fn stands_on(start: usize, length: usize) -> bool {
     [&raw const on_stack as usize, own as usize].into_iter().any(|address| address.wrapping_sub(start) < length)
 }
 
-pub fn shmget(key: c_int, size: usize, flags: c_int) -> Answer {
+pub fn shmget(key: c_int, size: usize, flags: c_int) -> SyscallResult {
     call(libc::SYS_shmget, [key as usize, size, flags as usize, 0, 0, 0])
 }
 
-pub fn shmat(id: c_int, address: usize, flags: c_int) -> Answer {
+pub fn shmat(id: c_int, address: usize, flags: c_int) -> SyscallResult {
     call(libc::SYS_shmat, [id as usize, address, flags as usize, 0, 0, 0])
 }
 
-pub fn shmdt(address: usize) -> Answer {
+pub fn shmdt(address: usize) -> SyscallResult {
     call(libc::SYS_shmdt, [address, 0, 0, 0, 0, 0])
 }
 
@@ -172,9 +172,9 @@ pub fn is_memory_file(fd: c_int) -> bool {
 }
 
 /// A file that is being read.
-pub struct Reader(usize);
+pub struct FileReader(usize);
 
-impl Reader {
+impl FileReader {
     pub fn open(path: &CStr) -> Option<Self> {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0, 0, 0])
@@ -183,7 +183,7 @@ impl Reader {
     }
 
     /// How many bytes came; 0 at the end.
-    pub fn read(&mut self, buffer: &mut [u8]) -> Answer {
+    pub fn read(&mut self, buffer: &mut [u8]) -> SyscallResult {
         loop {
             match call(libc::SYS_read, [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) {
                 Err(libc::EINTR) => {}
@@ -193,23 +193,23 @@ impl Reader {
     }
 
     /// How many bytes came, from there in the file, to memory that is the caller's.
-    fn read_at(&self, place: usize, to: usize, length: usize) -> Answer {
+    fn read_at(&self, place: usize, to: usize, length: usize) -> SyscallResult {
         call(libc::SYS_pread64, [self.0, to, length, place, 0, 0])
     }
 }
 
-impl Drop for Reader {
+impl Drop for FileReader {
     fn drop(&mut self) {
         let _ = call(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]);
     }
 }
 
 /// Which pages of memory are whose (`/proc/PID/pagemap`).
-pub struct PageMap(Reader);
+pub struct PageMap(FileReader);
 
 impl PageMap {
     pub fn open() -> Option<Self> {
-        Reader::open(c"/proc/self/pagemap").map(Self)
+        FileReader::open(c"/proc/self/pagemap").map(Self)
     }
 
     /// Whether there is memory behind a page, and no other process has it. Where the kernel does not say, there is not.
@@ -303,7 +303,7 @@ mod tests {
     const LENGTH: usize = 4 * 4096;
 
     fn mapped() -> usize {
-        Request::anonymous(0, LENGTH, 0).make().unwrap()
+        MmapRequest::anonymous(0, LENGTH, 0).make().unwrap()
     }
 
     #[test]

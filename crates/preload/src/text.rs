@@ -9,7 +9,7 @@
 //! only; profilers that look up symbols by the file in `/proc/PID/maps` find none.
 
 use crate::count;
-use crate::maps::{self, Kind, Mapping};
+use crate::maps::{self, MappedRange, MappingKind};
 use crate::pages::{REGION, unmap_between};
 use crate::place::for_copy;
 use crate::settings::Text;
@@ -43,8 +43,8 @@ pub fn place(how: Text) {
     }
 }
 
-fn whole_regions(mapping: &Mapping) -> Option<(usize, usize)> {
-    if mapping.kind == Kind::File && mapping.rights == TEXT { regions(mapping.start, mapping.end) } else { None }
+fn whole_regions(mapping: &MappedRange) -> Option<(usize, usize)> {
+    if mapping.kind == MappingKind::File && mapping.rights == TEXT { regions(mapping.start, mapping.end) } else { None }
 }
 
 fn regions(start: usize, end: usize) -> Option<(usize, usize)> {
@@ -71,13 +71,13 @@ mod tests {
 
     #[test]
     fn only_text_of_files_with_a_whole_region_counts() {
-        let text = Mapping { start: REGION - 4096, end: 3 * REGION + 4096, rights: TEXT, kind: Kind::File };
+        let text = MappedRange { start: REGION - 4096, end: 3 * REGION + 4096, rights: TEXT, kind: MappingKind::File };
         assert_eq!(whole_regions(&text), Some((REGION, 3 * REGION)));
         let others = [
-            Mapping { kind: Kind::Other, ..text },
-            Mapping { rights: libc::PROT_READ, ..text },
-            Mapping { rights: TEXT | libc::PROT_WRITE, ..text },
-            Mapping { end: 2 * REGION - 1, ..text },
+            MappedRange { kind: MappingKind::Other, ..text },
+            MappedRange { rights: libc::PROT_READ, ..text },
+            MappedRange { rights: TEXT | libc::PROT_WRITE, ..text },
+            MappedRange { end: 2 * REGION - 1, ..text },
         ];
         assert!(others.iter().all(|mapping| whole_regions(mapping).is_none()));
     }

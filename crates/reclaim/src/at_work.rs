@@ -9,7 +9,7 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::Stop;
 
 use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
-use crate::policy::{Plan, Policies, Stock, plan};
+use crate::policy::{Policies, ReclaimPlan, Stock, plan};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -20,7 +20,7 @@ pub(super) struct AtWork {
     stepped: Option<Instant>,
     /// What those before it have freed since its last turn.
     freed: ByUse<Bytes>,
-    plan: Option<Plan>,
+    plan: Option<ReclaimPlan>,
 }
 
 impl AtWork {
@@ -38,7 +38,7 @@ impl AtWork {
     }
 
     /// What it was last to do.
-    pub fn plan(&self) -> Option<&Plan> {
+    pub fn plan(&self) -> Option<&ReclaimPlan> {
         self.plan.as_ref()
     }
 
@@ -80,7 +80,7 @@ impl AtWork {
         self.mechanism.step(Order::default(), &Stop::default())
     }
 
-    fn due(&self, elapsed: Duration, policies: &Policies, stock: &Stock) -> Plan {
+    fn due(&self, elapsed: Duration, policies: &Policies, stock: &Stock) -> ReclaimPlan {
         let all_due = policies.due(stock, Nanos::from_duration(elapsed));
         let due = ByUse::of(|class| all_due[class] - self.freed[class]);
         plan(policies, stock, &due, &self.mechanism.reach())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use heat::units::{Bytes, Nanos};
 use kernel::buddy::Buddy;
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::{KernelError, Root};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ const FIRST_INTERVAL: Nanos = Nanos(1_000_000_000);
 
 /// How memory was at one moment. Its fields are JSON's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Moment {
+pub struct MemoryReading {
     /// Since the machine was started, sleep included.
     pub at_ns: Nanos,
     /// Memory that nothing uses.
@@ -34,12 +34,12 @@ pub struct Moment {
     pub free_blocks: Vec<u64>,
 }
 
-impl Moment {
+impl MemoryReading {
     /// As it is.
     ///
     /// Errors: `/proc/meminfo` or `/proc/buddyinfo` cannot be read, or is malformed.
     pub fn now(root: &Root) -> Result<Self, KernelError> {
-        let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
+        let (memory, buddy) = (Meminfo::read(root)?, Buddy::read(root)?);
         let fragmentation = buddy.fragmentation();
         Ok(Self {
             at_ns: since_boot(),
@@ -61,7 +61,7 @@ fn since_boot() -> Nanos {
 /// Moments from the beginning on, ever farther apart.
 #[derive(Clone, Debug)]
 pub struct History {
-    moments: Vec<Moment>,
+    moments: Vec<MemoryReading>,
     interval: Nanos,
     next: Instant,
 }
@@ -76,14 +76,14 @@ impl History {
     /// Notes how memory is, if it is time for that.
     pub fn note(&mut self, root: &Root) {
         if Instant::now() >= self.next
-            && let Ok(moment) = Moment::now(root)
+            && let Ok(moment) = MemoryReading::now(root)
         {
             self.add(moment);
         }
     }
 
     /// Keeps a moment.
-    pub fn add(&mut self, moment: Moment) {
+    pub fn add(&mut self, moment: MemoryReading) {
         if self.moments.len() >= MOST {
             let mut number = 0;
             self.moments.retain(|_| {
@@ -97,7 +97,7 @@ impl History {
     }
 
     /// What is kept, oldest first.
-    pub fn moments(&self) -> &[Moment] {
+    pub fn moments(&self) -> &[MemoryReading] {
         &self.moments
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     fn history_is_bounded_and_keeps_its_beginning_and_end() {
         let mut history = History::default();
         for at in 0..10_000 {
-            history.add(Moment { at_ns: Nanos(at), ..Moment::default() });
+            history.add(MemoryReading { at_ns: Nanos(at), ..MemoryReading::default() });
         }
         let times: Vec<u64> = history.moments().iter().map(|moment| moment.at_ns.0).collect();
         assert!((MOST / 2..=MOST).contains(&times.len()), "{}", times.len());
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_read() {
-        let moment = Moment::now(&Root::host()).unwrap();
+        let moment = MemoryReading::now(&Root::host()).unwrap();
         assert!(moment.free_huge_bytes <= moment.free_bytes && moment.at_ns > Nanos(0) && moment.free_blocks.len() > 5);
     }
 }

@@ -14,19 +14,19 @@ mod store;
 use std::time::{Duration, Instant};
 
 use at_work::AtWork;
-pub use history::{History, Moment};
+pub use history::{History, MemoryReading};
 pub use state::{ClassState, MechanismState, ReclaimState};
 pub use store::Store;
 
 use crate::mechanism::{
-    Damon, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, MemoryReclaim, ReclaimError,
+    DamonReclaim, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, MemoryReclaim, ReclaimError,
 };
-use crate::policy::{Plan, Policies, Reason, Stock};
+use crate::policy::{Policies, ReclaimPlan, ReclaimReason, Stock};
 use heat::memory_use::{ByUse, MemoryUse};
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 use kernel::buddy::Buddy;
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::{KernelError, Root, balloon};
 use observe::census::ProgramFiles;
 
@@ -69,11 +69,11 @@ pub struct Reclaimer {
     known: Known,
     files_read: Instant,
     before: Stock,
-    first: Moment,
+    first: MemoryReading,
     stock: Stock,
     applied: ByUse<Bytes>,
     reclaimed: ByUse<Bytes>,
-    last: ByUse<(Bytes, Reason)>,
+    last: ByUse<(Bytes, ReclaimReason)>,
     history: History,
     began: Instant,
 }
@@ -89,7 +89,7 @@ impl Reclaimer {
         let known = Known { files, host_takes_free: balloon::reports_free_memory(root).unwrap_or(false) };
         let before = stock(root, known)?;
         let (mechanisms, refused) = open(root, &options, &before, damon_taken)?;
-        let first = Moment::now(root)?;
+        let first = MemoryReading::now(root)?;
         let mut history = History::default();
         history.add(first.clone());
         Ok(Self {
@@ -104,7 +104,7 @@ impl Reclaimer {
             stock: before,
             applied: ByUse::default(),
             reclaimed: ByUse::default(),
-            last: ByUse::of(|_| (Bytes(0), Reason::CannotTellApart)),
+            last: ByUse::of(|_| (Bytes(0), ReclaimReason::CannotTellApart)),
             history,
             began: Instant::now(),
         })
@@ -188,7 +188,7 @@ impl Reclaimer {
         if let Ok(stock) = stock(&self.root, self.known) {
             self.stock = stock;
         }
-        if let Ok(moment) = Moment::now(&self.root) {
+        if let Ok(moment) = MemoryReading::now(&self.root) {
             self.history.add(moment);
         }
     }
@@ -227,7 +227,7 @@ fn of_all_memory(
 ) -> Result<AtWork, String> {
     let damon = match damon_taken {
         Some(who) => Err(who.to_owned()),
-        None => Damon::open(root).map_err(|error| error.to_string()),
+        None => DamonReclaim::open(root).map_err(|error| error.to_string()),
     };
     damon.and_then(|damon| serving(Box::new(damon), policies, stock)).or_else(|why| {
         refused.push((MechanismKind::Damon, why));
@@ -291,7 +291,7 @@ fn nobody(refused: &[(MechanismKind, String)]) -> ReclaimError {
 
 /// What is there, from the kernel's own counts.
 fn stock(root: &Root, Known { files, host_takes_free }: Known) -> Result<Stock, KernelError> {
-    let (memory, buddy) = (Memory::read(root)?, Buddy::read(root)?);
+    let (memory, buddy) = (Meminfo::read(root)?, Buddy::read(root)?);
     let mapped = memory.mapped_files(files.shared);
     let (code, read_only) = (mapped.share(files.code), mapped.share(files.read_only));
     let held = ByUse::of(|class| match class {
@@ -338,15 +338,15 @@ fn pass_on(effect: &Effect, left: &mut Stock, freed: &mut ByUse<Bytes>) {
 
 /// What all mechanisms together do with each use: the most that one of them does, with its reason.
 #[derive(Default)]
-struct Verdicts(Option<ByUse<(Bytes, Reason)>>);
+struct Verdicts(Option<ByUse<(Bytes, ReclaimReason)>>);
 
 impl Verdicts {
-    fn add(&mut self, plan: &Plan) {
+    fn add(&mut self, plan: &ReclaimPlan) {
         let new = ByUse::of(|class| (plan.decisions[class].bytes, plan.decisions[class].reason));
         let before = self.0.unwrap_or(new);
         self.0 = Some(ByUse::of(|class| match (before[class], new[class]) {
-            (before @ (_, Reason::Reclaimed), (_, reason)) if reason != Reason::Reclaimed => before,
-            (before, new) if before.1 == Reason::Reclaimed => (before.0.max(new.0), Reason::Reclaimed),
+            (before @ (_, ReclaimReason::Reclaimed), (_, reason)) if reason != ReclaimReason::Reclaimed => before,
+            (before, new) if before.1 == ReclaimReason::Reclaimed => (before.0.max(new.0), ReclaimReason::Reclaimed),
             (_, new) => new,
         }));
     }
@@ -504,20 +504,26 @@ mod tests {
 
     #[test]
     fn what_one_mechanism_does_is_done() {
-        let of = |reason| Plan {
-            decisions: ByUse::of(|_| crate::policy::Decision {
-                bytes: Bytes(u64::from(reason == Reason::Reclaimed)),
+        let of = |reason| ReclaimPlan {
+            decisions: ByUse::of(|_| crate::policy::UseDecision {
+                bytes: Bytes(u64::from(reason == ReclaimReason::Reclaimed)),
                 reason,
             }),
             batches: Vec::new(),
         };
-        let verdict = |plans: &[Reason]| {
+        let verdict = |plans: &[ReclaimReason]| {
             let mut verdicts = Verdicts::default();
             plans.iter().for_each(|&reason| verdicts.add(&of(reason)));
             verdicts.0.unwrap()[MemoryUse::Code]
         };
-        assert_eq!(verdict(&[Reason::Reclaimed, Reason::CannotTellApart]), (Bytes(1), Reason::Reclaimed));
-        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::Reclaimed]), (Bytes(1), Reason::Reclaimed));
-        assert_eq!(verdict(&[Reason::CannotTellApart, Reason::NoSwap]).1, Reason::NoSwap);
+        assert_eq!(
+            verdict(&[ReclaimReason::Reclaimed, ReclaimReason::CannotTellApart]),
+            (Bytes(1), ReclaimReason::Reclaimed)
+        );
+        assert_eq!(
+            verdict(&[ReclaimReason::CannotTellApart, ReclaimReason::Reclaimed]),
+            (Bytes(1), ReclaimReason::Reclaimed)
+        );
+        assert_eq!(verdict(&[ReclaimReason::CannotTellApart, ReclaimReason::NoSwap]).1, ReclaimReason::NoSwap);
     }
 }

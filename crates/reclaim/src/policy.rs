@@ -88,16 +88,16 @@ pub struct Stock {
 
 /// What becomes of one use of memory in the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct UseDecision {
     /// How much of it is reclaimed.
     pub bytes: Bytes,
     /// Why so much, or why none.
-    pub reason: Reason,
+    pub reason: ReclaimReason,
 }
 
 /// Why memory is reclaimed, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum ReclaimReason {
     /// It is reclaimed.
     Reclaimed,
     /// Nobody asks for it: its rate is 0.
@@ -127,9 +127,9 @@ pub struct Batch {
 
 /// What the next step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct ReclaimPlan {
     /// For each use, with the share that it is expected to have in the batches.
-    pub decisions: ByUse<Decision>,
+    pub decisions: ByUse<UseDecision>,
     /// What is to be done.
     pub batches: Vec<Batch>,
 }
@@ -197,14 +197,16 @@ impl Policies {
     }
 
     /// Whether a use may be reclaimed at all.
-    fn allow(&self, class: MemoryUse) -> Result<(), Reason> {
+    fn allow(&self, class: MemoryUse) -> Result<(), ReclaimReason> {
         let is_off = match self.classes[class].rate {
             SizeOrShare::Size(size) => size == Bytes(0),
             SizeOrShare::Share(share) | SizeOrShare::ShareOfRam(share) => share <= 0.0,
         };
         match () {
-            () if is_off => Err(Reason::NotRequested),
-            () if class.is_mapped() && self.mapped_page_cost == MappedPageCost::FORBIDS => Err(Reason::CostForbids),
+            () if is_off => Err(ReclaimReason::NotRequested),
+            () if class.is_mapped() && self.mapped_page_cost == MappedPageCost::FORBIDS => {
+                Err(ReclaimReason::CostForbids)
+            }
             () => Ok(()),
         }
     }
@@ -213,7 +215,7 @@ impl Policies {
 /// What to do in the next step where so much is due, and with a mechanism that takes memory of these sets of uses, best first, each without
 /// telling its uses apart. Whatever a batch takes its memory from, no use is left with less than its floor, and none that is not to be
 /// reclaimed loses any.
-pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> Plan {
+pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Uses]) -> ReclaimPlan {
     let met = policies.are_met(stock);
     // What goes beyond the marks would be read again for nothing.
     let mut missing = policies.missing(stock).unwrap_or(Bytes(u64::MAX));
@@ -225,18 +227,21 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
     });
     let kept = ByUse::of(|class| match policies.allow(class) {
         Err(reason) => Some(reason),
-        Ok(()) if !takeable.has(class) => Some(Reason::NoSwap),
-        Ok(()) if met => Some(Reason::EnoughFree),
-        Ok(()) if stock.held[class] <= policies.floor(class, stock) => Some(Reason::AtFloor),
+        Ok(()) if !takeable.has(class) => Some(ReclaimReason::NoSwap),
+        Ok(()) if met => Some(ReclaimReason::EnoughFree),
+        Ok(()) if stock.held[class] <= policies.floor(class, stock) => Some(ReclaimReason::AtFloor),
         Ok(()) => None,
     });
-    let mut decisions =
-        ByUse::of(|class| Decision { bytes: Bytes(0), reason: kept[class].unwrap_or(Reason::CannotTellApart) });
+    let mut decisions = ByUse::of(|class| UseDecision {
+        bytes: Bytes(0),
+        reason: kept[class].unwrap_or(ReclaimReason::CannotTellApart),
+    });
     let mut batches = Vec::new();
     for &uses in reach {
         // What nobody has any of cannot be taken by mistake.
         let touched = Uses::that(|class| uses.and(takeable).has(class) && stock.held[class] > Bytes(0));
-        let wanted = Uses::that(|class| touched.has(class) && decisions[class].reason == Reason::CannotTellApart);
+        let wanted =
+            Uses::that(|class| touched.has(class) && decisions[class].reason == ReclaimReason::CannotTellApart);
         if wanted.is_empty() || touched.iter().any(|class| kept[class].is_some()) {
             continue;
         }
@@ -249,16 +254,16 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
         divide(bytes, wanted, due, &mut decisions);
         batches.extend((bytes > Bytes(0)).then_some(Batch { uses: touched, bytes, most }));
     }
-    Plan { decisions, batches }
+    ReclaimPlan { decisions, batches }
 }
 
 /// Divides what a batch takes among the classes that it is made for, by what is due of each, without a remainder.
-fn divide(bytes: Bytes, wanted: Uses, due: &ByUse<Bytes>, decisions: &mut ByUse<Decision>) {
+fn divide(bytes: Bytes, wanted: Uses, due: &ByUse<Bytes>, decisions: &mut ByUse<UseDecision>) {
     let mut left = bytes;
     let mut due_left: Bytes = wanted.iter().map(|class| due[class]).sum();
     for class in wanted.iter() {
         let part = if due_left == Bytes(0) { 0 } else { mul_div(left.0, due[class].0, due_left.0) };
-        decisions[class] = Decision { bytes: Bytes(part), reason: Reason::Reclaimed };
+        decisions[class] = UseDecision { bytes: Bytes(part), reason: ReclaimReason::Reclaimed };
         (left, due_left) = (left - Bytes(part), due_left - due[class]);
     }
 }
@@ -304,11 +309,11 @@ mod tests {
         Stock { total: Bytes(1000), free: Bytes(100), free_huge: Bytes(40), held, ..Stock::default() }
     }
 
-    fn after_a_minute(policies: &Policies, stock: &Stock, reach: &[Uses]) -> Plan {
+    fn after_a_minute(policies: &Policies, stock: &Stock, reach: &[Uses]) -> ReclaimPlan {
         plan(policies, stock, &policies.due(stock, MINUTE), reach)
     }
 
-    fn reason(plan: &Plan, class: MemoryUse) -> Reason {
+    fn reason(plan: &ReclaimPlan, class: MemoryUse) -> ReclaimReason {
         plan.decisions[class].reason
     }
 
@@ -342,13 +347,16 @@ mod tests {
         policies.classes[MemoryUse::MappedFiles].floor = SizeOrShare::Share(0.1);
         let made = after_a_minute(&policies, &stock(), &[only(MemoryUse::UnmappedCache)]);
         let reasons = MemoryUse::ALL.map(|class| reason(&made, class));
-        let (cannot, no_swap) = (Reason::CannotTellApart, Reason::NoSwap);
-        assert_eq!(reasons, [Reason::NotRequested, cannot, no_swap, no_swap, Reason::AtFloor, Reason::Reclaimed]);
+        let (cannot, no_swap) = (ReclaimReason::CannotTellApart, ReclaimReason::NoSwap);
+        assert_eq!(
+            reasons,
+            [ReclaimReason::NotRequested, cannot, no_swap, no_swap, ReclaimReason::AtFloor, ReclaimReason::Reclaimed]
+        );
         let uses = only(MemoryUse::UnmappedCache);
         assert_eq!(made.batches, [Batch { uses, bytes: Bytes(50), most: Bytes(u64::MAX) }]);
         policies.mapped_page_cost = MappedPageCost::FORBIDS;
         let made = after_a_minute(&policies, &stock(), &[FILES]);
-        assert_eq!(reason(&made, MemoryUse::ReadOnlyData), Reason::CostForbids);
+        assert_eq!(reason(&made, MemoryUse::ReadOnlyData), ReclaimReason::CostForbids);
         assert_eq!(reason(&made, MemoryUse::UnmappedCache), cannot, "what maps files would lose them too");
     }
 
@@ -359,7 +367,7 @@ mod tests {
             let policies =
                 Policies { free_below: free_below.map(parse), huge_below: huge_below.map(parse), ..policies() };
             let made = after_a_minute(&policies, &stock(), &[FILES]);
-            assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == Reason::EnoughFree);
+            assert_eq!(made.batches.is_empty(), reason(&made, MemoryUse::Code) == ReclaimReason::EnoughFree);
             made.batches.is_empty()
         };
         assert!(!is_met(None, None), "nothing is said of when");
@@ -506,7 +514,7 @@ mod tests {
             prop_assert_eq!(made.decisions.iter().map(|(_, decision)| decision.bytes).sum::<Bytes>(), of_batches);
             for (class, decision) in made.decisions.iter() {
                 prop_assert!(decision.bytes <= due[class], "{}: {} of {}", class, decision.bytes, due[class]);
-                prop_assert!(decision.bytes == Bytes(0) || decision.reason == Reason::Reclaimed);
+                prop_assert!(decision.bytes == Bytes(0) || decision.reason == ReclaimReason::Reclaimed);
             }
         }
 

@@ -10,8 +10,8 @@ use kernel::process;
 use serde::{Deserialize, Serialize};
 
 use crate::at_work::AtWork;
-use crate::policy::Reason;
-use crate::{Moment, Reclaimer};
+use crate::policy::ReclaimReason;
+use crate::{MemoryReading, Reclaimer};
 
 /// How reclaim stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,12 +40,12 @@ pub struct ReclaimState {
     /// Each mechanism.
     pub mechanisms: Vec<MechanismState>,
     /// Memory when it began.
-    pub before: Moment,
+    pub before: MemoryReading,
     /// Memory at the last step.
-    pub after: Moment,
+    pub after: MemoryReading,
     /// Memory meanwhile, oldest first; none where it was not asked for.
     #[serde(default)]
-    pub history: Vec<Moment>,
+    pub history: Vec<MemoryReading>,
 }
 
 /// One use of memory.
@@ -148,14 +148,14 @@ impl ReclaimState {
 }
 
 /// A short name for a reason.
-fn reason_name(reason: Reason) -> &'static str {
+fn reason_name(reason: ReclaimReason) -> &'static str {
     match reason {
-        Reason::Reclaimed => "reclaimed",
-        Reason::NotRequested => "not_requested",
-        Reason::CostForbids => "cost_forbids",
-        Reason::NoSwap => "no_swap",
-        Reason::EnoughFree => "enough_free",
-        Reason::AtFloor => "at_floor",
-        Reason::CannotTellApart => "cannot_tell_apart",
+        ReclaimReason::Reclaimed => "reclaimed",
+        ReclaimReason::NotRequested => "not_requested",
+        ReclaimReason::CostForbids => "cost_forbids",
+        ReclaimReason::NoSwap => "no_swap",
+        ReclaimReason::EnoughFree => "enough_free",
+        ReclaimReason::AtFloor => "at_floor",
+        ReclaimReason::CannotTellApart => "cannot_tell_apart",
     }
 }

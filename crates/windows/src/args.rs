@@ -18,24 +18,24 @@ it allocates. Exit status: 0 done, 1 error, 2 wrong usage.";
 #[derive(Clone, Debug, Parser, PartialEq)]
 #[command(name = "hugepilot", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true)]
-pub struct Cli {
+pub struct WindowsCli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: WindowsCommand,
 }
 
 /// The commands.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
-pub enum Command {
+pub enum WindowsCommand {
     /// Say what this account and this machine offer, and how to fix what is missing
-    Doctor(DoctorArgs),
+    Doctor(WindowsDoctorArgs),
     /// Start a program on huge pages: on Linux only
-    Run(RunArgs),
+    Run(WindowsRunArgs),
 }
 
 /// `doctor`
 #[derive(Args, Clone, Debug, PartialEq)]
-pub struct DoctorArgs {
+pub struct WindowsDoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -43,7 +43,7 @@ pub struct DoctorArgs {
 
 /// `run`
 #[derive(Args, Clone, Debug, PartialEq)]
-pub struct RunArgs {
+pub struct WindowsRunArgs {
     /// The program and its arguments
     #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
@@ -56,11 +56,14 @@ mod tests {
 
     #[test]
     fn the_definition_holds_together() {
-        Cli::command().debug_assert();
-        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
-        assert_eq!(parse("hugepilot doctor --json").unwrap(), Command::Doctor(DoctorArgs { json: true }));
+        WindowsCli::command().debug_assert();
+        let parse = |line: &str| WindowsCli::try_parse_from(line.split(' ')).map(|cli| cli.command);
+        assert_eq!(parse("hugepilot doctor --json").unwrap(), WindowsCommand::Doctor(WindowsDoctorArgs { json: true }));
         let command = ["--pages", "thp", "prog", "-x"].map(OsString::from).to_vec();
-        assert_eq!(parse("hugepilot run --pages thp prog -x").unwrap(), Command::Run(RunArgs { command }));
+        assert_eq!(
+            parse("hugepilot run --pages thp prog -x").unwrap(),
+            WindowsCommand::Run(WindowsRunArgs { command })
+        );
         assert_eq!(parse("hugepilot heat 7").unwrap_err().exit_code(), 2);
     }
 }

@@ -1,8 +1,8 @@
 //! Judges what was seen of a Windows: whether a program can have large pages, and what gives them to it.
 //!
-//! Owns: the checks, their words and their advice; [`check`] is a pure function of [`Facts`]. Never touches: the system.
+//! Owns: the checks, their words and their advice; [`check`] is a pure function of [`WindowsFacts`]. Never touches: the system.
 
-pub use hugepilot_checks::Status;
+pub use hugepilot_checks::CheckStatus;
 use hugepilot_os::large_pages::{LargePagesError, PageSize, Standing};
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ const GIANT: &str = "pages of 1 GiB";
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct WindowsFacts {
     /// What Windows says of large pages for this process.
     pub standing: Result<Standing, LargePagesError>,
     /// Large pages taken in growing steps; None where none could be tried.
@@ -38,7 +38,7 @@ pub struct Facts {
     pub giant: Option<Result<(), LargePagesError>>,
 }
 
-impl Facts {
+impl WindowsFacts {
     /// Tries what can be tried; `take` takes so many bytes on such pages and nothing else, and must give them back at once.
     pub fn gather(
         standing: Result<Standing, LargePagesError>,
@@ -52,11 +52,11 @@ impl Facts {
 }
 
 /// One thing checked.
-pub type Check = hugepilot_checks::Check<Fix>;
+pub type WindowsCheck = hugepilot_checks::Check<PolicyFix>;
 
 /// How an account gets the right to lock pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fix {
+pub struct PolicyFix {
     /// Where to click.
     pub policy: &'static str,
     /// The same by commands for an elevated prompt.
@@ -70,10 +70,10 @@ pub struct Fix {
 }
 
 /// All checks, in the order in which they matter.
-pub fn check(facts: &Facts) -> Vec<Check> {
+pub fn check(facts: &WindowsFacts) -> Vec<WindowsCheck> {
     let standing = match &facts.standing {
         Ok(standing) => standing,
-        Err(error) => return vec![Check::unknown("privilege", error)],
+        Err(error) => return vec![WindowsCheck::unknown("privilege", error)],
     };
     vec![
         smallest(standing),
@@ -83,33 +83,33 @@ pub fn check(facts: &Facts) -> Vec<Check> {
     ]
 }
 
-fn untried(name: &'static str, standing: &Standing) -> Check {
+fn untried(name: &'static str, standing: &Standing) -> WindowsCheck {
     let why = match standing.minimum_bytes {
         0 => "There are no large pages that could be taken.",
         _ => "It takes the right to lock pages to try.",
     };
-    Check::new(name, Status::Warning, "not tried", why)
+    WindowsCheck::new(name, CheckStatus::Warning, "not tried", why)
 }
 
-fn smallest(standing: &Standing) -> Check {
+fn smallest(standing: &Standing) -> WindowsCheck {
     let name = "large pages";
     match standing.minimum_bytes {
-        0 => Check::new(
+        0 => WindowsCheck::new(
             name,
-            Status::Missing,
+            CheckStatus::Missing,
             "the processor, or this Windows, has none",
             "Every program runs on ordinary pages. All Windows since Server 2003 have them, on x86-64 processors.",
         ),
-        bytes => Check::new(
+        bytes => WindowsCheck::new(
             name,
-            Status::Ok,
+            CheckStatus::Ok,
             format!("the smallest has {} KiB", bytes >> 10),
             format!("Sizes are rounded up to it. {PROPERTIES}."),
         ),
     }
 }
 
-fn privilege(standing: &Standing) -> Check {
+fn privilege(standing: &Standing) -> WindowsCheck {
     let name = "privilege";
     let elevated = match standing.elevated {
         true => "; this process runs elevated, which does not replace it",
@@ -122,17 +122,17 @@ fn privilege(standing: &Standing) -> Check {
     };
     let (status, finding, meaning) = match (standing.held, standing.enabled) {
         (true, Ok(())) => (
-            Status::Ok,
+            CheckStatus::Ok,
             "this account may lock pages in memory, and the right could be enabled".to_owned(),
             "Programs that enable it can have large pages.".to_owned(),
         ),
         (true, Err(error)) => (
-            Status::Warning,
+            CheckStatus::Warning,
             format!("this account may lock pages in memory, but the right could not be enabled{elevated}"),
             format!("{error}."),
         ),
         (false, _) => (
-            Status::Missing,
+            CheckStatus::Missing,
             format!("this account may not lock pages in memory (SeLockMemoryPrivilege){elevated}"),
             format!(
                 "Windows refuses it large pages (error 1314), and enabling the right \"succeeds\" without effect (error 1300). Not even \
@@ -140,32 +140,33 @@ fn privilege(standing: &Standing) -> Check {
             ),
         ),
     };
-    let fix = Fix { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
-    Check::new(name, status, finding, meaning).fixed_by((!standing.held).then_some(fix))
+    let fix =
+        PolicyFix { policy: POLICY, commands: COMMANDS.to_vec(), edit: EDIT, afterwards: AFTERWARDS, service: SERVICE };
+    WindowsCheck::new(name, status, finding, meaning).fixed_by((!standing.held).then_some(fix))
 }
 
-fn contiguous(Contiguous { largest_bytes, refused }: Contiguous) -> Check {
+fn contiguous(Contiguous { largest_bytes, refused }: Contiguous) -> WindowsCheck {
     let mebibytes = |bytes: usize| bytes >> 20;
     match refused {
-        None => Check::new(
+        None => WindowsCheck::new(
             CONTIGUOUS,
-            Status::Ok,
+            CheckStatus::Ok,
             format!("{} MiB could be had at once", mebibytes(largest_bytes)),
             "More was not tried.",
         ),
         Some((bytes, error)) => {
-            let status = if largest_bytes == 0 { Status::Missing } else { Status::Warning };
+            let status = if largest_bytes == 0 { CheckStatus::Missing } else { CheckStatus::Warning };
             let finding =
                 format!("{} MiB could be had at once, {} MiB not", mebibytes(largest_bytes), mebibytes(bytes));
-            Check::new(CONTIGUOUS, status, finding, format!("{error}."))
+            WindowsCheck::new(CONTIGUOUS, status, finding, format!("{error}."))
         }
     }
 }
 
-fn giant(found: Result<(), LargePagesError>) -> Check {
+fn giant(found: Result<(), LargePagesError>) -> WindowsCheck {
     match found {
-        Ok(()) => Check::new(GIANT, Status::Ok, "one could be had", "Programs that ask for them get them."),
-        Err(error) => Check::new(GIANT, Status::Warning, "none could be had", format!("{error}.")),
+        Ok(()) => WindowsCheck::new(GIANT, CheckStatus::Ok, "one could be had", "Programs that ask for them get them."),
+        Err(error) => WindowsCheck::new(GIANT, CheckStatus::Warning, "none could be had", format!("{error}.")),
     }
 }
 
@@ -175,14 +176,14 @@ mod tests {
 
     const LARGE: usize = 2 << 20;
 
-    fn facts(held: bool, elevated: bool) -> Facts {
+    fn facts(held: bool, elevated: bool) -> WindowsFacts {
         let enabled = if held { Ok(()) } else { Err(LargePagesError::PrivilegeNotAssigned) };
         let standing = Ok(Standing { minimum_bytes: LARGE, held, enabled, elevated });
         let all = Contiguous { largest_bytes: 1 << 30, refused: None };
-        Facts { standing, contiguous: held.then_some(all), giant: held.then_some(Ok(())) }
+        WindowsFacts { standing, contiguous: held.then_some(all), giant: held.then_some(Ok(())) }
     }
 
-    fn status(facts: &Facts, name: &str) -> (Status, Check) {
+    fn status(facts: &WindowsFacts, name: &str) -> (CheckStatus, WindowsCheck) {
         let check = check(facts).into_iter().find(|check| check.name == name).expect("it is checked");
         (check.status, check)
     }
@@ -191,14 +192,14 @@ mod tests {
     fn an_account_with_the_right_has_nothing_to_fix() {
         let checks = check(&facts(true, false));
         assert_eq!(checks.len(), 4);
-        assert!(checks.iter().all(|check| check.status == Status::Ok && check.fix.is_none()), "{checks:?}");
+        assert!(checks.iter().all(|check| check.status == CheckStatus::Ok && check.fix.is_none()), "{checks:?}");
         assert!(checks[0].finding.contains("2048 KiB") && checks[0].meaning.contains("never paged out"));
     }
 
     #[test]
     fn an_account_without_it_is_told_how_to_get_it() {
         let (status, check) = status(&facts(false, true), "privilege");
-        assert_eq!(status, Status::Missing);
+        assert_eq!(status, CheckStatus::Missing);
         assert!(check.finding.contains("elevated") && check.meaning.contains("1314") && check.meaning.contains("1300"));
         let fix = check.fix.expect("there is a way");
         assert!(fix.policy.contains("Lock pages in memory") && fix.afterwards.contains("sign out"));
@@ -210,7 +211,7 @@ mod tests {
         let check = self::status(&facts(false, false), "privilege").1;
         assert!(!check.finding.contains("elevated") && check.meaning.contains("an administrator's, try elevated, too"));
         let (status, check) = self::status(&facts(false, false), CONTIGUOUS);
-        assert!(status == Status::Warning && check.meaning.contains("takes the right"), "{check:?}");
+        assert!(status == CheckStatus::Warning && check.meaning.contains("takes the right"), "{check:?}");
     }
 
     #[test]
@@ -219,7 +220,10 @@ mod tests {
         let mut facts = facts(true, false);
         facts.standing = facts.standing.map(|standing| Standing { enabled: Err(error), ..standing });
         let (status, check) = status(&facts, "privilege");
-        assert!(status == Status::Warning && check.fix.is_none() && check.meaning.contains("error 5"), "{check:?}");
+        assert!(
+            status == CheckStatus::Warning && check.fix.is_none() && check.meaning.contains("error 5"),
+            "{check:?}"
+        );
     }
 
     #[test]
@@ -230,7 +234,7 @@ mod tests {
                 taken.push((bytes >> 20, page_size));
                 if bytes <= LARGE { Ok(()) } else { Err(LargePagesError::Quota { bytes }) }
             };
-            let found = Facts::gather(facts(held, false).standing, take);
+            let found = WindowsFacts::gather(facts(held, false).standing, take);
             (found.contiguous.is_some(), found.giant, taken)
         };
         let large_then_giant = vec![(2, PageSize::Large), (4, PageSize::Large), (0, PageSize::Giant)];
@@ -243,30 +247,30 @@ mod tests {
         let error = LargePagesError::NoContiguousMemory { bytes: 16 << 20, page_bytes: LARGE };
         let refused = |largest_bytes| {
             let contiguous = Some(Contiguous { largest_bytes, refused: Some((16 << 20, error)) });
-            status(&Facts { contiguous, ..facts(true, false) }, CONTIGUOUS)
+            status(&WindowsFacts { contiguous, ..facts(true, false) }, CONTIGUOUS)
         };
         let (status, check) = refused(8 << 20);
-        assert_eq!(status, Status::Warning);
+        assert_eq!(status, CheckStatus::Warning);
         assert!(check.finding.contains("8 MiB could be had at once, 16 MiB not"), "{}", check.finding);
         assert!(check.meaning.contains("when the program starts"));
-        assert_eq!(refused(0).0, Status::Missing);
+        assert_eq!(refused(0).0, CheckStatus::Missing);
         let none = Err(LargePagesError::NotSupported { page_bytes: 1 << 30 });
-        let (status, _) = self::status(&Facts { giant: Some(none), ..facts(true, false) }, GIANT);
-        assert_eq!(status, Status::Warning);
+        let (status, _) = self::status(&WindowsFacts { giant: Some(none), ..facts(true, false) }, GIANT);
+        assert_eq!(status, CheckStatus::Warning);
     }
 
     #[test]
     fn what_is_not_there_and_what_is_not_known_are_different() {
         let standing = facts(true, false).standing.map(|standing| Standing { minimum_bytes: 0, ..standing });
-        let none = Facts::gather(standing, |_, _| panic!("there is nothing to take"));
-        assert_eq!(status(&none, "large pages").0, Status::Missing);
+        let none = WindowsFacts::gather(standing, |_, _| panic!("there is nothing to take"));
+        assert_eq!(status(&none, "large pages").0, CheckStatus::Missing);
         for name in [CONTIGUOUS, GIANT] {
             let (status, check) = status(&none, name);
-            assert!(status == Status::Warning && check.meaning.contains("no large pages"), "{check:?}");
+            assert!(status == CheckStatus::Warning && check.meaning.contains("no large pages"), "{check:?}");
         }
         let error = LargePagesError::System { doing: "open the process's token", code: 5 };
-        let unknown = check(&Facts { standing: Err(error), ..none });
-        assert!(unknown.len() == 1 && unknown[0].status == Status::Warning, "{unknown:?}");
+        let unknown = check(&WindowsFacts { standing: Err(error), ..none });
+        assert!(unknown.len() == 1 && unknown[0].status == CheckStatus::Warning, "{unknown:?}");
         assert!(unknown[0].finding.contains("open the process's token (error 5)"));
     }
 }

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use hugepilot_checks::to_json;
-use hugepilot_os::large_pages::{LargePages, LargePagesError, Options, PageSize, Policy, standing};
-use hugepilot_windows::args::{Cli, Command, DoctorArgs};
-use hugepilot_windows::doctor::{Facts, check};
+use hugepilot_os::large_pages::{LargePageOptions, LargePagePolicy, LargePages, LargePagesError, PageSize, standing};
+use hugepilot_windows::args::{WindowsCli, WindowsCommand, WindowsDoctorArgs};
+use hugepilot_windows::doctor::{WindowsFacts, check};
 use hugepilot_windows::render;
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Doctor(args) => doctor(&args),
-        Command::Run(_) => {
+    match WindowsCli::parse().command {
+        WindowsCommand::Doctor(args) => doctor(&args),
+        WindowsCommand::Run(_) => {
             eprintln!(
                 "hugepilot: run is for Linux only: Windows lets nobody choose the pages of another program. A program asks for large pages \
                  itself, by VirtualAlloc, hugepilot_os::large_pages or hps_large_alloc of libhps; `hugepilot doctor` says whether it gets any"
@@ -24,8 +24,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn doctor(args: &DoctorArgs) -> ExitCode {
-    let checks = check(&Facts::gather(standing(), take));
+fn doctor(args: &WindowsDoctorArgs) -> ExitCode {
+    let checks = check(&WindowsFacts::gather(standing(), take));
     let said = if args.json { to_json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
     let printed = said.map_err(std::io::Error::other).and_then(|said| std::io::stdout().write_all(said.as_bytes()));
     match printed {
@@ -39,6 +39,6 @@ fn doctor(args: &DoctorArgs) -> ExitCode {
 
 /// Takes memory on such pages and nothing else, and gives it back at once.
 fn take(bytes: usize, page_size: PageSize) -> Result<(), LargePagesError> {
-    let options = Options { policy: Policy::Required, page_size, smaller_pages: false };
+    let options = LargePageOptions { policy: LargePagePolicy::Required, page_size, smaller_pages: false };
     LargePages::allocate(bytes, options).map(drop)
 }

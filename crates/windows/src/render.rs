@@ -4,14 +4,14 @@
 
 use hugepilot_checks::wrap;
 
-use crate::doctor::{Check, Fix};
+use crate::doctor::{PolicyFix, WindowsCheck};
 
 /// Consoles of Windows are that wide unless somebody makes them wider.
 const WIDTH: usize = 80;
 const MARGIN: usize = 9;
 
 /// A paragraph for each check. Commands are never broken, so that they can be pasted, nor is where to click.
-pub fn text(checks: &[Check]) -> String {
+pub fn text(checks: &[WindowsCheck]) -> String {
     let mut text = String::new();
     for check in checks {
         text += &format!("{:<MARGIN$}{}\n", check.status, check.name);
@@ -23,7 +23,7 @@ pub fn text(checks: &[Check]) -> String {
     text
 }
 
-fn fix_lines(fix: &Fix) -> Vec<String> {
+fn fix_lines(fix: &PolicyFix) -> Vec<String> {
     let mut lines = vec!["To give the account that right:".to_owned(), format!("  {}", fix.policy)];
     lines.push("or, in an elevated prompt:".to_owned());
     lines.extend(fix.commands.iter().map(|command| format!("  {command}")));
@@ -39,13 +39,13 @@ fn wrapped(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{Facts, check};
+    use crate::doctor::{WindowsFacts, check};
     use hugepilot_os::large_pages::{LargePagesError, Standing};
 
-    fn checks() -> Vec<Check> {
+    fn checks() -> Vec<WindowsCheck> {
         let enabled = Err(LargePagesError::PrivilegeNotAssigned);
         let standing = Ok(Standing { minimum_bytes: 2 << 20, held: false, enabled, elevated: true });
-        check(&Facts { standing, contiguous: None, giant: None })
+        check(&WindowsFacts { standing, contiguous: None, giant: None })
     }
 
     #[test]

@@ -5,18 +5,18 @@
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::Algorithm;
-use crate::task::Pages;
+use crate::task::PageChoice;
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Turn {
+pub struct SortTurn {
     /// From 0; turns of the same round are compared.
     pub round: u32,
     /// How.
     pub algorithm: Algorithm,
     /// Where, as asked for.
-    pub pages: Pages,
+    pub pages: PageChoice,
     /// Bytes of numbers.
     pub bytes: u64,
     /// One sort.

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::line::Turn;
-use hugepilot_sort::task::{Pages, SEED, Task, TaskError};
+use hugepilot_sort::line::SortTurn;
+use hugepilot_sort::task::{PageChoice, SEED, Task, TaskError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,8 +66,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Six rounds are all orders there are, so that each kind comes first, second and last as often, and follows each other one as often.
-fn order(round: u32) -> Vec<Pages> {
-    let mut order = Pages::value_variants().to_vec();
+fn order(round: u32) -> Vec<PageChoice> {
+    let mut order = PageChoice::value_variants().to_vec();
     let (turns, kinds) = (round as usize, order.len());
     order.rotate_left(turns % kinds);
     // Turning alone leaves each kind after the same one.
@@ -78,10 +78,10 @@ fn order(round: u32) -> Vec<Pages> {
 }
 
 /// In memory of its own.
-fn turn(round: u32, task: Task) -> Result<Turn, TaskError> {
+fn turn(round: u32, task: Task) -> Result<SortTurn, TaskError> {
     let mut ready = task.prepare()?;
     let took = ready.sort()?;
-    Ok(Turn {
+    Ok(SortTurn {
         round,
         algorithm: task.algorithm,
         pages: task.pages,
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn six_rounds_are_all_orders_there_are() {
-        let orders: BTreeSet<Vec<Pages>> = (0..6).map(order).collect();
+        let orders: BTreeSet<Vec<PageChoice>> = (0..6).map(order).collect();
         assert_eq!(orders.len(), 6);
-        let follows_large = |round: &u32| order(*round).ends_with(&[Pages::Large, Pages::OrdinaryAgain]);
+        let follows_large = |round: &u32| order(*round).ends_with(&[PageChoice::Large, PageChoice::OrdinaryAgain]);
         assert_eq!((6..12).filter(follows_large).count(), 1);
     }
 }

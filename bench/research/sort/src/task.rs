@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use hugepilot_os::large_pages::{Got, LargePages, LargePagesError, Options, Policy};
+use hugepilot_os::large_pages::{Got, LargePageOptions, LargePagePolicy, LargePages, LargePagesError};
 use rand_mt::Mt;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub const SEED: u32 = 5489;
 /// Which pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pages {
+pub enum PageChoice {
     /// Ordinary ones, and no others.
     Ordinary,
     /// Large ones, or what is to be had in their place, which is told.
@@ -33,7 +33,7 @@ pub struct Task {
     /// How.
     pub algorithm: Algorithm,
     /// Where.
-    pub pages: Pages,
+    pub pages: PageChoice,
     /// Bytes of numbers, 4 each.
     pub bytes: usize,
     /// Where they start.
@@ -60,10 +60,10 @@ pub enum TaskError {
 impl Task {
     /// Takes memory and fills all of it.
     pub fn prepare(self) -> Result<Ready, TaskError> {
-        let policy = if self.pages == Pages::Large { Policy::Preferred } else { Policy::Off };
+        let policy = if self.pages == PageChoice::Large { LargePagePolicy::Preferred } else { LargePagePolicy::Off };
         let memory = LargePages::allocate(
             self.bytes.saturating_mul(self.algorithm.room()),
-            Options { policy, ..Options::default() },
+            LargePageOptions { policy, ..LargePageOptions::default() },
         )?;
         let mut ready = Ready { task: self, memory };
         ready.memory.numbers_mut().fill(1);
@@ -124,12 +124,12 @@ impl Ready {
     }
 }
 
-impl fmt::Display for Pages {
+impl fmt::Display for PageChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Pages::Ordinary => "ordinary",
-            Pages::Large => "large",
-            Pages::OrdinaryAgain => "ordinary-again",
+            PageChoice::Ordinary => "ordinary",
+            PageChoice::Large => "large",
+            PageChoice::OrdinaryAgain => "ordinary-again",
         })
     }
 }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_numbers_are_the_mersenne_twisters() {
         // The C++ standard names the 10,000th number that its generator gives ([rand.predef]).
-        let task = Task { algorithm: Algorithm::Quick, pages: Pages::Ordinary, bytes: 4 * 10_000, seed: SEED };
+        let task = Task { algorithm: Algorithm::Quick, pages: PageChoice::Ordinary, bytes: 4 * 10_000, seed: SEED };
         let mut ready = task.prepare().unwrap();
         assert_eq!((ready.count(), ready.memory.numbers_mut()[9_999]), (10_000, 4_123_659_995));
     }
@@ -149,18 +149,18 @@ mod tests {
     #[test]
     fn every_algorithm_sorts_in_every_kind_of_page() {
         for &algorithm in Algorithm::value_variants() {
-            for &pages in Pages::value_variants() {
+            for &pages in PageChoice::value_variants() {
                 let mut ready = Task { algorithm, pages, bytes: 40_000, seed: SEED }.prepare().unwrap();
                 ready.sort().unwrap();
                 ready.sort().unwrap();
-                assert!(pages == Pages::Large || ready.got().large_bytes == 0);
+                assert!(pages == PageChoice::Large || ready.got().large_bytes == 0);
             }
         }
     }
 
     #[test]
     fn nothing_is_no_task() {
-        let task = Task { algorithm: Algorithm::Heap, pages: Pages::Large, bytes: 0, seed: SEED };
+        let task = Task { algorithm: Algorithm::Heap, pages: PageChoice::Large, bytes: 0, seed: SEED };
         assert!(matches!(task.prepare().unwrap_err(), TaskError::Memory(LargePagesError::Size { .. })));
     }
 }

@@ -3,9 +3,9 @@
 //! Owns: frames and the places of pages, and when memory is short. Never touches: what to choose, or what anything costs.
 
 use super::account::Account;
-use super::pages::{Bit, Class, Pages};
-use super::policy::{Kind, Policy, Taken};
-use super::trace::{Event, Layout, TICKS_PER_SECOND};
+use super::pages::{Bit, Class, Frames};
+use super::policy::{PolicyKind, ReplacementPolicy, Taken};
+use super::trace::{Layout, TICKS_PER_SECOND, TraceEvent};
 use super::writeback::Writeback;
 
 /// Marks the owners of pages without a number; the rest is the writer.
@@ -31,10 +31,10 @@ enum Place {
 }
 
 /// The machine.
-pub struct Machine {
-    pages: Pages,
+pub struct SimulatedMachine {
+    pages: Frames,
     free: Vec<u32>,
-    policy: Box<dyn Policy>,
+    policy: Box<dyn ReplacementPolicy>,
     places: Vec<Place>,
     classes: Layout,
     writeback: Writeback,
@@ -48,11 +48,11 @@ pub struct Machine {
     account: Account,
 }
 
-impl Machine {
+impl SimulatedMachine {
     /// An empty machine of so many frames, each of so many base pages.
-    pub fn new(frames: u32, base_pages: u64, layout: &Layout, policy: Kind) -> Self {
+    pub fn new(frames: u32, base_pages: u64, layout: &Layout, policy: PolicyKind) -> Self {
         Self {
-            pages: Pages::new(frames, base_pages, layout.mappers),
+            pages: Frames::new(frames, base_pages, layout.mappers),
             free: (0..frames).rev().collect(),
             policy: policy.build(frames),
             places: vec![Place::Nowhere; layout.pages() as usize],
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Time passes, and this happens.
-    pub fn tick(&mut self, events: &[Event]) {
+    pub fn tick(&mut self, events: &[TraceEvent]) {
         self.now += 1;
         self.finish_early_writes();
         while self.writeback.oldest().is_some_and(|since| since + LONGEST_WAIT_TICKS <= self.now) {
@@ -81,11 +81,11 @@ impl Machine {
         }
         for &event in events {
             match event {
-                Event::Write { writer } => self.write(writer),
-                Event::Read => {
+                TraceEvent::Write { writer } => self.write(writer),
+                TraceEvent::Read => {
                     self.stream(READER);
                 }
-                Event::Use { page, write } => self.use_page(page, write),
+                TraceEvent::Use { page, write } => self.use_page(page, write),
             }
         }
     }

@@ -31,10 +31,10 @@ use hugepilot_bench::rounds::{TICK, share_bar};
 use hugepilot_bench::table::print;
 use hugepilot_os::stop::{SecondSignal, Stop};
 
-use self::policy::Kind;
-use self::record::{Record, VERSION};
+use self::policy::PolicyKind;
+use self::record::{ListsRecord, VERSION};
 use self::simulation::{Length, simulate};
-use self::trace::{Choice, Setup};
+use self::trace::{TraceChoice, TraceSetup};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +58,7 @@ pub struct ListsArguments {
     memory: Vec<Bytes>,
     /// Traces, separated by commas: writers, crowded, backup, shared, or a recording of `hugepilot record` [default: the first four]
     #[arg(long, value_delimiter = ',')]
-    trace: Vec<Choice>,
+    trace: Vec<TraceChoice>,
     /// Policies, separated by commas: mixed, mixed-2.6.9, split, split-by-use, anon-file, generations [default: all]; with costs in their names,
     /// split-by-use-CODE-READONLY-DATA-SHARED too
     #[arg(long, value_delimiter = ',', value_parser = policy_name)]
@@ -117,8 +117,8 @@ impl ListsArguments {
     }
 
     /// As far as it came.
-    fn simulate(&self, stop: &Stop) -> (Record, Result<()>) {
-        let mut record = Record {
+    fn simulate(&self, stop: &Stop) -> (ListsRecord, Result<()>) {
+        let mut record = ListsRecord {
             version: VERSION,
             page_bytes: self.page.0,
             disk_bytes_per_second: self.disk.0,
@@ -135,7 +135,7 @@ impl ListsArguments {
         for trace in &traces {
             for &memory in &sizes {
                 let setup =
-                    Setup { memory, page: self.page, disk: self.disk, resident: self.resident, seed: self.seed };
+                    TraceSetup { memory, page: self.page, disk: self.disk, resident: self.resident, seed: self.seed };
                 for &policy in &policies {
                     bar.set_message(format!("{trace}, {memory}, {policy}"));
                     match simulate(trace, policy, &setup, record.length, stop) {
@@ -155,7 +155,7 @@ impl ListsArguments {
         Length { settle: self.settle, intervals }
     }
 
-    fn traces(&self) -> Vec<Choice> {
+    fn traces(&self) -> Vec<TraceChoice> {
         if self.trace.is_empty() { trace::BUILT_IN.to_vec() } else { self.trace.clone() }
     }
 
@@ -172,18 +172,18 @@ impl ListsArguments {
         }
     }
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<PolicyKind> {
         let all: Vec<String> = policy::NAMES.map(str::to_owned).to_vec();
         let names = if self.policies.is_empty() { &all } else { &self.policies };
         let costs = || self.mapped_page_cost.iter().copied();
-        let kinds = names.iter().flat_map(|name| -> Vec<Kind> {
+        let kinds = names.iter().flat_map(|name| -> Vec<PolicyKind> {
             match name.as_str() {
-                "split" => costs().map(Kind::Split).collect(),
-                "split-by-use" => costs().map(Kind::split_by_use).collect(),
+                "split" => costs().map(PolicyKind::Split).collect(),
+                "split-by-use" => costs().map(PolicyKind::split_by_use).collect(),
                 name => name.parse().into_iter().collect(),
             }
         });
-        let mut kinds: Vec<Kind> = kinds.collect();
+        let mut kinds: Vec<PolicyKind> = kinds.collect();
         kinds.sort();
         kinds.dedup();
         kinds
@@ -192,13 +192,13 @@ impl ListsArguments {
 
 /// Shows the report of raw results again.
 pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let record: Record = kept::parse(text, file, VERSION)?;
+    let record: ListsRecord = kept::parse(text, file, VERSION)?;
     print(&report::text(&record))?;
     plot_to.map_or(Ok(()), |path| draw(&record, path))
 }
 
 fn policy_name(name: &str) -> Result<String, String> {
-    let known = policy::NAMES.contains(&name) || name.parse::<Kind>().is_ok();
+    let known = policy::NAMES.contains(&name) || name.parse::<PolicyKind>().is_ok();
     known
         .then(|| name.to_owned())
         .ok_or_else(|| format!("'{name}' is no policy: there are {}", policy::NAMES.join(", ")))

@@ -47,7 +47,7 @@ pub enum Bit {
 }
 
 /// All frames.
-pub struct Pages {
+pub struct Frames {
     classes: Vec<Class>,
     bits: Vec<u8>,
     owners: Vec<u32>,
@@ -72,7 +72,7 @@ impl Class {
     }
 }
 
-impl Pages {
+impl Frames {
     /// That many empty frames, each of so many base pages; `mappers`: how many processes map a page of each class.
     pub fn new(frames: u32, base_pages: u64, mappers: PerClass<u32>) -> Self {
         let frames = frames as usize;
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn counts_follow_what_is_in_the_frames() {
-        let mut pages = Pages::new(3, 16, [7, 7, 1, 9, 0]);
+        let mut pages = Frames::new(3, 16, [7, 7, 1, 9, 0]);
         pages.fill(0, Class::Code, 0);
         pages.fill(1, Class::Cache, 1);
         assert_eq!((pages.mapped(), pages.mappers(0), pages.mappers(1)), (1, 7, 0));
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn bits_do_not_disturb_each_other() {
-        let mut pages = Pages::new(1, 1, [1; 5]);
+        let mut pages = Frames::new(1, 1, [1; 5]);
         pages.fill(0, Class::Data, 0);
         let all = [Bit::Young, Bit::Referenced, Bit::Writeback, Bit::Reclaim, Bit::Workingset];
         all.into_iter().for_each(|bit| pages.set(0, bit));

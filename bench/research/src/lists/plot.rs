@@ -8,14 +8,14 @@ use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::policy::Kind;
-use super::record::Record;
-use super::simulation::Outcome;
+use super::policy::PolicyKind;
+use super::record::ListsRecord;
+use super::simulation::SimulationOutcome;
 
 const PANEL: (u32, u32) = (640, 420);
 const GIB: f64 = (1 << 30) as f64;
 
-impl Picture for Record {
+impl Picture for ListsRecord {
     fn size(&self) -> (u32, u32) {
         (PANEL.0 * 2, PANEL.1 * traces(self).len().max(1) as u32)
     }
@@ -29,24 +29,24 @@ impl Picture for Record {
         for (outcomes, row) in traces.iter().zip(area.split_evenly((traces.len().max(1), 1))) {
             let panels = row.split_evenly((1, 2));
             let trace = &outcomes[0].trace;
-            let throughput = |outcome: &Outcome| Some(outcome.mean_throughput(disk));
+            let throughput = |outcome: &SimulationOutcome| Some(outcome.mean_throughput(disk));
             draw_lines(&panels[0], outcomes, &format!("{trace}: predicted I/O throughput, MiB/s"), &throughput)?;
-            let scanned = |outcome: &Outcome| outcome.account.scanned_per_reclaimed();
+            let scanned = |outcome: &SimulationOutcome| outcome.account.scanned_per_reclaimed();
             draw_lines(&panels[1], outcomes, &format!("{trace}: pages scanned for each reclaimed"), &scanned)?;
         }
         Ok(())
     }
 }
 
-fn traces(record: &Record) -> Vec<&[Outcome]> {
+fn traces(record: &ListsRecord) -> Vec<&[SimulationOutcome]> {
     record.outcomes.chunk_by(|one, other| one.trace == other.trace).collect()
 }
 
 fn draw_lines<B>(
     area: &DrawingArea<B, Shift>,
-    outcomes: &[Outcome],
+    outcomes: &[SimulationOutcome],
     title: &str,
-    number: &dyn Fn(&Outcome) -> Option<f64>,
+    number: &dyn Fn(&SimulationOutcome) -> Option<f64>,
 ) -> Result<()>
 where
     B: DrawingBackend,
@@ -71,7 +71,7 @@ where
     for (place, policy) in policies(outcomes).into_iter().enumerate() {
         let style = COLORS[place % COLORS.len()].stroke_width(2);
         let of_policy = outcomes.iter().filter(|outcome| outcome.policy == policy);
-        let point = |outcome: &Outcome| Some((outcome.memory_bytes as f64 / GIB, number(outcome)?));
+        let point = |outcome: &SimulationOutcome| Some((outcome.memory_bytes as f64 / GIB, number(outcome)?));
         let points: Vec<(f64, f64)> = of_policy.filter_map(point).collect();
         chart
             .draw_series(LineSeries::new(points, style).point_size(3))?
@@ -81,8 +81,8 @@ where
     draw_key(&mut chart)
 }
 
-fn policies(outcomes: &[Outcome]) -> Vec<Kind> {
-    let mut policies: Vec<Kind> = outcomes.iter().map(|outcome| outcome.policy).collect();
+fn policies(outcomes: &[SimulationOutcome]) -> Vec<PolicyKind> {
+    let mut policies: Vec<PolicyKind> = outcomes.iter().map(|outcome| outcome.policy).collect();
     policies.sort();
     policies.dedup();
     policies

@@ -6,14 +6,14 @@ use anyhow::Result;
 use hugepilot_bench::outputs::json_lines;
 use serde::{Deserialize, Serialize};
 
-use super::simulation::{Length, Outcome};
+use super::simulation::{Length, SimulationOutcome};
 
 /// Of files that are written now.
 pub const VERSION: u32 = 1;
 
 /// Everything that the results depend on, and everything that came out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct ListsRecord {
     /// 1; a file with another number is refused.
     pub version: u32,
     /// What a page of the model stands for.
@@ -27,10 +27,10 @@ pub struct Record {
     /// How long each run is.
     pub length: Length,
     /// One for each trace, size of memory and policy.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<SimulationOutcome>,
 }
 
-impl Record {
+impl ListsRecord {
     /// The file's text, with one line an outcome.
     pub fn json(&self) -> Result<String> {
         json_lines(self, "trace")

@@ -6,14 +6,14 @@ use heat::units::{BASE_PAGE, Bytes, Nanos};
 use hugepilot_bench::table::{cell, strings, table};
 
 use super::pages::Class;
-use super::record::Record;
+use super::record::ListsRecord;
 use super::shape::shapes;
-use super::simulation::Outcome;
+use super::simulation::SimulationOutcome;
 use super::throughput::hold_seconds;
 
 /// The whole report.
-pub fn text(record: &Record) -> String {
-    let Record { page_bytes, disk_bytes_per_second, resident, seed, outcomes, .. } = record;
+pub fn text(record: &ListsRecord) -> String {
+    let ListsRecord { page_bytes, disk_bytes_per_second, resident, seed, outcomes, .. } = record;
     let disk = Bytes(*disk_bytes_per_second);
     let mut text = format!(
         "A simulation, not a measurement: pages of {}, a disk of {disk}/s, --resident {:.0}%, seed {seed}\n",
@@ -27,7 +27,7 @@ pub fn text(record: &Record) -> String {
     text
 }
 
-fn trace_text(outcomes: &[Outcome], disk: Bytes) -> String {
+fn trace_text(outcomes: &[SimulationOutcome], disk: Bytes) -> String {
     let mut rows = vec![strings(&[
         "memory    policy",
         "scanned",
@@ -47,7 +47,7 @@ fn trace_text(outcomes: &[Outcome], disk: Bytes) -> String {
     let mut text = table(&rows);
     text += LEGEND;
     text += &refused_text(outcomes);
-    let outcomes: Vec<&Outcome> = outcomes.iter().collect();
+    let outcomes: Vec<&SimulationOutcome> = outcomes.iter().collect();
     for shape in shapes(&outcomes, disk) {
         text += &format!("  {:<64} {:<9} {}\n", shape.theirs, shape.verdict.to_string(), shape.ours);
     }
@@ -60,7 +60,7 @@ hold; code to cache: MiB that went and came back, for each GiB that files moved;
 
 ";
 
-fn row(outcome: &Outcome, disk: Bytes) -> Vec<String> {
+fn row(outcome: &SimulationOutcome, disk: Bytes) -> Vec<String> {
     let account = &outcome.account;
     let nanos = |seconds: f64| Nanos((seconds * 1e9) as u64).to_string();
     let digits = |number: Option<f64>| cell(number.map(|number| format!("{number:.2}")));
@@ -86,10 +86,10 @@ fn row(outcome: &Outcome, disk: Bytes) -> Vec<String> {
 }
 
 /// Where a policy could not make room at all.
-fn refused_text(outcomes: &[Outcome]) -> String {
+fn refused_text(outcomes: &[SimulationOutcome]) -> String {
     let refused = outcomes.iter().filter(|outcome| outcome.account.refused > 0);
-    let line = |outcome: &Outcome| {
-        let Outcome { policy, memory_bytes, account, .. } = outcome;
+    let line = |outcome: &SimulationOutcome| {
+        let SimulationOutcome { policy, memory_bytes, account, .. } = outcome;
         let share = 100.0 * account.refused as f64 / (account.moved + account.refused).max(1) as f64;
         format!("{policy} at {}: nothing could be freed for {share:.2} % of all pages\n", Bytes(*memory_bytes))
     };
@@ -101,13 +101,13 @@ fn refused_text(outcomes: &[Outcome]) -> String {
 pub mod tests {
     use super::*;
     use crate::lists::account::Account;
-    use crate::lists::policy::{Kind, Scan};
+    use crate::lists::policy::{PolicyKind, Scan};
     use crate::lists::record::VERSION;
     use crate::lists::simulation::Length;
 
     /// Ten intervals in which 25,600 pages each are written; every second one has so many refaults, and each thousand pages reclaimed
     /// take so many thousand scanned.
-    pub fn outcome(policy: Kind, gib: u64, refaults: u64, scanned: f64) -> Outcome {
+    pub fn outcome(policy: PolicyKind, gib: u64, refaults: u64, scanned: f64) -> SimulationOutcome {
         let disk = Bytes(100 << 20);
         let interval = |number: u64| Account {
             moved: 25_600,
@@ -122,7 +122,7 @@ pub mod tests {
             },
             ..Account::default()
         };
-        let mut outcome = Outcome {
+        let mut outcome = SimulationOutcome {
             trace: "writers".to_owned(),
             description: "processes write files".to_owned(),
             memory_bytes: gib << 30,
@@ -140,14 +140,14 @@ pub mod tests {
         outcome
     }
 
-    pub fn record() -> Record {
+    pub fn record() -> ListsRecord {
         let sizes = [(2, 1_000, 2.0), (4, 1_000, 3.0), (8, 9_000, 6.0)];
         let outcomes = sizes.into_iter().flat_map(|(gib, refaults, scanned)| {
-            let mut mixed = outcome(Kind::Mixed, gib, refaults, scanned);
+            let mut mixed = outcome(PolicyKind::Mixed, gib, refaults, scanned);
             mixed.account.refused = if gib == 8 { 2_560 } else { 0 };
-            [mixed, outcome(Kind::Split(100), gib, 0, 1.0), outcome(Kind::AnonFile, gib, 10, 1.25)]
+            [mixed, outcome(PolicyKind::Split(100), gib, 0, 1.0), outcome(PolicyKind::AnonFile, gib, 10, 1.25)]
         });
-        Record {
+        ListsRecord {
             version: VERSION,
             page_bytes: 65_536,
             disk_bytes_per_second: 100 << 20,

@@ -8,8 +8,8 @@ use std::fmt;
 
 use heat::units::Bytes;
 
-use super::policy::Kind;
-use super::simulation::Outcome;
+use super::policy::PolicyKind;
+use super::simulation::SimulationOutcome;
 
 /// Where the paper's throughput begins to fall.
 const KNEE: u64 = 4 << 30;
@@ -24,12 +24,12 @@ pub struct Shape {
     /// Ours, in words and numbers.
     pub ours: String,
     /// Whether it is the same.
-    pub verdict: Verdict,
+    pub verdict: ShapeVerdict,
 }
 
 /// Whether the model shows what the paper does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ShapeVerdict {
     /// At every size where it can be asked.
     Seen,
     /// At some sizes.
@@ -38,38 +38,39 @@ pub enum Verdict {
     NotSeen,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ShapeVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Verdict::Seen => "seen",
-            Verdict::InPart => "in part",
-            Verdict::NotSeen => "NOT SEEN",
+            ShapeVerdict::Seen => "seen",
+            ShapeVerdict::InPart => "in part",
+            ShapeVerdict::NotSeen => "NOT SEEN",
         })
     }
 }
 
-impl Verdict {
+impl ShapeVerdict {
     fn of(seen: impl IntoIterator<Item = bool>) -> Self {
         let seen: Vec<bool> = seen.into_iter().collect();
         match (seen.iter().any(|&each| each), seen.iter().all(|&each| each)) {
-            (true, true) => Verdict::Seen,
-            (true, false) => Verdict::InPart,
-            (false, _) => Verdict::NotSeen,
+            (true, true) => ShapeVerdict::Seen,
+            (true, false) => ShapeVerdict::InPart,
+            (false, _) => ShapeVerdict::NotSeen,
         }
     }
 }
 
 /// A number of an outcome.
-type Number<'a> = &'a dyn Fn(&Outcome) -> Option<f64>;
+type Number<'a> = &'a dyn Fn(&SimulationOutcome) -> Option<f64>;
 
 /// The paper's statements, held against the outcomes of one trace; those for which there are outcomes.
-pub fn shapes(outcomes: &[&Outcome], disk: Bytes) -> Vec<Shape> {
-    let throughput = |outcome: &Outcome| Some(outcome.mean_throughput(disk));
-    let scanned = |outcome: &Outcome| outcome.account.scanned_per_reclaimed();
-    let variation = |outcome: &Outcome| Some(outcome.variation());
-    let falling = [Kind::Mixed, Kind::MixedLater].into_iter().map(|mixed| falls(outcomes, mixed, &throughput));
+pub fn shapes(outcomes: &[&SimulationOutcome], disk: Bytes) -> Vec<Shape> {
+    let throughput = |outcome: &SimulationOutcome| Some(outcome.mean_throughput(disk));
+    let scanned = |outcome: &SimulationOutcome| outcome.account.scanned_per_reclaimed();
+    let variation = |outcome: &SimulationOutcome| Some(outcome.variation());
+    let falling =
+        [PolicyKind::Mixed, PolicyKind::MixedLater].into_iter().map(|mixed| falls(outcomes, mixed, &throughput));
     // The paper's implementation, and its design.
-    let splits = [Kind::Split(100), Kind::split_by_use(100)].into_iter().flat_map(|split| {
+    let splits = [PolicyKind::Split(100), PolicyKind::split_by_use(100)].into_iter().flat_map(|split| {
         [
             stays_higher(outcomes, split, &throughput),
             varies_less(outcomes, split, &variation),
@@ -81,21 +82,21 @@ pub fn shapes(outcomes: &[&Outcome], disk: Bytes) -> Vec<Shape> {
 }
 
 /// A number of a policy, by memory.
-fn line(outcomes: &[&Outcome], policy: Kind, number: Number) -> Vec<(u64, f64)> {
+fn line(outcomes: &[&SimulationOutcome], policy: PolicyKind, number: Number) -> Vec<(u64, f64)> {
     let of_policy = outcomes.iter().filter(|outcome| outcome.policy == policy);
     of_policy.filter_map(|outcome| Some((outcome.memory_bytes, number(outcome)?))).collect()
 }
 
 /// The unsplit lists' number and that of a split, at each size that has both.
-fn pairs(outcomes: &[&Outcome], split: Kind, number: Number) -> Option<Vec<(f64, f64)>> {
+fn pairs(outcomes: &[&SimulationOutcome], split: PolicyKind, number: Number) -> Option<Vec<(f64, f64)>> {
     let split = line(outcomes, split, number);
     let partner = |memory| split.iter().find(|(size, _)| *size == memory).map(|(_, number)| *number);
-    let mixed = line(outcomes, Kind::Mixed, number).into_iter();
+    let mixed = line(outcomes, PolicyKind::Mixed, number).into_iter();
     let pairs: Vec<_> = mixed.filter_map(|(memory, number)| Some((number, partner(memory)?))).collect();
     (!pairs.is_empty()).then_some(pairs)
 }
 
-fn falls(outcomes: &[&Outcome], mixed: Kind, throughput: Number) -> Option<Shape> {
+fn falls(outcomes: &[&SimulationOutcome], mixed: PolicyKind, throughput: Number) -> Option<Shape> {
     let line = line(outcomes, mixed, throughput);
     let &(knee, at_knee) = line.iter().find(|(memory, _)| *memory >= KNEE)?;
     let beyond: Vec<f64> = line.iter().filter(|(memory, _)| *memory > knee).map(|(_, each)| each / at_knee).collect();
@@ -104,21 +105,21 @@ fn falls(outcomes: &[&Outcome], mixed: Kind, throughput: Number) -> Option<Shape
     Some(Shape {
         theirs: "figure 1: unsplit, throughput falls beyond 4 GB (Linux 2.4.26)",
         ours: format!("{mixed} at {}: {last:.3} of that at {}", Bytes(memory), Bytes(knee)),
-        verdict: Verdict::of(beyond.iter().map(|&share| share < 1.0 - MARGIN)),
+        verdict: ShapeVerdict::of(beyond.iter().map(|&share| share < 1.0 - MARGIN)),
     })
 }
 
-fn stays_higher(outcomes: &[&Outcome], split: Kind, throughput: Number) -> Option<Shape> {
+fn stays_higher(outcomes: &[&SimulationOutcome], split: PolicyKind, throughput: Number) -> Option<Shape> {
     let pairs = pairs(outcomes, split, throughput)?;
     let ratios: Vec<f64> = pairs.iter().map(|(mixed, split)| split / mixed).collect();
     Some(Shape {
         theirs: "figure 5: split, mapped pages not aged, throughput is higher",
         ours: format!("{split}: {} of mixed", range(&ratios)),
-        verdict: Verdict::of(ratios.iter().map(|&ratio| ratio > 1.0 + MARGIN)),
+        verdict: ShapeVerdict::of(ratios.iter().map(|&ratio| ratio > 1.0 + MARGIN)),
     })
 }
 
-fn varies_less(outcomes: &[&Outcome], split: Kind, variation: Number) -> Option<Shape> {
+fn varies_less(outcomes: &[&SimulationOutcome], split: PolicyKind, variation: Number) -> Option<Shape> {
     let pairs = pairs(outcomes, split, variation)?;
     let percent = |which: fn(&(f64, f64)) -> f64| {
         let all: Vec<f64> = pairs.iter().map(|pair| 100.0 * which(pair)).collect();
@@ -127,31 +128,31 @@ fn varies_less(outcomes: &[&Outcome], split: Kind, variation: Number) -> Option<
     Some(Shape {
         theirs: "the same, throughput varies less",
         ours: format!("variation of mixed {} %, of {split} {} %", percent(|pair| pair.0), percent(|pair| pair.1)),
-        verdict: Verdict::of(pairs.iter().map(|(mixed, split)| mixed - split > MARGIN / 10.0)),
+        verdict: ShapeVerdict::of(pairs.iter().map(|(mixed, split)| mixed - split > MARGIN / 10.0)),
     })
 }
 
-fn scans_more_with_more_memory(outcomes: &[&Outcome], split: Kind, scanned: Number) -> Option<Shape> {
+fn scans_more_with_more_memory(outcomes: &[&SimulationOutcome], split: PolicyKind, scanned: Number) -> Option<Shape> {
     let growth = |policy| {
         let line = line(outcomes, policy, scanned);
         let (first, last) = (line.first()?, line.last()?);
         (last.0 > first.0).then(|| last.1 / first.1)
     };
-    let (of_mixed, of_split) = (growth(Kind::Mixed)?, growth(split)?);
+    let (of_mixed, of_split) = (growth(PolicyKind::Mixed)?, growth(split)?);
     Some(Shape {
         theirs: "unsplit, more is scanned with more memory; split it is not",
         ours: format!("from least to most memory: mixed x {of_mixed:.2}, {split} x {of_split:.2}"),
-        verdict: Verdict::of([of_mixed > 1.0 + MARGIN && of_split <= 1.0 + MARGIN]),
+        verdict: ShapeVerdict::of([of_mixed > 1.0 + MARGIN && of_split <= 1.0 + MARGIN]),
     })
 }
 
-fn scans_less(outcomes: &[&Outcome], split: Kind, scanned: Number) -> Option<Shape> {
+fn scans_less(outcomes: &[&SimulationOutcome], split: PolicyKind, scanned: Number) -> Option<Shape> {
     let pairs = pairs(outcomes, split, scanned)?;
     let ratios: Vec<f64> = pairs.iter().map(|(mixed, split)| split / mixed).collect();
     Some(Shape {
         theirs: "split, mapped pages not aged, less is scanned",
         ours: format!("{split}: {} of mixed", range(&ratios)),
-        verdict: Verdict::of(ratios.iter().map(|&ratio| ratio < 1.0 - MARGIN)),
+        verdict: ShapeVerdict::of(ratios.iter().map(|&ratio| ratio < 1.0 - MARGIN)),
     })
 }
 
@@ -168,15 +169,15 @@ mod tests {
 
     const DISK: Bytes = Bytes(100 << 20);
 
-    fn told(outcomes: &[Outcome]) -> Vec<Verdict> {
-        let outcomes: Vec<&Outcome> = outcomes.iter().collect();
+    fn told(outcomes: &[SimulationOutcome]) -> Vec<ShapeVerdict> {
+        let outcomes: Vec<&SimulationOutcome> = outcomes.iter().collect();
         shapes(&outcomes, DISK).iter().map(|shape| shape.verdict).collect()
     }
 
     /// Sizes in GiB, refaults that slow the disk down, and pages scanned for each of a thousand reclaimed.
-    fn both(sizes: &[(u64, u64, f64)], split_scans: f64) -> Vec<Outcome> {
+    fn both(sizes: &[(u64, u64, f64)], split_scans: f64) -> Vec<SimulationOutcome> {
         let pair = |&(gib, refaults, scans): &(u64, u64, f64)| {
-            [outcome(Kind::Mixed, gib, refaults, scans), outcome(Kind::Split(100), gib, 0, split_scans)]
+            [outcome(PolicyKind::Mixed, gib, refaults, scans), outcome(PolicyKind::Split(100), gib, 0, split_scans)]
         };
         sizes.iter().flat_map(pair).collect()
     }
@@ -184,19 +185,19 @@ mod tests {
     #[test]
     fn the_papers_shape_is_recognised() {
         let outcomes = both(&[(2, 1_000, 2.0), (4, 1_000, 3.0), (8, 9_000, 6.0)], 1.0);
-        assert_eq!(told(&outcomes), [Verdict::Seen; 5]);
+        assert_eq!(told(&outcomes), [ShapeVerdict::Seen; 5]);
     }
 
     #[test]
     fn another_shape_is_not() {
         let outcomes = both(&[(2, 0, 1.5), (4, 0, 1.5), (8, 0, 1.5)], 1.5);
-        assert_eq!(told(&outcomes), [Verdict::NotSeen; 5]);
+        assert_eq!(told(&outcomes), [ShapeVerdict::NotSeen; 5]);
         let outcomes = both(&[(4, 0, 1.5), (8, 9_000, 1.5)], 1.0);
-        assert_eq!(told(&outcomes)[1..3], [Verdict::InPart, Verdict::InPart]);
+        assert_eq!(told(&outcomes)[1..3], [ShapeVerdict::InPart, ShapeVerdict::InPart]);
     }
 
     #[test]
     fn nothing_is_said_without_the_runs_for_it() {
-        assert!(told(&[outcome(Kind::AnonFile, 2, 0, 1.0), outcome(Kind::Mixed, 2, 0, 1.0)]).is_empty());
+        assert!(told(&[outcome(PolicyKind::AnonFile, 2, 0, 1.0), outcome(PolicyKind::Mixed, 2, 0, 1.0)]).is_empty());
     }
 }

@@ -11,10 +11,10 @@ use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;
-use super::machine::Machine;
-use super::policy::Kind;
+use super::machine::SimulatedMachine;
+use super::policy::PolicyKind;
 use super::throughput::throughput;
-use super::trace::{Choice, Setup, TICKS_PER_SECOND};
+use super::trace::{TICKS_PER_SECOND, TraceChoice, TraceSetup};
 
 const INTERVAL_TICKS: u32 = 10 * TICKS_PER_SECOND;
 /// Of memory, at least so much is written and read while it is measured.
@@ -33,7 +33,7 @@ pub struct Length {
 
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// The trace's name.
     pub trace: String,
     /// The trace in words.
@@ -41,7 +41,7 @@ pub struct Outcome {
     /// The machine's memory.
     pub memory_bytes: u64,
     /// What chose.
-    pub policy: Kind,
+    pub policy: PolicyKind,
     /// Everything while it was measured, in base pages.
     pub account: Account,
     /// What is predicted for each interval, in MiB a second.
@@ -51,10 +51,17 @@ pub struct Outcome {
 }
 
 /// Runs it. Errors: the trace cannot be read, or a stop was asked for.
-pub fn simulate(trace: &Choice, policy: Kind, setup: &Setup, length: Length, stop: &Stop) -> Result<Outcome> {
+pub fn simulate(
+    trace: &TraceChoice,
+    policy: PolicyKind,
+    setup: &TraceSetup,
+    length: Length,
+    stop: &Stop,
+) -> Result<SimulationOutcome> {
     let mut source = trace.open(setup)?;
-    let mut machine = Machine::new(setup.pages(setup.memory), setup.page.0 / BASE_PAGE, source.layout(), policy);
-    let mut outcome = Outcome {
+    let mut machine =
+        SimulatedMachine::new(setup.pages(setup.memory), setup.page.0 / BASE_PAGE, source.layout(), policy);
+    let mut outcome = SimulationOutcome {
         trace: trace.to_string(),
         description: source.description(),
         memory_bytes: setup.memory.0,
@@ -87,7 +94,7 @@ pub fn simulate(trace: &Choice, policy: Kind, setup: &Setup, length: Length, sto
     Ok(outcome)
 }
 
-impl Outcome {
+impl SimulationOutcome {
     fn add(&mut self, account: Account, disk: Bytes) {
         self.account += account;
         self.throughput.push(four_digits(throughput(&account, disk) / MIB));

@@ -17,7 +17,7 @@ fn parse(words: &[&str]) -> Result<ListsArguments, clap::Error> {
 #[test]
 fn all_policies_are_compared_unless_some_are_named() {
     let names =
-        |words: &[&str]| parse(words).unwrap().kinds().iter().map(Kind::to_string).collect::<Vec<_>>().join(" ");
+        |words: &[&str]| parse(words).unwrap().kinds().iter().map(PolicyKind::to_string).collect::<Vec<_>>().join(" ");
     assert_eq!(names(&[]), "mixed mixed-2.6.9 split-8 split-100 split-by-use-8 split-by-use-100 anon-file generations");
     assert_eq!(
         names(&["--mapped-page-cost=1,50"]),
@@ -59,7 +59,7 @@ fn raw_results_are_read_as_they_were_written() {
         parse(&["--memory=256M", "--trace=writers", "--policies=mixed", "--intervals=1", "--page=256K"]).unwrap();
     let (record, ended) = arguments.simulate(&Stop::default());
     ended.unwrap();
-    let read: Record = serde_json::from_str(&record.json().unwrap()).unwrap();
+    let read: ListsRecord = serde_json::from_str(&record.json().unwrap()).unwrap();
     assert_eq!((read.outcomes.len(), &read), (1, &record));
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::pages::Pages;
+use super::pages::Frames;
 
 /// Base pages of a file that are written before the next file's turn.
 const AT_ONCE: u64 = 1024;
@@ -25,7 +25,7 @@ pub struct Writeback {
 
 impl Writeback {
     /// A page of a file waits from now on.
-    pub fn add(&mut self, file: u32, frame: u32, pages: &Pages, now: u64) {
+    pub fn add(&mut self, file: u32, frame: u32, pages: &Frames, now: u64) {
         let at = file as usize;
         if self.files.len() <= at {
             self.files.resize_with(at + 1, VecDeque::new);
@@ -42,7 +42,7 @@ impl Writeback {
     }
 
     /// Writes what is next; the frames that are clean now are added to `written`. Returns false if nothing waits.
-    pub fn write_next(&mut self, pages: &mut Pages, now: u64, written: &mut Vec<u32>) -> bool {
+    pub fn write_next(&mut self, pages: &mut Frames, now: u64, written: &mut Vec<u32>) -> bool {
         let Some((file, _)) = self.turns.pop_front() else { return false };
         let waiting = &mut self.files[file as usize];
         let mut left = AT_ONCE.div_ceil(pages.base_pages());
@@ -62,7 +62,7 @@ impl Writeback {
     }
 
     /// Whether so much waits that writers have to.
-    pub fn is_full(pages: &Pages) -> bool {
+    pub fn is_full(pages: &Frames) -> bool {
         let frames = u64::from(pages.frames());
         let unmapped = 100 - u64::from(pages.mapped()) * 100 / frames.max(1);
         let percent = MOST_PERCENT.min(unmapped / 2).max(LEAST_PERCENT);
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use crate::lists::pages::Class;
 
-    fn dirty(frames: u32) -> Pages {
-        let mut pages = Pages::new(frames, 512, [1; 5]);
+    fn dirty(frames: u32) -> Frames {
+        let mut pages = Frames::new(frames, 512, [1; 5]);
         for frame in 0..frames {
             pages.fill(frame, Class::Cache, frame % 2);
             pages.soil(frame);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn writers_wait_when_half_of_what_is_not_mapped_is_dirty() {
-        let mut pages = Pages::new(10, 1, [1; 5]);
+        let mut pages = Frames::new(10, 1, [1; 5]);
         for frame in 0..4 {
             pages.fill(frame, Class::Data, frame);
         }

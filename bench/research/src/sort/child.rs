@@ -7,7 +7,7 @@ use heat::units::Bytes;
 use hugepilot_bench::workload::{OwnProcess, ReadyLine, WorkLine, print_line};
 use hugepilot_os::stop::Stop;
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::task::{Pages, SEED, Task};
+use hugepilot_sort::task::{PageChoice, SEED, Task};
 
 /// The child of `sort`.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub struct SortChild {
     algorithm: Algorithm,
     /// In which pages.
     #[arg(long, value_enum)]
-    pages: Pages,
+    pages: PageChoice,
     /// Bytes of numbers.
     #[arg(long)]
     size: Bytes,

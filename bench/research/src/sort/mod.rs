@@ -15,15 +15,15 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use heat::units::Bytes;
 use hugepilot_bench::kept;
-use hugepilot_bench::machine::Machine;
+use hugepilot_bench::machine::MachineDescription;
 use hugepilot_bench::outputs::{Outputs, Results};
 use hugepilot_bench::picture::draw;
 use hugepilot_bench::rounds::{order_of_round, progress_bar};
-use hugepilot_bench::settings::Settings;
+use hugepilot_bench::settings::SavedSettings;
 use hugepilot_bench::table::print;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::task::{Pages, SEED, Task};
+use hugepilot_sort::task::{PageChoice, SEED, Task};
 
 pub use self::child::SortChild;
 use self::record::{Record, VERSION};
@@ -71,8 +71,8 @@ impl SortArguments {
         }
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         // Held until the end, so that no other harness changes settings meanwhile.
-        let settings = Settings::of_this_machine()?;
-        let mut record = Record::new(Machine::describe(&settings)?);
+        let settings = SavedSettings::of_this_machine()?;
+        let mut record = Record::new(MachineDescription::describe(&settings)?);
         let ended = self.measure(&mut record, &stop);
         if !record.turns.is_empty() {
             self.report(&record)?;
@@ -85,11 +85,11 @@ impl SortArguments {
 
     fn measure(&self, record: &mut Record, stop: &Stop) -> Result<()> {
         let (tasks, rounds) = (self.tasks(), self.rounds.unwrap_or(if self.quick { 3 } else { 6 }));
-        let bar = progress_bar(u64::from(rounds) * (tasks.len() * Pages::value_variants().len()) as u64);
+        let bar = progress_bar(u64::from(rounds) * (tasks.len() * PageChoice::value_variants().len()) as u64);
         for round in 0..rounds {
             for (place, task) in order_of_round(&tasks, self.seed, round).into_iter().enumerate() {
                 // The three that are compared follow each other, in an order of their own.
-                for pages in order_of_round(Pages::value_variants(), self.seed.wrapping_add(place as u64), round) {
+                for pages in order_of_round(PageChoice::value_variants(), self.seed.wrapping_add(place as u64), round) {
                     let task = Task { pages, ..task };
                     let named = format!("{} sort of {}, {pages}", task.algorithm, Bytes(task.bytes as u64));
                     bar.set_message(format!("round {}: {named}", round + 1));
@@ -112,7 +112,8 @@ impl SortArguments {
         };
         let sizes = if self.sizes.is_empty() { &usual } else { &self.sizes };
         let of = |&size: &Bytes| {
-            let of = move |&algorithm| Task { algorithm, pages: Pages::Ordinary, bytes: size.0 as usize, seed: SEED };
+            let of =
+                move |&algorithm| Task { algorithm, pages: PageChoice::Ordinary, bytes: size.0 as usize, seed: SEED };
             self.algorithms.iter().map(of)
         };
         sizes.iter().flat_map(of).collect()

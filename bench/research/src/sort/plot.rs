@@ -7,7 +7,7 @@ use heat::statistics::Interval;
 use heat::units::Bytes;
 use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::task::Pages;
+use hugepilot_sort::task::PageChoice;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -96,7 +96,11 @@ impl Line {
             let point = |&bytes: &u64| Some((powers(bytes), record.speedup(algorithm, bytes, pages)?));
             sizes.iter().filter_map(point).collect()
         };
-        Self { name: format!("{algorithm} sort"), gains: points(Pages::Large), noise: points(Pages::OrdinaryAgain) }
+        Self {
+            name: format!("{algorithm} sort"),
+            gains: points(PageChoice::Large),
+            noise: points(PageChoice::OrdinaryAgain),
+        }
     }
 }
 

@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use heat::statistics::{Interval, median, paired_ratio};
 use hugepilot_bench::kept::read_bytes;
-use hugepilot_bench::machine::Machine;
+use hugepilot_bench::machine::MachineDescription;
 use hugepilot_bench::outputs::json_lines;
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::line::Turn;
-use hugepilot_sort::task::Pages;
+use hugepilot_sort::line::SortTurn;
+use hugepilot_sort::task::PageChoice;
 use serde::{Deserialize, Serialize};
 
 /// Of files that are written now.
@@ -22,14 +22,14 @@ pub(super) const VERSION: u32 = 1;
 pub(super) struct Record {
     version: u32,
     /// Where it was measured; None for lines that say nothing of it.
-    pub(super) machine: Option<Machine>,
+    pub(super) machine: Option<MachineDescription>,
     /// In the order in which they ran.
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<SortTurn>,
 }
 
 impl Record {
     /// An empty one for this machine.
-    pub(super) fn new(machine: Machine) -> Self {
+    pub(super) fn new(machine: MachineDescription) -> Self {
         Self { version: VERSION, machine: Some(machine), turns: Vec::new() }
     }
 
@@ -41,7 +41,7 @@ impl Record {
             return Ok(record);
         }
         let lines = text.lines().filter(|line| !line.trim().is_empty());
-        let turns: Result<Vec<Turn>, _> = lines.map(serde_json::from_str).collect();
+        let turns: Result<Vec<SortTurn>, _> = lines.map(serde_json::from_str).collect();
         let turns = turns.with_context(|| {
             format!("{} holds neither what `sort --keep` wrote nor lines of hugepilot-sort", path.display())
         })?;
@@ -64,33 +64,38 @@ impl Record {
     }
 
     /// The turns of one bar.
-    pub(super) fn turns_of(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> impl Iterator<Item = &Turn> {
+    pub(super) fn turns_of(
+        &self,
+        algorithm: Algorithm,
+        bytes: u64,
+        pages: PageChoice,
+    ) -> impl Iterator<Item = &SortTurn> {
         self.turns.iter().filter(move |turn| (turn.algorithm, turn.bytes, turn.pages) == (algorithm, bytes, pages))
     }
 
     /// Milliseconds of the typical sort.
-    pub(super) fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> Option<f64> {
+    pub(super) fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<f64> {
         let times = self.turns_of(algorithm, bytes, pages).map(|turn| turn.nanoseconds as f64 / 1e6);
         median(&times.collect::<Vec<_>>())
     }
 
     /// How many times as fast these pages are as ordinary ones, by rounds.
-    pub(super) fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> Vec<(u32, f64)> {
+    pub(super) fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Vec<(u32, f64)> {
         let ordinary = |round| {
-            let mut turns = self.turns_of(algorithm, bytes, Pages::Ordinary);
+            let mut turns = self.turns_of(algorithm, bytes, PageChoice::Ordinary);
             turns.find(|turn| turn.round == round).map(|turn| turn.nanoseconds as f64)
         };
-        let of = |turn: &Turn| Some((turn.round, ordinary(turn.round)? / turn.nanoseconds as f64));
+        let of = |turn: &SortTurn| Some((turn.round, ordinary(turn.round)? / turn.nanoseconds as f64));
         self.turns_of(algorithm, bytes, pages).filter_map(of).collect()
     }
 
     /// Whether whatever was to be on large pages was, all of it.
     pub(super) fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
-        self.turns_of(algorithm, bytes, Pages::Large).all(|turn| turn.large_bytes == turn.taken_bytes)
+        self.turns_of(algorithm, bytes, PageChoice::Large).all(|turn| turn.large_bytes == turn.taken_bytes)
     }
 
     /// The typical one of these, and how sure that is.
-    pub(super) fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: Pages) -> Option<Interval> {
+    pub(super) fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<Interval> {
         let pairs = self.speedups(algorithm, bytes, pages).into_iter().map(|(_, ratio)| (ratio, 1.0));
         paired_ratio(&pairs.collect::<Vec<_>>())
     }
@@ -114,14 +119,14 @@ pub(super) mod tests {
     use super::*;
 
     /// Six rounds of this size, in which large pages are so many times as fast.
-    pub(in crate::sort) fn turns(algorithm: Algorithm, bytes: u64, faster: f64) -> Vec<Turn> {
-        let turn = |round: u32, pages, nanoseconds: f64| Turn {
+    pub(in crate::sort) fn turns(algorithm: Algorithm, bytes: u64, faster: f64) -> Vec<SortTurn> {
+        let turn = |round: u32, pages, nanoseconds: f64| SortTurn {
             round,
             algorithm,
             pages,
             bytes,
             nanoseconds: nanoseconds as u64,
-            large_bytes: if pages == Pages::Large { bytes } else { 0 },
+            large_bytes: if pages == PageChoice::Large { bytes } else { 0 },
             taken_bytes: bytes,
             refusal: None,
         };
@@ -129,25 +134,25 @@ pub(super) mod tests {
         let round = |round: u32| {
             let slow = 1e9 * f64::from(round + 10);
             [
-                turn(round, Pages::Large, slow / faster),
-                turn(round, Pages::Ordinary, slow),
-                turn(round, Pages::OrdinaryAgain, slow),
+                turn(round, PageChoice::Large, slow / faster),
+                turn(round, PageChoice::Ordinary, slow),
+                turn(round, PageChoice::OrdinaryAgain, slow),
             ]
         };
         (0..6).flat_map(round).collect()
     }
 
-    pub(in crate::sort) fn record(turns: Vec<Turn>) -> Record {
+    pub(in crate::sort) fn record(turns: Vec<SortTurn>) -> Record {
         Record { version: VERSION, machine: None, turns }
     }
 
     #[test]
     fn turns_of_a_round_are_compared() {
         let record = record(turns(Algorithm::Heap, 64 << 20, 1.25));
-        let gain = record.speedup(Algorithm::Heap, 64 << 20, Pages::Large).unwrap();
+        let gain = record.speedup(Algorithm::Heap, 64 << 20, PageChoice::Large).unwrap();
         assert!((gain.low - 1.25).abs() < 1e-6 && (gain.high - 1.25).abs() < 1e-6 && gain.pairs == 6, "{gain:?}");
-        assert!(record.speedup(Algorithm::Quick, 64 << 20, Pages::Large).is_none());
-        assert_eq!(record.milliseconds(Algorithm::Heap, 64 << 20, Pages::Ordinary), Some(12_500.0));
+        assert!(record.speedup(Algorithm::Quick, 64 << 20, PageChoice::Large).is_none());
+        assert_eq!(record.milliseconds(Algorithm::Heap, 64 << 20, PageChoice::Ordinary), Some(12_500.0));
     }
 
     #[test]

@@ -5,9 +5,9 @@
 use heat::statistics::{Interval, paired_ratio};
 use heat::units::Bytes;
 use hugepilot_bench::table::{cell, strings, table};
-use hugepilot_bench::verdict::Verdict;
+use hugepilot_bench::verdict::FigureVerdict;
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::task::Pages;
+use hugepilot_sort::task::PageChoice;
 
 use super::record::Record;
 
@@ -41,15 +41,15 @@ fn row(record: &Record, algorithm: Algorithm, bytes: u64) -> Vec<String> {
     let milliseconds = |pages| cell(record.milliseconds(algorithm, bytes, pages).map(|time| format!("{time:.2}")));
     let gain = |pages| cell(record.speedup(algorithm, bytes, pages).map(|interval| percent(&interval)));
     let (mut large, mut taken) = (0, 0);
-    for turn in record.turns_of(algorithm, bytes, Pages::Large) {
+    for turn in record.turns_of(algorithm, bytes, PageChoice::Large) {
         (large, taken) = (large + turn.large_bytes, taken + turn.taken_bytes);
     }
     vec![
         Bytes(bytes).to_string(),
-        milliseconds(Pages::Ordinary),
-        milliseconds(Pages::Large),
-        gain(Pages::Large),
-        gain(Pages::OrdinaryAgain),
+        milliseconds(PageChoice::Ordinary),
+        milliseconds(PageChoice::Large),
+        gain(PageChoice::Large),
+        gain(PageChoice::OrdinaryAgain),
         cell((taken > 0).then(|| format!("{:.0}", 100.0 * large as f64 / taken as f64))),
     ]
 }
@@ -61,27 +61,32 @@ fn percent(Interval { estimate, low, high, .. }: &Interval) -> String {
 }
 
 /// What was to be seen, what was, and whether that is it.
-fn figures(record: &Record) -> [(String, String, Verdict); 2] {
+fn figures(record: &Record) -> [(String, String, FigureVerdict); 2] {
     let of = |algorithm, pages| record.speedup(algorithm, THEIR_BYTES, pages);
-    let noise = of(Algorithm::Heap, Pages::OrdinaryAgain);
+    let noise = of(Algorithm::Heap, PageChoice::OrdinaryAgain);
     let size = Bytes(THEIR_BYTES);
     let least = (THEIR_GAIN - 1.0) * 100.0;
     let all_large =
         [Algorithm::Heap, Algorithm::Quick].map(|algorithm| record.all_on_large_pages(algorithm, THEIR_BYTES));
-    let heap =
-        (format!("heap sort of {size} gains at least {least:.0} %"), of(Algorithm::Heap, Pages::Large), THEIR_GAIN);
+    let heap = (
+        format!("heap sort of {size} gains at least {least:.0} %"),
+        of(Algorithm::Heap, PageChoice::Large),
+        THEIR_GAIN,
+    );
     let quick = (format!("heap sort of {size} gains more than quick sort"), heap_against_quick(record), 1.0);
     let judged = [(heap, all_large[0]), (quick, all_large[0] && all_large[1])];
     judged.map(|((figure, seen, limit), all_large)| match (seen, &noise) {
-        (Some(seen), Some(noise)) if all_large => (figure, percent(&seen), Verdict::at_least(limit, &seen, noise)),
-        (Some(seen), _) if !all_large => (figure, percent(&seen), Verdict::NoLargePages),
-        _ => (figure, "-".to_owned(), Verdict::NotMeasured),
+        (Some(seen), Some(noise)) if all_large => {
+            (figure, percent(&seen), FigureVerdict::at_least(limit, &seen, noise))
+        }
+        (Some(seen), _) if !all_large => (figure, percent(&seen), FigureVerdict::NoLargePages),
+        _ => (figure, "-".to_owned(), FigureVerdict::NotMeasured),
     })
 }
 
 /// The speedup of the one by that of the other, of the same rounds.
 fn heap_against_quick(record: &Record) -> Option<Interval> {
-    let of = |algorithm| record.speedups(algorithm, THEIR_BYTES, Pages::Large);
+    let of = |algorithm| record.speedups(algorithm, THEIR_BYTES, PageChoice::Large);
     let quick = of(Algorithm::Quick);
     let same_round = |round| quick.iter().find(|(other, _)| *other == round).map(|(_, ratio)| *ratio);
     let pairs = of(Algorithm::Heap).into_iter().filter_map(|(round, ratio)| Some((ratio, same_round(round)?)));

@@ -10,7 +10,7 @@ use hugepilot_bench::sample::{huge_ranges, machine_memory};
 use hugepilot_bench::warm::{SPARE, WarmMemory};
 use hugepilot_bench::workload::Running;
 use hugepilot_os::stop::Stop;
-use hugepilot_sort::line::Turn;
+use hugepilot_sort::line::SortTurn;
 use hugepilot_sort::task::Task;
 
 use super::child::start_sort;
@@ -20,7 +20,7 @@ const LENGTH: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Measures one.
-pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<Turn> {
+pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<SortTurn> {
     let memory = (task.bytes * task.algorithm.room()) as u64;
     let mut warm = WarmMemory::touch(warmed(memory, machine_memory()?.available_bytes), stop)?;
     let began = Instant::now();
@@ -36,7 +36,7 @@ pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<Turn> {
     };
     let sorted = window.operations as f64 / (task.bytes / size_of::<u32>()) as f64;
     let (start, taken_bytes) = (running.ready().address, running.ready().size_bytes);
-    Ok(Turn {
+    Ok(SortTurn {
         round,
         algorithm: task.algorithm,
         pages: task.pages,

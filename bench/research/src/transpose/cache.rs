@@ -22,7 +22,7 @@ impl Geometry {
 
 /// Its contents: by set, the line used last first.
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub struct SimulatedCache {
     geometry: Geometry,
     /// `ways` places for each set.
     lines: Vec<Option<Line>>,
@@ -46,7 +46,7 @@ pub enum Access {
     MissAndWriteBack(u64),
 }
 
-impl Cache {
+impl SimulatedCache {
     /// An empty one.
     pub fn new(geometry: Geometry) -> Self {
         Self { geometry, lines: vec![None; (geometry.sets() * geometry.ways) as usize] }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_line_used_least_recently_leaves() {
-        let mut cache = Cache::new(TINY);
+        let mut cache = SimulatedCache::new(TINY);
         // Lines 0, 2, 4 share set 0; line 1 is in set 1.
         let addresses = [0, 32, 16, 8, 64, 0, 32, 16];
         let seen: Vec<Access> = addresses.iter().map(|&address| cache.access(address, false)).collect();
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_was_written_to_is_written_back_once() {
-        let mut cache = Cache::new(TINY);
+        let mut cache = SimulatedCache::new(TINY);
         cache.access(4, true);
         cache.access(0, false);
         cache.access(32, false);
@@ -115,7 +115,7 @@ mod tests {
         #[test]
         fn what_fits_misses_once_each(order in prop::collection::vec(0..4u64, 1..200)) {
             // Four lines that fill both sets.
-            let mut cache = Cache::new(TINY);
+            let mut cache = SimulatedCache::new(TINY);
             let misses = order.iter().filter(|&&line| cache.access(line * 16, line % 2 == 0) != Access::Hit).count();
             let mut lines = order.clone();
             lines.sort_unstable();
@@ -127,7 +127,7 @@ mod tests {
         fn a_larger_cache_with_the_same_sets_never_misses_more(addresses in prop::collection::vec(0..1024u64, 1..300)) {
             // Least recently used is a stack algorithm: with more ways each set holds all that it held with fewer.
             let misses = |ways: u64| {
-                let mut cache = Cache::new(Geometry { size_bytes: 32 * ways, ways, line_bytes: 16 });
+                let mut cache = SimulatedCache::new(Geometry { size_bytes: 32 * ways, ways, line_bytes: 16 });
                 addresses.iter().filter(|&&address| cache.access(address, false) != Access::Hit).count()
             };
             prop_assert!(misses(4) <= misses(2) && misses(2) <= misses(1));

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use heat::units::{BASE_PAGE, HUGE_PAGE};
 use hps::color::{ArenaOptions, ColoredArena, Palette};
 use hugepilot_os::advise::collapse_own;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::stop::Stop;
 use kernel::cache::{Cache, data_caches};
 use kernel::{Root, memory};
@@ -63,7 +63,7 @@ pub fn settle() -> Result<Cache> {
 
 /// Memory placed in one of the ways.
 enum Memory {
-    AsItComes(Mapping),
+    AsItComes(AlignedMemory),
     Colored(ColoredArena),
 }
 
@@ -119,7 +119,7 @@ struct Held {
 
 impl Held {
     fn nothing() -> Result<Self> {
-        let room = memory::Memory::read(&Root::host())?.available.0 / HELD_SHARE;
+        let room = memory::Meminfo::read(&Root::host())?.available.0 / HELD_SHARE;
         Ok(Self { memory: VecDeque::new(), bytes: 0, room })
     }
 
@@ -137,7 +137,7 @@ impl Held {
 /// So many bytes on huge pages, the rest on base pages as the kernel gives them.
 fn as_it_comes(bytes: u64, huge: u64) -> Result<Memory> {
     let (bytes, huge) = (bytes.next_multiple_of(BASE_PAGE) as usize, huge as usize);
-    let mut mapping = Mapping::anonymous(bytes)?;
+    let mut mapping = AlignedMemory::anonymous(bytes)?;
     if huge > 0 {
         mapping.advise(0, huge, OwnAdvice::HugePage)?;
     }

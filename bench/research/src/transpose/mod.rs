@@ -27,9 +27,9 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
-use self::record::{LARGE, Record, Series, Subject, VERSION};
+use self::record::{LARGE, PointSeries, Subject, TransposeRecord, VERSION};
 use self::simulation::simulate;
-use self::sweep::{Sweep, Swept};
+use self::sweep::{DimensionSweep, Swept};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -84,7 +84,7 @@ impl TransposeArguments {
         self.outputs.check()?;
         let machine = self.outputs.machine()?;
         let stop = Stop::on_signals(SecondSignal::Ends)?;
-        let mut series: Vec<Series> =
+        let mut series: Vec<PointSeries> =
             self.processors().into_iter().map(|processor| self.simulate(processor, &stop)).collect();
         let ended = if self.measure && !stop.requested() { self.measure(&stop, &mut series) } else { Ok(()) };
         series.retain(|series| !series.points.is_empty());
@@ -92,7 +92,7 @@ impl TransposeArguments {
             ensure!(!stop.requested(), "stopped on request; there is nothing to tell yet");
             return ended;
         }
-        let record = Record::new(machine, series);
+        let record = TransposeRecord::new(machine, series);
         let text = text::text(&record);
         let printed = print(&text);
         let picture = |path: &Path| draw(&record, path);
@@ -112,7 +112,7 @@ impl TransposeArguments {
     }
 
     /// As far as it came.
-    fn simulate(&self, processor: Processor, stop: &Stop) -> Series {
+    fn simulate(&self, processor: Processor, stop: &Stop) -> PointSeries {
         let dimensions = self.dimensions_or(|| usual_dimensions(processor));
         let progress = progress_bar(dimensions.len() as u64);
         let going_on = dimensions.iter().take_while(|_| !stop.requested());
@@ -120,25 +120,25 @@ impl TransposeArguments {
             progress.inc(1);
             simulate(processor, Placement::value_variants(), &[dimension], self.choices, self.seed)
         });
-        let series = Series { subject: Subject::Simulated(processor), points: points.collect() };
+        let series = PointSeries { subject: Subject::Simulated(processor), points: points.collect() };
         progress.finish_and_clear();
         series
     }
 
     /// Adds what was measured, as far as it came.
-    fn measure(&self, stop: &Stop, series: &mut Vec<Series>) -> Result<()> {
+    fn measure(&self, stop: &Stop, series: &mut Vec<PointSeries>) -> Result<()> {
         let cache = measured::settle()?;
         let colors = self.colors.unwrap_or_else(|| cache.colors());
         let palette = Palette::all(colors)?;
         let built = measured::build(&palette)?;
         let dimensions = self.dimensions_or(|| (1..=LAST).step_by(2).collect());
         let at_most = Duration::from_secs(self.minutes * 60);
-        let sweep = Sweep { dimensions: &dimensions, choices: self.choices, at_most };
+        let sweep = DimensionSweep { dimensions: &dimensions, choices: self.choices, at_most };
         let placements = measured::placements(colors);
         let (Swept { points, skipped }, ended) =
             sweep.run(|dimension, choices| measured::measure(dimension, &placements, choices, &palette, stop));
         let subject = Subject::Measured { cache_bytes: cache.size, colors, asked: dimensions.len(), skipped, built };
-        series.push(Series { subject, points });
+        series.push(PointSeries { subject, points });
         ended
     }
 
@@ -153,7 +153,7 @@ impl TransposeArguments {
 
 /// Shows the report of raw results again.
 pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let record: Record = kept::parse(text, file, VERSION)?;
+    let record: TransposeRecord = kept::parse(text, file, VERSION)?;
     print(&text::text(&record))?;
     plot_to.map_or(Ok(()), |path| draw(&record, path))
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::cache::{Access, Cache, Geometry};
+use super::cache::{Access, Geometry, SimulatedCache};
 
 /// Of the memory of the paper's time.
 pub const PAGE_BYTES: u64 = 4096;
@@ -138,13 +138,13 @@ impl Events {
 
 /// Both caches.
 struct Levels {
-    first: Cache,
-    second: Cache,
+    first: SimulatedCache,
+    second: SimulatedCache,
 }
 
 impl Levels {
     fn new(datasheet: &Datasheet) -> Self {
-        Self { first: Cache::new(datasheet.first), second: Cache::new(datasheet.second) }
+        Self { first: SimulatedCache::new(datasheet.first), second: SimulatedCache::new(datasheet.second) }
     }
 
     /// The first level asks the second for what it lacks, and writes to it what leaves it dirty.

@@ -27,7 +27,7 @@ pub enum Placement {
 
 /// The sizes that count for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Pages {
+pub struct PageSizes {
     /// A base page.
     pub base_bytes: u64,
     /// A huge page.
@@ -53,7 +53,7 @@ impl fmt::Display for Placement {
 
 impl Placement {
     /// Physical addresses of so many bytes' base pages, in order; no page comes twice.
-    pub fn choose(self, bytes: u64, pages: Pages, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+    pub fn choose(self, bytes: u64, pages: PageSizes, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
         let count = bytes.div_ceil(pages.base_bytes);
         let huge = match self {
             Placement::Random | Placement::Colored => 0,
@@ -74,7 +74,7 @@ impl Placement {
 }
 
 /// Different pages, each as likely.
-fn anywhere(count: u64, pages: Pages, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+fn anywhere(count: u64, pages: PageSizes, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let free = (FREE_BYTES / pages.base_bytes) as usize;
     let mut taken = std::collections::HashSet::new();
     let mut draw = || loop {
@@ -87,7 +87,7 @@ fn anywhere(count: u64, pages: Pages, random: &mut Xoshiro256PlusPlus) -> Vec<u6
 }
 
 /// Pages of successive colors from a random one on; of each color, different pages in random order would be the same to a cache.
-fn colored(count: u64, pages: Pages, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+fn colored(count: u64, pages: PageSizes, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let first = below(random, pages.colors as usize) as u64;
     let base = below(random, 64) as u64 * pages.colors;
     (0..count).map(|page| (base + first + page) * pages.base_bytes).collect()
@@ -99,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
     use rand::SeedableRng;
 
-    const PAGES: Pages = Pages { base_bytes: 4096, huge_bytes: 4 << 20, colors: 32 };
+    const PAGES: PageSizes = PageSizes { base_bytes: 4096, huge_bytes: 4 << 20, colors: 32 };
 
     proptest! {
         #[test]

@@ -7,7 +7,7 @@ use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::record::{Record, Series};
+use super::record::{PointSeries, TransposeRecord};
 use super::simulation::Point;
 
 const PANEL: (u32, u32) = (720, 420);
@@ -27,7 +27,7 @@ struct Panel<'a> {
 }
 
 /// A row for each processor.
-impl Picture for Record {
+impl Picture for TransposeRecord {
     fn size(&self) -> (u32, u32) {
         (PANEL.0 + BESIDE, PANEL.1 * self.series.len().max(1) as u32)
     }
@@ -42,7 +42,7 @@ impl Picture for Record {
     }
 }
 
-fn draw_row<B>(area: &DrawingArea<B, Shift>, series: &Series) -> Result<()>
+fn draw_row<B>(area: &DrawingArea<B, Shift>, series: &PointSeries) -> Result<()>
 where
     B: DrawingBackend,
     B::ErrorType: 'static,
@@ -60,7 +60,7 @@ where
     }
 }
 
-fn draw_panel<B>(area: &DrawingArea<B, Shift>, series: &Series, panel: &Panel<'_>) -> Result<()>
+fn draw_panel<B>(area: &DrawingArea<B, Shift>, series: &PointSeries, panel: &Panel<'_>) -> Result<()>
 where
     B: DrawingBackend,
     B::ErrorType: 'static,
@@ -111,9 +111,9 @@ mod tests {
         let path = directory.path().join("transpose.svg");
         let of = |processor| {
             let points = simulate(processor, &[Placement::Random, Placement::Colored], &[11, 13], 1, 1);
-            Series { subject: Subject::Simulated(processor), points }
+            PointSeries { subject: Subject::Simulated(processor), points }
         };
-        draw(&Record::new(None, vec![of(Processor::Celeron), of(Processor::Pentium4)]), &path).unwrap();
+        draw(&TransposeRecord::new(None, vec![of(Processor::Celeron), of(Processor::Pentium4)]), &path).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
         assert!(svg.contains("Celeron") && svg.contains("Pentium 4") && svg.contains("colored / random"));
         assert!(!svg.contains("large"));
@@ -129,8 +129,8 @@ mod tests {
         };
         let svg = |dimensions: &[u64]| {
             let points = dimensions.iter().copied().map(point).collect();
-            let series = Series { subject: Subject::Simulated(Processor::Celeron), points };
-            draw(&Record::new(None, vec![series]), &path).unwrap();
+            let series = PointSeries { subject: Subject::Simulated(Processor::Celeron), points };
+            draw(&TransposeRecord::new(None, vec![series]), &path).unwrap();
             std::fs::read_to_string(&path).unwrap()
         };
         assert!(svg(&[1, 155, 513, 999]).contains("large"));

@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 use heat::units::Bytes;
-use hugepilot_bench::machine::Machine;
+use hugepilot_bench::machine::MachineDescription;
 use hugepilot_bench::outputs::json_lines;
 use serde::{Deserialize, Serialize};
 
@@ -20,12 +20,12 @@ pub const LARGE: u64 = 513;
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct TransposeRecord {
     version: u32,
     /// None where they are not kept: a simulation is the same everywhere.
-    pub machine: Option<Machine>,
+    pub machine: Option<MachineDescription>,
     /// One for each processor.
-    pub series: Vec<Series>,
+    pub series: Vec<PointSeries>,
 }
 
 /// Whose numbers they are.
@@ -52,7 +52,7 @@ pub enum Subject {
 
 /// The numbers of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Series {
+pub struct PointSeries {
     /// Whose they are.
     pub subject: Subject,
     /// By dimension.
@@ -63,7 +63,7 @@ pub struct Series {
 const RATIOS: [(&str, &str); 4] =
     [("colored", "random"), ("huge", "random"), ("huge+colored", "huge+random"), (AGAIN, "random")];
 
-impl Series {
+impl PointSeries {
     /// Those ratios that these numbers have.
     pub fn ratios(&self) -> Vec<(&'static str, &'static str)> {
         let known = |&(one, than): &(&str, &str)| self.points.iter().any(|point| point.ratio(one, than).is_some());
@@ -80,9 +80,9 @@ impl Series {
     }
 }
 
-impl Record {
+impl TransposeRecord {
     /// Of these numbers.
-    pub fn new(machine: Option<Machine>, series: Vec<Series>) -> Self {
+    pub fn new(machine: Option<MachineDescription>, series: Vec<PointSeries>) -> Self {
         Self { version: VERSION, machine, series }
     }
 

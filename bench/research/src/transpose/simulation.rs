@@ -10,7 +10,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 use super::model::{Events, PAGE_BYTES, Processor, matrices_bytes};
-use super::placement::{Pages, Placement};
+use super::placement::{PageSizes, Placement};
 
 /// A gain that counts as one.
 const GAIN: f64 = 1.1;
@@ -37,7 +37,7 @@ pub fn simulate(
     seed: u64,
 ) -> Vec<Point> {
     let datasheet = processor.datasheet();
-    let pages = Pages { base_bytes: PAGE_BYTES, huge_bytes: SUPER_PAGE, colors: processor.colors() };
+    let pages = PageSizes { base_bytes: PAGE_BYTES, huge_bytes: SUPER_PAGE, colors: processor.colors() };
     let speed = |placement: Placement, dimension: u64, choice: u64| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (choice << 32) ^ dimension);
         let chosen = placement.choose(matrices_bytes(dimension), pages, &mut random);

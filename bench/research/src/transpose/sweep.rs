@@ -12,7 +12,7 @@ use super::simulation::Point;
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Sweep<'a> {
+pub struct DimensionSweep<'a> {
     /// Ascending, none twice.
     pub dimensions: &'a [u64],
     /// How often pages are chosen anew for each.
@@ -38,7 +38,7 @@ struct Costs {
     dimension: u64,
 }
 
-impl Sweep<'_> {
+impl DimensionSweep<'_> {
     /// Measures from coarse to fine, so that whatever ends it leaves some of everywhere. What came of it, and the error that ended it
     /// early, if one did; that there is no huge page for one dimension ends nothing, unless there is none for any. `measure` is told a
     /// dimension and how many choices to make.
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn all_are_measured_with_their_choices_and_come_ascending() {
         let mut asked = Vec::new();
-        let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
+        let sweep = DimensionSweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
         let (swept, ended) = sweep.run(|dimension, choices| {
             asked.push((dimension, choices));
             point(dimension)
@@ -158,19 +158,19 @@ mod tests {
     #[test]
     fn whatever_ends_it_leaves_what_there_is() {
         let mut calls = 0;
-        let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
+        let sweep = DimensionSweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
         let (swept, ended) = sweep.run(|dimension, _| {
             calls += 1;
             if calls > 4 { bail!("no more") } else { point(dimension) }
         });
         assert_eq!((dimensions(&swept.points), ended.unwrap_err().to_string()), (vec![1, 5], "no more".to_owned()));
-        let (swept, ended) = Sweep { at_most: Duration::ZERO, ..sweep }.run(|dimension, _| point(dimension));
+        let (swept, ended) = DimensionSweep { at_most: Duration::ZERO, ..sweep }.run(|dimension, _| point(dimension));
         assert!(swept.points.is_empty() && ended.is_ok(), "the time was up");
     }
 
     #[test]
     fn a_dimension_without_huge_pages_is_skipped_and_told() {
-        let sweep = Sweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
+        let sweep = DimensionSweep { dimensions: &[1, 3, 5, 7], choices: 4, at_most: HOUR };
         let run = |lacks: fn(u64) -> bool| {
             sweep.run(|dimension, _| match lacks(dimension) {
                 true => Err(Error::from(NoHugePage).context("cannot place matrices")),

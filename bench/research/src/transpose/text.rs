@@ -10,7 +10,7 @@ use hugepilot_bench::table::table;
 use super::measured::{self, AGAIN, Built};
 use super::model::{Processor, matrices_bytes};
 use super::placement::Placement;
-use super::record::{Record, Series, Subject};
+use super::record::{PointSeries, Subject, TransposeRecord};
 use super::simulation::{Point, end_of_gain};
 
 /// The end of the gain that the paper's figures show, and how far off it may be.
@@ -76,12 +76,12 @@ impl Subject {
 }
 
 /// The whole report.
-pub(super) fn text(record: &Record) -> String {
+pub(super) fn text(record: &TransposeRecord) -> String {
     record.series.iter().map(series_text).collect()
 }
 
 /// All that is said of one.
-fn series_text(series: &Series) -> String {
+fn series_text(series: &PointSeries) -> String {
     let name = series.subject.name();
     let mut rows = vec![heading(series)];
     rows.extend(series.points.iter().map(|point| row(series, point)));
@@ -100,19 +100,19 @@ fn series_text(series: &Series) -> String {
 }
 
 /// All that there are numbers of, by name.
-fn placements(series: &Series) -> Vec<String> {
+fn placements(series: &PointSeries) -> Vec<String> {
     let all = Placement::value_variants().iter().map(ToString::to_string).chain([AGAIN.to_owned()]);
     all.filter(|placement| series.points.iter().any(|point| point.speeds.contains_key(placement))).collect()
 }
 
-fn heading(series: &Series) -> Vec<String> {
+fn heading(series: &PointSeries) -> Vec<String> {
     let paper = if series.subject.has_the_papers_table() { &OF_THE_PAPER[..] } else { &[] };
     let ratios = series.ratios().into_iter().map(|(one, other)| format!("{one}/{other}"));
     let before = std::iter::once("dimension".to_owned()).chain(placements(series));
     before.chain(ratios).chain(paper.iter().map(|&name| name.to_owned())).collect()
 }
 
-fn row(series: &Series, point: &Point) -> Vec<String> {
+fn row(series: &PointSeries, point: &Point) -> Vec<String> {
     let ratio = |(one, other)| point.ratio(one, other).map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let mut cells = vec![point.dimension.to_string()];
     cells.extend(placements(series).iter().map(|placement| spread(point, placement)));
@@ -223,7 +223,7 @@ mod tests {
 
     const BUILT: Built = Built { bytes: 256 << 20, seconds: 0.5, candidates: 1.06, exact: 0.9995 };
 
-    fn series(subject: Subject, colored: &[(u64, f64)]) -> Series {
+    fn series(subject: Subject, colored: &[(u64, f64)]) -> PointSeries {
         let again = matches!(subject, Subject::Measured { .. }).then(|| AGAIN.to_owned());
         let names: Vec<String> = Placement::value_variants().iter().map(ToString::to_string).chain(again).collect();
         let point = |&(dimension, colored): &(u64, f64)| {
@@ -234,10 +234,10 @@ mod tests {
             };
             Point { dimension, speeds: names.iter().map(|name| (name.clone(), speed(name))).collect() }
         };
-        Series { subject, points: colored.iter().map(point).collect() }
+        PointSeries { subject, points: colored.iter().map(point).collect() }
     }
 
-    fn simulated(colored: &[(u64, f64)]) -> Series {
+    fn simulated(colored: &[(u64, f64)]) -> PointSeries {
         series(Subject::Simulated(Processor::Celeron), colored)
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use heat::units::Bytes;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rustix::mm::{MlockAllFlags, mlockall};
 
 use super::common::use_up_first;
@@ -25,7 +25,7 @@ impl HoldChild {
     /// Its whole life.
     pub fn run(&self) -> Result<()> {
         use_up_first()?;
-        let mut mapping = Mapping::anonymous(self.size.0 as usize).context("cannot map the memory to hold")?;
+        let mut mapping = AlignedMemory::anonymous(self.size.0 as usize).context("cannot map the memory to hold")?;
         // On huge pages it is held quickly, and leaves the rest in one piece, as large programs do that started early.
         mapping.advise(0, mapping.len(), OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
         mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).context("cannot lock the memory to hold")?;

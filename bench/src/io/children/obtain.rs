@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heat::units::{Bytes, HUGE_PAGE, Nanos};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::page_scan;
 use hugepilot_os::stop::Stop;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl ObtainChild {
     /// Its whole life: a thread on each processor asks for a few regions at a time.
     pub fn run(&self) -> Result<()> {
         use_up_first()?;
-        let mut mapping = Mapping::anonymous((ADDRESSES * self.most.0).next_multiple_of(HUGE_PAGE) as usize)?;
+        let mut mapping = AlignedMemory::anonymous((ADDRESSES * self.most.0).next_multiple_of(HUGE_PAGE) as usize)?;
         mapping.advise(0, mapping.len(), OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
         let begun = Instant::now();
         let ends = begun + Duration::from_secs_f64(self.seconds);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     /// Regions asked for in this memory, where so many are to be had on huge pages.
-    fn asked(mapping: &mut Mapping, wanted: i64, ends: Instant) -> u64 {
+    fn asked(mapping: &mut AlignedMemory, wanted: i64, ends: Instant) -> u64 {
         let batches = Mutex::new(mapping.bytes_mut().chunks_mut(REGIONS_PER_CHECK * HUGE_PAGE as usize));
         ask(&batches, &AtomicI64::new(wanted), ends).unwrap().regions
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn asking_ends_with_enough_or_with_the_time() {
         let batch = REGIONS_PER_CHECK * HUGE_PAGE as usize;
-        let mut mapping = Mapping::anonymous(3 * batch).unwrap();
+        let mut mapping = AlignedMemory::anonymous(3 * batch).unwrap();
         mapping.advise(0, 3 * batch, OwnAdvice::NoHugePage).unwrap();
         let long = Instant::now() + Duration::from_secs(3600);
         assert_eq!(asked(&mut mapping, 0, long), 0);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use heat::units::{BASE_PAGE, Bytes};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -49,10 +49,11 @@ impl ResidentHeapChild {
     /// Its whole life: the line of each interval counts requests, and tells how long the longest took.
     pub fn run(&self) -> Result<()> {
         let len = self.size.0 as usize;
-        let mut heap = Mapping::anonymous(len).context("cannot map the heap")?;
+        let mut heap = AlignedMemory::anonymous(len).context("cannot map the heap")?;
         heap.advise(0, len, OwnAdvice::Populate).context("cannot populate the heap")?;
         let file = written_file(&self.file, len).with_context(|| format!("cannot make {}", self.file.display()))?;
-        let mapped = Mapping::of_file(&file, len).with_context(|| format!("cannot map {}", self.file.display()))?;
+        let mapped =
+            AlignedMemory::of_file(&file, len).with_context(|| format!("cannot map {}", self.file.display()))?;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let mut request = || {
             let heap = (0..HEAP_PAGES).map(|_| heap.bytes()[below(&mut random, len)]).fold(0, u8::wrapping_add);

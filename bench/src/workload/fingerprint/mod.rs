@@ -25,7 +25,7 @@ use self::search::{DIFFERENCES, Searcher};
 use super::own_process::{OwnProcess, ReadyLine, WorkLine, print_line};
 use super::search_work::SearchWork;
 use super::shape::{Running, Start, Workload};
-use crate::process::{Processors, bind_this_thread};
+use crate::process::{Pinning, bind_this_thread};
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -169,7 +169,7 @@ fn search_forever(mut searcher: Searcher<'_>, thread: u32, is_ready: Sender<Resu
 
 /// Each of the first two threads on a processor of its own.
 fn bind(thread: u32) -> Result<()> {
-    let Processors { program, load } = Processors::of_this_process()?;
+    let Pinning { program, load } = Pinning::of_this_process()?;
     let processor = [program, load].get(thread as usize).copied().flatten();
     bind_this_thread(processor).context("cannot bind a thread to its processor")
 }

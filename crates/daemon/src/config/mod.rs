@@ -19,7 +19,7 @@ use crate::config::section::Section;
 use ::reclaim::ReclaimOptions;
 use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
-use observe::{Choice, Options};
+use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Fairness};
 use pilot::scope::{Matcher, Pid, Rule, Scope};
 
@@ -32,9 +32,9 @@ const LONGEST: Bytes = Bytes(256 << 10);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The tracker.
-    pub tracker: Choice,
+    pub tracker: TrackerChoice,
     /// How to watch.
-    pub watch: Options,
+    pub watch: ObserveOptions,
     /// What watching again and again may take.
     pub max_cpu: CpuShare,
     /// What may be spent; a share of the machine's memory is still one.
@@ -59,8 +59,8 @@ impl Default for Config {
     /// Safe on a production host. Nobody is piloted.
     fn default() -> Self {
         Self {
-            tracker: Choice::default(),
-            watch: Options { max_slowdown: Some(Slowdown::UNASKED), ..Options::default() },
+            tracker: TrackerChoice::default(),
+            watch: ObserveOptions { max_slowdown: Some(Slowdown::UNASKED), ..ObserveOptions::default() },
             max_cpu: CpuShare::default(),
             allowance: Allowance { max_huge: Some(SizeOrShare::ShareOfRam(0.5)), ..Allowance::default() },
             max_slowdown: Slowdown::UNASKED,
@@ -123,7 +123,7 @@ impl Config {
     }
 
     fn set_watching(&mut self, file: &mut Section<'_>) -> Result<(), Mistake> {
-        set(&mut self.tracker, file.value("tracker", Choice::from_str)?);
+        set(&mut self.tracker, file.value("tracker", TrackerChoice::from_str)?);
         set(&mut self.watch.window, file.value("window", parse_window)?);
         set(&mut self.watch.clearing, file.flag("allow-stall")?.map(ClearPolicy::allowing_stalls));
         set(&mut self.max_cpu, file.value("max-cpu", CpuShare::from_str)?);
@@ -185,7 +185,7 @@ fn parse_fairness(text: &str) -> Result<Fairness, String> {
 
 /// A daemon observes one process again and again, others in between, and must say every few minutes that it lives.
 fn parse_window(text: &str) -> Result<Nanos, TimeError> {
-    Nanos::parse_within(text, Options::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
+    Nanos::parse_within(text, ObserveOptions::SHORTEST_WINDOW..=LONGEST_WINDOW, "from 100ms to 1m")
 }
 
 fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
@@ -280,12 +280,12 @@ mod tests {
         };
         let never = Matcher { name: Some("d".parse().unwrap()), ..Matcher::default() };
         let expected = Config {
-            tracker: Choice::Only(TrackerKind::IdlePage),
-            watch: Options {
+            tracker: TrackerChoice::Only(TrackerKind::IdlePage),
+            watch: ObserveOptions {
                 window: Nanos(2_000_000_000),
                 clearing: ClearPolicy::AtOnce,
                 max_slowdown: Some(Slowdown(0.2)),
-                ..Options::default()
+                ..ObserveOptions::default()
             },
             max_cpu: CpuShare(0.005),
             allowance: Allowance {

@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 
 use hugepilot_os::PidFd;
 use kernel::Root;
-use kernel::process::Status;
+use kernel::process::ProcessStatus;
 use kernel::target::Process;
 use pilot::clients::Place;
 use pilot::engine::shared_state::{SharedState, State, TargetState};
@@ -48,11 +48,11 @@ impl Peer {
         let Ok(held) = PidFd::open(process.pid) else { return false };
         let root = Root::host();
         let same = Process::of(&root, process.pid) == Some(process);
-        let own = || Status::read(&root, process.pid).is_ok_and(|status| self.owns(&status));
+        let own = || ProcessStatus::read(&root, process.pid).is_ok_and(|status| self.owns(&status));
         same && (self.is_root() || own()) && !held.has_exited()
     }
 
-    fn owns(self, status: &Status) -> bool {
+    fn owns(self, status: &ProcessStatus) -> bool {
         [status.uid, status.effective_uid, status.saved_uid] == [self.uid; 3]
     }
 }
@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn a_process_is_owned_by_whoever_has_all_its_ids() {
-        let status = |uid, effective_uid, saved_uid| Status { uid, effective_uid, saved_uid, ..Status::default() };
+        let status =
+            |uid, effective_uid, saved_uid| ProcessStatus { uid, effective_uid, saved_uid, ..ProcessStatus::default() };
         let peer = Peer { uid: 7, pid: 1 };
         assert!(peer.owns(&status(7, 7, 7)));
         for other in [status(0, 7, 7), status(7, 0, 7), status(7, 7, 0), status(8, 8, 8)] {

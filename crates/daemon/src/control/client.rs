@@ -22,11 +22,11 @@ const LATER: Duration = Duration::from_secs(70);
 
 /// Asks the daemon that listens at a path.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct ControlClient {
     path: PathBuf,
 }
 
-impl Client {
+impl ControlClient {
     /// For the daemon that listens there; nothing is asked yet.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
@@ -44,7 +44,7 @@ impl Client {
 
     /// Has a process left alone, or all.
     ///
-    /// Errors: as [`Client::status`].
+    /// Errors: as [`ControlClient::status`].
     pub fn pause(&self, pid: Option<u32>) -> Result<(), ControlError> {
         match self.ask(Request::Pause(pid))? {
             Reply::Paused { .. } => Ok(()),
@@ -54,7 +54,7 @@ impl Client {
 
     /// Ends the pause of a process, or of all. Returns whether the process stays paused because everything is.
     ///
-    /// Errors: as [`Client::status`].
+    /// Errors: as [`ControlClient::status`].
     pub fn resume(&self, pid: Option<u32>) -> Result<bool, ControlError> {
         match self.ask(Request::Resume(pid))? {
             Reply::Resumed { all_paused, .. } => Ok(all_paused),
@@ -64,7 +64,7 @@ impl Client {
 
     /// Has the daemon give back what it promoted in a process, which pauses the process. Returns how many regions that were.
     ///
-    /// Errors: as [`Client::status`].
+    /// Errors: as [`ControlClient::status`].
     pub fn give_back(&self, pid: u32) -> Result<u64, ControlError> {
         match self.ask(Request::GiveBack(pid))? {
             Reply::GivenBack { regions, .. } => Ok(regions),

@@ -13,9 +13,9 @@ mod error;
 pub mod protocol;
 mod server;
 
-pub use client::Client;
+pub use client::ControlClient;
 pub use error::ControlError;
-pub use server::Server;
+pub use server::ControlServer;
 
 /// Where the daemon listens.
 pub use hps::wire::SOCKET;

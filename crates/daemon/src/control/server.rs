@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves the control socket until it is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct ControlServer {
     path: PathBuf,
     /// The socket's, so that dropping does not remove what another daemon put in its place.
     inode: u64,
@@ -52,7 +52,7 @@ struct Desk {
     connections: Vec<Connection>,
 }
 
-impl Server {
+impl ControlServer {
     /// Listens at `path`, whose directory is made if it is missing. A socket that a dead daemon left there is replaced, one that
     /// answers is not.
     ///
@@ -75,7 +75,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ControlServer {
     fn drop(&mut self) {
         drop(self.alive.take());
         if let Some(thread) = self.thread.take() {

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use crate::control::connection::Bounds;
 use crate::control::protocol::{LONGEST_REQUEST, Reply};
 use crate::control::server::{MOST_CONNECTIONS, MOST_OF_ONE, MOST_OF_OTHERS};
-use crate::control::{Client, ControlError, Server};
+use crate::control::{ControlClient, ControlError, ControlServer};
 
 const NOBODY: u32 = 65534;
 const SHORT: Bounds = Bounds {
@@ -37,7 +37,7 @@ const SHORT: Bounds = Bounds {
 
 /// A server with shared state, in a directory that every user can reach.
 struct Service {
-    server: Option<Server>,
+    server: Option<ControlServer>,
     shared_state: SharedState,
     directory: TempDir,
 }
@@ -48,7 +48,7 @@ impl Service {
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let shared_state = SharedState::default();
         let path = directory.path().join("hugepilot/control.sock");
-        let server = Some(Server::start_with(shared_state.clone(), &path, bounds).unwrap());
+        let server = Some(ControlServer::start_with(shared_state.clone(), &path, bounds).unwrap());
         Self { server, shared_state, directory }
     }
 
@@ -56,8 +56,8 @@ impl Service {
         self.directory.path().join("hugepilot/control.sock")
     }
 
-    fn client(&self) -> Client {
-        Client::at(&self.path())
+    fn client(&self) -> ControlClient {
+        ControlClient::at(&self.path())
     }
 
     fn connect(&self) -> UnixStream {
@@ -420,7 +420,7 @@ fn the_socket_is_for_everybody_and_goes_with_the_server() {
     let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o7777;
     assert_eq!(mode(service.path()), 0o666);
     assert_eq!(mode(service.path().parent().unwrap().to_owned()), 0o755);
-    let answering = Server::start(SharedState::default(), &service.path()).unwrap_err();
+    let answering = ControlServer::start(SharedState::default(), &service.path()).unwrap_err();
     assert!(matches!(answering, ControlError::Taken { .. }), "{answering}");
     let held = service.connect();
     drop(service.server.take());
@@ -434,9 +434,9 @@ fn a_dead_daemons_socket_is_replaced_and_another_file_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     drop(UnixListener::bind(&path).unwrap());
-    assert!(matches!(Client::at(&path).status(), Err(ControlError::NoDaemon { .. })));
-    let server = Server::start(SharedState::default(), &path).unwrap();
-    Client::at(&path).status().unwrap();
+    assert!(matches!(ControlClient::at(&path).status(), Err(ControlError::NoDaemon { .. })));
+    let server = ControlServer::start(SharedState::default(), &path).unwrap();
+    ControlClient::at(&path).status().unwrap();
     // Whoever took the place over keeps it.
     fs::remove_file(&path).unwrap();
     let another = UnixListener::bind(&path).unwrap();
@@ -445,7 +445,7 @@ fn a_dead_daemons_socket_is_replaced_and_another_file_is_not() {
     drop(another);
     fs::remove_file(&path).unwrap();
     fs::write(&path, "mine").unwrap();
-    assert!(matches!(Server::start(SharedState::default(), &path), Err(ControlError::NotASocket { .. })));
+    assert!(matches!(ControlServer::start(SharedState::default(), &path), Err(ControlError::NotASocket { .. })));
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
 }
 
@@ -454,19 +454,19 @@ fn a_daemon_that_does_not_accept_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let _hangs = UnixListener::bind(&path).unwrap();
-    let error = Server::start(SharedState::default(), &path).unwrap_err();
+    let error = ControlServer::start(SharedState::default(), &path).unwrap_err();
     assert!(matches!(error, ControlError::Taken { .. }), "{error}");
 }
 
 #[test]
 fn where_no_socket_can_be_made_the_error_says_the_next_step() {
     for path in ["/proc/hugepilot/control.sock", "/proc/control.sock"] {
-        let error = Server::start(SharedState::default(), path.as_ref()).unwrap_err().to_string();
+        let error = ControlServer::start(SharedState::default(), path.as_ref()).unwrap_err().to_string();
         assert!(error.contains(path) && error.contains("RuntimeDirectory=hugepilot"), "{error}");
     }
     let directory = tempfile::tempdir().unwrap();
     let long = directory.path().join("x".repeat(120));
-    let error = Server::start(SharedState::default(), &long).unwrap_err();
+    let error = ControlServer::start(SharedState::default(), &long).unwrap_err();
     assert!(matches!(error, ControlError::Listen { .. }), "{error}");
 }
 

@@ -11,7 +11,7 @@ use pilot::engine::shared_state::SharedState;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::metrics;
-use crate::metrics_server::request::{Answer, MOST_REQUEST, answer_to};
+use crate::metrics_server::request::{MOST_REQUEST, Response, answer_to};
 
 /// A connection that takes longer is closed: a collector on this machine takes milliseconds.
 const MOST_TIME: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl Connection {
 }
 
 /// Reads once. None: more is to come.
-fn read(stream: &mut TcpStream, request: &mut Vec<u8>) -> io::Result<Option<Answer>> {
+fn read(stream: &mut TcpStream, request: &mut Vec<u8>) -> io::Result<Option<Response>> {
     let mut bytes = [0; MOST_REQUEST];
     let room = MOST_REQUEST - request.len();
     match stream.read(&mut bytes[..room]) {
@@ -98,9 +98,9 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-fn written_out(answer: Answer, shared_state: &SharedState) -> Vec<u8> {
+fn written_out(answer: Response, shared_state: &SharedState) -> Vec<u8> {
     let (content_type, body) = match answer {
-        Answer::Metrics => (metrics::CONTENT_TYPE, metrics::open_metrics(shared_state.state())),
+        Response::Metrics => (metrics::CONTENT_TYPE, metrics::open_metrics(shared_state.state())),
         other => ("text/plain; charset=utf-8", other.error_body().to_owned()),
     };
     let mut bytes = answer.head(content_type, body.len()).into_bytes();

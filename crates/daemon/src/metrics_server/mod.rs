@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::metrics_server::connection::Connection;
-pub use crate::metrics_server::request::{Answer, MOST_REQUEST, answer_to};
+pub use crate::metrics_server::request::{MOST_REQUEST, Response, answer_to};
 use pilot::engine::shared_state::SharedState;
 
 /// Whoever comes when there are so many already waits in the kernel's queue; each ends within its time.

@@ -11,7 +11,7 @@ const END: &[u8] = b"\r\n\r\n";
 
 /// What a request deserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Response {
     /// 200, with the metrics.
     Metrics,
     /// 400
@@ -26,38 +26,38 @@ pub enum Answer {
 
 /// The answer to what has come of a request so far; None if more is to come. `new_from` is where the part starts that was not there
 /// when this was last asked, so that a request that comes byte by byte is not read over and over.
-pub fn answer_to(request: &[u8], new_from: usize) -> Option<Answer> {
+pub fn answer_to(request: &[u8], new_from: usize) -> Option<Response> {
     let unseen = &request[new_from.saturating_sub(END.len() - 1).min(request.len())..];
     if !unseen.windows(END.len()).any(|bytes| bytes == END) {
-        return (request.len() >= MOST_REQUEST).then_some(Answer::TooLong);
+        return (request.len() >= MOST_REQUEST).then_some(Response::TooLong);
     }
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     let whole = parsed.parse(request).is_ok_and(|status| status.is_complete());
     Some(match (parsed.method, parsed.path) {
         (Some(method), Some(target)) if whole => answer(method, target),
-        _ => Answer::BadRequest,
+        _ => Response::BadRequest,
     })
 }
 
-fn answer(method: &str, target: &str) -> Answer {
+fn answer(method: &str, target: &str) -> Response {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     match (path, method) {
-        ("/metrics", "GET") => Answer::Metrics,
-        ("/metrics", _) => Answer::MethodNotAllowed,
-        _ => Answer::NotFound,
+        ("/metrics", "GET") => Response::Metrics,
+        ("/metrics", _) => Response::MethodNotAllowed,
+        _ => Response::NotFound,
     }
 }
 
-impl Answer {
+impl Response {
     /// Status line and headers that go before a body of so many bytes, up to and with the empty line.
     pub(super) fn head(self, content_type: &str, body_bytes: usize) -> String {
         let (status, more) = match self {
-            Answer::Metrics => ("200 OK", ""),
-            Answer::BadRequest => ("400 Bad Request", ""),
-            Answer::NotFound => ("404 Not Found", ""),
-            Answer::MethodNotAllowed => ("405 Method Not Allowed", "Allow: GET\r\n"),
-            Answer::TooLong => ("431 Request Header Fields Too Large", ""),
+            Response::Metrics => ("200 OK", ""),
+            Response::BadRequest => ("400 Bad Request", ""),
+            Response::NotFound => ("404 Not Found", ""),
+            Response::MethodNotAllowed => ("405 Method Not Allowed", "Allow: GET\r\n"),
+            Response::TooLong => ("431 Request Header Fields Too Large", ""),
         };
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {body_bytes}\r\n\
@@ -68,11 +68,11 @@ impl Answer {
     /// What is said in place of metrics.
     pub(super) fn error_body(self) -> &'static str {
         match self {
-            Answer::Metrics => "",
-            Answer::BadRequest => "this is no HTTP request\n",
-            Answer::NotFound => "metrics are at /metrics\n",
-            Answer::MethodNotAllowed => "metrics can only be read, with GET\n",
-            Answer::TooLong => "a request may have 8 KiB\n",
+            Response::Metrics => "",
+            Response::BadRequest => "this is no HTTP request\n",
+            Response::NotFound => "metrics are at /metrics\n",
+            Response::MethodNotAllowed => "metrics can only be read, with GET\n",
+            Response::TooLong => "a request may have 8 KiB\n",
         }
     }
 }
@@ -82,23 +82,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn whole(request: &str) -> Option<Answer> {
+    fn whole(request: &str) -> Option<Response> {
         answer_to(request.as_bytes(), 0)
     }
 
     #[test]
     fn metrics_are_got_and_nothing_else() {
         for (line, answer) in [
-            ("GET /metrics HTTP/1.1", Answer::Metrics),
-            ("GET /metrics?name[]=up HTTP/1.0", Answer::Metrics),
-            ("HEAD /metrics HTTP/1.1", Answer::MethodNotAllowed),
-            ("POST /metrics HTTP/1.1", Answer::MethodNotAllowed),
-            ("GET / HTTP/1.1", Answer::NotFound),
-            ("POST / HTTP/1.1", Answer::NotFound),
-            ("GET /metrics/../metrics HTTP/1.1", Answer::NotFound),
-            ("GET /metrics", Answer::BadRequest),
-            ("", Answer::BadRequest),
-            ("\u{16}\u{3}\u{1}", Answer::BadRequest),
+            ("GET /metrics HTTP/1.1", Response::Metrics),
+            ("GET /metrics?name[]=up HTTP/1.0", Response::Metrics),
+            ("HEAD /metrics HTTP/1.1", Response::MethodNotAllowed),
+            ("POST /metrics HTTP/1.1", Response::MethodNotAllowed),
+            ("GET / HTTP/1.1", Response::NotFound),
+            ("POST / HTTP/1.1", Response::NotFound),
+            ("GET /metrics/../metrics HTTP/1.1", Response::NotFound),
+            ("GET /metrics", Response::BadRequest),
+            ("", Response::BadRequest),
+            ("\u{16}\u{3}\u{1}", Response::BadRequest),
         ] {
             assert_eq!(whole(&format!("{line}\r\nHost: localhost\r\n\r\n")), Some(answer), "{line}");
         }
@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(whole("GET /metrics HTTP/1.1\r\nHost: a\r\n"), None);
         let long = format!("GET /metrics HTTP/1.1\r\nHost: {}", "a".repeat(MOST_REQUEST));
         assert_eq!(answer_to(&long.as_bytes()[..MOST_REQUEST - 1], 0), None);
-        assert_eq!(answer_to(&long.as_bytes()[..MOST_REQUEST], 0), Some(Answer::TooLong));
+        assert_eq!(answer_to(&long.as_bytes()[..MOST_REQUEST], 0), Some(Response::TooLong));
         let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1));
-        assert_eq!(whole(&many), Some(Answer::BadRequest));
+        assert_eq!(whole(&many), Some(Response::BadRequest));
     }
 
     proptest! {

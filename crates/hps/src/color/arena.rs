@@ -10,8 +10,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
 
-use hugepilot_os::memory::{Mapping, OwnAdvice, available_bytes};
-use hugepilot_os::page_move::{PageMover, PageRun, own_frames, remap};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice, available_bytes};
+use hugepilot_os::page_move::{PageMove, PageMover, own_frames, remap};
 
 use super::{Choice, ColorError, Palette};
 use crate::arena::back;
@@ -30,7 +30,7 @@ const FEWEST_BLOCKS: usize = 4;
 const SPARE_MAPPINGS: u64 = 256;
 
 /// How pages are moved into memory; an error where they are to be moved by mremap.
-type Mover = fn(&mut Mapping) -> io::Result<PageMover<'_>>;
+type Mover = fn(&mut AlignedMemory) -> io::Result<PageMover<'_>>;
 
 /// Tells the frames of so many pages from an address on.
 type Reader<'a> = dyn FnMut(u64, usize) -> Result<Vec<u64>, ColorError> + 'a;
@@ -51,7 +51,7 @@ pub struct ArenaOptions {
 /// Memory of which each page has its color.
 #[derive(Debug)]
 pub struct ColoredArena {
-    memory: Mapping,
+    memory: AlignedMemory,
     huge_bytes: usize,
     palette: Palette,
     first: usize,
@@ -90,10 +90,10 @@ impl ColoredArena {
         let huge = if options.huge_pages && fits_huge_pages(&options.palette) { bytes / HUGE * HUGE } else { 0 };
         ensure_available(huge.saturating_add(pool_bytes(&options.palette, (bytes - huge) / PAGE)))?;
         ensure_frames_seen()?;
-        ensure_backed_on_demand(&Mapping::anonymous(PAGE).map_err(system("map a page"))?)?;
+        ensure_backed_on_demand(&AlignedMemory::anonymous(PAGE).map_err(system("map a page"))?)?;
         // A child would share pages, and those cannot be moved.
         let _no_fork = fork::hold_off();
-        let mut memory = Mapping::anonymous(bytes).map_err(system("map memory for an arena"))?;
+        let mut memory = AlignedMemory::anonymous(bytes).map_err(system("map memory for an arena"))?;
         let huge_bytes = take_huge(&mut memory, huge)?;
         let mut arena = Self { memory, huge_bytes, palette: options.palette.clone(), first, candidates: 0 };
         arena.take_colored(mover)?;
@@ -182,7 +182,7 @@ impl ColoredArena {
 
 /// Candidates.
 struct Pool {
-    memory: Mapping,
+    memory: AlignedMemory,
     frames: Vec<u64>,
     /// Candidates that came as single pages; in what follows, huge pages were welcome, so that it is a mapping of its own to the kernel.
     single: usize,
@@ -195,7 +195,7 @@ impl Pool {
         // Where huge pages were not to be had more places are left than were counted on.
         ensure_available(usual)?;
         let most = usual.saturating_add(usual.max(FEWEST_BLOCKS * HUGE));
-        let memory = Mapping::anonymous(most).map_err(system("map memory to choose from"))?;
+        let memory = AlignedMemory::anonymous(most).map_err(system("map memory to choose from"))?;
         let mut pool = Self { memory, frames: Vec::new(), single: usual / PAGE };
         keep_small(&mut pool.memory, 0, usual);
         pool.grow(usual, read)?;
@@ -225,9 +225,15 @@ impl Pool {
     }
 
     /// Moves the chosen candidates to their places in `memory`, which begin at `start`.
-    fn bring(&mut self, mover: Mover, choice: &Choice, memory: &mut Mapping, start: usize) -> Result<(), ColorError> {
+    fn bring(
+        &mut self,
+        mover: Mover,
+        choice: &Choice,
+        memory: &mut AlignedMemory,
+        start: usize,
+    ) -> Result<(), ColorError> {
         let runs = choice.runs(self.single);
-        let mut runs = runs.iter().map(|run| PageRun {
+        let mut runs = runs.iter().map(|run| PageMove {
             from: run.candidate * PAGE,
             to: start + run.place * PAGE,
             len: run.pages * PAGE,
@@ -249,7 +255,7 @@ fn whole_pages(bytes: u64) -> usize {
 }
 
 /// A kernel that refuses has no huge pages.
-fn keep_small(memory: &mut Mapping, offset: usize, bytes: usize) {
+fn keep_small(memory: &mut AlignedMemory, offset: usize, bytes: usize) {
     let _ = memory.advise(offset, bytes, OwnAdvice::NoHugePage);
 }
 
@@ -259,7 +265,7 @@ fn fits_huge_pages(palette: &Palette) -> bool {
 }
 
 /// Takes huge pages from the beginning for as long as there are any; the bytes on them.
-fn take_huge(memory: &mut Mapping, bytes: usize) -> Result<usize, ColorError> {
+fn take_huge(memory: &mut AlignedMemory, bytes: usize) -> Result<usize, ColorError> {
     for offset in (0..bytes).step_by(HUGE) {
         if !back(memory, offset, false).map_err(system("take memory"))? {
             memory.advise(offset, HUGE, OwnAdvice::DontNeed).map_err(system("give memory back"))?;
@@ -282,14 +288,14 @@ fn frames_of(start: u64, pages: usize) -> Result<Vec<u64>, ColorError> {
 
 /// Whoever may not see the frame of a page that is certainly there sees none, and should hear of it before memory is taken.
 fn ensure_frames_seen() -> Result<(), ColorError> {
-    let mut page = Mapping::anonymous(PAGE).map_err(system("map a page"))?;
+    let mut page = AlignedMemory::anonymous(PAGE).map_err(system("map a page"))?;
     page.bytes_mut()[0] = 1;
     let frames = frames_of(page.address(), 1)?;
     if frames == [0] { Err(ColorError::FramesHidden) } else { Ok(()) }
 }
 
 /// Where all memory to come is locked, more would be taken than is asked for, and no page could be moved to a place that has one already.
-fn ensure_backed_on_demand(untouched: &Mapping) -> Result<(), ColorError> {
+fn ensure_backed_on_demand(untouched: &AlignedMemory) -> Result<(), ColorError> {
     let frames = frames_of(untouched.address(), 1)?;
     if frames == [0] { Ok(()) } else { Err(ColorError::Locked) }
 }
@@ -445,13 +451,13 @@ mod tests {
     #[test]
     fn an_arena_is_one_mapping() {
         let Some(arena) = made(&options(16 << 20, Palette::all(32).unwrap())) else { return };
-        if PageMover::into(&mut Mapping::anonymous(PAGE).unwrap()).is_err() {
+        if PageMover::into(&mut AlignedMemory::anonymous(PAGE).unwrap()).is_err() {
             return eprintln!("skipped: this kernel has no UFFDIO_MOVE");
         }
         assert_eq!(mappings_of(&arena), 1);
     }
 
-    fn no_mover(_: &mut Mapping) -> io::Result<PageMover<'_>> {
+    fn no_mover(_: &mut AlignedMemory) -> io::Result<PageMover<'_>> {
         Err(io::Error::from_raw_os_error(libc::ENOSYS))
     }
 
@@ -506,9 +512,9 @@ mod tests {
     fn a_choice_that_reaches_over_both_parts_of_a_pool_arrives_whole() {
         let movers: [Mover; 2] = [no_mover, |memory| PageMover::into(memory)];
         for mover in movers {
-            let (palette, mut arena) = (Palette::all(1).unwrap(), Mapping::anonymous(8 * PAGE).unwrap());
+            let (palette, mut arena) = (Palette::all(1).unwrap(), AlignedMemory::anonymous(8 * PAGE).unwrap());
             keep_small(&mut arena, 0, 8 * PAGE);
-            let memory = Mapping::anonymous(HUGE + 8 * PAGE).unwrap();
+            let memory = AlignedMemory::anonymous(HUGE + 8 * PAGE).unwrap();
             let mut pool = Pool { memory, frames: Vec::new(), single: 4 };
             keep_small(&mut pool.memory, 0, 4 * PAGE);
             pool.memory.advise(4 * PAGE, HUGE, OwnAdvice::HugePage).unwrap();

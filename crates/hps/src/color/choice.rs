@@ -28,7 +28,7 @@ pub struct Choice {
 
 /// Candidates that lie next to each other, and whose places do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct CandidateRun {
     /// The first candidate.
     pub candidate: usize,
     /// The first place.
@@ -151,12 +151,12 @@ fn first_free(by_color: &mut [Vec<usize>], wanted: usize, taken: &[bool]) -> Opt
 
 impl Choice {
     /// The choice in as few pieces as it has, of which none goes on at this candidate: the first one of a part of its own.
-    pub fn runs(&self, border: usize) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub fn runs(&self, border: usize) -> Vec<CandidateRun> {
+        let mut runs: Vec<CandidateRun> = Vec::new();
         for (place, &candidate) in self.candidates.iter().enumerate() {
             match runs.last_mut() {
                 Some(run) if run.candidate + run.pages == candidate && candidate != border => run.pages += 1,
-                _ => runs.push(Run { candidate, place, pages: 1 }),
+                _ => runs.push(CandidateRun { candidate, place, pages: 1 }),
             }
         }
         runs
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn neighbours_that_stay_together_are_one_piece() {
         let choice = Choice { candidates: vec![7, 8, 9, 3, 2, 3] };
-        let run = |candidate, place, pages| Run { candidate, place, pages };
+        let run = |candidate, place, pages| CandidateRun { candidate, place, pages };
         assert_eq!(choice.runs(0), [run(7, 0, 3), run(3, 3, 1), run(2, 4, 2)]);
         assert_eq!(choice.runs(8), [run(7, 0, 1), run(8, 1, 2), run(3, 3, 1), run(2, 4, 2)]);
         assert_eq!(Choice::default().runs(0), []);

@@ -26,7 +26,7 @@ pub use run::{LaunchOptions, PrintFormat, RunArgs};
 use heat::Coverage;
 use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
-use observe::{Choice, Options};
+use observe::{ObserveOptions, TrackerChoice};
 use pilot::decide::{Allowance, Limits};
 use pilot::group::Selector;
 
@@ -364,9 +364,9 @@ pub struct DoctorArgs {
 pub struct WatchOptions {
     /// The tracker: auto takes the first of page-walk, damon-vaddr, idle-page, damon-paddr, perf-mem that works on this machine
     #[arg(long, value_name = "TRACKER", default_value_t)]
-    pub tracker: Choice,
+    pub tracker: TrackerChoice,
     /// How long to watch, 100ms to 1h
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = Options::parse_window)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = ObserveOptions::parse_window)]
     pub window: Nanos,
     /// Clear accessed bits at once, for exact page walks, however long page faults and mmap calls of the program then wait
     #[arg(long)]
@@ -411,10 +411,10 @@ pub struct PaceOptions {
 
 impl HeatArgs {
     /// How to watch it; a sample is drawn anew for each call.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> ObserveOptions {
         let sample = |size| Coverage::Sample { size, longest: None, seed: RandomState::new().hash_one(0) };
         let coverage = self.sample.map_or(Coverage::Everything, sample);
-        Options { coverage, ..self.watch.options() }
+        ObserveOptions { coverage, ..self.watch.options() }
     }
 
     /// The one process to watch, or the group.
@@ -429,9 +429,9 @@ impl HeatArgs {
 
 impl WatchOptions {
     /// These options for a tracker.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> ObserveOptions {
         let clearing = ClearPolicy::allowing_stalls(self.allow_stall);
-        Options { window: self.window, clearing, ..Options::default() }
+        ObserveOptions { window: self.window, clearing, ..ObserveOptions::default() }
     }
 }
 
@@ -458,14 +458,14 @@ fn parse_short_length(text: &str) -> Result<Nanos, TimeError> {
     let longest = Nanos(600_000_000_000);
     Nanos::parse_within(
         text,
-        Options::SHORTEST_WINDOW..=longest,
+        ObserveOptions::SHORTEST_WINDOW..=longest,
         "from 100ms to 10m; `hugepilot record` goes on for longer",
     )
 }
 
 fn parse_length(text: &str) -> Result<Nanos, TimeError> {
-    let longest = Nanos(720 * Options::LONGEST_WINDOW.0);
-    Nanos::parse_within(text, Options::SHORTEST_WINDOW..=longest, "from 100ms to 720h")
+    let longest = Nanos(720 * ObserveOptions::LONGEST_WINDOW.0);
+    Nanos::parse_within(text, ObserveOptions::SHORTEST_WINDOW..=longest, "from 100ms to 720h")
 }
 
 fn parse_sample(text: &str) -> Result<Bytes, String> {
@@ -527,7 +527,7 @@ mod tests {
         let Ok(Command::Promote(args)) = parse(line) else { panic!("not a promotion") };
         assert_eq!(
             args.watch,
-            WatchOptions { tracker: Choice::Auto, window: Nanos(120_000_000_000), allow_stall: true }
+            WatchOptions { tracker: TrackerChoice::Auto, window: Nanos(120_000_000_000), allow_stall: true }
         );
         let (max_growth, max_huge) = (SizeOrShare::Share(0.05), Some(SizeOrShare::Size(Bytes(2 << 30))));
         let expected = Allowance { max_growth, max_huge, include_shared: true, include_interleaved: true };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use daemon::config::Config;
-use daemon::control::Server;
+use daemon::control::ControlServer;
 use daemon::metrics_server::MetricsServer;
 use daemon::service;
 use heat::TrackerKind;
@@ -61,7 +61,7 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     give_up_sys_admin(daemon.pilot.world.tracker());
     daemon.fleet.show(&daemon.pilot);
     // Threads come after that. The daemon can do without either edge, on a disk that is full or a /run that cannot be written.
-    let _control = Server::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
+    let _control = ControlServer::start(shared_state, &args.daemon.socket).inspect_err(|error| say(error)).ok();
     daemon.serve_metrics();
     say(format_args!("piloting, as {} says", args.config.display()));
     service::ready(&daemon.summary());

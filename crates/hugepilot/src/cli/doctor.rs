@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use heat::units::{Address, HUGE_PAGE};
 use hugepilot_os::advise::advise;
-use hugepilot_os::memory::Mapping;
+use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::{Advice, PidFd};
 use kernel::probe::{Ability, Facts, LiveProbes};
 use kernel::{Root, pagemap};
@@ -46,14 +46,14 @@ fn ability<E: std::fmt::Display>(tried: Result<bool, E>) -> Ability {
 }
 
 fn collapse_own() -> std::io::Result<bool> {
-    let mut mapping = Mapping::anonymous(HUGE_PAGE as usize)?;
+    let mut mapping = AlignedMemory::anonymous(HUGE_PAGE as usize)?;
     mapping.bytes_mut()[0] = 1;
     advise(&PidFd::open(std::process::id())?, mapping.address(), HUGE_PAGE, Advice::Collapse)?;
     Ok(true)
 }
 
 fn own_frames_are_shown() -> anyhow::Result<bool> {
-    let mut mapping = Mapping::anonymous(HUGE_PAGE as usize)?;
+    let mut mapping = AlignedMemory::anonymous(HUGE_PAGE as usize)?;
     mapping.bytes_mut()[0] = 1;
     Ok(pagemap::own_frames(Address(mapping.address()), 1)?[0] != 0)
 }

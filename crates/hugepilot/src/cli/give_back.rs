@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use daemon::control::{Client, ControlError};
+use daemon::control::{ControlClient, ControlError};
 use heat::units::Slowdown;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
-use observe::Choice;
+use observe::TrackerChoice;
 use pilot::act::Outcome;
 use pilot::engine::{Pilot, Settings};
 use pilot::machine::Machine;
@@ -32,7 +32,7 @@ pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
 
 /// How many regions the daemon gave back in the process; None if no daemon pilots it.
 fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option<u64>> {
-    let daemon = Client::at(&args.daemon.socket);
+    let daemon = ControlClient::at(&args.daemon.socket);
     let state = match daemon.status() {
         Err(ControlError::NoDaemon { .. }) => return Ok(None),
         told => told?,
@@ -46,10 +46,10 @@ fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option
 }
 
 fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCode> {
-    require::observing(Choice::Auto)?;
+    require::observing(TrackerChoice::Auto)?;
     require::capabilities(require::ACT)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
-    let mut machine = Machine::new(observe::open(Choice::Auto)?, Slowdown::ASKED_FOR);
+    let mut machine = Machine::new(observe::open(TrackerChoice::Auto)?, Slowdown::ASKED_FOR);
     let mut pilot = Pilot::once(&mut machine, Settings::default(), stop);
     let round = pilot.plan_to_give_back(target.process(), args.all)?;
     if round.plan.give_backs().next().is_none() && !args.all {

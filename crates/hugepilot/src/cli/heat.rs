@@ -12,7 +12,7 @@ use pilot::series::{Rhythm, Series};
 
 use super::args::HeatArgs;
 use super::{live, require, terminal};
-use crate::report::heat_map_over_time::Recorder;
+use crate::report::heat_map_over_time::HeatMapRecorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 
@@ -31,7 +31,7 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
         live::live(args, &target, &mut *tracker, &stop)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut recorder = Recorder::default();
+    let mut recorder = HeatMapRecorder::default();
     let length = Some(args.length.unwrap_or_default().duration());
     let rhythm = Rhythm { length, max_cpu: args.budget.max_cpu, ..Rhythm::default() };
     let series = Series::new(&mut *tracker, &target, args.options(), rhythm, &stop);
@@ -69,7 +69,7 @@ fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {
 }
 
 /// Observes once, or again and again for as long as asked; the last observation.
-fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut Recorder) -> anyhow::Result<Moment> {
+fn watch(args: &HeatArgs, series: Series<'_>, recorder: &mut HeatMapRecorder) -> anyhow::Result<Moment> {
     let mut last = None;
     for moment in series {
         let moment = moment?;

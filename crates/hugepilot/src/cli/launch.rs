@@ -16,7 +16,7 @@ use hugepilot_os::stop::Stop;
 use kernel::Root;
 use launch::counts::Placed;
 use launch::request::LaunchRequest;
-use launch::verify::{Account, Piloted};
+use launch::verify::{Piloted, Verification};
 use launch::watch::{Seen, watch};
 use launch::{COUNTS_VARIABLE, Prepared, prepare};
 use pilot::engine::PilotSummary;
@@ -81,7 +81,7 @@ impl Launch {
     }
 
     /// What became of it, with a pilot or without.
-    pub(super) fn account(&self, seen: Seen, pilot_summary: &PilotSummary, piloted: bool) -> Account {
+    pub(super) fn account(&self, seen: Seen, pilot_summary: &PilotSummary, piloted: bool) -> Verification {
         let placed = self.counts.as_ref().map(|counts| Placed::of(&counts.tally()));
         let given_back = Bytes(pilot_summary.counts.given_back.saturating_mul(HUGE_PAGE));
         let Prepared { request, recipe, machine, .. } = &self.prepared;
@@ -92,11 +92,11 @@ impl Launch {
             promoted: pilot_summary.outcome.applied_bytes() - given_back,
             refused: refused.filter(|reason| !passing.contains(reason)).collect(),
         });
-        Account::of(seen, (request, recipe, machine), placed.as_ref(), piloted.as_ref(), self.required)
+        Verification::of(seen, (request, recipe, machine), placed.as_ref(), piloted.as_ref(), self.required)
     }
 }
 
 /// The program's own status wins if it failed.
-pub(super) fn status(own: ExitCode, succeeded: bool, account: Option<&Account>) -> ExitCode {
+pub(super) fn status(own: ExitCode, succeeded: bool, account: Option<&Verification>) -> ExitCode {
     if succeeded && account.is_some_and(|account| !account.is_met()) { ExitCode::from(NOT_MET) } else { own }
 }

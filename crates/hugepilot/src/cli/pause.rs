@@ -2,20 +2,20 @@
 
 use std::process::ExitCode;
 
-use daemon::control::Client;
+use daemon::control::ControlClient;
 
 use super::args::PauseArgs;
 use super::terminal;
 use crate::report::text;
 
 pub(super) fn pause(args: &PauseArgs) -> anyhow::Result<ExitCode> {
-    Client::at(&args.daemon.socket).pause(args.pid)?;
+    ControlClient::at(&args.daemon.socket).pause(args.pid)?;
     terminal::print(&text::paused(args.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn resume(args: &PauseArgs) -> anyhow::Result<ExitCode> {
-    let all_paused = Client::at(&args.daemon.socket).resume(args.pid)?;
+    let all_paused = ControlClient::at(&args.daemon.socket).resume(args.pid)?;
     terminal::print(&text::resumed(args.pid, all_paused))?;
     Ok(ExitCode::SUCCESS)
 }

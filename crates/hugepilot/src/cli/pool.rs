@@ -9,7 +9,7 @@ use kernel::Root;
 use kernel::cpu::Cpu;
 use kernel::hugetlb::{self, FileSystem, Pool};
 use pool::{
-    self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, Resized, SizeRequest, Surroundings,
+    self, Edit, Ended, Lasting, LastingPool, MountOptions, NextStep, PoolError, PoolSurroundings, Resized, SizeRequest,
     View,
 };
 
@@ -87,7 +87,7 @@ fn ensure_overcommit(resized: &[Resized]) -> anyhow::Result<()> {
 fn persist(args: &PoolPersistArgs) -> anyhow::Result<()> {
     let root = Root::host();
     let lasting = if args.remove { Lasting::default() } else { wanted(args, &root)? };
-    let (edits, next_steps) = pool::persist(&lasting, &Surroundings::read(&root)?)?;
+    let (edits, next_steps) = pool::persist(&lasting, &PoolSurroundings::read(&root)?)?;
     let tell = |edits: &[Edit], next_steps: &[NextStep]| {
         let report = PersistReport { edits, next_steps, applied: args.apply, removes: args.remove };
         terminal::print(&if args.json { json::persist(&report) } else { text::persist(&report) })
@@ -126,7 +126,7 @@ fn wanted(args: &PoolPersistArgs, root: &Root) -> anyhow::Result<Lasting> {
 }
 
 fn named(requests: &[SizeRequest], there: &[Pool], root: &Root) -> Result<Vec<LastingPool>, PoolError> {
-    let changes = pool::changes(requests, pool::Bound::Size, None, there, &[], giant_pages(root))?;
+    let changes = pool::changes(requests, pool::PoolSetting::Size, None, there, &[], giant_pages(root))?;
     changes.iter().map(|change| Ok(lasting(pool::find(there, change.page_size, None)?, change.to))).collect()
 }
 

@@ -9,7 +9,7 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, process};
 use observe::Census;
 use reclaim::mechanism::MechanismKind;
-use reclaim::{Moment, ReclaimState, Reclaimer, STEP, Store};
+use reclaim::{MemoryReading, ReclaimState, Reclaimer, STEP, Store};
 
 use super::args::ReclaimArgs;
 use super::terminal;
@@ -26,7 +26,7 @@ pub(super) fn reclaim(args: &ReclaimArgs) -> anyhow::Result<ExitCode> {
 
 fn status(args: &ReclaimArgs) -> anyhow::Result<()> {
     let root = Root::host();
-    let (state, now) = (Store::read()?, Moment::now(&root)?);
+    let (state, now) = (Store::read()?, MemoryReading::now(&root)?);
     if let Some(path) = &args.plot {
         plot(path, state.as_ref())?;
     }

@@ -12,7 +12,7 @@ use pilot::recording::{Moment, Recording, RecordingError};
 
 use super::args::ReplayArgs;
 use super::terminal;
-use crate::report::heat_map_over_time::Recorder;
+use crate::report::heat_map_over_time::HeatMapRecorder;
 use crate::report::{PlanReport, json, text};
 
 /// What is wanted of a recording.
@@ -20,7 +20,7 @@ struct Wanted {
     name: String,
     observations: usize,
     moment: Moment,
-    recorder: Recorder,
+    recorder: HeatMapRecorder,
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
@@ -58,7 +58,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 /// Reads to the end, keeping the observation asked for (the last, if none was) and, for pictures, the heat map.
 fn read(args: &ReplayArgs) -> anyhow::Result<Wanted> {
     let mut recording = Recording::open(&args.file)?;
-    let (mut observations, mut chosen, mut recorder) = (0, None, Recorder::default());
+    let (mut observations, mut chosen, mut recorder) = (0, None, HeatMapRecorder::default());
     for moment in &mut recording {
         let moment = match moment {
             // What is there is worth showing.
@@ -89,7 +89,7 @@ impl super::args::PictureOptions {
     }
 
     /// Draws what was asked for.
-    pub(super) fn draw(&self, recorder: &Recorder, title: String) -> anyhow::Result<()> {
+    pub(super) fn draw(&self, recorder: &HeatMapRecorder, title: String) -> anyhow::Result<()> {
         if !self.any() {
             return Ok(());
         }

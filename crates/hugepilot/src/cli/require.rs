@@ -4,8 +4,8 @@ use anyhow::bail;
 use heat::TrackerKind;
 use kernel::Root;
 use kernel::capability::Capability;
-use kernel::process::Status;
-use observe::Choice;
+use kernel::process::ProcessStatus;
+use observe::TrackerChoice;
 
 /// What observing with any tracker takes.
 const OBSERVE: &[Capability] = &[Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];
@@ -15,14 +15,14 @@ const READ_PAGE_TABLES: &[Capability] = &[Capability::Bpf, Capability::Perfmon];
 pub(super) const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
 
 /// Errors if this process lacks what the chosen tracker takes, naming it. `auto` goes on to others where BPF is refused.
-pub(super) fn observing(choice: Choice) -> anyhow::Result<()> {
-    let besides = if choice == Choice::Only(TrackerKind::PageWalk) { READ_PAGE_TABLES } else { &[] };
+pub(super) fn observing(choice: TrackerChoice) -> anyhow::Result<()> {
+    let besides = if choice == TrackerChoice::Only(TrackerKind::PageWalk) { READ_PAGE_TABLES } else { &[] };
     capabilities(&[besides, OBSERVE].concat())
 }
 
 /// Errors if this process lacks one of the capabilities, naming those that are missing.
 pub(super) fn capabilities(needed: &[Capability]) -> anyhow::Result<()> {
-    let own = Status::read(&Root::host(), std::process::id())?.cap_eff;
+    let own = ProcessStatus::read(&Root::host(), std::process::id())?.cap_eff;
     let missing: Vec<&str> = needed.iter().filter(|each| !own.permits(**each)).map(|each| each.name()).collect();
     if !missing.is_empty() {
         bail!(

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use ::launch::Prepared;
-use ::launch::verify::Account;
+use ::launch::verify::Verification;
 use anyhow::{Context, bail};
 use heat::units::Nanos;
 use hugepilot_os::PidFd;
@@ -181,7 +181,7 @@ fn wait_in_background(mut child: Child, stop: Stop) -> thread::JoinHandle<io::Re
 fn report(
     args: &RunArgs,
     pilot_summary: &PilotSummary,
-    launched: Option<(&Launch, &Account)>,
+    launched: Option<(&Launch, &Verification)>,
     status: ExitStatus,
     elapsed: Nanos,
     summary: Option<File>,

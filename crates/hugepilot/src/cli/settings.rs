@@ -3,7 +3,7 @@
 //! Owns: that translation. Never touches: the options' form, or what they mean to the pilot.
 
 use heat::units::CpuShare;
-use observe::Options;
+use observe::ObserveOptions;
 use pilot::engine::Settings;
 use pilot::machine::on_this_machine;
 
@@ -18,7 +18,7 @@ pub(super) fn settings(
 ) -> anyhow::Result<Settings> {
     let max_slowdown = pace.max_slowdown();
     Ok(Settings {
-        watch: Options { max_slowdown: Some(max_slowdown), ..watch.options() },
+        watch: ObserveOptions { max_slowdown: Some(max_slowdown), ..watch.options() },
         allowance: on_this_machine(spend.allowance())?,
         max_cpu,
         max_slowdown,

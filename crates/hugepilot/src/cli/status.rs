@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use daemon::control::Client;
+use daemon::control::ControlClient;
 
 use super::args::StatusArgs;
 use super::terminal;
 use crate::report::{json, text};
 
 pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let state = Client::at(&args.daemon.socket).status()?;
+    let state = ControlClient::at(&args.daemon.socket).status()?;
     terminal::print(&if args.json { json::status(&state) } else { text::status(&state) })?;
     Ok(ExitCode::SUCCESS)
 }

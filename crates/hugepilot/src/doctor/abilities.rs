@@ -9,9 +9,9 @@ use kernel::lockdown::Lockdown;
 use kernel::probe::{Ability, Facts};
 use observe::choice::TRACKERS;
 
-use super::{Check, Fix};
+use super::{Fix, HostCheck};
 
-pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
     vec![
         kernel(facts),
         types(facts),
@@ -29,7 +29,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 }
 
 /// Which tracker `--tracker auto` takes here, and why not the others.
-fn tracker(facts: &Facts) -> Check {
+fn tracker(facts: &Facts) -> HostCheck {
     let name = "tracker";
     let trackers = TRACKERS.map(|kind| (kind, tracker_works(kind, facts)));
     let picked = trackers.iter().find(|(_, ability)| !matches!(ability, Ability::No(_)));
@@ -42,14 +42,14 @@ fn tracker(facts: &Facts) -> Check {
         reasons.chain(["write-scan: sees only the process that asks for it".to_owned()]).collect();
     let others = others.join("; ");
     match picked {
-        None => Check::missing(name, "none", format!("No program can be observed. {others}.")),
-        Some((_, Ability::Unknown(why))) => Check::unknown(name, why),
-        Some((kind @ TrackerKind::PageWalk, _)) => Check::ok(
+        None => HostCheck::missing(name, "none", format!("No program can be observed. {others}.")),
+        Some((_, Ability::Unknown(why))) => HostCheck::unknown(name, why),
+        Some((kind @ TrackerKind::PageWalk, _)) => HostCheck::ok(
             name,
             kind.to_string(),
             format!("Page walks are counted, region by region. Passed over: {others}."),
         ),
-        Some((kind, _)) => Check::warning(
+        Some((kind, _)) => HostCheck::warning(
             name,
             kind.to_string(),
             format!("The best that can be had, but it {}. Passed over: {others}.", drawback(*kind)),
@@ -83,7 +83,7 @@ fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
 }
 
 /// Which mechanisms `hugepilot reclaim` has here, and why not the others.
-fn reclaim(facts: &Facts) -> Check {
+fn reclaim(facts: &Facts) -> HostCheck {
     let name = "reclaim";
     let mechanisms = [
         ("damon", if_damon_is_free(facts, &facts.damon_paddr)),
@@ -99,12 +99,16 @@ fn reclaim(facts: &Facts) -> Check {
     let others: Vec<String> = others.collect();
     let others = if others.is_empty() { String::new() } else { format!(" Not here: {}.", others.join("; ")) };
     match offered.as_slice() {
-        [] => {
-            Check::warning(name, "no mechanism", format!("Cache that is not used stays, and breaks up memory.{others}"))
-        }
-        offered => {
-            Check::ok(name, offered.join(", "), format!("`hugepilot reclaim` frees cache that is not used.{others}"))
-        }
+        [] => HostCheck::warning(
+            name,
+            "no mechanism",
+            format!("Cache that is not used stays, and breaks up memory.{others}"),
+        ),
+        offered => HostCheck::ok(
+            name,
+            offered.join(", "),
+            format!("`hugepilot reclaim` frees cache that is not used.{others}"),
+        ),
     }
 }
 
@@ -120,10 +124,10 @@ fn drawback(kind: TrackerKind) -> &'static str {
     }
 }
 
-fn kernel(facts: &Facts) -> Check {
+fn kernel(facts: &Facts) -> HostCheck {
     let release = match &facts.kernel_release {
         Ok(release) => format!("Linux {release}"),
-        Err(error) => return Check::unknown("kernel", error),
+        Err(error) => return HostCheck::unknown("kernel", error),
     };
     let cpu = match &facts.cpu {
         Ok(cpu) => format!(
@@ -134,48 +138,50 @@ fn kernel(facts: &Facts) -> Check {
         Err(_) => String::new(),
     };
     match facts.page_size {
-        Ok(Bytes(BASE_PAGE)) => Check::ok(
+        Ok(Bytes(BASE_PAGE)) => HostCheck::ok(
             "kernel",
             format!("{release}, base pages of {}{cpu}", Bytes(BASE_PAGE)),
             "What it can do is tried below, not guessed from its version.",
         ),
-        Ok(other) => Check::missing(
+        Ok(other) => HostCheck::missing(
             "kernel",
             format!("{release}, base pages of {other}"),
             "hugepilot knows x86-64 page tables only, with base pages of 4 KiB.",
         ),
-        Err(ref error) => Check::unknown("kernel", error),
+        Err(ref error) => HostCheck::unknown("kernel", error),
     }
 }
 
-fn types(facts: &Facts) -> Check {
+fn types(facts: &Facts) -> HostCheck {
     let name = "BTF";
     match &facts.btf {
-        Ability::Yes => Check::ok(name, "/sys/kernel/btf/vmlinux is there", "BPF programs fit this kernel's types."),
-        Ability::No(why) => Check::missing(
+        Ability::Yes => {
+            HostCheck::ok(name, "/sys/kernel/btf/vmlinux is there", "BPF programs fit this kernel's types.")
+        }
+        Ability::No(why) => HostCheck::missing(
             name,
             why,
             "Page tables cannot be read without it. Stock kernels of Debian, Ubuntu and Fedora have it: boot one.",
         ),
-        Ability::Unknown(why) => Check::unknown(name, why),
+        Ability::Unknown(why) => HostCheck::unknown(name, why),
     }
 }
 
-fn lockdown(facts: &Facts) -> Check {
+fn lockdown(facts: &Facts) -> HostCheck {
     let name = "lockdown";
     let reads = "BPF programs may read the page tables.";
     match facts.lockdown {
-        Ok(None) => Check::ok(name, "none, or not shown", reads),
-        Ok(Some(Lockdown::None)) => Check::ok(name, "none", reads),
-        Ok(Some(Lockdown::Integrity)) => Check::ok(name, "integrity", reads),
-        Ok(Some(Lockdown::Confidentiality)) => Check::missing(
+        Ok(None) => HostCheck::ok(name, "none, or not shown", reads),
+        Ok(Some(Lockdown::None)) => HostCheck::ok(name, "none", reads),
+        Ok(Some(Lockdown::Integrity)) => HostCheck::ok(name, "integrity", reads),
+        Ok(Some(Lockdown::Confidentiality)) => HostCheck::missing(
             name,
             "confidentiality",
             "The kernel refuses BPF programs that read its memory: page walks cannot be seen. It cannot be lowered while the system \
              runs, only booted otherwise; integrity is fine.",
         )
         .fixed_by(boot_with_integrity(facts)),
-        Err(ref error) => Check::unknown(name, error),
+        Err(ref error) => HostCheck::unknown(name, error),
     }
 }
 
@@ -199,14 +205,14 @@ const NEEDED: [(Capability, &str); 6] = [
     (Capability::SysAdmin, "seeing page frame numbers"),
 ];
 
-fn capabilities(facts: &Facts) -> Check {
+fn capabilities(facts: &Facts) -> HostCheck {
     let name = "capabilities";
     let held = match &facts.capabilities {
         Ok(held) => *held,
-        Err(error) => return Check::unknown(name, error),
+        Err(error) => return HostCheck::unknown(name, error),
     };
     if let Ok(false) = facts.initial_user_namespace {
-        return Check::missing(
+        return HostCheck::missing(
             name,
             "this is not the machine's own user namespace",
             "Root inside an unprivileged container has no rights over the kernel: run hugepilot on the host.",
@@ -215,14 +221,14 @@ fn capabilities(facts: &Facts) -> Check {
     let lacking: Vec<&(Capability, &str)> = NEEDED.iter().filter(|(needed, _)| !held.permits(*needed)).collect();
     if lacking.is_empty() && !held.has(Capability::Kill) {
         let meaning = "Applications of other users cannot be told that memory of theirs is hot.";
-        return Check::warning(name, "missing: CAP_KILL", meaning).fixed_by(more_rights(facts, held));
+        return HostCheck::warning(name, "missing: CAP_KILL", meaning).fixed_by(more_rights(facts, held));
     }
     if lacking.is_empty() {
-        return Check::ok(name, "all that are needed", "Other users' processes can be watched and promoted.");
+        return HostCheck::ok(name, "all that are needed", "Other users' processes can be watched and promoted.");
     }
     let names: Vec<&str> = lacking.iter().map(|(capability, _)| capability.name()).collect();
     let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
-    Check::missing(name, format!("missing: {}", names.join(", ")), format!("Not possible: {}.", uses.join("; ")))
+    HostCheck::missing(name, format!("missing: {}", names.join(", ")), format!("Not possible: {}.", uses.join("; ")))
         .fixed_by(more_rights(facts, held))
 }
 
@@ -247,7 +253,7 @@ fn names(capabilities: &[Capability]) -> String {
     capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
 }
 
-fn bpf(facts: &Facts) -> Check {
+fn bpf(facts: &Facts) -> HostCheck {
     tried(
         "eBPF",
         &facts.live.bpf,
@@ -257,7 +263,7 @@ fn bpf(facts: &Facts) -> Check {
     )
 }
 
-fn process_madvise(facts: &Facts) -> Check {
+fn process_madvise(facts: &Facts) -> HostCheck {
     tried(
         "process_madvise",
         &facts.live.process_madvise,
@@ -267,7 +273,7 @@ fn process_madvise(facts: &Facts) -> Check {
     )
 }
 
-fn pagemap(facts: &Facts) -> Check {
+fn pagemap(facts: &Facts) -> HostCheck {
     tried(
         "page frame numbers",
         &facts.live.pagemap,
@@ -277,7 +283,7 @@ fn pagemap(facts: &Facts) -> Check {
     )
 }
 
-fn clear_refs(facts: &Facts) -> Check {
+fn clear_refs(facts: &Facts) -> HostCheck {
     tried(
         "clear_refs",
         &facts.clear_refs,
@@ -287,41 +293,41 @@ fn clear_refs(facts: &Facts) -> Check {
     )
 }
 
-fn page_flags(facts: &Facts) -> Check {
+fn page_flags(facts: &Facts) -> HostCheck {
     let name = "page flags";
     match (&facts.kpageflags, &facts.kpagecount) {
-        (Ability::Yes, Ability::Yes) => Check::ok(
+        (Ability::Yes, Ability::Yes) => HostCheck::ok(
             name,
             "/proc/kpageflags and /proc/kpagecount can be read",
             "Memory that promoting would newly take (shared by fork or KSM, lazily freed) is told before it is taken.",
         ),
-        (Ability::No(why), _) | (_, Ability::No(why)) => Check::warning(
+        (Ability::No(why), _) | (_, Ability::No(why)) => HostCheck::warning(
             name,
             why,
             "Memory shared by fork or KSM, or lazily freed, cannot be told from other memory: growth may be more than foreseen.",
         ),
-        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => Check::unknown(name, why),
+        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => HostCheck::unknown(name, why),
     }
 }
 
-fn damon(facts: &Facts) -> Check {
+fn damon(facts: &Facts) -> HostCheck {
     let name = "DAMON";
     match facts.damon_threads {
-        Ok(None) => Check::ok(name, "not in this kernel", "hugepilot does not need it."),
-        Ok(Some(0)) => Check::ok(name, "not in use", "hugepilot does not need it."),
-        Ok(Some(threads)) => Check::ok(
+        Ok(None) => HostCheck::ok(name, "not in this kernel", "hugepilot does not need it."),
+        Ok(Some(0)) => HostCheck::ok(name, "not in use", "hugepilot does not need it."),
+        Ok(Some(threads)) => HostCheck::ok(
             name,
             format!("in use by something else ({threads} of its threads set up)"),
             "hugepilot leaves it alone. While it runs, it clears a few accessed bits too, so a few walks may be missed.",
         ),
-        Err(ref error) => Check::unknown(name, error),
+        Err(ref error) => HostCheck::unknown(name, error),
     }
 }
 
-fn tried(name: &str, ability: &Ability, found: &str, meaning: &str, without: &str) -> Check {
+fn tried(name: &str, ability: &Ability, found: &str, meaning: &str, without: &str) -> HostCheck {
     match ability {
-        Ability::Yes => Check::ok(name, found, meaning),
-        Ability::No(why) => Check::missing(name, why, without),
-        Ability::Unknown(why) => Check::unknown(name, why),
+        Ability::Yes => HostCheck::ok(name, found, meaning),
+        Ability::No(why) => HostCheck::missing(name, why, without),
+        Ability::Unknown(why) => HostCheck::unknown(name, why),
     }
 }

@@ -4,19 +4,19 @@
 
 use heat::units::{Bytes, GIANT_PAGE};
 use kernel::hugetlb::{Pool, size_name};
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::probe::{Ability, Facts};
 
-use super::{Check, Fix};
+use super::{Fix, HostCheck};
 
-pub(super) fn checks(facts: &Facts) -> Vec<Check> {
+pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
     let mut checks = match &facts.pools {
         Ok(pools) if pools.is_empty() => {
             let meaning = "Nothing can be placed on reserved huge pages; promoting needs none.";
-            vec![Check::warning("pools", "no hugetlb pools in this kernel", meaning)]
+            vec![HostCheck::warning("pools", "no hugetlb pools in this kernel", meaning)]
         }
         Ok(pools) => pools.iter().map(|pool| check_pool(pool, facts.memory.as_ref().ok())).collect(),
-        Err(error) => vec![Check::unknown("pools", error)],
+        Err(error) => vec![HostCheck::unknown("pools", error)],
     };
     checks.push(contiguous(facts));
     checks.extend(host(facts));
@@ -28,11 +28,11 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 /// Memory is short for ordinary programs below this share of all of it.
 const SHORT: u64 = 16;
 
-fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
+fn check_pool(pool: &Pool, memory: Option<&Meminfo>) -> HostCheck {
     let name = format!("pool of {}", pool.page_size);
     if pool.total == 0 {
         let meaning = "Promoting needs none. A program that asks for reserved huge pages (hugetlbfs) gets none.";
-        return Check::ok(&name, "empty", meaning);
+        return HostCheck::ok(&name, "empty", meaning);
     }
     let (available, reserved) = (pool.available(), pool.reserved);
     let held = Bytes(available.saturating_mul(pool.page_size.0));
@@ -43,7 +43,7 @@ fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
     if available == 0 {
         let more = (GIANT_PAGE / pool.page_size.0).max(1);
         let meaning = "A program that asks for one fails with \"cannot allocate memory\", even while some seem free.";
-        return Check::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total.saturating_add(more)));
+        return HostCheck::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total.saturating_add(more)));
     }
     let short = memory.filter(|memory| memory.available.0 < memory.total.0 / SHORT && held > memory.available);
     if let Some(memory) = short {
@@ -51,9 +51,9 @@ fn check_pool(pool: &Pool, memory: Option<&Memory>) -> Check {
             "Ordinary programs cannot use what is reserved: {} lies idle here while they are left {}.",
             held, memory.available
         );
-        return Check::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total - available));
+        return HostCheck::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total - available));
     }
-    Check::ok(&name, finding, "Free pages that are promised are spoken for: only the rest can be given out.")
+    HostCheck::ok(&name, finding, "Free pages that are promised are spoken for: only the rest can be given out.")
 }
 
 fn resize(pool: &Pool, pages: u64) -> Fix {
@@ -66,22 +66,22 @@ fn resize(pool: &Pool, pages: u64) -> Fix {
 /// Contiguous memory is scarce below this share of all memory.
 const SCARCE: u64 = 64;
 
-fn contiguous(facts: &Facts) -> Check {
+fn contiguous(facts: &Facts) -> HostCheck {
     let name = "contiguous free memory";
     let (buddy, memory) = match (&facts.buddy, &facts.memory) {
         (Ok(buddy), Ok(memory)) => (buddy, memory),
-        (Err(error), _) | (_, Err(error)) => return Check::unknown(name, error),
+        (Err(error), _) | (_, Err(error)) => return HostCheck::unknown(name, error),
     };
     let (huge, free) = (buddy.free_huge(), buddy.free());
     let finding = format!("{huge} in blocks of 2 MiB and more, of {free} free");
     let enough = Bytes(memory.total.0 / SCARCE);
     if huge >= enough {
-        return Check::ok(name, finding, "Regions can be promoted without compacting memory first.");
+        return HostCheck::ok(name, finding, "Regions can be promoted without compacting memory first.");
     }
     let meaning = "Each promotion must compact memory first, which takes longer and may fail.";
     match &facts.compaction {
-        Ability::Yes => Check::warning(name, finding, meaning).fixed_by(compact(free, enough)),
-        Ability::No(why) | Ability::Unknown(why) => Check::warning(name, finding, format!("{meaning} And {why}.")),
+        Ability::Yes => HostCheck::warning(name, finding, meaning).fixed_by(compact(free, enough)),
+        Ability::No(why) | Ability::Unknown(why) => HostCheck::warning(name, finding, format!("{meaning} And {why}.")),
     }
 }
 
@@ -96,9 +96,9 @@ fn compact(free: Bytes, enough: Bytes) -> Fix {
 }
 
 /// What promoting 2 MiB takes here.
-fn collapses(facts: &Facts) -> Check {
+fn collapses(facts: &Facts) -> HostCheck {
     let name = "promoting 2 MiB";
-    let Some(times) = facts.live.collapses else { return Check::unknown(name, &"no collapse could be tried") };
+    let Some(times) = facts.live.collapses else { return HostCheck::unknown(name, &"no collapse could be tried") };
     let finding = format!(
         "takes {} with a page made ready beforehand, {} without (memory of our own)",
         times.prepared, times.unprepared
@@ -108,11 +108,11 @@ fn collapses(facts: &Facts) -> Check {
     } else {
         "A program that touches the memory meanwhile waits for so long. Making pages ready beforehand does not help here, and is left out."
     };
-    Check::ok(name, finding, meaning)
+    HostCheck::ok(name, finding, meaning)
 }
 
 /// Only where there is something to say: most machines have no such host.
-fn host(facts: &Facts) -> Option<Check> {
+fn host(facts: &Facts) -> Option<HostCheck> {
     let name = "free memory";
     match &facts.free_memory_reported {
         Ok(false) => None,
@@ -120,18 +120,18 @@ fn host(facts: &Facts) -> Option<Check> {
             let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Promoting makes pages ready \
                            beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot reclaim` keep little free \
                            here. Only the host can switch it off (the balloon's free page reporting).";
-            Some(Check::warning(name, "this virtual machine's host takes it back", meaning))
+            Some(HostCheck::warning(name, "this virtual machine's host takes it back", meaning))
         }
-        Err(error) => Some(Check::unknown(name, error)),
+        Err(error) => Some(HostCheck::unknown(name, error)),
     }
 }
 
 /// Only where there is something to say.
-fn reclaim(facts: &Facts) -> Option<Check> {
+fn reclaim(facts: &Facts) -> Option<HostCheck> {
     let reclaim = observe::reclaim::judge(facts.memory.as_ref().ok()?, None)?;
     let meaning = "page-walk clears the bits that tell reclaim which pages are in use, so that it may take pages that programs \
                    need. `--tracker auto` prefers damon-vaddr and idle-page here, which leave it that information.";
-    Some(Check::warning("accessed bits", reclaim.to_string(), meaning))
+    Some(HostCheck::warning("accessed bits", reclaim.to_string(), meaning))
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     use kernel::Root;
     use kernel::probe::LiveProbes;
 
-    use super::super::Status;
+    use super::super::CheckStatus;
     use super::*;
 
     const POOL: Pool =
@@ -147,28 +147,28 @@ mod tests {
 
     #[test]
     fn a_pool_that_starves_ordinary_programs_is_told_to_shrink_to_what_is_spoken_for() {
-        let starved = Memory { total: Bytes(2 << 30), available: Bytes(64 << 20), ..Memory::default() };
+        let starved = Meminfo { total: Bytes(2 << 30), available: Bytes(64 << 20), ..Meminfo::default() };
         let check = check_pool(&POOL, Some(&starved));
-        assert_eq!(check.status, Status::Warning);
+        assert_eq!(check.status, CheckStatus::Warning);
         let command = check.fix.unwrap().command;
         assert_eq!(command, "echo 200 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
-        let roomy = Memory { total: Bytes(2 << 30), available: Bytes(1 << 30), ..Memory::default() };
-        assert_eq!(check_pool(&POOL, Some(&roomy)).status, Status::Ok);
-        assert_eq!(check_pool(&POOL, None).status, Status::Ok);
+        let roomy = Meminfo { total: Bytes(2 << 30), available: Bytes(1 << 30), ..Meminfo::default() };
+        assert_eq!(check_pool(&POOL, Some(&roomy)).status, CheckStatus::Ok);
+        assert_eq!(check_pool(&POOL, None).status, CheckStatus::Ok);
     }
 
     #[test]
     fn swap_in_use_is_a_warning() {
         let check = |swap_free| {
             let memory =
-                Memory { total: Bytes(9), available: Bytes(8), swap_total: Bytes(5), swap_free, ..Memory::default() };
+                Meminfo { total: Bytes(9), available: Bytes(8), swap_total: Bytes(5), swap_free, ..Meminfo::default() };
             let mut facts = Facts::gather(&Root::at("/nowhere"), LiveProbes::default());
             facts.memory = Ok(memory);
             reclaim(&facts)
         };
         assert_eq!(check(Bytes(5)), None);
         let check = check(Bytes(4)).expect("a warning");
-        assert_eq!((check.status, check.finding.as_str()), (Status::Warning, "swap is in use"));
+        assert_eq!((check.status, check.finding.as_str()), (CheckStatus::Warning, "swap is in use"));
     }
 
     #[test]

@@ -8,14 +8,14 @@ mod memory;
 mod render;
 mod settings;
 
-pub use hugepilot_checks::{Status, to_json};
+pub use hugepilot_checks::{CheckStatus, to_json};
 pub use render::render_table;
 
 use kernel::probe::Facts;
 use serde::Serialize;
 
 /// One thing checked.
-pub type Check = hugepilot_checks::Check<Fix>;
+pub type HostCheck = hugepilot_checks::Check<Fix>;
 
 /// What fixes one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,7 +29,7 @@ pub struct Fix {
 }
 
 /// All checks, in the order in which they matter.
-pub fn check(facts: &Facts) -> Vec<Check> {
+pub fn check(facts: &Facts) -> Vec<HostCheck> {
     let mut checks = abilities::checks(facts);
     checks.extend(settings::checks(facts));
     checks.extend(memory::checks(facts));

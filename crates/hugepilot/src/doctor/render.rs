@@ -2,9 +2,9 @@
 //!
 //! Owns: their form. Never touches: what they say.
 
-use hugepilot_checks::{Status, printable, wrap};
+use hugepilot_checks::{CheckStatus, printable, wrap};
 
-use super::{Check, Fix};
+use super::{Fix, HostCheck};
 
 /// Columns left of the text: the status, the widest name, and what parts them.
 const MARGIN: usize = 2;
@@ -12,7 +12,7 @@ const MARGIN: usize = 2;
 const NARROWEST: usize = 40;
 
 /// A table for a terminal of `width` columns. Commands are never broken, so that they can be pasted.
-pub fn render_table(checks: &[Check], width: usize) -> String {
+pub fn render_table(checks: &[HostCheck], width: usize) -> String {
     let names = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
     let left = "warning".len() + MARGIN + names + MARGIN;
     let right = width.saturating_sub(left).max(NARROWEST);
@@ -37,9 +37,9 @@ fn fix_lines(fix: &Fix) -> Vec<String> {
     lines
 }
 
-fn summary(checks: &[Check]) -> String {
+fn summary(checks: &[HostCheck]) -> String {
     let count = |status| checks.iter().filter(|check| check.status == status).count();
-    let (fine, warnings, missing) = (count(Status::Ok), count(Status::Warning), count(Status::Missing));
+    let (fine, warnings, missing) = (count(CheckStatus::Ok), count(CheckStatus::Warning), count(CheckStatus::Missing));
     let shell = if checks.iter().any(|check| check.fix.is_some()) { " Commands are for a root shell." } else { "" };
     format!("\n{fine} OK, {warnings} warning, {missing} missing.{shell}\n")
 }
@@ -50,14 +50,14 @@ mod tests {
 
     #[test]
     fn names_of_processes_cannot_steer_the_terminal() {
-        let table = render_table(&[Check::warning("a", "evil\u{1b}[2J name", "b")], 80);
+        let table = render_table(&[HostCheck::warning("a", "evil\u{1b}[2J name", "b")], 80);
         assert!(table.contains("evil?[2J name") && !table.contains('\u{1b}'), "{table}");
     }
 
     #[test]
     fn commands_are_never_broken() {
         let command = "echo 1 > /proc/sys/vm/compact_memory; ".repeat(5);
-        let check = Check::warning("a", "b", "c").fixed_by(Fix::until_reboot(command.trim(), "boot parameter x=y"));
+        let check = HostCheck::warning("a", "b", "c").fixed_by(Fix::until_reboot(command.trim(), "boot parameter x=y"));
         let table = render_table(&[check], 20);
         assert!(table.contains(command.trim()) && table.contains("for good: boot parameter x=y"), "{table}");
     }

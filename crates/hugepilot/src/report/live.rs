@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use heat::units::Address;
-use heat::{Amount, Heat, Region};
+use heat::{Heat, Region, SeenMemory};
 use pilot::words::{percent, printable, rate};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
@@ -57,7 +57,7 @@ pub struct Live {
 struct Total {
     start: Address,
     name: String,
-    amount: Amount,
+    amount: SeenMemory,
 }
 
 impl Live {

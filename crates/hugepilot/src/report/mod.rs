@@ -20,14 +20,14 @@ use heat::clearing::Clearing;
 use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Heat, Snapshot, WalkCost, WalkShare};
 use launch::Prepared;
-use launch::verify::Account;
+use launch::verify::Verification;
 use observe::Census;
 use pilot::act::Outcome;
 use pilot::decide::{GainPercent, Plan};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
 use pool::{Edit, NextStep};
-use reclaim::{Moment, ReclaimState};
+use reclaim::{MemoryReading, ReclaimState};
 
 /// What could be promoted of a program that was started again.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,7 +140,7 @@ pub struct LaunchReport<'a> {
     /// What it was started with.
     pub prepared: &'a Prepared,
     /// What became of it.
-    pub account: &'a Account,
+    pub account: &'a Verification,
 }
 
 /// What came of piloting a process, and of its descendants.
@@ -176,7 +176,7 @@ pub struct ReclaimStatusReport<'a> {
     /// What memory is used for, or why that cannot be told.
     pub census: Result<&'a Census, &'a str>,
     /// Free and contiguous memory.
-    pub now: &'a Moment,
+    pub now: &'a MemoryReading,
     /// How reclaim stands, or stood when it ended; None where it never ran since the machine was started.
     pub state: Option<&'a ReclaimState>,
     /// Whether it goes on.

@@ -23,7 +23,7 @@ pub struct PageCounts {
 
 /// Pages next to each other that were walked in equally many scans.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub struct CountRun {
     /// Their addresses.
     pub range: AddressRange,
     /// Reads.
@@ -42,15 +42,15 @@ impl PageCounts {
     }
 
     /// Pages that were walked, ascending.
-    pub fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub fn runs(&self) -> Vec<CountRun> {
+        let mut runs: Vec<CountRun> = Vec::new();
         for (start, counts) in &self.regions {
             for (page, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let start = Address(start.0 + page as u64 * BASE_PAGE);
                 let end = Address(start.0 + BASE_PAGE);
                 match runs.last_mut().filter(|last| last.range.end == start && last.count == count) {
                     Some(last) => last.range.end = end,
-                    None => runs.push(Run { range: AddressRange { start, end }, count }),
+                    None => runs.push(CountRun { range: AddressRange { start, end }, count }),
                 }
             }
         }
@@ -61,7 +61,7 @@ impl PageCounts {
     pub fn text(&self) -> String {
         let mut text = format!("walked in how many of {}, by addresses\n", count_of(self.scans, "scan"));
         let mut named = None;
-        for Run { range, count } in self.runs() {
+        for CountRun { range, count } in self.runs() {
             let mapping = self.mappings.iter().find(|mapping| mapping.range.contains(range.start));
             if named != mapping.map(|mapping| mapping.range.start) {
                 named = mapping.map(|mapping| mapping.range.start);
@@ -102,7 +102,7 @@ mod tests {
         let mut counts = PageCounts::default();
         counts.add(&heat_of(vec![walked(1, &[0, 1, 2, 9]), walked(3, &[511]), walked(4, &[0])]));
         counts.add(&heat_of(vec![walked(1, &[2, 3])]));
-        let run = |first: (u64, u64), end: (u64, u64), count: u16| Run {
+        let run = |first: (u64, u64), end: (u64, u64), count: u16| CountRun {
             range: AddressRange {
                 start: Address(at(first.0).0 + first.1 * BASE_PAGE),
                 end: Address(at(end.0).0 + end.1 * BASE_PAGE),

@@ -3,7 +3,7 @@
 use heat::units::{Bytes, Nanos};
 use kernel::hugetlb::{FileSystem, NodePool, Pool};
 use kernel::hugetlb_limits::Limit;
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use pool::{Change, Ended, Obstacles, Resized, User, View, ZoneObstacles};
 
 const TWO: Bytes = Bytes(2 << 20);
@@ -22,7 +22,7 @@ pub(super) fn view() -> View {
         mapped: Bytes(1003 << 21),
     };
     View {
-        memory: Memory { total: Bytes(16 << 30), available: Bytes(3 << 30), ..Memory::default() },
+        memory: Meminfo { total: Bytes(16 << 30), available: Bytes(3 << 30), ..Meminfo::default() },
         default_size: Some(TWO),
         pools: vec![pool, Pool { page_size: ONE, total: 4, free: 4, reserved: 0, surplus: 0, overcommit: 0 }],
         nodes: vec![node, NodePool { node: 1, total: 403, free: 6, surplus: 0, ..node }],

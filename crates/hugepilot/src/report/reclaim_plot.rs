@@ -4,7 +4,7 @@
 
 use heat::units::Bytes;
 use plotters::prelude::*;
-use reclaim::Moment;
+use reclaim::MemoryReading;
 
 use super::picture::{DrawError, FONT, prepare_font};
 
@@ -12,7 +12,7 @@ const SIZE: (u32, u32) = (900, 480);
 const GIB: f64 = (1 << 30) as f64;
 
 /// What is drawn: a name, a colour, and its size at a moment.
-type Line = (&'static str, RGBColor, fn(&Moment) -> Bytes);
+type Line = (&'static str, RGBColor, fn(&MemoryReading) -> Bytes);
 
 const LINES: [Line; 3] = [
     ("files in memory", RGBColor(154, 99, 36), |moment| moment.file_cache_bytes),
@@ -21,7 +21,7 @@ const LINES: [Line; 3] = [
 ];
 
 /// Draws memory over time, from the oldest moment on; None where there are fewer than two.
-pub fn draw(moments: &[Moment]) -> Result<Option<String>, DrawError> {
+pub fn draw(moments: &[MemoryReading]) -> Result<Option<String>, DrawError> {
     if moments.len() < 2 {
         return Ok(None);
     }
@@ -34,10 +34,10 @@ pub fn draw(moments: &[Moment]) -> Result<Option<String>, DrawError> {
 
 fn draw_on(
     area: &DrawingArea<SVGBackend, plotters::coord::Shift>,
-    moments: &[Moment],
+    moments: &[MemoryReading],
 ) -> Result<(), Box<dyn std::error::Error>> {
     area.fill(&WHITE)?;
-    let minutes = |moment: &Moment| (moment.at_ns.seconds() - moments[0].at_ns.seconds()) / 60.0;
+    let minutes = |moment: &MemoryReading| (moment.at_ns.seconds() - moments[0].at_ns.seconds()) / 60.0;
     let gibibytes = |size: Bytes| size.0 as f64 / GIB;
     let latest = moments.iter().map(minutes).fold(1.0 / 60.0, f64::max);
     let most = moments.iter().flat_map(|moment| LINES.map(|(_, _, size)| gibibytes(size(moment)))).fold(0.1, f64::max);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use color::Probe;
-use color::answer::{Answer, Finding, Indexing, Obstacle as ColorObstacle};
+use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::memory_use::{ByUse, MemoryUse};
 use heat::samples::{MEMFD, at, heat_of, huge, mixed_heat, region};
 use heat::statistics::Interval;
@@ -12,12 +12,12 @@ use heat::{Heat, HeldBack, Mapping, RefusalReason, Region, Shared, Snapshot, Tra
 use kernel::cache::Cache;
 use launch::Prepared;
 use launch::counts::InTheWay;
-use launch::machine::Machine;
-use launch::program::{Family, Linking, Program, TUNABLE};
-use launch::recipe::{Insert, Mechanism, Memory, Place, Recipe, Remark, Variable};
+use launch::machine::MachineFacts;
+use launch::program::{Linking, Program, ProgramFamily, TUNABLE};
+use launch::recipe::{ArgumentPlace, Insert, Memory, MemoryMechanism, Recipe, Remark, Variable};
 use launch::request::{LaunchRequest, PageKind};
-use launch::verify::{Account, By, Why};
-use launch::watch::{Sample, Seen};
+use launch::verify::{By, NotHugeReason, Verification};
+use launch::watch::{Seen, TreeSample};
 use observe::census::Fixed;
 use observe::{Census, Waited};
 use pilot::act::{Outcome, Refusal, Times};
@@ -26,7 +26,7 @@ use pilot::engine::shared_state::{
     BudgetState, ClientState, Counts, DecisionResult, DecisionState, State, TargetState,
 };
 use pilot::group::GroupSeen;
-use reclaim::{ClassState, MechanismState, Moment, ReclaimState};
+use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 
 /// Before and after a promotion.
 pub(super) const BEFORE: Snapshot =
@@ -154,7 +154,7 @@ pub(super) fn pilot_state() -> State {
 
 /// A search on a pool's pages, some of which others hold, with two arguments added and a part that no library reaches.
 pub(super) fn prepared_search() -> Prepared {
-    let by = |memory, name| Some(Mechanism { memory, name, is_reserved: true });
+    let by = |memory, name| Some(MemoryMechanism { memory, name, is_reserved: true });
     let variable =
         |name, value: &str, why: &str, by| Variable { name, value: value.to_owned(), why: why.to_owned(), by };
     let recipe = Recipe {
@@ -173,7 +173,7 @@ pub(super) fn prepared_search() -> Prepared {
         ],
         arguments: vec![Insert {
             words: vec!["-L".to_owned()],
-            place: Place::First,
+            place: ArgumentPlace::First,
             why: "larger pieces".to_owned(),
             by: None,
         }],
@@ -183,21 +183,27 @@ pub(super) fn prepared_search() -> Prepared {
     let program = Program {
         path: "/usr/bin/search".into(),
         is_script: false,
-        family: Family::Other,
+        family: ProgramFamily::Other,
         linking: Linking::Glibc,
         allocators: BTreeSet::new(),
         mentions: BTreeSet::new(),
         gains_rights: false,
         has_tunable: Some(true),
     };
-    Prepared { request: LaunchRequest::of(PageKind::Huge), program, machine: Machine::default(), recipe, counts: true }
+    Prepared {
+        request: LaunchRequest::of(PageKind::Huge),
+        program,
+        machine: MachineFacts::default(),
+        recipe,
+        counts: true,
+    }
 }
 
 /// What became of it: nearly all is huge, by three.
-pub(super) fn account_of_a_search() -> Account {
-    let heap = Mechanism { memory: Memory::Heap, name: TUNABLE, is_reserved: true };
-    let mmap = Mechanism { memory: Memory::Mmap, name: Mechanism::PRELOAD, is_reserved: true };
-    let largest = Sample {
+pub(super) fn account_of_a_search() -> Verification {
+    let heap = MemoryMechanism { memory: Memory::Heap, name: TUNABLE, is_reserved: true };
+    let mmap = MemoryMechanism { memory: Memory::Mmap, name: MemoryMechanism::PRELOAD, is_reserved: true };
+    let largest = TreeSample {
         processes: 2,
         switched_off: 0,
         could: Bytes(3 << 30),
@@ -206,15 +212,24 @@ pub(super) fn account_of_a_search() -> Account {
         pool_left: Some(0),
     };
     let in_the_way = InTheWay { pool_empty: Bytes(24 << 20), fork_copies: Bytes(2 << 20), ..InTheWay::default() };
-    Account {
-        seen: Seen { scans: 7, largest, last: Sample { pool_left: Some(3), ..Sample::default() }, most: largest.could },
+    Verification {
+        seen: Seen {
+            scans: 7,
+            largest,
+            last: TreeSample { pool_left: Some(3), ..TreeSample::default() },
+            most: largest.could,
+        },
         by: vec![
             (By::Recipe(vec![heap]), Bytes(3 << 29)),
             (By::Recipe(vec![mmap]), Bytes(1 << 29)),
             (By::Pilot, Bytes(1 << 28)),
             (By::Itself, Bytes(1 << 28)),
         ],
-        rest: vec![Why::PoolUsedUp, Why::Hindered(in_the_way), Why::NotReached(vec!["text: it is static".to_owned()])],
+        rest: vec![
+            NotHugeReason::PoolUsedUp,
+            NotHugeReason::Hindered(in_the_way),
+            NotHugeReason::NotReached(vec!["text: it is static".to_owned()]),
+        ],
         required: Some(90.0),
     }
 }
@@ -255,8 +270,8 @@ pub(super) fn census() -> Census {
 }
 
 /// A machine with so many GiB free, half of them in huge pages.
-pub(super) fn moment(free: u64) -> Moment {
-    Moment {
+pub(super) fn moment(free: u64) -> MemoryReading {
+    MemoryReading {
         at_ns: Nanos((60 + free) * 1_000_000_000),
         free_bytes: Bytes(free << 30),
         free_huge_bytes: Bytes(free << 29),

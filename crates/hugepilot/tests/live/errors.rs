@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use kernel::Root;
-use kernel::process::{Status, threads};
+use kernel::process::{ProcessStatus, threads};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -61,7 +61,8 @@ fn no_such_process() {
 }
 
 fn a_kernel_thread() {
-    let is_kernel_thread = |pid: &u32| Status::read(&Root::host(), *pid).is_ok_and(|status| status.kernel_thread);
+    let is_kernel_thread =
+        |pid: &u32| ProcessStatus::read(&Root::host(), *pid).is_ok_and(|status| status.kernel_thread);
     match Root::host().numbered_entries("proc").expect("/proc").into_iter().find(is_kernel_thread) {
         Some(pid) => assert_refused(pid, &[&pid.to_string(), "kernel thread"]),
         None => eprintln!("no kernel thread is visible here (a container): not tested"),
@@ -83,7 +84,7 @@ fn hugepilot_itself() {
 
 fn a_zombie() {
     let mut child = Command::new("true").spawn().expect("a child");
-    wait_until("a zombie", || Status::read(&Root::host(), child.id()).is_ok_and(|status| status.is_zombie()));
+    wait_until("a zombie", || ProcessStatus::read(&Root::host(), child.id()).is_ok_and(|status| status.is_zombie()));
     assert_refused(child.id(), &[&child.id().to_string(), "zombie"]);
     child.wait().expect("it has ended");
 }
@@ -125,7 +126,7 @@ fn a_32_bit_program() {
     match Command::new(&path).spawn() {
         Ok(child) => {
             let child = Ended(child);
-            let name = || Status::read(&Root::host(), child.0.id()).expect("it lives").name;
+            let name = || ProcessStatus::read(&Root::host(), child.0.id()).expect("it lives").name;
             wait_until("its name", || name() == "tiny");
             assert_refused(child.0.id(), &["tiny", "32-bit program"]);
         }

@@ -5,7 +5,7 @@ use heat::units::{BASE_PAGE, Bytes, Nanos};
 use heat::{Coverage, Estimate, Heat, Meaning};
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
-use observe::{Options, PageWalk, Tracker};
+use observe::{ObserveOptions, PageWalk, Tracker};
 use serde_json::Value;
 
 use crate::program::Rule;
@@ -40,10 +40,10 @@ fn observe(program: &Program, allow_stall: bool) -> Heat {
 /// last is the memory after a tenth of a second, of which reading it all once may take the half.
 pub fn observe_with(tracker: &mut dyn Tracker, program: &Program, allow_stall: bool) -> Heat {
     let clearing = ClearPolicy::allowing_stalls(allow_stall);
-    observe_as(tracker, program, &Options { window: WINDOW, clearing, ..Options::default() })
+    observe_as(tracker, program, &ObserveOptions { window: WINDOW, clearing, ..ObserveOptions::default() })
 }
 
-fn observe_as(tracker: &mut dyn Tracker, program: &Program, options: &Options) -> Heat {
+fn observe_as(tracker: &mut dyn Tracker, program: &Program, options: &ObserveOptions) -> Heat {
     let target = Target::open(program.pid).expect("a target");
     let busy = |heat: &Heat| heat.busy_cpus.expect("it runs");
     let mut busiest = tracker.observe(&target, options, &Stop::default()).expect("a heat");
@@ -257,7 +257,11 @@ fn a_sample_says_what_observing_everything_says() {
     let size = Bytes(480 << 20);
     for seed in 1..=6 {
         let coverage = Coverage::Sample { size, longest: None, seed };
-        let heat = observe_as(&mut tracker, &program, &Options { window: WINDOW, coverage, ..Options::default() });
+        let heat = observe_as(
+            &mut tracker,
+            &program,
+            &ObserveOptions { window: WINDOW, coverage, ..ObserveOptions::default() },
+        );
         let sample = heat.sample.expect("a sample");
         let Estimate { value, error } = sample.pages_walked;
         assert!((value - whole as f64).abs() < 3.0 * error, "seed {seed}: {value} +- {error}, not {whole}");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use heat::units::{Address, HUGE_PAGE, PAGES_PER_REGION, Slowdown};
 use heat::{Meaning, TrackerKind};
 use hugepilot_os::PidFd;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::nodes::{NodePolicy, current_cpu, nodes_of_pages};
 use kernel::nodes::{self, Node};
 use kernel::target::Target;
@@ -164,7 +164,7 @@ fn pages_come_from_the_node_that_they_are_bound_to() {
     }
     let (own, nodes) = (PidFd::open(std::process::id()).expect("it lives"), RegionNodes::new(&Root::host()));
     for node in [1, 0] {
-        let mut memory = Mapping::anonymous(HUGE_PAGE as usize).expect("memory");
+        let mut memory = AlignedMemory::anonymous(HUGE_PAGE as usize).expect("memory");
         memory.bind_to_node(node).expect("the node has memory");
         memory.advise(0, HUGE_PAGE as usize, OwnAdvice::HugePage).expect("advice");
         memory.bytes_mut()[0] = 1;
@@ -174,7 +174,7 @@ fn pages_come_from_the_node_that_they_are_bound_to() {
             Preparation::new(Slowdown::ASKED_FOR).make_ready(current_cpu(), Some(node)).expect("a huge page");
         assert_eq!(prepared_on, Some(node));
     }
-    let mut memory = Mapping::anonymous(HUGE_PAGE as usize).expect("memory");
+    let mut memory = AlignedMemory::anonymous(HUGE_PAGE as usize).expect("memory");
     memory.advise(0, HUGE_PAGE as usize, OwnAdvice::NoHugePage).expect("advice");
     memory.set_node_policy(NodePolicy::Bind, &[0]).expect("the node has memory");
     memory.bytes_mut()[..HUGE_PAGE as usize / 4].fill(1);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use heat::units::BASE_PAGE;
-use hugepilot_os::perf::{Event, Rate, Sampler, Sampling, Scope};
+use hugepilot_os::perf::{Event, EventScope, Rate, Sampler, Sampling};
 use kernel::{Root, pmu};
-use observe::perf_mem::samples::{FIELDS, Record, records};
+use observe::perf_mem::samples::{FIELDS, PerfRecord, records};
 
 use crate::program::Rule;
 use crate::support::{Program, Setting, hugepilot, list, number, wait_until};
@@ -21,7 +21,7 @@ fn page_faults_tell_their_addresses() {
     let go = directory.path().join("go");
     let program = Program::start(&format!("map=8M nohugepage ready await={} fill=scattered sleep=60s", go.display()));
     let every = Sampling { event: PAGE_FAULTS, leader: None, rate: Rate::OneIn(1), fields: FIELDS, precise: 0 };
-    let mut sampler = Sampler::open(&every, Scope::Thread(program.pid)).expect("page faults can be sampled");
+    let mut sampler = Sampler::open(&every, EventScope::Thread(program.pid)).expect("page faults can be sampled");
     sampler.enable().expect("it can be switched on");
     fs::write(&go, "").expect("a file");
     let pages = (program.len / BASE_PAGE) as usize;
@@ -29,7 +29,7 @@ fn page_faults_tell_their_addresses() {
     let mut sampled = BTreeSet::new();
     wait_until("every page that is touched is sampled", || {
         for record in records(sampler.take()) {
-            let Record::Sample(sample) = record else { panic!("{record:?}") };
+            let PerfRecord::Sample(sample) = record else { panic!("{record:?}") };
             assert_eq!((sample.pid, sample.period, sample.source.walked()), (program.pid, 1, false));
             if program.holds(sample.address.0) {
                 sampled.insert(((sample.address.0 - program.start) / BASE_PAGE) as usize);

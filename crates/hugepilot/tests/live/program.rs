@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heat::units::{BASE_PAGE, Bytes, PAGES_PER_REGION};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::nodes::NodePolicy;
 use hugepilot_os::trial;
 
@@ -122,9 +122,9 @@ pub fn run(steps: impl Iterator<Item = String>) -> ExitCode {
 /// What the steps so far have left behind.
 #[derive(Default)]
 struct Program {
-    memory: Vec<Mapping>,
+    memory: Vec<AlignedMemory>,
     blocks: Vec<Vec<u8>>,
-    unread: Vec<Mapping>,
+    unread: Vec<AlignedMemory>,
     virtual_machine: Option<std::os::fd::OwnedFd>,
     tracking: Vec<tracking::Tracking>,
 }
@@ -133,13 +133,13 @@ impl Program {
     fn step(&mut self, name: &str, value: &str, rest: &[String]) -> std::io::Result<Option<ExitCode>> {
         match name {
             // Private memory, or the kind that is shared with children.
-            "map" => self.memory.push(Mapping::anonymous(bytes(value))?),
-            "shmem" => self.memory.push(Mapping::shared(bytes(value))?),
-            "memfd" => self.memory.push(Mapping::aliased(bytes(value), 1)?),
+            "map" => self.memory.push(AlignedMemory::anonymous(bytes(value))?),
+            "shmem" => self.memory.push(AlignedMemory::shared(bytes(value))?),
+            "memfd" => self.memory.push(AlignedMemory::aliased(bytes(value), 1)?),
             // A segment of System V.
-            "sysv" => self.memory.push(Mapping::segment(bytes(value))?),
+            "sysv" => self.memory.push(AlignedMemory::segment(bytes(value))?),
             // The same on reserved huge pages of a pool.
-            "pool" => self.memory.push(Mapping::pooled(bytes(value))?),
+            "pool" => self.memory.push(AlignedMemory::pooled(bytes(value))?),
             // A whole file that others may have mapped, too.
             "file" => self.memory.push(map_file(value)?),
             // Memory from the allocator, in blocks of 64 KiB, written to.
@@ -161,7 +161,7 @@ impl Program {
             // Gives back at once the pages that a rule names.
             "free-now" => self.advise(Rule::parse(value), OwnAdvice::DontNeed)?,
             // So much in page tables, over little memory that is never read.
-            "page-tables" => self.unread.push(Mapping::aliased(ALIASED, bytes(value) / ALIASED)?),
+            "page-tables" => self.unread.push(AlignedMemory::aliased(ALIASED, bytes(value) / ALIASED)?),
             // A thread that maps and unmaps a page a thousand times a second, and never touches it.
             "remap" => drop(thread::spawn(remap)),
             // A thread that touches new pages a thousand times a second, and makes no other call.
@@ -225,7 +225,7 @@ impl Program {
         Ok(None)
     }
 
-    fn last(&mut self) -> &mut Mapping {
+    fn last(&mut self) -> &mut AlignedMemory {
         self.memory.last_mut().expect("map comes first")
     }
 
@@ -250,7 +250,7 @@ impl Program {
 
     fn grow(&mut self, size: usize) -> std::io::Result<Result<(), ExitCode>> {
         for _ in 0..2 {
-            self.memory.push(Mapping::anonymous(size)?);
+            self.memory.push(AlignedMemory::anonymous(size)?);
             fill(self.last(), Rule::All);
             if let Err(status) = read_for(&self.memory, "all,4s") {
                 return Ok(Err(status));
@@ -272,14 +272,14 @@ fn allocate_in_threads(size: usize) -> Vec<Vec<u8>> {
 
 fn remap() {
     loop {
-        drop(Mapping::anonymous(BASE_PAGE as usize).expect("room for a page"));
+        drop(AlignedMemory::anonymous(BASE_PAGE as usize).expect("room for a page"));
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// As many pages as last for some minutes.
 fn fault() {
-    let mut memory = Mapping::anonymous(1 << 30).expect("room for addresses");
+    let mut memory = AlignedMemory::anonymous(1 << 30).expect("room for addresses");
     memory.advise(0, 1 << 30, OwnAdvice::NoHugePage).expect("base pages");
     for byte in memory.bytes_mut().iter_mut().step_by(BASE_PAGE as usize) {
         *byte = 1;
@@ -287,9 +287,9 @@ fn fault() {
     }
 }
 
-fn map_file(path: &str) -> std::io::Result<Mapping> {
+fn map_file(path: &str) -> std::io::Result<AlignedMemory> {
     let file = fs::File::options().read(true).write(true).open(path)?;
-    Mapping::of_file(&file, file.metadata()?.len() as usize)
+    AlignedMemory::of_file(&file, file.metadata()?.len() as usize)
 }
 
 fn bytes(value: &str) -> usize {
@@ -309,7 +309,7 @@ fn time(value: &str) -> Duration {
     }
 }
 
-fn fill(mapping: &mut Mapping, rule: Rule) {
+fn fill(mapping: &mut AlignedMemory, rule: Rule) {
     let words = mapping.words_mut();
     for page in rule.pages(words.len() / PAGE_WORDS) {
         for (offset, word) in words[page * PAGE_WORDS..][..PAGE_WORDS].iter_mut().enumerate() {
@@ -324,7 +324,7 @@ fn read_zeros(bytes: &[u8], rule: Rule) {
 }
 
 /// Reads as [`read_until`] for the time given with the rule; for ever without one.
-fn read_for(memory: &[Mapping], value: &str) -> Result<(), ExitCode> {
+fn read_for(memory: &[AlignedMemory], value: &str) -> Result<(), ExitCode> {
     let (rule, until) = match value.split_once(',') {
         Some((rule, length)) => (Rule::parse(rule), Some(Instant::now() + time(length))),
         None => (Rule::parse(value), None),
@@ -334,13 +334,13 @@ fn read_for(memory: &[Mapping], value: &str) -> Result<(), ExitCode> {
 
 /// Reads the pages that the rule names in every mapping, in an order that no prefetcher follows, each equally often, until it is over.
 /// Errors: the status to exit with, because what was read is not what was written.
-fn read_until(memory: &[Mapping], rule: Rule, over: impl Fn() -> bool) -> Result<(), ExitCode> {
+fn read_until(memory: &[AlignedMemory], rule: Rule, over: impl Fn() -> bool) -> Result<(), ExitCode> {
     let mut order: Vec<(u32, u32)> = Vec::new();
     for (mapping, memory) in memory.iter().enumerate() {
         order.extend(rule.pages(memory.bytes().len() / BASE_PAGE as usize).map(|page| (mapping as u32, page as u32)));
     }
     shuffle(&mut order);
-    let contents: Vec<&[u8]> = memory.iter().map(Mapping::bytes).collect();
+    let contents: Vec<&[u8]> = memory.iter().map(AlignedMemory::bytes).collect();
     for round in 0u64.. {
         for &(mapping, page) in &order {
             // A word of another cache line for each page and round, so that caches do not spare the TLB.

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use kernel::Root;
-use kernel::process::Status;
+use kernel::process::ProcessStatus;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::daemon::{Daemon, named, settings};
@@ -60,7 +60,7 @@ impl Dice {
 
 /// What the daemon holds: resident memory and file descriptors.
 fn held(daemon: &Daemon) -> (u64, usize) {
-    let rss = Status::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss.0;
+    let rss = ProcessStatus::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss.0;
     (rss, fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("it lives").count())
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos};
 use kernel::Root;
-use kernel::process::{Status, cpu_time};
+use kernel::process::{ProcessStatus, cpu_time};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::Value;
@@ -247,7 +247,7 @@ impl Program {
 
     /// Its memory present, as the kernel counts it.
     pub fn rss(&self) -> u64 {
-        Status::read(&Root::host(), self.pid).expect("it lives").vm_rss.0
+        ProcessStatus::read(&Root::host(), self.pid).expect("it lives").vm_rss.0
     }
 
     /// Its memory on huge pages, as the kernel counts it.

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 
 use hps::wire::{Range, Track, usual_signal};
-use hps::{Application, Report, Settings, Tracker};
-use hugepilot_os::memory::Mapping;
+use hps::{Application, ProcessTracking, Report, TrackingSettings};
+use hugepilot_os::memory::AlignedMemory;
 
 /// Tracked until it is dropped.
 pub enum Tracking {
@@ -18,7 +18,7 @@ pub enum Tracking {
 
 /// Leaves everything to the library, and may rest after each list.
 pub struct Rests {
-    tracker: OnceLock<Tracker>,
+    tracker: OnceLock<ProcessTracking>,
     rests: bool,
 }
 
@@ -28,12 +28,12 @@ struct Ear(std::sync::Weak<Rests>);
 impl Application for Ear {
     fn end(&self, _: &Report) {
         let Some(program) = self.0.upgrade().filter(|program| program.rests) else { return };
-        program.tracker.get().into_iter().for_each(Tracker::rest);
+        program.tracker.get().into_iter().for_each(ProcessTracking::rest);
     }
 }
 
 /// Registers for the daemon at `socket`, to be told of this memory.
-pub fn begin(socket: &str, kind: &str, memory: &Mapping) -> io::Result<Tracking> {
+pub fn begin(socket: &str, kind: &str, memory: &AlignedMemory) -> io::Result<Tracking> {
     let range = Range { start: memory.address(), end: memory.address() + memory.len() as u64 };
     let track =
         Track { signal: usual_signal(), thread: None, threshold_pages: 512, interval_ms: 200, ranges: vec![range] };
@@ -45,10 +45,10 @@ pub fn begin(socket: &str, kind: &str, memory: &Mapping) -> io::Result<Tracking>
         stream.read_exact(&mut [0])?;
         return Ok(Tracking::Deaf(stream));
     }
-    let settings = Settings { track, socket: socket.into(), own_writes: false, most_huge_bytes: u64::MAX };
+    let settings = TrackingSettings { track, socket: socket.into(), own_writes: false, most_huge_bytes: u64::MAX };
     let program = Arc::new(Rests { tracker: OnceLock::new(), rests: kind == "rest" });
     let ear = Ear(Arc::downgrade(&program));
-    let tracker = Tracker::with_thread(settings, Arc::new(ear)).map_err(io::Error::other)?;
+    let tracker = ProcessTracking::with_thread(settings, Arc::new(ear)).map_err(io::Error::other)?;
     program.tracker.get_or_init(|| tracker);
     Ok(Tracking::ByLibrary(program))
 }

@@ -12,5 +12,5 @@ pub use family::{FamilyUsage, descendants, holds_kvm, ipc_namespace, is_32_bit, 
 pub use schedstat::{ThreadTime, thread_times};
 pub use stack::stack_pointer;
 pub use stat::{Stat, address_space, cpu_time, own_cpu_time, processor, start_time, thread_cpu_time};
-pub use status::Status;
+pub use status::ProcessStatus;
 pub(super) use status::kilobytes;

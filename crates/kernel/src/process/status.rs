@@ -9,7 +9,7 @@ use crate::{KernelError, Malformed, Root};
 
 /// The wanted lines of one process's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct ProcessStatus {
     /// The name, cut off at 15 bytes by the kernel; a newline stands as `\n`.
     pub name: String,
     /// `R`, `S`, `D`, `T`, `t`, `Z`, `X`, `I`.
@@ -54,7 +54,7 @@ pub struct Status {
     pub seccomp: Option<u8>,
 }
 
-impl Status {
+impl ProcessStatus {
     /// Reads one process's file. Errors: the process has ended (`is_gone`), a malformed line.
     pub fn read(root: &Root, pid: u32) -> Result<Self, KernelError> {
         root.parsed(&format!("proc/{pid}/status"), Root::LIMIT, Self::parse)
@@ -152,7 +152,7 @@ mod tests {
         let text = "Name:\tredis: (x)\nState:\tS (sleeping)\nTgid:\t812\nPPid:\t1\nUid:\t104\t0\t7\t0\nNSpid:\t812\t7\n\
                     VmRSS:\t    1636 kB\nVmPTE:\t      48 kB\nTHP_enabled:\t0\nThreads:\t5\n\
                     CapEff:\t000001fffeffffff\nSeccomp:\t2\nMems_allowed:\t1\nodd line\n";
-        let status = Status::parse(text).unwrap();
+        let status = ProcessStatus::parse(text).unwrap();
         assert_eq!((status.name.as_str(), status.state, status.tgid, status.parent), ("redis: (x)", 'S', 812, 1));
         assert_eq!((status.vm_rss, status.vm_pte), (Bytes(1636 << 10), Bytes(48 << 10)));
         assert_eq!((status.thp_enabled, status.threads, status.uid), (Some(false), 5, 104));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn kernel_threads_are_known_on_old_and_new_kernels() {
-        let kernel = |text: &str| Status::parse(text).unwrap().kernel_thread;
+        let kernel = |text: &str| ProcessStatus::parse(text).unwrap().kernel_thread;
         assert!(kernel("Tgid:\t2\nPPid:\t0\nKthread:\t1\n"));
         assert!(kernel("Tgid:\t2\nPPid:\t0\n"), "kthreadd before 6.8");
         assert!(kernel("State:\tI (idle)\nTgid:\t9\nPPid:\t2\n"), "a child of it before 6.8");
@@ -175,15 +175,15 @@ mod tests {
 
     #[test]
     fn a_malformed_value_is_named_and_a_missing_id_told() {
-        let error = Status::parse("Tgid:\t1\nVmRSS:\t12 MB\n").unwrap_err();
+        let error = ProcessStatus::parse("Tgid:\t1\nVmRSS:\t12 MB\n").unwrap_err();
         assert_eq!((error.line, error.found.as_str()), (2, "VmRSS:\t12 MB"));
-        assert_eq!(Status::parse("Tgid:\t1\nVmRSS:\t18446744073709551615 kB\n").unwrap_err().line, 2);
-        assert!(Status::parse("Name:\ta\n").unwrap_err().to_string().contains("Tgid"));
+        assert_eq!(ProcessStatus::parse("Tgid:\t1\nVmRSS:\t18446744073709551615 kB\n").unwrap_err().line, 2);
+        assert!(ProcessStatus::parse("Name:\ta\n").unwrap_err().to_string().contains("Tgid"));
     }
 
     #[test]
     fn our_own_status_is_read() {
-        let status = Status::read(&Root::host(), std::process::id()).unwrap();
+        let status = ProcessStatus::read(&Root::host(), std::process::id()).unwrap();
         assert_eq!(status.tgid, std::process::id());
         assert!(status.vm_rss > Bytes(0) && status.threads > 0 && !status.kernel_thread);
     }
@@ -193,7 +193,7 @@ mod tests {
         fn any_text_is_parsed_or_refused(
             text in "(Tgid:\t1\n)?((VmRSS|NSpid|Uid|CapEff|Seccomp|State|Kthread|PPid|.{0,6}):.{0,20}\n|.{0,20}\n){0,8}"
         ) {
-            let _ = Status::parse(&text);
+            let _ = ProcessStatus::parse(&text);
         }
     }
 }

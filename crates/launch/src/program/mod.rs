@@ -85,7 +85,7 @@ pub enum Linking {
 
 /// Programs that have a switch of their own, or need care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum ProgramFamily {
     /// A JVM.
     Java,
     /// A PostgreSQL server.
@@ -129,7 +129,7 @@ pub struct Program {
     /// Whether it was named by a script.
     pub is_script: bool,
     /// Which of the known ones it is.
-    pub family: Family,
+    pub family: ProgramFamily,
     /// How it gets its libraries.
     pub linking: Linking,
     /// Allocators among its libraries, and those that are preloaded anyway.
@@ -214,20 +214,20 @@ fn linking(elf: &Elf) -> Linking {
     }
 }
 
-fn family(program: &Path) -> Family {
+fn family(program: &Path) -> ProgramFamily {
     match file_name(program).as_str() {
-        "java" => Family::Java,
-        "postgres" | "postmaster" => Family::Postgres,
-        "redis-server" | "valkey-server" => Family::Redis,
-        "memcached" => Family::Memcached,
-        "node" | "nodejs" => Family::Node,
-        "mysqld" | "mariadbd" => Family::Mysql,
-        "sh" | "bash" | "dash" | "zsh" | "ksh" => Family::Shell,
+        "java" => ProgramFamily::Java,
+        "postgres" | "postmaster" => ProgramFamily::Postgres,
+        "redis-server" | "valkey-server" => ProgramFamily::Redis,
+        "memcached" => ProgramFamily::Memcached,
+        "node" | "nodejs" => ProgramFamily::Node,
+        "mysqld" | "mariadbd" => ProgramFamily::Mysql,
+        "sh" | "bash" | "dash" | "zsh" | "ksh" => ProgramFamily::Shell,
         "taskset" | "numactl" | "nice" | "ionice" | "chrt" | "env" | "timeout" | "nohup" | "setsid" | "stdbuf"
-        | "setpriv" | "prlimit" | "time" => Family::Wrapper,
-        "sudo" | "su" | "doas" | "systemd-run" | "docker" | "podman" => Family::Elsewhere,
-        name if name.strip_prefix("python").is_some_and(is_version) => Family::Python,
-        _ => Family::Other,
+        | "setpriv" | "prlimit" | "time" => ProgramFamily::Wrapper,
+        "sudo" | "su" | "doas" | "systemd-run" | "docker" | "podman" => ProgramFamily::Elsewhere,
+        name if name.strip_prefix("python").is_some_and(is_version) => ProgramFamily::Python,
+        _ => ProgramFamily::Other,
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn a_dynamic_program_is_known_by_its_loader() {
         let shell = found("sh");
-        assert_eq!((shell.linking, shell.family, shell.gains_rights), (Linking::Glibc, Family::Shell, false));
+        assert_eq!((shell.linking, shell.family, shell.gains_rights), (Linking::Glibc, ProgramFamily::Shell, false));
         assert_eq!(shell.allocators, BTreeSet::new());
     }
 
@@ -335,7 +335,7 @@ mod tests {
     fn our_own_file_is_inspected_as_any_other() {
         let own = std::env::current_exe().unwrap();
         let program = Program::find(own.as_os_str(), None, "/opt/lib/libjemalloc.so.2 libother.so", "").unwrap();
-        assert_eq!((program.linking, program.family, program.is_script), (Linking::Glibc, Family::Other, false));
+        assert_eq!((program.linking, program.family, program.is_script), (Linking::Glibc, ProgramFamily::Other, false));
         assert_eq!(program.allocators, BTreeSet::from([Allocator::Jemalloc]), "preloaded");
         assert!(program.has_tunable.is_some(), "its loader answers");
     }
@@ -354,14 +354,14 @@ mod tests {
     #[test]
     fn families_are_known_by_name() {
         for (path, known) in [
-            ("/usr/bin/python3.11", Family::Python),
-            ("/usr/bin/python", Family::Python),
-            ("/usr/bin/python-config", Family::Other),
-            ("/usr/lib/jvm/17/bin/java", Family::Java),
-            ("/usr/lib/postgresql/15/bin/postgres", Family::Postgres),
-            ("/usr/bin/redis-server", Family::Redis),
-            ("/usr/bin/taskset", Family::Wrapper),
-            ("/", Family::Other),
+            ("/usr/bin/python3.11", ProgramFamily::Python),
+            ("/usr/bin/python", ProgramFamily::Python),
+            ("/usr/bin/python-config", ProgramFamily::Other),
+            ("/usr/lib/jvm/17/bin/java", ProgramFamily::Java),
+            ("/usr/lib/postgresql/15/bin/postgres", ProgramFamily::Postgres),
+            ("/usr/bin/redis-server", ProgramFamily::Redis),
+            ("/usr/bin/taskset", ProgramFamily::Wrapper),
+            ("/", ProgramFamily::Other),
         ] {
             assert_eq!(family(Path::new(path)), known, "{path}");
         }

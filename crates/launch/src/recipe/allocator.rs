@@ -1,7 +1,7 @@
 //! The heap: what the allocator hands out that a program has, by the allocator's own settings.
 
-use crate::program::{Allocator, Family, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, TCMALLOC_OPTION, TUNABLE};
-use crate::recipe::{Context, List, Mechanism, Memory, Recipe, Remark, forks};
+use crate::program::{Allocator, JEMALLOC_OPTIONS, Linking, MIMALLOC_OPTION, ProgramFamily, TCMALLOC_OPTION, TUNABLE};
+use crate::recipe::{Context, List, Memory, MemoryMechanism, Recipe, Remark, forks};
 use crate::request::PageKind;
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
@@ -22,7 +22,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) {
     if program.allocators.is_empty() {
         glibc(recipe, context);
     }
-    if program.family == Family::Python {
+    if program.family == ProgramFamily::Python {
         recipe.name(
             "Python takes small objects from arenas of its own, past malloc",
             "PYTHONMALLOC=malloc brings them to malloc's huge pages, at some cost of its own",
@@ -37,12 +37,12 @@ fn jemalloc(recipe: &mut Recipe, context: Context<'_>, name: &'static str) {
         true => "jemalloc asks for transparent huge pages; it cannot take a pool's",
         false => "jemalloc asks for huge pages for all that it maps",
     };
-    let by = Mechanism::transparent(Memory::Heap, "jemalloc");
+    let by = MemoryMechanism::transparent(Memory::Heap, "jemalloc");
     recipe.extend(context, &List { name, separator: ',' }, &words, why.to_owned(), by);
 }
 
 fn mimalloc(recipe: &mut Recipe, context: Context<'_>) {
-    let (available, by) = (context.machine.available(), Mechanism::of(context, Memory::Heap, "mimalloc"));
+    let (available, by) = (context.machine.available(), MemoryMechanism::of(context, Memory::Heap, "mimalloc"));
     let name = "MIMALLOC_ALLOW_LARGE_OS_PAGES";
     match context.request.pages {
         // 2 means transparent ones only; before mimalloc 2.2 it meant the same as 1.
@@ -74,7 +74,7 @@ fn tcmalloc(recipe: &mut Recipe, context: Context<'_>) {
         );
         return;
     };
-    let by = Mechanism::of(context, Memory::Heap, "tcmalloc");
+    let by = MemoryMechanism::of(context, Memory::Heap, "tcmalloc");
     let path = mount.join("hugepilot").display().to_string();
     recipe.set(context, TCMALLOC_OPTION, path, "tcmalloc (gperftools) maps its memory from the pool", Some(by));
     let why = "without it a child made by fork would share the heap, and write into it";
@@ -109,7 +109,7 @@ fn glibc(recipe: &mut Recipe, context: Context<'_>) {
         );
     }
     let list = List { name: "GLIBC_TUNABLES", separator: ':' };
-    let by = Mechanism { memory: Memory::Heap, name: TUNABLE, is_reserved: pages.is_reserved() };
+    let by = MemoryMechanism { memory: Memory::Heap, name: TUNABLE, is_reserved: pages.is_reserved() };
     let settings = tunables(pages);
     let words: Vec<(&str, String)> = settings.iter().map(|(name, value)| (*name, format!("{name}={value}"))).collect();
     let why = match pages {

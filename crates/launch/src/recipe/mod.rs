@@ -15,8 +15,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::machine::Machine;
-use crate::program::{Family, Program};
+use crate::machine::MachineFacts;
+use crate::program::{Program, ProgramFamily};
 use crate::request::{LaunchRequest, PageKind};
 
 /// What a program is to be started with.
@@ -53,7 +53,7 @@ pub struct Variable {
     /// What that does.
     pub why: String,
     /// What puts memory on huge pages by it; None if it only helps another one.
-    pub by: Option<Mechanism>,
+    pub by: Option<MemoryMechanism>,
 }
 
 /// Arguments to add to a command.
@@ -62,16 +62,16 @@ pub struct Insert {
     /// The words.
     pub words: Vec<String>,
     /// Whether they come before the user's own, or after them.
-    pub place: Place,
+    pub place: ArgumentPlace,
     /// What they do.
     pub why: String,
     /// What puts memory on huge pages by them; None if they only remove an obstacle.
-    pub by: Option<Mechanism>,
+    pub by: Option<MemoryMechanism>,
 }
 
 /// Where arguments are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ArgumentPlace {
     /// Right after the program.
     First,
     /// After all others.
@@ -95,7 +95,7 @@ pub enum Memory {
 
 /// Who puts which memory on huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mechanism {
+pub struct MemoryMechanism {
     /// Which memory.
     pub memory: Memory,
     /// By what: a setting's name, or `preload`.
@@ -120,7 +120,7 @@ pub struct Given {
 struct Context<'a> {
     program: &'a Program,
     request: &'a LaunchRequest,
-    machine: &'a Machine,
+    machine: &'a MachineFacts,
     given: &'a Given,
 }
 
@@ -133,14 +133,14 @@ struct Covered {
 }
 
 /// What to do.
-pub fn recipe(program: &Program, request: &LaunchRequest, machine: &Machine, given: &Given) -> Recipe {
+pub fn recipe(program: &Program, request: &LaunchRequest, machine: &MachineFacts, given: &Given) -> Recipe {
     let context = Context { program, request, machine, given };
     let mut recipe = Recipe { obstacles: obstacle::all(context), ..Recipe::default() };
     if let Some(why) = obstacle::out_of_reach(program) {
         recipe.left_to_pilot.push(why);
         return recipe;
     }
-    if program.family == Family::Wrapper {
+    if program.family == ProgramFamily::Wrapper {
         recipe.named.push(obstacle::wrapper(program));
     }
     // Only the preload library has its pages before the program uses them.
@@ -174,9 +174,10 @@ impl Given {
 
 impl Recipe {
     /// All mechanisms at work, each once.
-    pub fn mechanisms(&self) -> Vec<Mechanism> {
+    pub fn mechanisms(&self) -> Vec<MemoryMechanism> {
         let variables = self.variables.iter().filter_map(|variable| variable.by);
-        let mut all: Vec<Mechanism> = variables.chain(self.arguments.iter().filter_map(|insert| insert.by)).collect();
+        let mut all: Vec<MemoryMechanism> =
+            variables.chain(self.arguments.iter().filter_map(|insert| insert.by)).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -184,16 +185,23 @@ impl Recipe {
 
     /// The user's arguments with those added.
     pub fn arguments_around<T: From<String>>(&self, given: impl IntoIterator<Item = T>) -> Vec<T> {
-        let at = |place: Place| {
+        let at = |place: ArgumentPlace| {
             let inserts = self.arguments.iter().filter(move |insert| insert.place == place);
             inserts.flat_map(|insert| insert.words.iter().cloned().map(T::from))
         };
-        at(Place::First).chain(given).chain(at(Place::Last)).collect()
+        at(ArgumentPlace::First).chain(given).chain(at(ArgumentPlace::Last)).collect()
     }
 
     /// Puts words into a variable that is a list, after those that are there. Each comes with the beginning by which a setting of the
     /// user's is known, which stays as it is.
-    fn extend(&mut self, context: Context<'_>, list: &List, words: &[(&str, String)], why: String, by: Mechanism) {
+    fn extend(
+        &mut self,
+        context: Context<'_>,
+        list: &List,
+        words: &[(&str, String)],
+        why: String,
+        by: MemoryMechanism,
+    ) {
         let there = context.given.environment.get(list.name).map_or("", |value| value.trim());
         let alike = |word: &str| word.trim().replace('_', "-");
         let is_there =
@@ -213,7 +221,7 @@ impl Recipe {
     }
 
     /// Sets a variable that holds one value, unless the user did.
-    fn set(&mut self, context: Context<'_>, name: &'static str, value: String, why: &str, by: Option<Mechanism>) {
+    fn set(&mut self, context: Context<'_>, name: &'static str, value: String, why: &str, by: Option<MemoryMechanism>) {
         if context.given.environment.contains_key(name) {
             self.keep(format!("{name} is set already"));
         } else {
@@ -221,7 +229,7 @@ impl Recipe {
         }
     }
 
-    fn insert(&mut self, place: Place, words: &[&str], why: &str, by: Option<Mechanism>) {
+    fn insert(&mut self, place: ArgumentPlace, words: &[&str], why: &str, by: Option<MemoryMechanism>) {
         let words = words.iter().map(|&word| word.to_owned()).collect();
         self.arguments.push(Insert { words, place, why: why.to_owned(), by });
     }
@@ -246,8 +254,8 @@ impl Remark {
 }
 
 /// Whether a program makes children that go on with its memory, as a matter of course.
-fn forks(family: Family) -> bool {
-    matches!(family, Family::Shell | Family::Postgres | Family::Redis)
+fn forks(family: ProgramFamily) -> bool {
+    matches!(family, ProgramFamily::Shell | ProgramFamily::Postgres | ProgramFamily::Redis)
 }
 
 /// A variable that holds several settings.
@@ -269,7 +277,7 @@ impl Memory {
     }
 }
 
-impl Mechanism {
+impl MemoryMechanism {
     /// What the preload library does.
     pub const PRELOAD: &'static str = "preload";
 

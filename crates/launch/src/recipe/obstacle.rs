@@ -5,7 +5,7 @@ use kernel::hugetlb::Pool;
 use kernel::hugetlb_limits::Limit;
 use kernel::thp::DIRECTORY;
 
-use crate::program::{Family, Linking, Program};
+use crate::program::{Linking, Program, ProgramFamily};
 use crate::recipe::{Context, Remark};
 use crate::request::PageKind;
 
@@ -100,7 +100,7 @@ fn ends_programs(limit: &Limit) -> Remark {
 
 /// Why neither the environment nor arguments reach a program.
 pub(super) fn out_of_reach(program: &Program) -> Option<String> {
-    if program.family == Family::Elsewhere {
+    if program.family == ProgramFamily::Elsewhere {
         return Some(
             "it starts the program with an environment of its own, or elsewhere; put hugepilot behind it instead (sudo hugepilot run ..)"
                 .to_owned(),

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::program::Family;
+use crate::program::ProgramFamily;
 use crate::recipe::obstacle::to_preloading;
-use crate::recipe::{Context, Covered, Mechanism, Memory, Recipe, Remark, Variable, forks};
+use crate::recipe::{Context, Covered, Memory, MemoryMechanism, Recipe, Remark, Variable, forks};
 use crate::request::Want;
 
 /// The loader's list of libraries to load first.
@@ -49,7 +49,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
             }
             Memory::Mmap | Memory::Heap | Memory::Buffers => ("HUGEPILOT_MMAP", "1", "large anonymous mappings"),
         };
-        set(name, value.to_owned(), why, Some(Mechanism::of(context, memory, Mechanism::PRELOAD)));
+        set(name, value.to_owned(), why, Some(MemoryMechanism::of(context, memory, MemoryMechanism::PRELOAD)));
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
 /// whoever forks to write its data to a file. A shell has no data, and what it starts is served.
 fn maps(recipe: &mut Recipe, context: Context<'_>, covered: Covered) -> bool {
     let family = context.program.family;
-    let is_copied = context.request.pages.is_reserved() && forks(family) && family != Family::Shell;
+    let is_copied = context.request.pages.is_reserved() && forks(family) && family != ProgramFamily::Shell;
     match context.request.mmap {
         Want::No => false,
         Want::ByDefault if covered.mmap => false,

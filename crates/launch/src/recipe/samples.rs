@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use heat::units::{Bytes, HUGE_PAGE};
 use kernel::hugetlb::Pool;
 
-use crate::machine::Machine;
-use crate::program::{Family, Linking, Program, TUNABLE};
+use crate::machine::MachineFacts;
+use crate::program::{Linking, Program, ProgramFamily, TUNABLE};
 use crate::recipe::Given;
 
 /// A program linked with a glibc that has the tunable.
-pub(crate) fn program(family: Family) -> Program {
+pub(crate) fn program(family: ProgramFamily) -> Program {
     Program {
         path: "/usr/bin/program".into(),
         is_script: false,
@@ -27,11 +27,11 @@ pub(crate) fn program(family: Family) -> Program {
 pub(super) fn static_program(mentions: bool) -> Program {
     let mentions = if mentions { BTreeSet::from([TUNABLE]) } else { BTreeSet::new() };
     let has_tunable = Some(!mentions.is_empty());
-    Program { linking: Linking::Static, mentions, has_tunable, ..program(Family::Other) }
+    Program { linking: Linking::Static, mentions, has_tunable, ..program(ProgramFamily::Other) }
 }
 
 /// A machine with transparent huge pages at this setting, and so many pages to give out in a pool of 2 MiB.
-pub(super) fn machine(transparent: &str, available: u64) -> Machine {
+pub(super) fn machine(transparent: &str, available: u64) -> MachineFacts {
     let pool = Pool {
         page_size: Bytes(HUGE_PAGE),
         total: available + 5,
@@ -40,7 +40,7 @@ pub(super) fn machine(transparent: &str, available: u64) -> Machine {
         surplus: 0,
         overcommit: 0,
     };
-    Machine {
+    MachineFacts {
         aligns_shared_memory: false,
         transparent: Some(transparent.to_owned()),
         pool: Some(pool),

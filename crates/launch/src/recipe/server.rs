@@ -1,19 +1,23 @@
 //! Programs that have a switch of their own: their documented ones, set in the environment, added to the arguments where that is safe,
 //! named otherwise.
 
-use crate::program::{Family, MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, REDIS_OPTION};
-use crate::recipe::{Context, Covered, Given, List, Mechanism, Memory, Place, Recipe, Remark};
+use crate::program::{MYSQL_OPTION, MYSQL_VARIABLE, POSTGRES_OPTION, ProgramFamily, REDIS_OPTION};
+use crate::recipe::{ArgumentPlace, Context, Covered, Given, List, Memory, MemoryMechanism, Recipe, Remark};
 use crate::request::{LaunchRequest, PageKind, Want};
 
 pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     match context.program.family {
-        Family::Java => java(recipe, context),
-        Family::Postgres => postgres(recipe, context),
-        Family::Redis => redis(recipe, context),
-        Family::Memcached => memcached(recipe, context),
-        Family::Node => node(recipe, context),
-        Family::Mysql => mysql(recipe, context),
-        Family::Python | Family::Shell | Family::Wrapper | Family::Elsewhere | Family::Other => Covered::default(),
+        ProgramFamily::Java => java(recipe, context),
+        ProgramFamily::Postgres => postgres(recipe, context),
+        ProgramFamily::Redis => redis(recipe, context),
+        ProgramFamily::Memcached => memcached(recipe, context),
+        ProgramFamily::Node => node(recipe, context),
+        ProgramFamily::Mysql => mysql(recipe, context),
+        ProgramFamily::Python
+        | ProgramFamily::Shell
+        | ProgramFamily::Wrapper
+        | ProgramFamily::Elsewhere
+        | ProgramFamily::Other => Covered::default(),
     }
 }
 
@@ -38,7 +42,7 @@ fn java(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         PageKind::Giant => (large("1g"), "-XX:+UseLargePages"),
     };
     let list = List { name: "JAVA_TOOL_OPTIONS", separator: ' ' };
-    let by = Mechanism::of(context, Memory::Heap, name);
+    let by = MemoryMechanism::of(context, Memory::Heap, name);
     recipe.extend(context, &list, &words, "the JVM places its heap and its compiled code itself".to_owned(), by);
     covered
 }
@@ -83,14 +87,14 @@ fn postgres(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         recipe.name("PostgreSQL's own switch cannot be added here (huge_page_size came with 14)", next_step);
         return covered;
     }
-    let by = Mechanism::of(context, Memory::Buffers, "huge_pages");
+    let by = MemoryMechanism::of(context, Memory::Buffers, "huge_pages");
     let mut words = vec!["-c", "huge_pages=try"];
     if knows_sizes && !context.given.names("huge-page-size") {
         words.extend(["-c", size]);
     }
     let why =
         "PostgreSQL takes its shared buffers from the pool; with `on` it would not start where the pool has too few";
-    recipe.insert(Place::Last, &words, why, Some(by));
+    recipe.insert(ArgumentPlace::Last, &words, why, Some(by));
     covered
 }
 
@@ -106,7 +110,7 @@ fn redis(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         return Covered::default();
     }
     let why = "Redis switches huge pages off for itself where transparent huge pages are at `always`";
-    recipe.insert(Place::Last, &["--disable-thp", "no"], why, None);
+    recipe.insert(ArgumentPlace::Last, &["--disable-thp", "no"], why, None);
     Covered::default()
 }
 
@@ -119,9 +123,9 @@ fn memcached(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     if has_it {
         recipe.keep("-L is given already".to_owned());
     } else if context.machine.honours_requests() {
-        let by = Mechanism::transparent(Memory::Buffers, "-L");
+        let by = MemoryMechanism::transparent(Memory::Buffers, "-L");
         let why = "memcached maps its slabs in one piece that huge pages fit into, instead of 1 MiB at a time";
-        recipe.insert(Place::First, &["-L"], why, Some(by));
+        recipe.insert(ArgumentPlace::First, &["-L"], why, Some(by));
     }
     Covered::default()
 }
@@ -138,7 +142,7 @@ fn node(recipe: &mut Recipe, context: Context<'_>) -> Covered {
     }
     let list = List { name: "NODE_OPTIONS", separator: ' ' };
     let words = [("--use-largepages", "--use-largepages=silent".to_owned())];
-    let by = Mechanism::transparent(Memory::Text, "--use-largepages");
+    let by = MemoryMechanism::transparent(Memory::Text, "--use-largepages");
     recipe.extend(context, &list, &words, "node moves its own code to transparent huge pages".to_owned(), by);
     covered
 }
@@ -167,8 +171,8 @@ fn mysql(recipe: &mut Recipe, context: Context<'_>) -> Covered {
         );
         return Covered::default();
     }
-    let by = Mechanism::of(context, Memory::Buffers, "--large-pages");
-    recipe.insert(Place::Last, &["--large-pages"], "it takes its buffers from the pool", Some(by));
+    let by = MemoryMechanism::of(context, Memory::Buffers, "--large-pages");
+    recipe.insert(ArgumentPlace::Last, &["--large-pages"], "it takes its buffers from the pool", Some(by));
     Covered { mmap: true, ..Covered::default() }
 }
 

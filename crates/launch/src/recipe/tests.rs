@@ -50,7 +50,7 @@ fn with(program: Program, allocators: &[Allocator], mentions: &[&'static str]) -
 
 #[test]
 fn glibc_is_tuned_by_its_own_settings() {
-    let other = program(Family::Other);
+    let other = program(ProgramFamily::Other);
     for (pages, tunables) in [
         (THP, "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=2097152:glibc.malloc.trim_threshold=4194304"),
         (HUGE, "glibc.malloc.hugetlb=2097152:glibc.malloc.mmap_threshold=2097152:glibc.malloc.trim_threshold=4194304"),
@@ -71,7 +71,7 @@ fn glibc_is_tuned_by_its_own_settings() {
 
 #[test]
 fn what_the_user_has_set_stays() {
-    let other = program(Family::Other);
+    let other = program(ProgramFamily::Other);
     let tuned =
         |there: &str| recipe(&other, &heap(THP), &machine("madvise", 0), &given(&[("GLIBC_TUNABLES", there)], &[]));
     let extended = tuned("glibc.malloc.arena_max=2:glibc.malloc.trim_threshold=1");
@@ -80,16 +80,16 @@ fn what_the_user_has_set_stays() {
     let kept = tuned("glibc.malloc.hugetlb=2");
     assert_eq!((variables(&kept), kept.mechanisms()), (Vec::new(), Vec::new()));
     assert!(said(&kept.named).contains("has glibc.malloc.hugetlb already"), "{kept:?}");
-    let mimalloc = with(program(Family::Other), &[Allocator::Mimalloc], &[]);
+    let mimalloc = with(program(ProgramFamily::Other), &[Allocator::Mimalloc], &[]);
     let given = given(&[("MIMALLOC_ALLOW_LARGE_OS_PAGES", "0")], &[]);
     assert!(recipe(&mimalloc, &heap(THP), &machine("madvise", 0), &given).variables.is_empty());
 }
 
 #[test]
 fn a_servers_own_switch_that_the_user_gave_stays_in_any_form() {
-    let postgres = with(program(Family::Postgres), &[], &[POSTGRES_OPTION]);
-    let mysql = with(program(Family::Mysql), &[], &[MYSQL_VARIABLE]);
-    let redis = with(program(Family::Redis), &[], &[REDIS_OPTION]);
+    let postgres = with(program(ProgramFamily::Postgres), &[], &[POSTGRES_OPTION]);
+    let mysql = with(program(ProgramFamily::Mysql), &[], &[MYSQL_VARIABLE]);
+    let redis = with(program(ProgramFamily::Redis), &[], &[REDIS_OPTION]);
     for (program, words) in [
         (&postgres, ["-c", "huge_pages=off"]),
         (&postgres, ["-D/data", "-chuge_pages=on"]),
@@ -119,13 +119,13 @@ fn a_runtimes_switch_that_the_user_gave_stays_in_any_form() {
         assert!(said(&recipe.named).contains("already; it stays as it is"), "{recipe:?}");
         recipe.variables
     };
-    let java = program(Family::Java);
+    let java = program(ProgramFamily::Java);
     let off = "-Xmx1g -XX:-UseTransparentHugePages";
     for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"] {
         assert_eq!(quiet(&java, &[(name, off)], &[], &LaunchRequest::of(THP)), []);
     }
     assert_eq!(quiet(&java, &[], &["-XX:+UseLargePages", "-jar", "a.jar"], &LaunchRequest::of(THP)), []);
-    let node = program(Family::Node);
+    let node = program(ProgramFamily::Node);
     let code = LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) };
     assert_eq!(quiet(&node, &[("NODE_OPTIONS", "--use_largepages=off")], &[], &code), []);
     assert_eq!(quiet(&node, &[], &["--use-largepages=on", "a.js"], &code), []);
@@ -133,13 +133,13 @@ fn a_runtimes_switch_that_the_user_gave_stays_in_any_form() {
 
 #[test]
 fn what_is_copied_at_each_fork_stays_off_the_pool() {
-    let redis = with(program(Family::Redis), &[Allocator::Jemalloc], &[REDIS_OPTION]);
+    let redis = with(program(ProgramFamily::Redis), &[Allocator::Jemalloc], &[REDIS_OPTION]);
     let preloads = |recipe: &Recipe| variables(recipe).iter().any(|(name, _)| *name == "LD_PRELOAD");
     let by_default = plain(&redis, &LaunchRequest::of(HUGE));
     assert!(!preloads(&by_default) && said(&by_default.named).contains("at each fork"), "{by_default:?}");
     let asked = plain(&redis, &LaunchRequest { mmap: Want::Asked, ..LaunchRequest::of(HUGE) });
     assert!(preloads(&asked) && said(&asked.named).contains("leave --mmap out"), "{asked:?}");
-    for (program, pages) in [(&redis, THP), (&program(Family::Shell), HUGE)] {
+    for (program, pages) in [(&redis, THP), (&program(ProgramFamily::Shell), HUGE)] {
         let recipe = plain(program, &LaunchRequest::of(pages));
         assert!(preloads(&recipe) && !said(&recipe.named).contains("at each fork"), "{recipe:?}");
     }
@@ -147,7 +147,7 @@ fn what_is_copied_at_each_fork_stays_off_the_pool() {
 
 #[test]
 fn who_starts_another_program_is_told_where_to_put_hugepilot() {
-    let wrapper = Program { path: "/usr/bin/taskset".into(), ..program(Family::Wrapper) };
+    let wrapper = Program { path: "/usr/bin/taskset".into(), ..program(ProgramFamily::Wrapper) };
     let recipe = plain(&wrapper, &LaunchRequest::of(THP));
     assert!(said(&recipe.named).contains("taskset .. hugepilot run"), "{recipe:?}");
     assert_eq!(variables(&recipe)[0].0, "GLIBC_TUNABLES", "which what it starts inherits");
@@ -164,10 +164,10 @@ fn what_a_group_may_not_touch_is_not_promised() {
         refused: None,
     };
     let limited = |limit: Limit, program: &Program| {
-        let machine = Machine { limits: vec![limit], ..machine("madvise", 1000) };
+        let machine = MachineFacts { limits: vec![limit], ..machine("madvise", 1000) };
         recipe(program, &LaunchRequest::of(HUGE), &machine, &given(&[], &[]))
     };
-    let other = program(Family::Other);
+    let other = program(ProgramFamily::Other);
     let ends = limited(limit(128, false), &other);
     let told = said(&ends.obstacles);
     assert!(told.contains("could give out 1000, but control group /system.slice/db may have only 128"), "{told}");
@@ -181,7 +181,7 @@ fn what_a_group_may_not_touch_is_not_promised() {
         !told.contains("SIGBUS") && variables(&fails)[0].1.starts_with("glibc.malloc.hugetlb=2097152:"),
         "{fails:?}"
     );
-    let server = with(program(Family::Postgres), &[], &[POSTGRES_OPTION]);
+    let server = with(program(ProgramFamily::Postgres), &[], &[POSTGRES_OPTION]);
     assert_eq!(limited(limit(128, false), &server).arguments, []);
     assert_eq!(limited(limit(128, true), &server).arguments.len(), 1);
 }
@@ -190,15 +190,15 @@ fn what_a_group_may_not_touch_is_not_promised() {
 fn the_recipe_that_everybody_finds_is_said_to_do_nothing() {
     let given = given(&[("HUGETLB_MORECORE", "yes")], &[]);
     let says = |program: &Program| said(&recipe(program, &heap(HUGE), &machine("madvise", 7), &given).obstacles);
-    assert!(says(&program(Family::Other)).contains("HUGETLB_MORECORE does nothing"));
-    let old = Program { has_tunable: Some(false), ..program(Family::Other) };
+    assert!(says(&program(ProgramFamily::Other)).contains("HUGETLB_MORECORE does nothing"));
+    let old = Program { has_tunable: Some(false), ..program(ProgramFamily::Other) };
     assert!(!says(&old).contains("HUGETLB_MORECORE"), "there it may work");
 }
 
 #[test]
 fn programs_whose_c_library_has_no_switch_are_left_to_the_pilot() {
-    let old = Program { has_tunable: Some(false), ..program(Family::Other) };
-    let silent = Program { has_tunable: None, ..program(Family::Other) };
+    let old = Program { has_tunable: Some(false), ..program(ProgramFamily::Other) };
+    let silent = Program { has_tunable: None, ..program(ProgramFamily::Other) };
     let linked = |linking| Program { linking, ..static_program(false) };
     for (program, why) in [
         (old, "older than glibc 2.35"),
@@ -221,9 +221,9 @@ fn programs_whose_c_library_has_no_switch_are_left_to_the_pilot() {
 #[test]
 fn nothing_is_tried_where_nothing_arrives() {
     for program in [
-        Program { gains_rights: true, ..program(Family::Other) },
-        program(Family::Elsewhere),
-        Program { linking: Linking::ThirtyTwoBit, ..program(Family::Other) },
+        Program { gains_rights: true, ..program(ProgramFamily::Other) },
+        program(ProgramFamily::Elsewhere),
+        Program { linking: Linking::ThirtyTwoBit, ..program(ProgramFamily::Other) },
     ] {
         let recipe = plain(&program, &LaunchRequest { shm: true, ..LaunchRequest::of(HUGE) });
         assert_eq!((variables(&recipe), recipe.arguments.len(), recipe.left_to_pilot.len()), (Vec::new(), 0, 1));
@@ -232,7 +232,9 @@ fn nothing_is_tried_where_nothing_arrives() {
 
 #[test]
 fn a_program_that_grows_gets_the_library_and_nothing_else() {
-    for family in [Family::Other, Family::Redis, Family::Postgres, Family::Mysql, Family::Java] {
+    for family in
+        [ProgramFamily::Other, ProgramFamily::Redis, ProgramFamily::Postgres, ProgramFamily::Mysql, ProgramFamily::Java]
+    {
         let recipe = plain(&program(family), &LaunchRequest::growing());
         let expected = [("HUGEPILOT_PAGES", "thp"), ("HUGEPILOT_MMAP", "after-filled")];
         assert_eq!((variables(&recipe)[1..].to_vec(), recipe.arguments.len()), (expected.to_vec(), 0), "{family:?}");
@@ -242,7 +244,7 @@ fn a_program_that_grows_gets_the_library_and_nothing_else() {
 
 #[test]
 fn other_allocators_have_their_own_settings() {
-    let linked = |allocator| with(program(Family::Other), &[allocator], &[]);
+    let linked = |allocator| with(program(ProgramFamily::Other), &[allocator], &[]);
     let jemalloc = ("MALLOC_CONF", "thp:always,metadata_thp:auto");
     for pages in [THP, HUGE, GIANT] {
         let recipe = plain(&linked(Allocator::Jemalloc), &heap(pages));
@@ -259,7 +261,7 @@ fn other_allocators_have_their_own_settings() {
     assert!(plain(&tcmalloc, &heap(THP)).left_to_pilot[0].contains("tcmalloc"));
     let memfs = [("TCMALLOC_MEMFS_MALLOC_PATH", "/dev/hugepages/hugepilot"), ("TCMALLOC_MEMFS_MAP_PRIVATE", "1")];
     assert_eq!(variables(&plain(&tcmalloc, &heap(HUGE))), memfs);
-    let bare = Machine { mount: None, ..machine("madvise", 7) };
+    let bare = MachineFacts { mount: None, ..machine("madvise", 7) };
     let unmounted = recipe(&tcmalloc, &heap(HUGE), &bare, &given(&[], &[]));
     assert!(variables(&unmounted).is_empty() && said(&unmounted.named).contains("pool mount"), "{unmounted:?}");
 }
@@ -267,11 +269,11 @@ fn other_allocators_have_their_own_settings() {
 #[test]
 fn an_allocator_that_is_built_in_is_set_by_the_name_that_it_has_there() {
     for name in JEMALLOC_OPTIONS {
-        let built_in = with(program(Family::Other), &[], &[name]);
+        let built_in = with(program(ProgramFamily::Other), &[], &[name]);
         let names: Vec<&str> = plain(&built_in, &heap(THP)).variables.iter().map(|variable| variable.name).collect();
         assert_eq!(names, [name, "GLIBC_TUNABLES", "LD_BIND_NOW"], "the C library's stays for the rest");
     }
-    let built_in = with(program(Family::Other), &[], &[TCMALLOC_OPTION]);
+    let built_in = with(program(ProgramFamily::Other), &[], &[TCMALLOC_OPTION]);
     assert_eq!(plain(&built_in, &heap(HUGE)).variables.len(), 3);
 }
 
@@ -283,19 +285,19 @@ fn java_gets_its_switch_and_nothing_else() {
         (GIANT, "-Xmx1g -XX:+UseLargePages -XX:LargePageSizeInBytes=1g"),
     ] {
         let given = given(&[("JAVA_TOOL_OPTIONS", "-Xmx1g")], &[]);
-        let recipe = recipe(&program(Family::Java), &LaunchRequest::of(pages), &machine("madvise", 7), &given);
+        let recipe = recipe(&program(ProgramFamily::Java), &LaunchRequest::of(pages), &machine("madvise", 7), &given);
         assert_eq!(variables(&recipe), [("JAVA_TOOL_OPTIONS", options)]);
     }
     let request = LaunchRequest { mmap: Want::Asked, ..LaunchRequest::of(THP) };
     let names: Vec<&str> =
-        plain(&program(Family::Java), &request).variables.iter().map(|variable| variable.name).collect();
+        plain(&program(ProgramFamily::Java), &request).variables.iter().map(|variable| variable.name).collect();
     assert!(names.contains(&"LD_PRELOAD"), "asked for is asked for: {names:?}");
 }
 
 #[test]
 fn postgres_gets_its_switch_where_it_can_be_added() {
-    let server = with(program(Family::Postgres), &[], &[POSTGRES_OPTION]);
-    let old = program(Family::Postgres);
+    let server = with(program(ProgramFamily::Postgres), &[], &[POSTGRES_OPTION]);
+    let old = program(ProgramFamily::Postgres);
     let with = |program: &Program, pages, words: &[&str]| {
         let recipe = recipe(program, &LaunchRequest::of(pages), &machine("madvise", 7), &given(&[], words));
         (arguments(&recipe, words), recipe)
@@ -322,7 +324,7 @@ fn postgres_gets_its_switch_where_it_can_be_added() {
 
 #[test]
 fn redis_keeps_huge_pages_if_it_knows_how_to() {
-    let server = with(program(Family::Redis), &[Allocator::Jemalloc], &[REDIS_OPTION]);
+    let server = with(program(ProgramFamily::Redis), &[Allocator::Jemalloc], &[REDIS_OPTION]);
     let line = |program: &Program, words: &[&str]| {
         let recipe = recipe(program, &heap(THP), &machine("always", 0), &given(&[], words));
         assert_eq!(
@@ -334,13 +336,13 @@ fn redis_keeps_huge_pages_if_it_knows_how_to() {
     assert_eq!(line(&server, &["redis.conf", "--port", "0"]), "redis.conf --port 0 --disable-thp no");
     assert_eq!(line(&server, &["--disable-thp", "yes"]), "--disable-thp yes");
     assert_eq!(line(&server, &["--version"]), "--version");
-    assert_eq!(line(&program(Family::Redis), &[]), "", "before 6.2 it would not start");
+    assert_eq!(line(&program(ProgramFamily::Redis), &[]), "", "before 6.2 it would not start");
 }
 
 #[test]
 fn memcached_is_started_with_large_slabs_where_the_kernel_honours_it() {
     let line = |setting: &str, pages, words: &[&str]| {
-        let recipe = recipe(&program(Family::Memcached), &heap(pages), &machine(setting, 7), &given(&[], words));
+        let recipe = recipe(&program(ProgramFamily::Memcached), &heap(pages), &machine(setting, 7), &given(&[], words));
         arguments(&recipe, words)
     };
     assert_eq!(line("madvise", THP, &["-m", "64"]), "-L -m 64");
@@ -352,16 +354,18 @@ fn memcached_is_started_with_large_slabs_where_the_kernel_honours_it() {
 #[test]
 fn node_moves_its_own_code() {
     let recipe = plain(
-        &program(Family::Node),
+        &program(ProgramFamily::Node),
         &LaunchRequest { text: true, heap: false, mmap: Want::No, ..LaunchRequest::of(THP) },
     );
     assert_eq!(variables(&recipe), [("NODE_OPTIONS", "--use-largepages=silent")]);
-    assert!(!variables(&plain(&program(Family::Node), &heap(THP))).iter().any(|(name, _)| *name == "NODE_OPTIONS"));
+    assert!(
+        !variables(&plain(&program(ProgramFamily::Node), &heap(THP))).iter().any(|(name, _)| *name == "NODE_OPTIONS")
+    );
 }
 
 #[test]
 fn mysql_takes_the_default_size_only() {
-    let server = with(program(Family::Mysql), &[], &[MYSQL_VARIABLE]);
+    let server = with(program(ProgramFamily::Mysql), &[], &[MYSQL_VARIABLE]);
     let line = |pages, words: &[&str]| {
         arguments(&recipe(&server, &LaunchRequest::of(pages), &machine("madvise", 7), &given(&[], words)), words)
     };
@@ -375,14 +379,14 @@ fn mysql_takes_the_default_size_only() {
 
 #[test]
 fn python_is_told_of_its_own_arenas() {
-    assert!(said(&plain(&program(Family::Python), &heap(THP)).named).contains("PYTHONMALLOC=malloc"));
+    assert!(said(&plain(&program(ProgramFamily::Python), &heap(THP)).named).contains("PYTHONMALLOC=malloc"));
 }
 
 #[test]
 fn the_library_is_preloaded_before_all_others() {
     let request = LaunchRequest { shm: true, text: true, ..LaunchRequest::of(HUGE) };
     let given = given(&[("LD_PRELOAD", "liba.so libb.so")], &[]);
-    let done = recipe(&program(Family::Other), &request, &machine("madvise", 7), &given);
+    let done = recipe(&program(ProgramFamily::Other), &request, &machine("madvise", 7), &given);
     let preload = [
         ("LD_PRELOAD", "/usr/lib/hugepilot/libhugepilot_preload.so:liba.so libb.so"),
         ("HUGEPILOT_PAGES", "2M"),
@@ -395,22 +399,22 @@ fn the_library_is_preloaded_before_all_others() {
         environment: done.variables.iter().map(|each| (each.name.to_owned(), each.value.clone())).collect(),
         ..given.clone()
     };
-    let twice = recipe(&program(Family::Other), &request, &machine("madvise", 7), &again);
+    let twice = recipe(&program(ProgramFamily::Other), &request, &machine("madvise", 7), &again);
     assert!(variables(&twice).contains(&preload[0]), "once is enough: {twice:?}");
     for library in [None, Some("/opt/a b/libhugepilot_preload.so".into())] {
         let lost = Given { library, ..given.clone() };
-        let recipe = recipe(&program(Family::Other), &request, &machine("madvise", 7), &lost);
+        let recipe = recipe(&program(ProgramFamily::Other), &request, &machine("madvise", 7), &lost);
         assert_eq!((recipe.variables.len(), recipe.left_to_pilot.len()), (1, 1), "{recipe:?}");
     }
 }
 
 #[test]
 fn what_the_machine_lacks_is_said_first() {
-    let says = |pages, machine: &Machine| {
-        said(&recipe(&program(Family::Other), &heap(pages), machine, &given(&[], &[])).obstacles)
+    let says = |pages, machine: &MachineFacts| {
+        said(&recipe(&program(ProgramFamily::Other), &heap(pages), machine, &given(&[], &[])).obstacles)
     };
     assert!(says(THP, &machine("never", 0)).contains("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"));
-    assert!(says(THP, &Machine::default()).contains("CONFIG_TRANSPARENT_HUGEPAGE"));
+    assert!(says(THP, &MachineFacts::default()).contains("CONFIG_TRANSPARENT_HUGEPAGE"));
     assert_eq!(says(THP, &machine("madvise", 0)), "");
     assert!(says(HUGE, &machine("never", 7)).contains("can give out 7 (14 MiB)"));
     let promised = says(HUGE, &machine("never", 0));
@@ -435,7 +439,7 @@ proptest! {
         available in 0u64..3,
         words in proptest::collection::vec("-L|--|-c|--single|x|--disable-thp", 0..3),
     ) {
-        use Family::*;
+        use ProgramFamily::*;
         let linkings = [
             Linking::Glibc, Linking::Musl, Linking::Static, Linking::Go, Linking::ThirtyTwoBit, Linking::Unknown,
             Linking::Other("/ld".into()),

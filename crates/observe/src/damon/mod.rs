@@ -18,7 +18,7 @@ pub use interface::DamonError;
 use interface::{Intervals, Seen, Session, Space, Watched};
 
 use crate::survey::Survey;
-use crate::{ObserveError, Options, Tracker, wait_until};
+use crate::{ObserveError, ObserveOptions, Tracker, wait_until};
 use heat::units::{Address, AddressRange, BASE_PAGE, Nanos};
 use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use hugepilot_os::stop::Stop;
@@ -36,7 +36,7 @@ const SHORTEST: Nanos = Nanos(1_000_000_000);
 const READS: u32 = 5;
 
 /// `damon-vaddr` or `damon-paddr`.
-pub struct Damon {
+pub struct DamonTracker {
     root: Root,
     space: Space,
     /// Where there is memory; empty where it does not matter.
@@ -45,7 +45,7 @@ pub struct Damon {
     survey: Survey,
 }
 
-impl Damon {
+impl DamonTracker {
     /// `damon-vaddr`, ready to observe any process. Errors: DAMON is missing, in use, or cannot watch virtual addresses.
     pub fn of_virtual_addresses() -> Result<Self, ObserveError> {
         Self::new(Space::Virtual, TrackerKind::DamonVaddr)
@@ -72,7 +72,7 @@ impl Damon {
     }
 }
 
-impl Tracker for Damon {
+impl Tracker for DamonTracker {
     fn kind(&self) -> TrackerKind {
         match self.space {
             Space::Virtual => TrackerKind::DamonVaddr,
@@ -80,7 +80,7 @@ impl Tracker for Damon {
         }
     }
 
-    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+    fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let busy_before = process::cpu_time(&self.root, target.pid())?;
         let watched = match self.space {

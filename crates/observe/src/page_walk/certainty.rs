@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use heat::clearing::ClearMethod;
 use heat::units::Nanos;
-use heat::walks::{self, Seen, TLB_ENTRIES};
+use heat::walks::{self, SeenPages, TLB_ENTRIES};
 use heat::{Region, Walks, rate};
 
 use crate::page_walk::Watch;
@@ -39,11 +39,12 @@ impl Watch<'_> {
     }
 
     /// What was seen of base pages whose bits tell something.
-    fn seen(&self, of: Range<usize>) -> impl Iterator<Item = Seen<'_>> + Clone {
+    fn seen(&self, of: Range<usize>) -> impl Iterator<Item = SeenPages<'_>> + Clone {
         let (regions, read_counts, early) = (&self.regions[of.clone()], &self.read_counts[of.clone()], &self.early[of]);
         let all = regions.iter().zip(read_counts).zip(early);
-        all.filter(|((region, _), _)| !region.huge && region.unobserved == 0)
-            .map(|((region, read_counts), early)| Seen { observed: region.present.len() as u32, read_counts, early })
+        all.filter(|((region, _), _)| !region.huge && region.unobserved == 0).map(|((region, read_counts), early)| {
+            SeenPages { observed: region.present.len() as u32, read_counts, early }
+        })
     }
 
     fn pages_observed(&self, of: Range<usize>) -> f64 {

@@ -5,7 +5,7 @@
 //! `/proc/self/pagemap` (Documentation/admin-guide/mm/pagemap.rst).
 
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use kernel::cpu::Cpu;
 use kernel::{Root, iomem, kallsyms, pagemap};
 
@@ -65,7 +65,7 @@ fn candidates(root: &Root, top: u64, levels: u32) -> impl Iterator<Item = u64> {
 
 /// Memory of our own whose page frames pagemap tells.
 struct Evidence {
-    mapping: Mapping,
+    mapping: AlignedMemory,
     frames: Vec<u64>,
 }
 
@@ -74,7 +74,7 @@ impl Evidence {
 
     fn make() -> Result<Self, ObserveError> {
         let error = |cause| ObserveError::Pagemap { cause };
-        let mut mapping = Mapping::anonymous(HUGE_PAGE as usize).map_err(error)?;
+        let mut mapping = AlignedMemory::anonymous(HUGE_PAGE as usize).map_err(error)?;
         mapping.advise(0, HUGE_PAGE as usize, OwnAdvice::NoHugePage).map_err(error)?;
         for page in 0..Self::PAGES {
             mapping.bytes_mut()[page * BASE_PAGE as usize] = 1;

@@ -38,7 +38,7 @@ use crate::page_walk::reader::{AttachedReader, PageTable, PageTableReader};
 use crate::page_walk::settle::{Asked, inquire};
 use crate::program_clock::{ProgramClock, now};
 use crate::reclaim;
-use crate::{Options, Tracker, wait_until};
+use crate::{ObserveOptions, Tracker, wait_until};
 use heat::Coverage;
 use heat::clearing::{ClearMethod, ClearPolicy, Clearing};
 use heat::rate;
@@ -105,7 +105,7 @@ impl PageWalk {
         &mut self,
         target: &Target,
         scan: &InitialScan,
-        options: &Options,
+        options: &ObserveOptions,
         stop: &Stop,
     ) -> Result<Clearing, ObserveError> {
         let expected = Clearing::expected(scan.base_pages());
@@ -161,7 +161,7 @@ impl Tracker for PageWalk {
         TrackerKind::PageWalk
     }
 
-    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+    fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let pid = target.pid();
         let mut cost = Cost::default();
@@ -176,7 +176,7 @@ impl Tracker for PageWalk {
         };
         let reach = Reach::of(coverage, &scan.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
         let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
-        let clearing = self.choose_clearing(target, &scan, &Options { clearing: policy, ..*options }, stop)?;
+        let clearing = self.choose_clearing(target, &scan, &ObserveOptions { clearing: policy, ..*options }, stop)?;
         let InitialScan { address_space, mappings, regions, accessed } = scan;
         let method = clearing.method;
         let thread = crate::living_thread(target)?;
@@ -277,7 +277,7 @@ impl Tracker for PageWalk {
 
 /// Resident memory.
 fn resident(root: &Root, pid: u32) -> Result<Bytes, ObserveError> {
-    Ok(process::Status::read(root, pid)?.vm_rss)
+    Ok(process::ProcessStatus::read(root, pid)?.vm_rss)
 }
 
 /// The most bits that are cleared together, where a program may be slowed down by so much: setting them again takes it so long each.
@@ -322,7 +322,7 @@ struct Watch<'a> {
     settled: usize,
     /// When all were.
     settled_at: Nanos,
-    options: Options,
+    options: ObserveOptions,
     /// Pieces of base pages by which the TLB may be flushed.
     pieces: Vec<AddressRange>,
     clock: ProgramClock,

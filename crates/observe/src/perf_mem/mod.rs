@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use heat::units::Nanos;
 use heat::{Cost, Heat, Meaning, TrackerKind};
-use hugepilot_os::perf::{Rate, Sampler, Sampling, Scope};
+use hugepilot_os::perf::{EventScope, Rate, Sampler, Sampling};
 use hugepilot_os::stop::Stop;
 use kernel::pmu::{MemorySampling, memory_sampling, most_samples_per_second};
 use kernel::target::Target;
@@ -25,7 +25,7 @@ use kernel::{KernelError, Root, cpu, process};
 use crate::perf_mem::samples::FIELDS;
 use crate::perf_mem::tally::Tally;
 use crate::survey::Survey;
-use crate::{ObserveError, Options, Tracker};
+use crate::{ObserveError, ObserveOptions, Tracker};
 
 const SAMPLES_PER_SECOND: u64 = 4000;
 /// From one scan of the samples to the next: they take half of the ring's room in this time.
@@ -84,8 +84,8 @@ impl PerfMem {
         let root = Root::host();
         let pmu = memory_sampling(&root)?.ok_or(PerfError::NoPmu)?;
         let tried = |scope| open(&root, &pmu, scope).map(drop);
-        let by_processor = match tried(Scope::Thread(0)) {
-            Err(error) if error.is(libc::EINVAL) => tried(Scope::Cpu(0)).map(|()| true),
+        let by_processor = match tried(EventScope::Thread(0)) {
+            Err(error) if error.is(libc::EINVAL) => tried(EventScope::Cpu(0)).map(|()| true),
             tried => tried.map(|()| false),
         }?;
         let survey = Survey::new(&root, TrackerKind::PerfMem, Meaning::Sampled)?;
@@ -93,11 +93,11 @@ impl PerfMem {
     }
 
     /// Where the target runs now.
-    fn scopes(&self, pid: u32) -> Result<BTreeSet<Scope>, ObserveError> {
+    fn scopes(&self, pid: u32) -> Result<BTreeSet<EventScope>, ObserveError> {
         Ok(if self.by_processor {
-            cpu::online(&self.root)?.into_iter().map(Scope::Cpu).collect()
+            cpu::online(&self.root)?.into_iter().map(EventScope::Cpu).collect()
         } else {
-            process::threads(&self.root, pid)?.into_iter().map(Scope::Thread).collect()
+            process::threads(&self.root, pid)?.into_iter().map(EventScope::Thread).collect()
         })
     }
 
@@ -128,7 +128,7 @@ impl Tracker for PerfMem {
         TrackerKind::PerfMem
     }
 
-    fn observe(&mut self, target: &Target, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+    fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let started = Instant::now();
         let pid = target.pid();
         let mut cost = Cost::default();
@@ -154,7 +154,7 @@ impl Tracker for PerfMem {
     }
 }
 
-fn open(root: &Root, pmu: &MemorySampling, scope: Scope) -> Result<Sampler, PerfError> {
+fn open(root: &Root, pmu: &MemorySampling, scope: EventScope) -> Result<Sampler, PerfError> {
     let samples = samples_per_second(root)?;
     match Sampler::open(&sampling(pmu, samples), scope) {
         // The kernel lowers the limit by itself, while it finds that samples take too long.
@@ -183,7 +183,7 @@ fn sampling(pmu: &MemorySampling, samples_per_second: u64) -> Sampling {
 struct Samplers {
     root: Root,
     pmu: MemorySampling,
-    open: BTreeMap<Scope, Sampler>,
+    open: BTreeMap<EventScope, Sampler>,
 }
 
 impl Samplers {
@@ -192,7 +192,7 @@ impl Samplers {
     }
 
     /// Samples just these from now on.
-    fn follow(&mut self, scopes: &BTreeSet<Scope>) -> Result<(), PerfError> {
+    fn follow(&mut self, scopes: &BTreeSet<EventScope>) -> Result<(), PerfError> {
         self.open.retain(|scope, _| scopes.contains(scope));
         for &scope in scopes {
             if self.open.contains_key(&scope) {
@@ -223,7 +223,7 @@ mod tests {
     use heat::Region;
     use heat::samples::region;
     use heat::units::{Address, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
-    use hugepilot_os::memory::{Mapping, OwnAdvice};
+    use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
     use hugepilot_os::perf::Event;
 
     use super::*;
@@ -254,8 +254,8 @@ mod tests {
 
     /// Touches so many pages of new memory, again and again, in the scopes that are sampled, and tells the regions what was sampled. None where
     /// this process may not.
-    fn regions_touched(scopes: BTreeSet<Scope>) -> Option<Vec<Region>> {
-        let mut memory = Mapping::anonymous(PAGES * BASE_PAGE as usize).unwrap();
+    fn regions_touched(scopes: BTreeSet<EventScope>) -> Option<Vec<Region>> {
+        let mut memory = AlignedMemory::anonymous(PAGES * BASE_PAGE as usize).unwrap();
         memory.advise(0, PAGES * BASE_PAGE as usize, OwnAdvice::NoHugePage).unwrap();
         let (mut samplers, mut tally) =
             (Samplers::new(&Root::host(), FAULTS), Tally::of(std::process::id(), FAULTS.only_walks));
@@ -291,14 +291,14 @@ mod tests {
     #[test]
     fn samples_of_a_thread_stand_for_all_that_it_did() {
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let Some(regions) = regions_touched(BTreeSet::from([Scope::Thread(own)])) else { return };
+        let Some(regions) = regions_touched(BTreeSet::from([EventScope::Thread(own)])) else { return };
         assert_all_told(&regions);
     }
 
     #[test]
     fn samples_of_processors_are_those_of_the_process() {
         let processors = cpu::online(&Root::host()).unwrap();
-        let Some(regions) = regions_touched(processors.into_iter().map(Scope::Cpu).collect()) else { return };
+        let Some(regions) = regions_touched(processors.into_iter().map(EventScope::Cpu).collect()) else { return };
         assert_all_told(&regions);
     }
 
@@ -306,11 +306,11 @@ mod tests {
     fn what_is_no_longer_there_is_no_longer_sampled() {
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let mut samplers = Samplers::new(&Root::host(), FAULTS);
-        let ended = Scope::Thread(i32::MAX as u32);
-        if !permitted(samplers.follow(&BTreeSet::from([Scope::Thread(own), ended]))) {
+        let ended = EventScope::Thread(i32::MAX as u32);
+        if !permitted(samplers.follow(&BTreeSet::from([EventScope::Thread(own), ended]))) {
             return;
         }
-        assert_eq!(samplers.open.keys().collect::<Vec<_>>(), [&Scope::Thread(own)], "the other has ended");
+        assert_eq!(samplers.open.keys().collect::<Vec<_>>(), [&EventScope::Thread(own)], "the other has ended");
         samplers.follow(&BTreeSet::new()).unwrap();
         assert!(samplers.open.is_empty());
     }

@@ -16,16 +16,16 @@ const HEADER: usize = 8;
 
 /// A record that tells something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum PerfRecord {
     /// One event of many.
-    Sample(Sample),
+    Sample(PerfSample),
     /// So many records found no room.
     Lost(u64),
 }
 
 /// One event of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct PerfSample {
     /// The process.
     pub pid: u32,
     /// The address that was accessed; 0 where the event was no access.
@@ -59,7 +59,7 @@ impl DataSource {
 
 /// The records in these bytes. Kinds that tell nothing here are skipped, and so are records too short for what they should hold;
 /// a record that is cut off ends it.
-pub fn records(bytes: &[u8]) -> impl Iterator<Item = Record> {
+pub fn records(bytes: &[u8]) -> impl Iterator<Item = PerfRecord> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let header = rest.first_chunk::<HEADER>()?;
@@ -75,17 +75,17 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Record> {
     .flatten()
 }
 
-fn record(kind: u32, body: &[u8]) -> Option<Record> {
+fn record(kind: u32, body: &[u8]) -> Option<PerfRecord> {
     let word = |number: usize| Some(u64::from_ne_bytes(*body.get(number * 8..)?.first_chunk()?));
     match kind {
-        SAMPLE => Some(Record::Sample(Sample {
+        SAMPLE => Some(PerfRecord::Sample(PerfSample {
             pid: u32::from_ne_bytes(*body.first_chunk()?),
             address: Address(word(1)?),
             period: word(2)?,
             source: DataSource(word(3)?),
         })),
         // Before the number stands the event's id.
-        LOST => Some(Record::Lost(word(1)?)),
+        LOST => Some(PerfRecord::Lost(word(1)?)),
         _ => None,
     }
 }
@@ -158,9 +158,9 @@ mod tests {
         let bytes =
             [sample(7, 0x1000, 100, INTEL_WALK), unknown, short, lost(3), sample(8, 0x2fff, 9, INTEL_HIT)].concat();
         let sample = |pid, address, period, source| {
-            Record::Sample(Sample { pid, address: Address(address), period, source: DataSource(source) })
+            PerfRecord::Sample(PerfSample { pid, address: Address(address), period, source: DataSource(source) })
         };
-        let expected = [sample(7, 0x1000, 100, INTEL_WALK), Record::Lost(3), sample(8, 0x2fff, 9, INTEL_HIT)];
+        let expected = [sample(7, 0x1000, 100, INTEL_WALK), PerfRecord::Lost(3), sample(8, 0x2fff, 9, INTEL_HIT)];
         assert_eq!(records(&bytes).collect::<Vec<_>>(), expected);
     }
 

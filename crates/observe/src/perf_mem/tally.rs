@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use heat::units::{Address, BASE_PAGE, Nanos, PAGES_PER_REGION};
 use heat::{PageSet, Region};
 
-use crate::perf_mem::samples::{Record, Sample, records};
+use crate::perf_mem::samples::{PerfRecord, PerfSample, records};
 
 /// The kernel's own addresses begin here.
 const KERNEL: Address = Address(1 << 63);
@@ -43,8 +43,8 @@ impl Tally {
     pub(super) fn add(&mut self, bytes: &[u8]) {
         for record in records(bytes) {
             match record {
-                Record::Lost(records) => self.lost = self.lost.saturating_add(records),
-                Record::Sample(sample) => {
+                PerfRecord::Lost(records) => self.lost = self.lost.saturating_add(records),
+                PerfRecord::Sample(sample) => {
                     self.samples += 1;
                     if self.counts(&sample) {
                         self.count(&sample);
@@ -54,11 +54,11 @@ impl Tally {
         }
     }
 
-    fn counts(&self, sample: &Sample) -> bool {
+    fn counts(&self, sample: &PerfSample) -> bool {
         sample.pid == self.pid && sample.address < KERNEL && (self.only_walks || sample.source.walked())
     }
 
-    fn count(&mut self, sample: &Sample) {
+    fn count(&mut self, sample: &PerfSample) {
         let start = sample.address.region();
         let hits = self.regions.entry(start).or_default();
         hits.pages.insert(((sample.address.0 - start.0) / BASE_PAGE) as usize);

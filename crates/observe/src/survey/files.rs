@@ -95,7 +95,7 @@ impl FileSurvey {
             clearing: None,
             window: Nanos(0),
             busy_cpus: None,
-            rss: process::Status::read(&self.root, pid)?.vm_rss,
+            rss: process::ProcessStatus::read(&self.root, pid)?.vm_rss,
             mappings,
             regions,
             cost: Cost { inspect: Nanos::from_duration(asking.elapsed()), ..cost },
@@ -109,7 +109,7 @@ impl FileSurvey {
         &self,
         start: Address,
         entries: &[Entry],
-        contents: &[smaps::Mapping],
+        contents: &[smaps::SmapsMapping],
         collector: &mut RegionCollector<'_>,
     ) -> Result<Option<usize>, ObserveError> {
         let mut present = PageSet::NONE;
@@ -153,8 +153,8 @@ impl FileSurvey {
 }
 
 /// Where regions start that may hold a page, each once, ascending.
-fn regions_to_read(pid: u32, contents: &[smaps::Mapping]) -> Result<impl Iterator<Item = Address>, ObserveError> {
-    let is_worthwhile = |each: &&smaps::Mapping| {
+fn regions_to_read(pid: u32, contents: &[smaps::SmapsMapping]) -> Result<impl Iterator<Item = Address>, ObserveError> {
+    let is_worthwhile = |each: &&smaps::SmapsMapping| {
         each.resident > Bytes(0) || each.huge > Bytes(0) || each.line.range.len() <= LARGE_AND_EMPTY
     };
     let mut spans: Vec<(u64, u64)> = Vec::new();

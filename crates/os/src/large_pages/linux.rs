@@ -5,23 +5,30 @@
 use std::io;
 use std::ptr::NonNull;
 
-use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagesError, Obtained, Page, Policy, rounded};
+use super::{BASE_PAGE, Backing, GIANT_PAGE, Got, LargePagePolicy, LargePagesError, Obtained, Page, rounded};
 use crate::advise::collapse_own;
-use crate::memory::{Mapping, OwnAdvice, available_bytes};
+use crate::memory::{AlignedMemory, OwnAdvice, available_bytes};
 
-pub(super) use crate::memory::Mapping as Memory;
+pub(super) use crate::memory::AlignedMemory as Memory;
 
 const LARGE_PAGE: usize = 2 << 20;
 
-pub(super) fn allocate(bytes: usize, page: Page, policy: Policy) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
+pub(super) fn allocate(
+    bytes: usize,
+    page: Page,
+    policy: LargePagePolicy,
+) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
     let in_pages_of = |page_bytes| rounded(bytes, page_bytes).map_err(|error| vec![error]);
     match page {
         Page::Base => ordinary(in_pages_of(BASE_PAGE)?, policy).map_err(|error| vec![error]),
         Page::Large => {
             let bytes = in_pages_of(LARGE_PAGE)?;
-            reserved(bytes, LARGE_PAGE, Mapping::pooled).or_else(|short| instead(short, transparent(bytes, policy)))
+            reserved(bytes, LARGE_PAGE, AlignedMemory::pooled)
+                .or_else(|short| instead(short, transparent(bytes, policy)))
         }
-        Page::Giant => reserved(in_pages_of(GIANT_PAGE)?, GIANT_PAGE, Mapping::giant).map_err(|error| vec![error]),
+        Page::Giant => {
+            reserved(in_pages_of(GIANT_PAGE)?, GIANT_PAGE, AlignedMemory::giant).map_err(|error| vec![error])
+        }
     }
 }
 
@@ -37,10 +44,10 @@ fn instead<M>(
     }
 }
 
-fn ordinary(bytes: usize, policy: Policy) -> Result<Obtained<Memory>, LargePagesError> {
-    let mut memory = Mapping::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
+fn ordinary(bytes: usize, policy: LargePagePolicy) -> Result<Obtained<Memory>, LargePagesError> {
+    let mut memory = AlignedMemory::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
     // Where large ones were welcome, the kernel and the pilot may still make some.
-    if policy == Policy::Off {
+    if policy == LargePagePolicy::Off {
         // Refused by a kernel that has no huge pages, which then need not be kept away.
         let _ = memory.advise(0, bytes, OwnAdvice::NoHugePage);
     }
@@ -50,7 +57,7 @@ fn ordinary(bytes: usize, policy: Policy) -> Result<Obtained<Memory>, LargePages
 fn reserved(
     bytes: usize,
     page_bytes: usize,
-    map: impl FnOnce(usize) -> io::Result<Mapping>,
+    map: impl FnOnce(usize) -> io::Result<AlignedMemory>,
 ) -> Result<Obtained<Memory>, LargePagesError> {
     let mut memory = map(bytes).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOMEM) => LargePagesError::PoolShort { bytes, page_bytes },
@@ -67,9 +74,9 @@ fn reserved(
     Ok(obtained(memory, Backing::Pool, page_bytes, bytes, Vec::new()))
 }
 
-fn transparent(bytes: usize, policy: Policy) -> Result<Obtained<Memory>, LargePagesError> {
+fn transparent(bytes: usize, policy: LargePagePolicy) -> Result<Obtained<Memory>, LargePagesError> {
     ensure_available(bytes)?;
-    let mut memory = Mapping::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
+    let mut memory = AlignedMemory::anonymous(bytes).map_err(|error| limit(&error, bytes, "map memory"))?;
     // Where huge pages are switched off this is of no use, and collapsing may make them still.
     let _ = memory.advise(0, bytes, OwnAdvice::HugePage);
     memory.advise(0, bytes, OwnAdvice::Populate).map_err(|error| limit(&error, bytes, "fill memory"))?;
@@ -85,7 +92,7 @@ fn transparent(bytes: usize, policy: Policy) -> Result<Obtained<Memory>, LargePa
 /// How many bytes are on huge pages then, and why not all.
 fn collapse_all(
     bytes: usize,
-    policy: Policy,
+    policy: LargePagePolicy,
     mut collapse: impl FnMut(usize) -> io::Result<()>,
 ) -> (usize, Option<LargePagesError>) {
     let (mut large_bytes, mut short) = (0, None);
@@ -95,7 +102,7 @@ fn collapse_all(
             Err(error) => short = short.or(Some(not_collapsed(&error, bytes))),
         }
         // A refusal is only given after compaction, or a wait: no time for what is an error already.
-        if policy == Policy::Required && short.is_some() {
+        if policy == LargePagePolicy::Required && short.is_some() {
             break;
         }
     }
@@ -148,7 +155,7 @@ fn system(error: &io::Error, doing: &'static str) -> LargePagesError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::large_pages::{LargePages, Options};
+    use crate::large_pages::{LargePageOptions, LargePages};
 
     /// What the kernel says of the mapping that has this byte.
     fn said_of(start: NonNull<u8>, name: &str) -> String {
@@ -174,14 +181,17 @@ mod tests {
     #[test]
     fn what_it_says_is_what_the_kernel_says() {
         // What a pool gives is no transparent page: these are asked for by themselves.
-        match transparent(6 << 20, Policy::Preferred) {
+        match transparent(6 << 20, LargePagePolicy::Preferred) {
             Ok(Obtained { got, start, memory, .. }) => {
                 assert_eq!(huge_bytes(start), got.large_bytes as u64);
                 assert_eq!(memory.len(), 6 << 20);
             }
             Err(error) => eprintln!("skipped: {error}"),
         }
-        let ordinary = LargePages::allocate(6 << 20, Options { policy: Policy::Off, ..Options::default() });
+        let ordinary = LargePages::allocate(
+            6 << 20,
+            LargePageOptions { policy: LargePagePolicy::Off, ..LargePageOptions::default() },
+        );
         let mut ordinary = ordinary.unwrap();
         ordinary.bytes_mut().fill(1);
         assert_eq!(huge_bytes(ordinary.start()), 0);
@@ -192,9 +202,9 @@ mod tests {
 
     #[test]
     fn more_than_there_is_is_refused_before_it_is_filled() {
-        let refused = transparent(TOO_MANY_BYTES, Policy::Required).err();
+        let refused = transparent(TOO_MANY_BYTES, LargePagePolicy::Required).err();
         assert_eq!(refused, Some(LargePagesError::Quota { bytes: TOO_MANY_BYTES }));
-        match LargePages::allocate(TOO_MANY_BYTES, Options::default()) {
+        match LargePages::allocate(TOO_MANY_BYTES, LargePageOptions::default()) {
             Ok(memory) => {
                 let short = LargePagesError::PoolShort { bytes: TOO_MANY_BYTES, page_bytes: LARGE_PAGE };
                 assert_eq!(memory.got().large_bytes, 0);
@@ -208,9 +218,9 @@ mod tests {
     fn only_memory_that_is_to_have_no_large_pages_keeps_them_away_for_good() {
         let bytes = 6 << 20;
         let away = |policy| keeps_huge_pages_away(allocate(bytes, Page::Base, policy).unwrap().start);
-        assert!(!away(Policy::Preferred));
+        assert!(!away(LargePagePolicy::Preferred));
         if std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
-            assert!(away(Policy::Off));
+            assert!(away(LargePagePolicy::Off));
         }
     }
 
@@ -224,8 +234,8 @@ mod tests {
             });
             (found.0 / LARGE_PAGE, found.1.is_some(), offsets)
         };
-        assert_eq!(tried(Policy::Required), (1, true, vec![0, 1]));
-        assert_eq!(tried(Policy::Preferred), (3, true, vec![0, 1, 2, 3]));
+        assert_eq!(tried(LargePagePolicy::Required), (1, true, vec![0, 1]));
+        assert_eq!(tried(LargePagePolicy::Preferred), (3, true, vec![0, 1, 2, 3]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Large pages for memory that a program allocates once, at its start: one call for Linux and Windows.
 //!
-//! Owns: what may be asked for ([`Options`]), in which order it is tried, what came of it ([`Got`]), and the memory until it is dropped.
+//! Owns: what may be asked for ([`LargePageOptions`]), in which order it is tried, what came of it ([`Got`]), and the memory until it is dropped.
 //! Never touches: how a system is asked. That is `linux.rs` and `windows.rs`, of which one is chosen here, and for Windows
 //! `virtual_alloc.rs`: what its answers mean, which is tested everywhere.
 //!
@@ -34,7 +34,7 @@ const MOST_BYTES: usize = 1 << 47;
 
 /// Whether large pages are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum LargePagePolicy {
     /// Large pages; where there are none, or too few, ordinary ones will do.
     #[default]
     Preferred,
@@ -56,18 +56,18 @@ pub enum PageSize {
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct LargePageOptions {
     /// Whether large pages are.
-    pub policy: Policy,
+    pub policy: LargePagePolicy,
     /// Which.
     pub page_size: PageSize,
     /// Whether large pages will do where giant ones are not to be had.
     pub smaller_pages: bool,
 }
 
-impl Default for Options {
+impl Default for LargePageOptions {
     fn default() -> Self {
-        Self { policy: Policy::Preferred, page_size: PageSize::Large, smaller_pages: true }
+        Self { policy: LargePagePolicy::Preferred, page_size: PageSize::Large, smaller_pages: true }
     }
 }
 
@@ -145,7 +145,7 @@ impl LargePages {
     /// reserved pages, because a copy could fail at any write.
     ///
     /// Errors: why the last kind of page that was allowed could not be had.
-    pub fn allocate(bytes: usize, options: Options) -> Result<Self, LargePagesError> {
+    pub fn allocate(bytes: usize, options: LargePageOptions) -> Result<Self, LargePagesError> {
         let (obtained, refusals) = first_of(options, |page| system::allocate(bytes, page, options.policy))?;
         Ok(Self { _memory: obtained.memory, start: obtained.start, got: obtained.got, refusals })
     }
@@ -190,7 +190,7 @@ unsafe impl Send for LargePages {}
 unsafe impl Sync for LargePages {}
 
 /// The kinds of page that will do, in the order in which they are tried.
-fn acceptable(options: Options) -> Vec<Page> {
+fn acceptable(options: LargePageOptions) -> Vec<Page> {
     let smaller = options.page_size == PageSize::Giant && options.smaller_pages;
     let wanted = match options.page_size {
         PageSize::Large => Page::Large,
@@ -198,15 +198,15 @@ fn acceptable(options: Options) -> Vec<Page> {
     };
     let large = std::iter::once(wanted).chain(smaller.then_some(Page::Large));
     match options.policy {
-        Policy::Off => vec![Page::Base],
-        Policy::Required => large.collect(),
-        Policy::Preferred => large.chain([Page::Base]).collect(),
+        LargePagePolicy::Off => vec![Page::Base],
+        LargePagePolicy::Required => large.collect(),
+        LargePagePolicy::Preferred => large.chain([Page::Base]).collect(),
     }
 }
 
 /// The first that can be had, and why those before it could not.
 fn first_of<M>(
-    options: Options,
+    options: LargePageOptions,
     mut ask: impl FnMut(Page) -> Result<Obtained<M>, Vec<LargePagesError>>,
 ) -> Result<(Obtained<M>, Vec<LargePagesError>), LargePagesError> {
     let mut refusals = Vec::new();
@@ -215,7 +215,7 @@ fn first_of<M>(
             Ok(mut obtained) => {
                 let all = obtained.short.is_empty();
                 refusals.append(&mut obtained.short);
-                if all || options.policy != Policy::Required {
+                if all || options.policy != LargePagePolicy::Required {
                     return Ok((obtained, refusals));
                 }
             }
@@ -239,7 +239,7 @@ mod tests {
 
     /// What a system says to each kind of page: how many bytes of 8 it puts on large pages, or why none.
     fn asked(
-        options: Options,
+        options: LargePageOptions,
         answers: &[(Page, Result<usize, LargePagesError>)],
     ) -> Result<(usize, Vec<LargePagesError>), LargePagesError> {
         let mut answers = answers.iter();
@@ -263,12 +263,12 @@ mod tests {
     #[test]
     fn what_is_not_to_be_had_is_replaced_where_that_is_allowed() {
         let privilege = LargePagesError::PrivilegeNotAssigned;
-        let preferred = Options::default();
+        let preferred = LargePageOptions::default();
         assert_eq!(asked(preferred, &[(Page::Large, Ok(8))]), Ok((8, vec![])));
         assert_eq!(asked(preferred, &[(Page::Large, Err(privilege)), (Page::Base, Ok(0))]), Ok((0, vec![privilege])));
-        let required = Options { policy: Policy::Required, ..preferred };
+        let required = LargePageOptions { policy: LargePagePolicy::Required, ..preferred };
         assert_eq!(asked(required, &[(Page::Large, Err(privilege))]), Err(privilege));
-        let off = Options { policy: Policy::Off, page_size: PageSize::Giant, ..preferred };
+        let off = LargePageOptions { policy: LargePagePolicy::Off, page_size: PageSize::Giant, ..preferred };
         assert_eq!(asked(off, &[(Page::Base, Ok(0))]), Ok((0, vec![])));
     }
 
@@ -276,12 +276,12 @@ mod tests {
     fn giant_pages_may_become_large_ones() {
         let (unsupported, quota) =
             (LargePagesError::NotSupported { page_bytes: GIANT_PAGE }, LargePagesError::Quota { bytes: 8 });
-        let giant = Options { page_size: PageSize::Giant, ..Options::default() };
+        let giant = LargePageOptions { page_size: PageSize::Giant, ..LargePageOptions::default() };
         let answers = [(Page::Giant, Err(unsupported)), (Page::Large, Err(FRAGMENTED)), (Page::Base, Ok(0))];
         assert_eq!(asked(giant, &answers), Ok((0, vec![unsupported, FRAGMENTED])));
-        let only = Options { smaller_pages: false, ..giant };
+        let only = LargePageOptions { smaller_pages: false, ..giant };
         assert_eq!(asked(only, &[(Page::Giant, Err(unsupported)), (Page::Base, Ok(0))]), Ok((0, vec![unsupported])));
-        let required = Options { policy: Policy::Required, ..giant };
+        let required = LargePageOptions { policy: LargePagePolicy::Required, ..giant };
         assert_eq!(asked(required, &answers[..2]), Err(FRAGMENTED), "the last that was tried is the one to fix");
         let answers = [(Page::Giant, Err(unsupported)), (Page::Large, Err(quota)), (Page::Base, Err(quota))];
         assert_eq!(asked(giant, &answers), Err(quota));
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn a_part_is_enough_unless_all_is_required() {
-        assert_eq!(asked(Options::default(), &[(Page::Large, Ok(4))]), Ok((4, vec![FRAGMENTED])));
-        let required = Options { policy: Policy::Required, ..Options::default() };
+        assert_eq!(asked(LargePageOptions::default(), &[(Page::Large, Ok(4))]), Ok((4, vec![FRAGMENTED])));
+        let required = LargePageOptions { policy: LargePagePolicy::Required, ..LargePageOptions::default() };
         assert_eq!(asked(required, &[(Page::Large, Ok(4))]), Err(FRAGMENTED));
     }
 
@@ -307,27 +307,31 @@ mod tests {
     /// On whatever system this runs.
     #[test]
     fn memory_is_zeroed_writable_and_says_what_it_is() {
-        for policy in [Policy::Off, Policy::Preferred] {
-            let mut memory = LargePages::allocate(5_000_000, Options { policy, ..Options::default() }).unwrap();
+        for policy in [LargePagePolicy::Off, LargePagePolicy::Preferred] {
+            let mut memory =
+                LargePages::allocate(5_000_000, LargePageOptions { policy, ..LargePageOptions::default() }).unwrap();
             let got = memory.got();
             assert!(got.bytes >= 5_000_000 && got.bytes.is_multiple_of(got.page_bytes), "{got:?}");
             assert!(memory.bytes().len() == got.bytes && memory.bytes().iter().all(|&byte| byte == 0));
             assert_eq!(memory.start().as_ptr() as usize % got.page_bytes, 0);
             assert_eq!(got.backing == Backing::Ordinary, got.large_bytes == 0, "{got:?}");
             assert_eq!(
-                policy == Policy::Preferred && got.large_bytes < got.bytes,
+                policy == LargePagePolicy::Preferred && got.large_bytes < got.bytes,
                 !memory.refusals().is_empty(),
                 "{got:?}"
             );
             memory.numbers_mut().fill(u32::MAX);
             assert_eq!(memory.bytes_mut().last(), Some(&255));
         }
-        assert_eq!(LargePages::allocate(0, Options::default()).unwrap_err(), LargePagesError::Size { bytes: 0 });
+        assert_eq!(
+            LargePages::allocate(0, LargePageOptions::default()).unwrap_err(),
+            LargePagesError::Size { bytes: 0 }
+        );
     }
 
     #[test]
     fn what_is_required_is_all_large_or_an_error() {
-        let required = Options { policy: Policy::Required, ..Options::default() };
+        let required = LargePageOptions { policy: LargePagePolicy::Required, ..LargePageOptions::default() };
         match LargePages::allocate(3 << 20, required) {
             Ok(memory) => assert_eq!((memory.got().bytes, memory.got().large_bytes), (4 << 20, 4 << 20)),
             Err(error) => assert!(!matches!(error, LargePagesError::Size { .. }), "{error}"),

@@ -19,7 +19,7 @@ use windows_sys::Win32::System::Memory::{
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
 use super::virtual_alloc::{self, Calls, Code, Privilege};
-use super::{LargePagesError, Obtained, Page, Policy, Standing};
+use super::{LargePagePolicy, LargePagesError, Obtained, Page, Standing};
 
 /// `MEM_EXTENDED_PARAMETER_NONPAGED_HUGE` of winnt.h: pages of 1 GiB.
 const NONPAGED_HUGE: u64 = 0x10;
@@ -29,7 +29,7 @@ const LONGEST_LIST: usize = 256;
 pub(super) type Memory = virtual_alloc::Memory<Windows>;
 
 /// The policy changes nothing: pages of Windows stay what they are.
-pub(super) fn allocate(bytes: usize, page: Page, _: Policy) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
+pub(super) fn allocate(bytes: usize, page: Page, _: LargePagePolicy) -> Result<Obtained<Memory>, Vec<LargePagesError>> {
     virtual_alloc::allocate(Windows, bytes, page).map_err(|error| vec![error])
 }
 
@@ -166,7 +166,7 @@ fn last_error() -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::large_pages::{LargePages, Options, Policy};
+    use crate::large_pages::{LargePageOptions, LargePagePolicy, LargePages};
 
     /// Wine has no such privilege to give, and few accounts of Windows hold it.
     #[test]
@@ -174,7 +174,10 @@ mod tests {
         let standing = standing().unwrap();
         assert!(standing.minimum_bytes.is_power_of_two() && standing.minimum_bytes >= 2 << 20, "{standing:?}");
         assert_eq!(standing.held, standing.enabled.is_ok(), "{standing:?}");
-        let required = LargePages::allocate(1, Options { policy: Policy::Required, ..Options::default() });
+        let required = LargePages::allocate(
+            1,
+            LargePageOptions { policy: LargePagePolicy::Required, ..LargePageOptions::default() },
+        );
         match standing.enabled {
             Err(error) => assert_eq!(required.unwrap_err(), error),
             Ok(()) => assert!(required.map(|memory| memory.got().bytes == standing.minimum_bytes).unwrap_or(true)),
@@ -183,7 +186,7 @@ mod tests {
 
     #[test]
     fn without_the_privilege_memory_is_ordinary_and_the_reason_is_kept() {
-        let memory = LargePages::allocate(3 << 20, Options::default()).unwrap();
+        let memory = LargePages::allocate(3 << 20, LargePageOptions::default()).unwrap();
         match super::standing().unwrap().enabled {
             Err(error) => assert_eq!((memory.got().large_bytes, memory.refusals()), (0, &[error][..])),
             Ok(()) => eprintln!("skipped: this account may lock pages"),

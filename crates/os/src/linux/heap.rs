@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use rlsf::Tlsf;
 
-use crate::memory::Mapping;
+use crate::memory::AlignedMemory;
 
 /// As malloc's: enough for every type of C's.
 const ALIGNMENT: usize = 16;
@@ -24,7 +24,7 @@ const CLASSES: usize = (usize::BITS - GRAIN.ilog2()) as usize;
 pub struct Heap {
     blocks: Tlsf<'static, u64, u32, CLASSES, 32>,
     /// Dropped after what points into it.
-    memory: Mapping,
+    memory: AlignedMemory,
     /// Bytes from the start that are given out from.
     used: usize,
     /// A bit for each grain of these: whether a piece that is out begins there. So nothing can be given back twice, or that never was
@@ -34,7 +34,7 @@ pub struct Heap {
 
 impl Heap {
     /// All of this memory, none of which is touched before [`Heap::grow`].
-    pub fn of(memory: Mapping) -> Self {
+    pub fn of(memory: AlignedMemory) -> Self {
         Self { blocks: Tlsf::new(), memory, used: 0, out: Vec::new() }
     }
 
@@ -55,7 +55,7 @@ impl Heap {
     pub fn grow(
         &mut self,
         bytes: usize,
-        ready: impl FnOnce(&mut Mapping, usize, usize) -> io::Result<()>,
+        ready: impl FnOnce(&mut AlignedMemory, usize, usize) -> io::Result<()>,
     ) -> io::Result<()> {
         let bytes = bytes.min(self.memory.len() - self.used);
         if bytes == 0 {
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn pieces_are_disjoint_aligned_and_come_back() {
-        let mut heap = Heap::of(Mapping::anonymous(8 << 20).unwrap());
+        let mut heap = Heap::of(AlignedMemory::anonymous(8 << 20).unwrap());
         assert!(heap.take(1).is_none(), "nothing is ready yet");
         let mut ready = Vec::new();
-        let mut note = |_: &mut Mapping, offset, bytes| {
+        let mut note = |_: &mut AlignedMemory, offset, bytes| {
             ready.push((offset, bytes));
             Ok(())
         };
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn what_is_not_made_ready_is_not_given_out() {
-        let mut heap = Heap::of(Mapping::anonymous(4 << 20).unwrap());
-        let refused = |_: &mut Mapping, _, _| Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        let mut heap = Heap::of(AlignedMemory::anonymous(4 << 20).unwrap());
+        let refused = |_: &mut AlignedMemory, _, _| Err(io::Error::from_raw_os_error(libc::ENOMEM));
         assert!(heap.grow(2 << 20, refused).is_err());
         assert!(heap.used() == 0 && heap.take(1).is_none());
     }

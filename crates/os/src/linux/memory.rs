@@ -58,7 +58,7 @@ fn available_in(meminfo: &str) -> Option<u64> {
 
 /// Anonymous memory of this process, zeroed, aligned to 2 MiB, given back on drop.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct AlignedMemory {
     /// The whole mapping, with the space that alignment took.
     whole: (NonNull<c_void>, usize),
     start: NonNull<u8>,
@@ -67,7 +67,7 @@ pub struct Mapping {
     private: bool,
 }
 
-impl Mapping {
+impl AlignedMemory {
     /// Maps `len` bytes, rounded up to base pages. Errors: `ENOMEM`, `EINVAL` for 0 bytes.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         // Much of it may never be touched, and the kernel need not put aside memory for that.
@@ -93,7 +93,7 @@ impl Mapping {
 
     /// The same, on reserved pages of 1 GiB, to which `len` is rounded up.
     ///
-    /// Errors: as [`Mapping::pooled`].
+    /// Errors: as [`AlignedMemory::pooled`].
     pub fn giant(len: usize) -> io::Result<Self> {
         Self::of_kind(len, MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_1GB)
     }
@@ -107,7 +107,7 @@ impl Mapping {
         Self::placeholder(len)?.filled(file, len)
     }
 
-    /// A new segment of System V shared memory, shared with children as by [`Mapping::shared`]. It goes with its last mapping.
+    /// A new segment of System V shared memory, shared with children as by [`AlignedMemory::shared`]. It goes with its last mapping.
     ///
     /// Errors: `EINVAL`, `ENOSPC`, `ENOMEM` beyond the limits on such segments.
     pub fn segment(len: usize) -> io::Result<Self> {
@@ -243,7 +243,7 @@ impl Mapping {
     }
 }
 
-impl Mapping {
+impl AlignedMemory {
     /// Makes the next access to each page a page walk: pages that lose a right for a moment are flushed from the TLB.
     ///
     /// Errors: `ENOMEM` the process has too many mappings, or the kernel no memory, to split one.
@@ -257,7 +257,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for AlignedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
         let _ = unsafe { munmap(self.whole.0.as_ptr(), self.whole.1) };
@@ -265,9 +265,9 @@ impl Drop for Mapping {
 }
 
 // SAFETY: the mapping belongs to this value alone, like a Vec's buffer; it is tied to no thread.
-unsafe impl Send for Mapping {}
+unsafe impl Send for AlignedMemory {}
 // SAFETY: shared references only read.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for AlignedMemory {}
 
 /// Memory that the kernel writes to and this process reads, such as a mapped BPF array.
 #[derive(Debug)]
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_mapping_is_aligned_zeroed_and_writable() {
-        let mut mapping = Mapping::anonymous(3 << 20).unwrap();
+        let mut mapping = AlignedMemory::anonymous(3 << 20).unwrap();
         assert_eq!(mapping.address() % HUGE_PAGE as u64, 0);
         assert!(mapping.bytes().iter().all(|&byte| byte == 0));
         mapping.bytes_mut()[(3 << 20) - 1] = 7;
@@ -329,21 +329,21 @@ mod tests {
 
     #[test]
     fn a_segment_is_aligned_zeroed_and_writable() {
-        let mut segment = Mapping::segment(5 << 20).unwrap();
+        let mut segment = AlignedMemory::segment(5 << 20).unwrap();
         assert_eq!(segment.address() % HUGE_PAGE as u64, 0);
         assert!(segment.bytes().iter().all(|&byte| byte == 0));
         segment.bytes_mut()[(5 << 20) - 1] = 7;
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let line = maps.lines().find(|line| line.starts_with(&format!("{:x}-", segment.address()))).unwrap();
         assert!(line.contains("/SYSV00000000"), "{line}");
-        assert!(Mapping::segment(0).is_err());
+        assert!(AlignedMemory::segment(0).is_err());
     }
 
     #[test]
     fn advice_beyond_the_end_is_refused() {
-        let mut mapping = Mapping::anonymous(4096).unwrap();
+        let mut mapping = AlignedMemory::anonymous(4096).unwrap();
         assert!(mapping.advise(4096, 4096, OwnAdvice::DontNeed).is_err());
         assert!(mapping.advise(usize::MAX, 2, OwnAdvice::DontNeed).is_err());
-        assert!(Mapping::anonymous(0).is_err());
+        assert!(AlignedMemory::anonymous(0).is_err());
     }
 }

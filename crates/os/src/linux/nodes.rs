@@ -13,7 +13,7 @@ use std::ptr;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::PidFd;
-use crate::memory::Mapping;
+use crate::memory::AlignedMemory;
 
 /// What Linux can be built for (`CONFIG_NODES_SHIFT` of 10).
 pub(crate) const MOST_NODES: usize = 1024;
@@ -70,7 +70,7 @@ impl NodePolicy {
     }
 }
 
-impl Mapping {
+impl AlignedMemory {
     /// From now on new pages of this memory come from these nodes; those that are there stay where they are.
     ///
     /// Errors: `EINVAL` no such node, or it has no memory; `ENOSYS` the kernel was built without nodes.
@@ -92,7 +92,7 @@ impl Mapping {
         if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// From now on new pages of this memory come from this node and no other. Errors: as [`Mapping::set_node_policy`].
+    /// From now on new pages of this memory come from this node and no other. Errors: as [`AlignedMemory::set_node_policy`].
     pub fn bind_to_node(&mut self, node: u32) -> io::Result<()> {
         self.set_node_policy(NodePolicy::Bind, &[node])
     }
@@ -182,7 +182,7 @@ mod tests {
         if is_without_nodes() {
             return;
         }
-        let mut memory = Mapping::anonymous(3 * PAGE).unwrap();
+        let mut memory = AlignedMemory::anonymous(3 * PAGE).unwrap();
         memory.bytes_mut()[PAGE] = 1;
         let pages = [0, 1, 2].map(|page| memory.address() + (page * PAGE) as u64);
         let nodes = nodes_of_pages(&own(), &[pages[0], pages[1], 0x1000]).unwrap();
@@ -195,10 +195,10 @@ mod tests {
         if is_without_nodes() {
             return;
         }
-        let mut memory = Mapping::anonymous(PAGE).unwrap();
+        let mut memory = AlignedMemory::anonymous(PAGE).unwrap();
         memory.bytes_mut()[0] = 1;
         let here = nodes_of_pages(&own(), &[memory.address()]).unwrap()[0].expect("it was written");
-        let mut bound = Mapping::anonymous(PAGE).unwrap();
+        let mut bound = AlignedMemory::anonymous(PAGE).unwrap();
         bound.bind_to_node(here).unwrap();
         bound.bytes_mut()[0] = 1;
         assert_eq!(nodes_of_pages(&own(), &[bound.address()]).unwrap(), [Some(here)]);

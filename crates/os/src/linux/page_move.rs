@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use crate::faults;
-use crate::memory::Mapping;
+use crate::memory::AlignedMemory;
 
 const PAGE: usize = 4096;
 /// Entries of pagemap read in one call.
@@ -39,13 +39,13 @@ const TRIES: u32 = 1000;
 #[derive(Debug)]
 pub struct PageMover<'a> {
     faults: OwnedFd,
-    into: &'a mut Mapping,
+    into: &'a mut AlignedMemory,
 }
 
 /// Where pages are, and where they go; all in bytes, multiples of 4 KiB. Either side must be one mapping to the kernel, too: all of it was
 /// advised alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageRun {
+pub struct PageMove {
     /// From the start of the mapping that they come from.
     pub from: usize,
     /// From the start of the mapping that they go to.
@@ -54,11 +54,11 @@ pub struct PageRun {
     pub len: usize,
 }
 
-impl PageRun {
+impl PageMove {
     /// Errors: `EINVAL` it is beyond either mapping, empty or unaligned, or a mapping is not private.
-    fn check(self, from: &Mapping, into: &Mapping) -> io::Result<()> {
+    fn check(self, from: &AlignedMemory, into: &AlignedMemory) -> io::Result<()> {
         let aligned = [self.from, self.to, self.len].iter().all(|bytes| bytes.is_multiple_of(PAGE));
-        let within = |start: usize, mapping: &Mapping| {
+        let within = |start: usize, mapping: &AlignedMemory| {
             start.checked_add(self.len).is_some_and(|end| end <= mapping.len().next_multiple_of(PAGE))
         };
         let private = from.is_private() && into.is_private();
@@ -74,7 +74,7 @@ impl<'a> PageMover<'a> {
     ///
     /// Errors: `EINVAL` the kernel is older than 6.8, or the mapping is not private; `ENOSYS` it has no userfaultfd; `EPERM` forbidden
     /// (seccomp); `EBUSY` another userfaultfd watches it.
-    pub fn into(into: &'a mut Mapping) -> io::Result<Self> {
+    pub fn into(into: &'a mut AlignedMemory) -> io::Result<Self> {
         let faults = faults::open(FEATURE_MOVE)?;
         faults::register(&faults, into.address(), into.len().next_multiple_of(PAGE) as u64, REGISTER_MODE_MISSING)?;
         Ok(Self { faults, into })
@@ -85,11 +85,11 @@ impl<'a> PageMover<'a> {
     /// Errors: `EINVAL` beyond a mapping, unaligned, advised differently from one page to the next, or not private memory with the same
     /// rights; `EEXIST` there are pages where they should go; `ENOENT` no page is there; `EBUSY` a page is shared with a child, or held by
     /// a device; `EAGAIN` held for a moment, even after it was tried again. What was moved before stays moved.
-    pub fn bring(&mut self, from: &mut Mapping, run: PageRun) -> io::Result<()> {
+    pub fn bring(&mut self, from: &mut AlignedMemory, run: PageMove) -> io::Result<()> {
         run.check(from, self.into)?;
         let (mut done, mut tries) = (0, 0);
         while done < run.len {
-            match self.bring_some(from, PageRun { from: run.from + done, to: run.to + done, len: run.len - done }) {
+            match self.bring_some(from, PageMove { from: run.from + done, to: run.to + done, len: run.len - done }) {
                 Ok(moved) => done += moved,
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && tries < TRIES => {
                     tries += 1;
@@ -102,7 +102,7 @@ impl<'a> PageMover<'a> {
     }
 
     /// Bytes moved, of a run that lies within both mappings.
-    fn bring_some(&mut self, from: &mut Mapping, run: PageRun) -> io::Result<usize> {
+    fn bring_some(&mut self, from: &mut AlignedMemory, run: PageMove) -> io::Result<usize> {
         let (to, len) = (self.into.address() + run.to as u64, run.len as u64);
         let mut argument = Move { to, from: from.address() + run.from as u64, len, mode: 0, moved: 0 };
         // SAFETY: the argument has the shape that this request expects and lives through the call. Both ranges lie inside mappings that are
@@ -128,7 +128,7 @@ impl Drop for PageMover<'_> {
 ///
 /// Errors: `EINVAL` beyond a mapping, unaligned, or not private memory; `EFAULT` advised differently from one page to the next (before
 /// Linux 6.17); `ENOMEM` too many mappings. What was at the destination may be lost then, and reads as zero.
-pub fn remap(from: &mut Mapping, into: &mut Mapping, run: PageRun) -> io::Result<()> {
+pub fn remap(from: &mut AlignedMemory, into: &mut AlignedMemory, run: PageMove) -> io::Result<()> {
     run.check(from, into)?;
     let start = (from.address() as usize + run.from) as *mut libc::c_void;
     let place = (into.address() as usize + run.to) as *mut libc::c_void;
@@ -174,29 +174,29 @@ mod tests {
     use crate::memory::OwnAdvice;
 
     /// Pages of which each holds its number, counted from 1, and none is huge.
-    fn numbered(pages: usize) -> Mapping {
-        let mut memory = Mapping::anonymous(pages * PAGE).unwrap();
+    fn numbered(pages: usize) -> AlignedMemory {
+        let mut memory = AlignedMemory::anonymous(pages * PAGE).unwrap();
         memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
         (0..pages).for_each(|page| memory.bytes_mut()[page * PAGE] = page as u8 + 1);
         memory
     }
 
-    fn empty(pages: usize) -> Mapping {
-        let mut memory = Mapping::anonymous(pages * PAGE).unwrap();
+    fn empty(pages: usize) -> AlignedMemory {
+        let mut memory = AlignedMemory::anonymous(pages * PAGE).unwrap();
         memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
         memory
     }
 
-    fn run(from: usize, to: usize, pages: usize) -> PageRun {
-        PageRun { from: from * PAGE, to: to * PAGE, len: pages * PAGE }
+    fn run(from: usize, to: usize, pages: usize) -> PageMove {
+        PageMove { from: from * PAGE, to: to * PAGE, len: pages * PAGE }
     }
 
-    fn numbers(memory: &Mapping) -> Vec<u8> {
+    fn numbers(memory: &AlignedMemory) -> Vec<u8> {
         memory.bytes().iter().step_by(PAGE).copied().collect()
     }
 
     /// None where the kernel is too old.
-    fn mover(into: &mut Mapping) -> Option<PageMover<'_>> {
+    fn mover(into: &mut AlignedMemory) -> Option<PageMover<'_>> {
         match PageMover::into(into) {
             Err(error) if [libc::EINVAL, libc::ENOSYS].contains(&error.raw_os_error().unwrap_or(0)) => {
                 eprintln!("skipped: this kernel has no UFFDIO_MOVE ({error})");
@@ -232,7 +232,7 @@ mod tests {
             run(0, 4, 1),
             run(3, 0, 2),
             run(0, 0, 0),
-            PageRun { from: 1, ..run(0, 1, 1) },
+            PageMove { from: 1, ..run(0, 1, 1) },
             run(usize::MAX / PAGE, 0, 1),
         ] {
             assert_eq!(refused(wrong), Some(libc::EINVAL), "{wrong:?}");
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!((numbers(&into), numbers(&from)), (vec![4, 1, 3, 0], vec![0, 2, 0, 0]));
         let beyond = remap(&mut from, &mut into, run(1, 4, 1)).unwrap_err();
         assert_eq!(beyond.raw_os_error(), Some(libc::EINVAL));
-        let mut shared = Mapping::shared(PAGE).unwrap();
+        let mut shared = AlignedMemory::shared(PAGE).unwrap();
         let twice = remap(&mut shared, &mut into, run(0, 0, 1)).unwrap_err();
         assert_eq!(twice.raw_os_error(), Some(libc::EINVAL), "its page would be in both");
     }

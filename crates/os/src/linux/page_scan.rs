@@ -142,11 +142,11 @@ impl WriteWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Mapping;
+    use crate::memory::AlignedMemory;
 
     const PAGE: usize = 4096;
 
-    fn pages(memory: &Mapping, run: PageRun) -> std::ops::Range<usize> {
+    fn pages(memory: &AlignedMemory, run: PageRun) -> std::ops::Range<usize> {
         let page = |address: u64| (address - memory.address()) as usize / PAGE;
         page(run.start)..page(run.end)
     }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn present_pages_are_found() {
-        let mut memory = Mapping::anonymous(64 * PAGE).unwrap();
+        let mut memory = AlignedMemory::anonymous(64 * PAGE).unwrap();
         for page in [0, 1, 2, 10] {
             memory.bytes_mut()[page * PAGE] = 1;
         }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn however_many_runs_there_are_each_is_seen_once() {
         for count in [511, 512, 513, 1023, 1024, 1025, 1536, 2100] {
-            let mut memory = Mapping::anonymous(2 * count * PAGE).unwrap();
+            let mut memory = AlignedMemory::anonymous(2 * count * PAGE).unwrap();
             (0..count).for_each(|run| memory.bytes_mut()[2 * run * PAGE] = 1);
             let (mut found, end) = (Vec::new(), memory.address() + memory.len() as u64);
             let scanned =
@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn just_what_was_written_is_seen_and_only_once() {
-        let mut memory = Mapping::anonymous(64 * PAGE).unwrap();
+        let mut memory = AlignedMemory::anonymous(64 * PAGE).unwrap();
         memory.bytes_mut()[5 * PAGE] = 1;
         let Some(watch) = supported(WriteWatch::new()) else { return };
         watch.add(memory.address(), 64 * PAGE as u64).unwrap();
-        let written = |memory: &Mapping| {
+        let written = |memory: &AlignedMemory| {
             let mut found = Vec::new();
             watch.take_written(memory.address(), 64 * PAGE as u64, |run| found.push(pages(memory, run))).unwrap();
             found
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_mapped_anew_must_be_added_again() {
-        let mut memory = Mapping::anonymous(64 * PAGE).unwrap();
+        let mut memory = AlignedMemory::anonymous(64 * PAGE).unwrap();
         let Some(watch) = supported(WriteWatch::new()) else { return };
         let (start, len) = (memory.address(), 64 * PAGE as u64);
         watch.add(start, len).unwrap();

@@ -30,7 +30,7 @@ pub struct Event {
 
 /// Where an event is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
+pub enum EventScope {
     /// In one thread, wherever it runs; the id is of this pid namespace, 0 is the caller.
     Thread(u32),
     /// On one processor, whoever runs there.
@@ -125,10 +125,10 @@ impl Attributes {
 
     /// Errors: `ENOENT`, `EINVAL`, `EOPNOTSUPP` no device counts this here or in this way, `EACCES`, `EPERM` CAP_PERFMON is missing,
     /// `ESRCH` no such thread, `EMFILE` too many files are open.
-    fn open(&self, scope: Scope, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    fn open(&self, scope: EventScope, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
         let (thread, cpu) = match scope {
-            Scope::Thread(id) => (id as i32, -1),
-            Scope::Cpu(number) => (-1, number as i32),
+            EventScope::Thread(id) => (id as i32, -1),
+            EventScope::Cpu(number) => (-1, number as i32),
         };
         let group = leader.map_or(-1, AsRawFd::as_raw_fd);
         // SAFETY: the kernel reads `size` bytes of the attributes, a `repr(C)` prefix of its struct with every byte initialised; the
@@ -158,7 +158,7 @@ impl Counters {
                 read_format: FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING,
                 ..Attributes::of(event)
             };
-            group.push(attributes.open(Scope::Thread(thread), group.first())?);
+            group.push(attributes.open(EventScope::Thread(thread), group.first())?);
         }
         Ok(Self(group.into_iter().map(File::from).collect()))
     }
@@ -200,7 +200,7 @@ impl Sampler {
     ///
     /// Errors: `ENOENT`, `EINVAL`, `EOPNOTSUPP` no device samples this here or in this way, `EACCES`, `EPERM` CAP_PERFMON is missing
     /// or too much memory is locked, `ESRCH` no such thread, `EMFILE` too many files are open.
-    pub fn open(what: &Sampling, scope: Scope) -> io::Result<Self> {
+    pub fn open(what: &Sampling, scope: EventScope) -> io::Result<Self> {
         let mut events = Vec::new();
         if let Some(leader) = &what.leader {
             events.push(Attributes { flags: DISABLED, ..Attributes::of(leader) }.open(scope, None)?);
@@ -301,7 +301,7 @@ unsafe impl Send for Ring {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Mapping, OwnAdvice};
+    use crate::memory::{AlignedMemory, OwnAdvice};
 
     /// `PERF_COUNT_SW_PAGE_FAULTS` of `PERF_TYPE_SOFTWARE`, which needs no device.
     const PAGE_FAULTS: Event = Event { kind: 1, config: 2, config1: 0, config2: 0 };
@@ -322,18 +322,18 @@ mod tests {
     }
 
     /// Memory that takes base pages when it is touched.
-    fn memory(pages: usize) -> Mapping {
-        let mut memory = Mapping::anonymous(pages * PAGE).unwrap();
+    fn memory(pages: usize) -> AlignedMemory {
+        let mut memory = AlignedMemory::anonymous(pages * PAGE).unwrap();
         memory.advise(0, pages * PAGE, OwnAdvice::NoHugePage).unwrap();
         memory
     }
 
-    fn touch(memory: &mut Mapping, pages: std::ops::Range<usize>) {
+    fn touch(memory: &mut AlignedMemory, pages: std::ops::Range<usize>) {
         pages.for_each(|page| memory.bytes_mut()[page * PAGE] = 1);
     }
 
     /// The addresses in the memory that records of 16 bytes (header and address) tell.
-    fn addresses(records: &[u8], memory: &Mapping) -> Vec<u64> {
+    fn addresses(records: &[u8], memory: &AlignedMemory) -> Vec<u64> {
         let (records, rest) = records.as_chunks::<16>();
         assert!(rest.is_empty());
         let addresses = records.iter().map(|record| u64::from_ne_bytes(record[8..].try_into().unwrap()));
@@ -347,7 +347,7 @@ mod tests {
         const PAGES: usize = 4 * Sampler::RING / 16;
         const PIECE: usize = 700;
         let mut memory = memory(PAGES);
-        let Some(mut sampler) = permitted(Sampler::open(&FAULTS, Scope::Thread(0))) else { return };
+        let Some(mut sampler) = permitted(Sampler::open(&FAULTS, EventScope::Thread(0))) else { return };
         sampler.enable().unwrap();
         let mut found = Vec::new();
         for first in (0..PAGES).step_by(PIECE) {
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn nothing_is_sampled_before_it_is_switched_on_nor_after() {
         let mut memory = memory(30);
-        let Some(mut sampler) = permitted(Sampler::open(&FAULTS, Scope::Thread(0))) else { return };
+        let Some(mut sampler) = permitted(Sampler::open(&FAULTS, EventScope::Thread(0))) else { return };
         touch(&mut memory, 0..10);
         sampler.enable().unwrap();
         touch(&mut memory, 10..15);
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn what_no_device_counts_is_refused() {
         let unknown = Sampling { event: Event { kind: u32::MAX, ..PAGE_FAULTS }, ..FAULTS };
-        let error = Sampler::open(&unknown, Scope::Thread(0)).unwrap_err();
+        let error = Sampler::open(&unknown, EventScope::Thread(0)).unwrap_err();
         assert!([libc::ENOENT, libc::EINVAL, libc::EACCES].contains(&error.raw_os_error().unwrap()), "{error}");
     }
 }

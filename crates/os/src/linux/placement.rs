@@ -3,7 +3,7 @@
 //! Owns: the layout of the counters, the file that holds them. Never touches: what they are counted for.
 //!
 //! The launcher makes the file ([`CountsFile::create`]) and names it in `HUGEPILOT_COUNTS`; each process that loads the library maps it
-//! ([`Counts::attach`]) and adds to it. Counters only rise, so that what a process counted stays when it has ended.
+//! ([`PlacementCounts::attach`]) and adds to it. Counters only rise, so that what a process counted stays when it has ended.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -27,7 +27,7 @@ macro_rules! counters {
         /// The file's contents: a head, and a counter of 8 bytes for each name, in the processor's byte order.
         #[derive(Debug)]
         #[repr(C)]
-        pub struct Counts {
+        pub struct PlacementCounts {
             magic: [u8; 8],
             version: u32,
             /// Of the whole, in bytes.
@@ -41,7 +41,7 @@ macro_rules! counters {
             $($(#[$says])* pub $name: u64,)*
         }
 
-        impl Counts {
+        impl PlacementCounts {
             /// What they say now.
             pub fn tally(&self) -> Tally {
                 Tally { $($name: self.$name.load(Ordering::Relaxed),)* }
@@ -105,7 +105,7 @@ counters! {
     text_copied_bytes,
 }
 
-impl Counts {
+impl PlacementCounts {
     /// Maps a file of counters, for as long as this process lives. None where there is no such file, it cannot be had, or it is of
     /// another version. Allocates nothing.
     pub fn attach(path: &CStr) -> Option<&'static Self> {
@@ -132,7 +132,7 @@ impl Counts {
 #[derive(Debug)]
 pub struct CountsFile {
     file: OwnedFd,
-    counts: NonNull<Counts>,
+    counts: NonNull<PlacementCounts>,
 }
 
 impl CountsFile {
@@ -141,10 +141,10 @@ impl CountsFile {
     /// Errors: no descriptors or no memory are left.
     pub fn create() -> io::Result<Self> {
         let file = memfd_create("hugepilot-counts", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        let mut contents = [0; size_of::<Counts>()];
+        let mut contents = [0; size_of::<PlacementCounts>()];
         contents[..8].copy_from_slice(&MAGIC);
         contents[8..12].copy_from_slice(&VERSION.to_ne_bytes());
-        contents[12..16].copy_from_slice(&(size_of::<Counts>() as u32).to_ne_bytes());
+        contents[12..16].copy_from_slice(&(size_of::<PlacementCounts>() as u32).to_ne_bytes());
         File::from(file.try_clone()?).write_all(&contents)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let counts = map(&file)?;
@@ -158,7 +158,7 @@ impl CountsFile {
 
     /// What was counted up to now.
     pub fn tally(&self) -> Tally {
-        // SAFETY: mapped until drop; as in `Counts::attach`.
+        // SAFETY: mapped until drop; as in `PlacementCounts::attach`.
         unsafe { self.counts.as_ref() }.tally()
     }
 }
@@ -166,7 +166,7 @@ impl CountsFile {
 impl Drop for CountsFile {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
-        let _ = unsafe { munmap(self.counts.as_ptr().cast(), size_of::<Counts>()) };
+        let _ = unsafe { munmap(self.counts.as_ptr().cast(), size_of::<PlacementCounts>()) };
     }
 }
 
@@ -175,11 +175,12 @@ unsafe impl Send for CountsFile {}
 // SAFETY: what others change in it is atomic.
 unsafe impl Sync for CountsFile {}
 
-/// The file must be as long as [`Counts`].
-fn map(file: impl AsFd) -> io::Result<NonNull<Counts>> {
+/// The file must be as long as [`PlacementCounts`].
+fn map(file: impl AsFd) -> io::Result<NonNull<PlacementCounts>> {
     let rights = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-    let start: *mut c_void = unsafe { mmap(ptr::null_mut(), size_of::<Counts>(), rights, MapFlags::SHARED, file, 0)? };
+    let start: *mut c_void =
+        unsafe { mmap(ptr::null_mut(), size_of::<PlacementCounts>(), rights, MapFlags::SHARED, file, 0)? };
     NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
@@ -190,8 +191,8 @@ mod tests {
 
     use super::*;
 
-    fn attach(path: &std::path::Path) -> Option<&'static Counts> {
-        Counts::attach(&CString::new(path.as_os_str().as_bytes()).unwrap())
+    fn attach(path: &std::path::Path) -> Option<&'static PlacementCounts> {
+        PlacementCounts::attach(&CString::new(path.as_os_str().as_bytes()).unwrap())
     }
 
     #[test]
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!((tally.mmap_thp_bytes, tally.text_copied_bytes, tally.pool_empty_bytes), (11, 1, 0));
         let named: Vec<_> = tally.named().filter(|(_, value)| *value > 0).collect();
         assert_eq!(named, [("mmap_thp_bytes", 11), ("text_copied_bytes", 1)]);
-        assert_eq!(size_of::<Counts>(), 16 + 8 * tally.named().count());
+        assert_eq!(size_of::<PlacementCounts>(), 16 + 8 * tally.named().count());
     }
 
     #[test]

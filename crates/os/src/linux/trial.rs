@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::memory::Mapping;
+use crate::memory::AlignedMemory;
 use crate::nodes::{MOST_NODES, mask_of};
 
 /// `KVM_CREATE_VM`, from `linux/kvm.h`; part of the kernel's ABI.
@@ -26,14 +26,14 @@ pub fn fork_sleeper() -> io::Result<u32> {
 /// The same with a child that reads a byte of each base page, again and again.
 ///
 /// Errors: as [`fork_sleeper`].
-pub fn fork_reader(memory: &Mapping) -> io::Result<u32> {
+pub fn fork_reader(memory: &AlignedMemory) -> io::Result<u32> {
     fork_child(|| memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte)))
 }
 
 /// Forks a child that reads a byte of each base page once and ends, and waits for that.
 ///
 /// Errors: `EAGAIN`, `ENOMEM`.
-pub fn fork_brief_reader(memory: &Mapping) -> io::Result<()> {
+pub fn fork_brief_reader(memory: &AlignedMemory) -> io::Result<()> {
     let read = || memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte));
     let child = fork_child(|| {
         read();
@@ -83,7 +83,7 @@ pub fn obey_signals() {
 }
 
 /// Keeps memory resident (`mlock`). Errors: `ENOMEM`, `EPERM` beyond the limit on locked memory.
-pub fn lock(memory: &Mapping) -> io::Result<()> {
+pub fn lock(memory: &AlignedMemory) -> io::Result<()> {
     let bytes = memory.bytes();
     // SAFETY: the range is mapped for as long as `memory` lives; locking changes no contents.
     Ok(unsafe { rustix::mm::mlock(bytes.as_ptr().cast_mut().cast(), bytes.len()) }?)
@@ -92,7 +92,7 @@ pub fn lock(memory: &Mapping) -> io::Result<()> {
 /// Makes every access to memory fault (`PROT_NONE`). It stays mapped, and resident, until the process ends.
 ///
 /// Errors: `ENOMEM`.
-pub fn forbid(memory: Mapping) -> io::Result<()> {
+pub fn forbid(memory: AlignedMemory) -> io::Result<()> {
     let (start, len) = (memory.bytes().as_ptr().cast_mut().cast(), memory.bytes().len());
     std::mem::forget(memory);
     // SAFETY: the range is mapped for ever, because its owner is forgotten, and nobody can refer to it any more.

@@ -10,5 +10,5 @@ mod times;
 
 pub use pace::Pacer;
 pub use result::{Action, Outcome, Refusal, RegionResult};
-pub use steps::{Turn, give_back, promote};
+pub use steps::{ActBounds, give_back, promote};
 pub use times::Times;

@@ -13,7 +13,7 @@ use crate::act::result::{Action, RegionResult};
 use crate::world::{Candidate, Step, World};
 
 /// What bounds a turn of acting.
-pub struct Turn {
+pub struct ActBounds {
     /// No step is begun later: the plan is too old then.
     pub until: Instant,
     /// Ends it early.
@@ -27,7 +27,7 @@ pub fn promote(
     process: Process,
     regions: &[Candidate],
     pacer: &mut Pacer,
-    turn: &Turn,
+    turn: &ActBounds,
     progress: &mut dyn FnMut(&RegionResult),
 ) -> Vec<RegionResult> {
     let mut results = Vec::new();

@@ -7,7 +7,7 @@ use heat::{Heat, Obstacle, Region};
 
 use crate::decide::keep::reason_to_keep;
 use crate::decide::share::WORTH_A_MOVE;
-use crate::decide::{Claim, Decision, Held, Limits, Past, Plan, Reason, Verdict};
+use crate::decide::{Decision, Demand, HeldRegion, Limits, Past, Plan, Reason, Verdict};
 
 /// Decides for each region of the heat whether it should be on a huge page, and why.
 ///
@@ -66,34 +66,34 @@ pub fn give_back_on_request(heat: &Heat, is_chosen: impl Fn(Address) -> bool) ->
 }
 
 /// What the program could do with huge pages, were there no limit on them; its weight is 1.
-pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Claim {
+pub fn claim(heat: &Heat, limits: &Limits, past: &Past) -> Demand {
     let unlimited = Limits { max_huge: None, quota: None, ..limits.clone() };
     let plan = decide(heat, &unlimited, past);
     let held = HeldRegions::of(heat, past).0.into_iter().map(|held| held.claim).filter(|&claim| claim > 0.0);
     let wanted = plan.promotions().map(|decision| decision.worth);
-    Claim { weight: 1.0, held: held.collect(), wanted: wanted.collect() }
+    Demand { weight: 1.0, held: held.collect(), wanted: wanted.collect() }
 }
 
 /// What is given back, then promotions, then what is kept; each region once.
-fn in_order(given_back: Vec<(Held, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
+fn in_order(given_back: Vec<(HeldRegion, Reason)>, promoted: Vec<Decision>, mut kept: Vec<Decision>) -> Vec<Decision> {
     let gone: HashSet<Address> = given_back.iter().map(|(held, _)| held.start).collect();
     kept.retain(|decision| !gone.contains(&decision.start));
     kept.sort_by_key(|decision| decision.start);
-    let give_back = |(held, reason): (Held, Reason)| Decision::give_back(held.start, reason, held.worth);
+    let give_back = |(held, reason): (HeldRegion, Reason)| Decision::give_back(held.start, reason, held.worth);
     kept.splice(0..0, given_back.into_iter().map(give_back).chain(promoted));
     kept
 }
 
 /// The regions that are on huge pages by us, those worth the least last.
-struct HeldRegions(Vec<Held>);
+struct HeldRegions(Vec<HeldRegion>);
 
 impl HeldRegions {
     fn of(heat: &Heat, past: &Past) -> Self {
-        let is_huge = |held: &Held| {
+        let is_huge = |held: &HeldRegion| {
             let found = heat.regions.binary_search_by_key(&held.start, |region| region.start);
             found.is_ok_and(|index| heat.regions[index].huge && heat.regions[index].obstacle.is_none())
         };
-        let mut held: Vec<Held> = past.held().filter(is_huge).collect();
+        let mut held: Vec<HeldRegion> = past.held().filter(is_huge).collect();
         held.sort_by(|one, other| other.worth.total_cmp(&one.worth).then(one.start.cmp(&other.start)));
         Self(held)
     }
@@ -104,7 +104,7 @@ impl HeldRegions {
     }
 
     /// What goes whatever is hot: waste, and what is more than the program's quota, those worth the least first.
-    fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(Held, Reason)> {
+    fn give_back(&mut self, limits: &Limits, budget: &mut Budget) -> Vec<(HeldRegion, Reason)> {
         let mut given_back = Vec::new();
         if limits.give_back {
             let waste = self.0.extract_if(.., |held| held.is_waste);
@@ -119,7 +119,7 @@ impl HeldRegions {
     }
 
     /// Takes out the region worth the least, if one worth so much saves far more.
-    fn displaced_by(&mut self, worth: f64) -> Option<Held> {
+    fn displaced_by(&mut self, worth: f64) -> Option<HeldRegion> {
         self.0.pop_if(|held| worth > held.worth * WORTH_A_MOVE)
     }
 }
@@ -453,7 +453,7 @@ mod tests {
         ]);
         (0..3).for_each(|_| past.notice(&heat, Nanos(1)));
         let limits = Limits { max_huge: Some(Bytes(0)), quota: Some(Bytes(0)), ..generous() };
-        assert_eq!(claim(&heat, &limits, &past), Claim { weight: 1.0, held: vec![800.0], wanted: vec![700.0] });
+        assert_eq!(claim(&heat, &limits, &past), Demand { weight: 1.0, held: vec![800.0], wanted: vec![700.0] });
     }
 
     fn any_region(number: u64) -> impl Strategy<Value = Region> {

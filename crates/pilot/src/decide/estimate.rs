@@ -65,7 +65,7 @@ pub fn expected_gain(plan: &Plan, cost: &WalkCost, busy_cpus: Option<f64>) -> Op
 
 #[cfg(test)]
 mod tests {
-    use heat::Chase;
+    use heat::ReadTimes;
     use heat::samples::{heat_of, huge, region};
     use heat::units::{Bytes, Nanos};
     use heat::{Meaning, Walks};
@@ -86,10 +86,10 @@ mod tests {
 
     const COST: WalkCost = WalkCost {
         footprint: Bytes(1 << 30),
-        ordered: Chase { base_ns: 20.0, huge_ns: 18.0 },
-        independent: Chase { base_ns: 20.0, huge_ns: 12.0 },
-        dependent: Chase { base_ns: 400.0, huge_ns: 300.0 },
-        occasional: Chase { base_ns: 1000.0, huge_ns: 850.0 },
+        ordered: ReadTimes { base_ns: 20.0, huge_ns: 18.0 },
+        independent: ReadTimes { base_ns: 20.0, huge_ns: 12.0 },
+        dependent: ReadTimes { base_ns: 400.0, huge_ns: 300.0 },
+        occasional: ReadTimes { base_ns: 1000.0, huge_ns: 850.0 },
         page_fault_ns: 500.0,
         unmap_ns: 300.0,
     };
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_cost_is_that_of_the_size() {
-        let cheap = |base_ns| Chase { base_ns, huge_ns: base_ns - 20.0 };
+        let cheap = |base_ns| ReadTimes { base_ns, huge_ns: base_ns - 20.0 };
         let small = WalkCost { footprint: Bytes(128 << 20), dependent: cheap(200.0), occasional: cheap(900.0), ..COST };
         let both = [small, WalkCost { footprint: Bytes(512 << 20), ..COST }];
         let high = |bytes| WalkCost::at(&both, Bytes(bytes)).unwrap().high();
@@ -222,7 +222,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_range_is_in_order(walks in 0.0..1e9f64, ns in prop::collection::vec(1.0..1000.0f64, 8)) {
-            let chase = |number: usize| Chase { base_ns: ns[2 * number], huge_ns: ns[2 * number + 1] };
+            let chase = |number: usize| ReadTimes { base_ns: ns[2 * number], huge_ns: ns[2 * number + 1] };
             let [ordered, independent, dependent, occasional] = [0, 1, 2, 3].map(chase);
             let cost = WalkCost { footprint: Bytes(1), ordered, independent, dependent, occasional, ..COST };
             let GainPercent { low, likely, high } = expected_gain(&saving(walks), &cost, Some(1.0)).unwrap();

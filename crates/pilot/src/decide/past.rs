@@ -49,7 +49,7 @@ struct Known {
 
 /// A region that is on a huge page by us.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Held {
+pub struct HeldRegion {
     /// Where it starts.
     pub start: Address,
     /// Page walks a second that its huge page saves, as far as is known; 0 if the last scan saw no access.
@@ -150,11 +150,11 @@ impl Past {
     }
 
     /// The regions that are on huge pages by us, by address.
-    pub fn held(&self) -> impl Iterator<Item = Held> {
+    pub fn held(&self) -> impl Iterator<Item = HeldRegion> {
         self.regions.iter().filter(|(_, known)| known.promoted).map(|(&start, known)| {
             let is_empty = known.empty.is_some_and(|empty| empty >= MOSTLY_EMPTY);
             let is_waste = known.unused >= COLD_AFTER as u8 && is_empty;
-            Held { start, worth: known.worth(), claim: known.bounded_by(COLD_AFTER), is_waste }
+            HeldRegion { start, worth: known.worth(), claim: known.bounded_by(COLD_AFTER), is_waste }
         })
     }
 }

@@ -21,7 +21,7 @@ pub enum Fairness {
 
 /// What one program could do with huge pages.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Claim {
+pub struct Demand {
     /// Its quota against those of the others; above 0.
     pub weight: f64,
     /// Page walks a second saved by each huge page that it has and uses.
@@ -36,14 +36,14 @@ pub(super) const WORTH_A_MOVE: f64 = 2.5;
 
 /// How many huge pages of the budget each may have, in the order of the claims. Never more in all than the budget, and for nobody
 /// more than it can use.
-pub fn divide(budget: u64, claims: &[Claim], fairness: Fairness) -> Vec<u64> {
+pub fn divide(budget: u64, claims: &[Demand], fairness: Fairness) -> Vec<u64> {
     match fairness {
         Fairness::Benefit => by_benefit(budget, claims),
         Fairness::Share => by_weight(budget, claims),
     }
 }
 
-fn by_benefit(budget: u64, claims: &[Claim]) -> Vec<u64> {
+fn by_benefit(budget: u64, claims: &[Demand]) -> Vec<u64> {
     let mut ranked: Vec<(f64, usize)> = Vec::new();
     for (owner, claim) in claims.iter().enumerate() {
         ranked.extend(claim.held.iter().map(|walks| (walks * WORTH_A_MOVE, owner)));
@@ -56,8 +56,8 @@ fn by_benefit(budget: u64, claims: &[Claim]) -> Vec<u64> {
 }
 
 /// Fills all evenly by weight, as water fills vessels, until each is full or the budget is spent.
-fn by_weight(budget: u64, claims: &[Claim]) -> Vec<u64> {
-    let room = |claim: &Claim| (claim.held.len() + claim.wanted.len()) as u64;
+fn by_weight(budget: u64, claims: &[Demand]) -> Vec<u64> {
+    let room = |claim: &Demand| (claim.held.len() + claim.wanted.len()) as u64;
     let mut quotas = vec![0u64; claims.len()];
     let mut left = budget;
     loop {
@@ -92,8 +92,8 @@ mod tests {
 
     use super::*;
 
-    fn claim(weight: f64, held: &[f64], wanted: &[f64]) -> Claim {
-        Claim { weight, held: held.to_vec(), wanted: wanted.to_vec() }
+    fn claim(weight: f64, held: &[f64], wanted: &[f64]) -> Demand {
+        Demand { weight, held: held.to_vec(), wanted: wanted.to_vec() }
     }
 
     #[test]
@@ -133,8 +133,8 @@ mod tests {
                                              prop::collection::vec(0.0..1e6f64, 0..40)), 0..8),
             share: bool,
         ) {
-            let claims: Vec<Claim> =
-                claims.into_iter().map(|(weight, held, wanted)| Claim { weight, held, wanted }).collect();
+            let claims: Vec<Demand> =
+                claims.into_iter().map(|(weight, held, wanted)| Demand { weight, held, wanted }).collect();
             let fairness = if share { Fairness::Share } else { Fairness::Benefit };
             let quotas = divide(budget, &claims, fairness);
             let room: Vec<u64> = claims.iter().map(|claim| (claim.held.len() + claim.wanted.len()) as u64).collect();
@@ -144,7 +144,7 @@ mod tests {
 
         #[test]
         fn equals_get_equal_parts(budget in 0..200u64, room in 1..80usize, programs in 1..6usize) {
-            let claims = vec![Claim { weight: 1.0, held: Vec::new(), wanted: vec![1.0; room] }; programs];
+            let claims = vec![Demand { weight: 1.0, held: Vec::new(), wanted: vec![1.0; room] }; programs];
             let quotas = divide(budget, &claims, Fairness::Share);
             prop_assert!(quotas.iter().max().unwrap() - quotas.iter().min().unwrap() <= 1);
         }

@@ -14,7 +14,7 @@ use heat::units::{Bytes, Nanos};
 use heat::{Coverage, Estimate, Heat};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
-use observe::{ObserveError, Options};
+use observe::{ObserveError, ObserveOptions};
 
 use crate::decide::Limits;
 use crate::world::World;
@@ -113,16 +113,16 @@ fn is_worth_it(walks_per_second: Estimate, busy_cpus: Option<f64>) -> bool {
 pub(super) fn observe(
     world: &mut dyn World,
     process: Process,
-    options: &Options,
+    options: &ObserveOptions,
     known: Known,
     most: Most,
     stop: &Stop,
 ) -> Result<Heat, ObserveError> {
-    let heat = world.observe(process, &Options { coverage: known.coverage(most), ..*options }, stop)?;
+    let heat = world.observe(process, &ObserveOptions { coverage: known.coverage(most), ..*options }, stop)?;
     if !known.calls_for_everything(&heat) {
         return Ok(heat);
     }
-    let mut whole = world.observe(process, &Options { coverage: most.coverage(), ..*options }, stop)?;
+    let mut whole = world.observe(process, &ObserveOptions { coverage: most.coverage(), ..*options }, stop)?;
     whole.cost.program = whole.cost.program + heat.cost.program;
     whole.cost.kernel = whole.cost.kernel + heat.cost.kernel;
     Ok(whole)

@@ -11,9 +11,9 @@ use heat::clearing::ClearPolicy;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 use hugepilot_os::stop::Stop;
 use kernel::KernelError;
-use kernel::process::{FamilyUsage, Status};
+use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::Process;
-use observe::{FaultRates, ObserveError, Options, Whose, faults};
+use observe::{FaultRates, ObserveError, ObserveOptions, Whose, faults};
 
 use crate::engine::shared::{SAMPLE_OF_FAMILY, SharedView, add_others, hash, is_helper};
 use crate::world::World;
@@ -48,7 +48,7 @@ const TENTH: f64 = 0.1;
 /// One descendant.
 struct Relative {
     process: Process,
-    status: Status,
+    status: ProcessStatus,
 }
 
 /// What a process and its descendants do from now on.
@@ -91,7 +91,7 @@ pub fn add_family(
     process: Process,
     with_children: bool,
     world: &mut dyn World,
-    options: &Options,
+    options: &ObserveOptions,
     watch: FamilyWatch,
     stop: &Stop,
 ) -> Result<Family, ObserveError> {
@@ -173,12 +173,12 @@ fn relatives(world: &dyn World, process: Process) -> Result<Vec<Relative>, Kerne
 fn view_of(
     relative: &Relative,
     world: &mut dyn World,
-    options: &Options,
+    options: &ObserveOptions,
     stop: &Stop,
 ) -> Result<Option<SharedView>, ObserveError> {
     let is_one_of_many = relative.status.rss_shmem > relative.status.rss_anon;
     let clearing = if is_one_of_many { ClearPolicy::OneOfMany } else { options.clearing };
-    match world.observe(relative.process, &Options { clearing, ..*options }, stop) {
+    match world.observe(relative.process, &ObserveOptions { clearing, ..*options }, stop) {
         Ok(heat) => Ok(Some(SharedView::of(&heat))),
         // What has given its memory back has not necessarily ended for its handle.
         Err(ObserveError::Exec { .. } | ObserveError::Exited { .. } | ObserveError::Target(_)) => Ok(None),

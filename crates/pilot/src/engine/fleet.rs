@@ -12,10 +12,10 @@ use heat::units::{Address, Bytes, Nanos};
 use heat::{Heat, HeldBack, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
-use observe::{FaultRates, ObserveError, Options, faults};
+use observe::{FaultRates, ObserveError, ObserveOptions, faults};
 
-use crate::act::{RegionResult, Turn};
-use crate::decide::{Claim, Fairness, Limits, OwnPressure, Plan, Spent, claim, decide};
+use crate::act::{ActBounds, RegionResult};
+use crate::decide::{Demand, Fairness, Limits, OwnPressure, Plan, Spent, claim, decide};
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::pilot_summary::PilotSummary;
@@ -359,9 +359,9 @@ impl Fleet {
     }
 
     /// What bounds acting from now on.
-    fn turn(&self, pilot: &Pilot<'_>, stop: &Stop) -> Turn {
+    fn turn(&self, pilot: &Pilot<'_>, stop: &Stop) -> ActBounds {
         let turn = pilot.turn_from_now(stop);
-        Turn { until: self.ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
+        ActBounds { until: self.ends.map_or(turn.until, |ends| ends.min(turn.until)), ..turn }
     }
 
     /// Whether something has to go if anything else is to be huge.
@@ -378,7 +378,7 @@ impl Fleet {
         stop: &Stop,
     ) -> Result<Option<(Heat, FaultRates)>, ObserveError> {
         let clearing = if self.is_one_of_many(process) { ClearPolicy::OneOfMany } else { pilot.watch.clearing };
-        let options = Options { tell_use_of_huge, which_pages: false, clearing, ..pilot.watch };
+        let options = ObserveOptions { tell_use_of_huge, which_pages: false, clearing, ..pilot.watch };
         self.count_faults(process, pilot);
         let member = self.members.get_mut(&process).expect("still known");
         let seen = member.scan(process, pilot, &options, stop);
@@ -407,7 +407,7 @@ impl Fleet {
         };
         let member = self.members.get_mut(&process).expect("still known");
         member.faults_per_second = heat.faults_per_second();
-        member.claim = Claim { weight: member.weight, ..claim(heat, &limits, &member.past) };
+        member.claim = Demand { weight: member.weight, ..claim(heat, &limits, &member.past) };
         self.divide(pilot.allowance.max_huge);
         let member = &self.members[&process];
         let plan = decide(heat, &member.limits(limits), &member.past);
@@ -490,7 +490,7 @@ pub(super) mod tests {
         (0..held).for_each(|number| member.past.promoted(at(number), 1000.0));
         member.past.notice(&heat_of(regions), Nanos(0));
         member.last = Some(Snapshot { huge: Bytes((held + foreign) * HUGE_PAGE), ..Snapshot::default() });
-        member.claim = Claim { weight: 1.0, held: vec![1000.0; held as usize], wanted: vec![1000.0; wanted] };
+        member.claim = Demand { weight: 1.0, held: vec![1000.0; held as usize], wanted: vec![1000.0; wanted] };
         member
     }
 

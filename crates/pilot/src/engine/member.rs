@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use heat::units::{Address, Bytes, HUGE_PAGE, Nanos, Pages};
 use heat::{Heat, Snapshot};
 use hugepilot_os::stop::Stop;
-use kernel::process::Status;
+use kernel::process::ProcessStatus;
 use kernel::target::Process;
-use observe::{ObserveError, Options};
+use observe::{ObserveError, ObserveOptions};
 
-use crate::act::{RegionResult, Turn};
-use crate::decide::{Claim, Decision, Limits, Past, Plan, Reason, Trend};
+use crate::act::{ActBounds, RegionResult};
+use crate::decide::{Decision, Demand, Limits, Past, Plan, Reason, Trend};
 use crate::engine::coverage::{self, Known, Most};
 use crate::engine::done::LastDone;
 use crate::engine::pilot::{Acted, Pilot, on_record, promotions};
@@ -82,7 +82,7 @@ pub(super) struct Member {
     known: Known,
     /// What it has on huge pages of shared memory.
     pub(super) view: SharedView,
-    pub(super) claim: Claim,
+    pub(super) claim: Demand,
     /// What it may have on huge pages; None for no limit.
     pub(super) quota: Option<Bytes>,
     /// What is left of the last plan.
@@ -122,7 +122,7 @@ impl Member {
             past: Past::default(),
             known: Known::default(),
             view: SharedView::default(),
-            claim: Claim { weight, ..Claim::default() },
+            claim: Demand { weight, ..Demand::default() },
             quota: None,
             unfinished: Unfinished::default(),
             reasons: BTreeMap::new(),
@@ -194,7 +194,7 @@ impl Member {
     }
 
     /// Takes note of what the kernel says of it.
-    pub(super) fn notice(&mut self, status: &Status, now: Instant) {
+    pub(super) fn notice(&mut self, status: &ProcessStatus, now: Instant) {
         self.name.clone_from(&status.name);
         (self.uid, self.parent, self.page_tables) = (status.uid, status.parent, status.vm_pte);
         (self.shared_rss, self.private_rss) = (status.rss_shmem, status.rss_anon);
@@ -246,7 +246,7 @@ impl Member {
         &mut self,
         process: Process,
         pilot: &mut Pilot<'_>,
-        options: &Options,
+        options: &ObserveOptions,
         stop: &Stop,
     ) -> Result<Heat, ObserveError> {
         pilot.world.watch_waits(process);
@@ -308,7 +308,7 @@ impl Member {
         process: Process,
         heat: &mut Heat,
         huge: &BTreeSet<Piece>,
-        turn: &Turn,
+        turn: &ActBounds,
         pilot: &mut Pilot<'_>,
     ) {
         let small = mapped_small(heat, huge);
@@ -350,7 +350,7 @@ impl Member {
         process: Process,
         heat: &Heat,
         plan: &Plan,
-        turn: &Turn,
+        turn: &ActBounds,
         pilot: &mut Pilot<'_>,
         pilot_summary: &mut PilotSummary,
     ) {
@@ -398,7 +398,7 @@ impl Member {
     pub(super) fn go_on(
         &mut self,
         process: Process,
-        turn: &Turn,
+        turn: &ActBounds,
         pilot: &mut Pilot<'_>,
         pilot_summary: &mut PilotSummary,
     ) -> Result<(), ObserveError> {
@@ -523,7 +523,7 @@ fn promote(
     process: Process,
     heat: &Heat,
     regions: &[(Address, Promoted)],
-    turn: &Turn,
+    turn: &ActBounds,
     pilot: &mut Pilot<'_>,
     pilot_summary: &mut PilotSummary,
 ) -> Acted {

@@ -11,9 +11,9 @@ use heat::{Heat, HeldBack, Region, Snapshot};
 use hugepilot_os::stop::Stop;
 use kernel::probe::CollapseTimes;
 use kernel::target::Process;
-use observe::{ObserveError, Options, Waited};
+use observe::{ObserveError, ObserveOptions, Waited};
 
-use crate::act::{self, Outcome, Pacer, RegionResult, Turn};
+use crate::act::{self, ActBounds, Outcome, Pacer, RegionResult};
 use crate::decide::{Allowance, Decision, Past, Plan, Spent, WhoWaits, decide, give_back_on_request};
 use crate::engine::budget::Budget;
 use crate::engine::coverage::{self, Known, Most};
@@ -33,7 +33,7 @@ const UNMAPPING: Nanos = Nanos(100_000);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// How to observe.
-    pub watch: Options,
+    pub watch: ObserveOptions,
     /// What may be spent, as sizes ([`Allowance::with_ram`]).
     pub allowance: Allowance,
     /// The share of a CPU that observing and deciding may take.
@@ -45,7 +45,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            watch: Options::default(),
+            watch: ObserveOptions::default(),
             allowance: Allowance::default(),
             max_cpu: CpuShare::default(),
             max_slowdown: Slowdown::ASKED_FOR,
@@ -58,7 +58,7 @@ pub struct Pilot<'a> {
     /// The machine.
     pub world: &'a mut dyn World,
     /// How to observe.
-    pub(super) watch: Options,
+    pub(super) watch: ObserveOptions,
     /// What observing again and again may take.
     pub(super) budget: Budget,
     /// What may be spent.
@@ -258,7 +258,7 @@ impl<'a> Pilot<'a> {
         process: Process,
         heat: &Heat,
         regions: &[(Address, Promoted)],
-        turn: &Turn,
+        turn: &ActBounds,
         progress: &mut dyn FnMut(&RegionResult),
     ) -> Acted {
         let takes_long = regions.len() >= TAKE_LONG;
@@ -332,7 +332,7 @@ impl<'a> Pilot<'a> {
 
     /// The target after acting. Errors: as observing, and if the process has called exec since the round.
     pub fn scan_again(&mut self, process: Process, round: &Round) -> Result<Snapshot, ObserveError> {
-        let options = Options { coverage: coverage::some(), ..self.watch };
+        let options = ObserveOptions { coverage: coverage::some(), ..self.watch };
         let heat = self.world.observe(process, &options, &self.stop.clone())?;
         ensure_same_program(round.heat.address_space, &heat)?;
         Ok(Snapshot::of(&heat, self.page_tables(process)))
@@ -344,8 +344,8 @@ impl<'a> Pilot<'a> {
     }
 
     /// As long as a plan that is made now holds.
-    pub(super) fn turn_from_now(&self, stop: &Stop) -> Turn {
-        Turn { until: self.now() + FRESH, stop: stop.clone() }
+    pub(super) fn turn_from_now(&self, stop: &Stop) -> ActBounds {
+        ActBounds { until: self.now() + FRESH, stop: stop.clone() }
     }
 
     /// Puts regions on record before they are promoted, so that `give-back` finds them even if hugepilot is killed meanwhile; what is not

@@ -8,7 +8,7 @@ use std::time::Instant;
 use heat::units::{Bytes, HUGE_PAGE, SizeOrShare};
 use kernel::target::Process;
 
-use crate::decide::{Allowance, Claim, Spent, divide};
+use crate::decide::{Allowance, Demand, Spent, divide};
 use crate::engine::fleet::Fleet;
 use crate::engine::member::Member;
 use crate::engine::shared::huge_in_any;
@@ -31,7 +31,7 @@ impl Fleet {
         };
         // Huge pages that others made can be neither moved nor divided.
         let foreign: Vec<Bytes> = self.members.values().map(|member| member.huge() - member.promoted()).collect();
-        let claims: Vec<Claim> = self.members.values().map(|member| member.claim.clone()).collect();
+        let claims: Vec<Demand> = self.members.values().map(|member| member.claim.clone()).collect();
         let promoted = self.members.values().map(Member::promoted).sum();
         let ours = (all - (huge_once(self.members.values()) - promoted)).0 / HUGE_PAGE;
         let quotas = divide(ours, &claims, self.rules.fairness);

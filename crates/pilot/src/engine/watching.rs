@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use heat::units::Nanos;
 use hps::wire::{Head, MOST_PAGES};
-use observe::Options;
+use observe::ObserveOptions;
 
 use crate::clients::{Client, Told};
 use crate::engine::activity::Activity;
@@ -109,7 +109,7 @@ impl Watching {
 
     fn scan(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<()> {
         ensure_same_program(client)?;
-        let options = Options { window: SCAN_WINDOW, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
+        let options = ObserveOptions { window: SCAN_WINDOW, which_pages: true, tell_use_of_huge: false, ..pilot.watch };
         let began = pilot.now();
         let heat = pilot.world.observe(client.process, &options, &pilot.stop.clone())?;
         pilot.charge(heat.cost.kernel);

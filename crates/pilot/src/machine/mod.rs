@@ -21,13 +21,13 @@ use heat::{Heat, MemoryState, PageSet, TrackerKind};
 use hugepilot_os::nodes::PinnedTo;
 use hugepilot_os::run_directory::RUN_DIRECTORY;
 use hugepilot_os::stop::{Stop, Stopped};
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::pressure::Pressure;
 use kernel::probe::CollapseTimes;
-use kernel::process::{FamilyUsage, Status, descendants, own_cpu_time};
+use kernel::process::{FamilyUsage, ProcessStatus, descendants, own_cpu_time};
 use kernel::target::{Process, Target, TargetError};
 use kernel::{KernelError, Root, cpu};
-use observe::{Contents, FaultRates, Faults, ObserveError, Options, Tracker, Waited, Waits, Whose};
+use observe::{Contents, FaultRates, Faults, ObserveError, ObserveOptions, Tracker, Waited, Waits, Whose};
 use observe::{keep_away_from, populated};
 
 use crate::decide::{Allowance, OwnPressure};
@@ -36,7 +36,7 @@ use crate::world::{Candidate, Held, Promotions, RecordError, Step, World};
 
 pub use node::RegionNodes;
 pub use prepare::Preparation;
-pub use record::Record;
+pub use record::PromotionRecord;
 pub use reporting::ReportingHeldBack;
 pub use trial::{collapse_times, frees_empty_pages};
 
@@ -100,7 +100,7 @@ impl Machine {
 
 /// What the user allows, with shares of the machine's memory turned into sizes. Errors: /proc/meminfo cannot be read.
 pub fn on_this_machine(allowance: Allowance) -> Result<Allowance, KernelError> {
-    Ok(allowance.with_ram(Memory::read(&Root::host())?.total))
+    Ok(allowance.with_ram(Meminfo::read(&Root::host())?.total))
 }
 
 impl World for Machine {
@@ -117,7 +117,7 @@ impl World for Machine {
     }
 
     fn memory(&self, own: OwnPressure) -> Option<MemoryState> {
-        let memory = Memory::read(&self.root).ok()?;
+        let memory = Meminfo::read(&self.root).ok()?;
         let pressure = Pressure::read(&self.root).ok().flatten().map(|pressure| own.leave_out(pressure.some));
         Some(MemoryState { total: memory.total, available: memory.available, pressure })
     }
@@ -130,8 +130,8 @@ impl World for Machine {
         scope.census(&self.root, Instant::now())
     }
 
-    fn status(&self, process: Process) -> Option<Status> {
-        Status::read(&self.root, process.pid).ok()
+    fn status(&self, process: Process) -> Option<ProcessStatus> {
+        ProcessStatus::read(&self.root, process.pid).ok()
     }
 
     fn descendants(&self, process: Process) -> Result<Vec<Process>, KernelError> {
@@ -161,7 +161,7 @@ impl World for Machine {
         self.tracker.kind()
     }
 
-    fn observe(&mut self, process: Process, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+    fn observe(&mut self, process: Process, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let target = self.target(process)?;
         self.tracker.observe(&target, options, stop)
     }
@@ -245,7 +245,7 @@ impl World for Machine {
     }
 
     fn promotions(&self, process: Process) -> Result<Promotions, RecordError> {
-        Ok(Record::of(process)?.regions)
+        Ok(PromotionRecord::of(process)?.regions)
     }
 
     fn change_promotions(
@@ -253,6 +253,6 @@ impl World for Machine {
         process: Process,
         change: &mut dyn FnMut(&mut Promotions),
     ) -> Result<(), RecordError> {
-        Record::update(process, change)
+        PromotionRecord::update(process, change)
     }
 }

@@ -53,7 +53,7 @@ fn most_frequent(nodes: Vec<Option<Node>>) -> Option<Node> {
 #[cfg(test)]
 mod tests {
     use heat::units::HUGE_PAGE;
-    use hugepilot_os::memory::Mapping;
+    use hugepilot_os::memory::AlignedMemory;
 
     use super::*;
 
@@ -78,7 +78,7 @@ mod tests {
         if !Root::host().exists("proc/self/numa_maps").unwrap() {
             return eprintln!("skipped: this kernel knows no memory nodes");
         }
-        let mut memory = Mapping::anonymous(2 * HUGE_PAGE as usize).unwrap();
+        let mut memory = AlignedMemory::anonymous(2 * HUGE_PAGE as usize).unwrap();
         memory.bytes_mut()[7 * BASE_PAGE as usize] = 1;
         let (target, region) = (PidFd::open(std::process::id()).unwrap(), Address(memory.address()));
         let several = RegionNodes { several: true };

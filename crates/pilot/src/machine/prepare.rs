@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use heat::units::{Address, BASE_PAGE, HUGE_PAGE, Nanos, Slowdown};
 use hugepilot_os::advise::advise;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::nodes::{PinnedTo, current_cpu};
 use hugepilot_os::{Advice, PidFd};
 use kernel::Root;
@@ -113,7 +113,7 @@ impl Preparation {
         let own = PidFd::open(std::process::id())?;
         let (mut prepared, mut unprepared, mut preparing) = (Times::default(), Times::default(), Times::default());
         // What is collapsed stays until the end, so that no page is taken twice.
-        let mut memory = Mapping::anonymous((2 * COMPARED * HUGE_PAGE) as usize)?;
+        let mut memory = AlignedMemory::anonymous((2 * COMPARED * HUGE_PAGE) as usize)?;
         memory.advise(0, memory.len(), OwnAdvice::NoHugePage)?;
         memory.bytes_mut().iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
         for number in 0..2 * COMPARED {

@@ -17,7 +17,7 @@ use std::{io, thread};
 use heat::units::HUGE_PAGE;
 use hugepilot_os::PidFd;
 use hugepilot_os::advise::collapse_own;
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::nodes::{NodePolicy, PinnedTo, current_cpu, nodes_of_pages};
 use hugepilot_os::process::{Punctual, make_yield};
 use kernel::nodes::Node;
@@ -46,7 +46,7 @@ pub(super) enum Urgency {
 /// A huge page of our own.
 #[derive(Debug)]
 pub(super) struct Page {
-    mapping: Mapping,
+    mapping: AlignedMemory,
     /// Where it comes from, if that was said.
     node: Option<Node>,
 }
@@ -71,7 +71,7 @@ pub(super) struct Preparer {
 impl Page {
     /// Not there before it is touched. Errors: no memory.
     pub(super) fn new() -> io::Result<Self> {
-        let mut mapping = Mapping::anonymous(HUGE_PAGE as usize)?;
+        let mut mapping = AlignedMemory::anonymous(HUGE_PAGE as usize)?;
         mapping.advise(0, HUGE_PAGE as usize, OwnAdvice::HugePage)?;
         Ok(Self { mapping, node: None })
     }

@@ -25,7 +25,7 @@ const LARGEST_FILE: u64 = 64 << 20;
 /// The regions of one process that hugepilot promoted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct PromotionRecord {
     version: u32,
     /// Where it is: after exec these addresses mean nothing. None where that cannot be told.
     address_space: Option<u64>,
@@ -33,7 +33,7 @@ pub struct Record {
     pub regions: Promotions,
 }
 
-impl Record {
+impl PromotionRecord {
     /// The record of a process; empty if nothing was promoted in it, if that was in another program, before exec, or if another version of
     /// hugepilot wrote it.
     pub fn of(process: Process) -> Result<Self, RecordError> {
@@ -75,9 +75,9 @@ impl Record {
     }
 }
 
-fn read(path: &Path) -> io::Result<Record> {
+fn read(path: &Path) -> io::Result<PromotionRecord> {
     match fs::metadata(path) {
-        Err(error) if is_absent(&error) => Ok(Record::default()),
+        Err(error) if is_absent(&error) => Ok(PromotionRecord::default()),
         Err(error) => Err(error),
         Ok(file) if file.len() > LARGEST_FILE => Err(io::Error::other("larger than hugepilot writes")),
         Ok(_) => Ok(serde_json::from_slice(&fs::read(path)?)?),

@@ -6,7 +6,7 @@ use std::io;
 
 use heat::units::{Address, HUGE_PAGE, PAGES_PER_REGION, Slowdown};
 use hugepilot_os::advise::advise;
-use hugepilot_os::memory::Mapping;
+use hugepilot_os::memory::AlignedMemory;
 use hugepilot_os::{Advice, PidFd};
 use kernel::pagemap;
 use kernel::probe::CollapseTimes;
@@ -25,7 +25,7 @@ pub fn collapse_times() -> io::Result<CollapseTimes> {
 ///
 /// Errors: no huge page could be had, or page frame numbers are hidden (CAP_SYS_ADMIN).
 pub fn frees_empty_pages() -> io::Result<bool> {
-    let mut memory = Mapping::anonymous(HUGE_PAGE as usize)?;
+    let mut memory = AlignedMemory::anonymous(HUGE_PAGE as usize)?;
     memory.bytes_mut()[0] = 1;
     let (own, region) = (PidFd::open(std::process::id())?, Address(memory.address()));
     advise(&own, region.0, HUGE_PAGE, Advice::Collapse)?;

@@ -14,9 +14,9 @@ use heat::{Heat, MemoryState, PageSet, TrackerKind};
 use hugepilot_os::stop::{Stop, Stopped};
 use kernel::KernelError;
 use kernel::probe::CollapseTimes;
-use kernel::process::{FamilyUsage, Status};
+use kernel::process::{FamilyUsage, ProcessStatus};
 use kernel::target::{Process, TargetError};
-use observe::{FaultRates, ObserveError, Options, Waited, Whose};
+use observe::{FaultRates, ObserveError, ObserveOptions, Waited, Whose};
 use pilot::decide::OwnPressure;
 use pilot::scope::{Enrolled, Scope};
 use pilot::world::{Candidate, Held, Promotions, RecordError, Step, World};
@@ -321,7 +321,7 @@ impl World for Handle {
         machine.programs.keys().map(|&process| Enrolled { process, weight: 1.0 }).collect()
     }
 
-    fn status(&self, process: Process) -> Option<Status> {
+    fn status(&self, process: Process) -> Option<ProcessStatus> {
         let machine = &*self.0.borrow();
         machine.programs.get(&process).map(Program::status)
     }
@@ -356,7 +356,7 @@ impl World for Handle {
         TrackerKind::PageWalk
     }
 
-    fn observe(&mut self, process: Process, options: &Options, stop: &Stop) -> Result<Heat, ObserveError> {
+    fn observe(&mut self, process: Process, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
         let machine = &mut *self.0.borrow_mut();
         stop.check()?;
         let window = options.window;

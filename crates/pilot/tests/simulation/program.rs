@@ -9,7 +9,7 @@ use fastrand::Rng;
 use heat::samples::{MEMFD, at};
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
 use heat::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind, Walks};
-use kernel::process::Status;
+use kernel::process::ProcessStatus;
 use kernel::target::Process;
 
 /// Base pages of a region.
@@ -243,11 +243,11 @@ impl Program {
     }
 
     /// What the kernel tells of it.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ProcessStatus {
         let rss = Bytes(self.rss());
         let (shared, private) = if self.object.is_some() { (rss, Bytes(0)) } else { (Bytes(0), rss) };
         let on_base_pages = self.areas.values().filter(|area| !area.huge).count() as u64;
-        Status {
+        ProcessStatus {
             name: self.name.clone(),
             state: 'S',
             tgid: self.process.pid,
@@ -256,7 +256,7 @@ impl Program {
             rss_shmem: shared,
             rss_anon: private,
             vm_pte: Bytes(on_base_pages * BASE_PAGE),
-            ..Status::default()
+            ..ProcessStatus::default()
         }
     }
 

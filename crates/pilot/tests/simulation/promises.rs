@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use heat::units::{HUGE_PAGE, SizeOrShare};
-use pilot::decide::{Claim, Fairness, divide};
+use pilot::decide::{Demand, Fairness, divide};
 use pilot::engine::shared_state::State;
 
 use crate::machine::Simulated;
@@ -100,7 +100,7 @@ fn check_fair(run: &Run, machine: &mut Simulated) {
     if machine.clock < STABLE || run.rules.fairness != Fairness::Share {
         return;
     }
-    let claims: Vec<Claim> = machine.programs.values().map(claim).collect();
+    let claims: Vec<Demand> = machine.programs.values().map(claim).collect();
     let promised = divide(all.0 / HUGE_PAGE, &claims, Fairness::Share);
     let has = |program: &Program| program.held();
     let unfair = machine.programs.values().zip(promised).find(|(program, promised)| has(program) * 10 < promised * 8);
@@ -110,6 +110,6 @@ fn check_fair(run: &Run, machine: &mut Simulated) {
     }
 }
 
-fn claim(program: &Program) -> Claim {
-    Claim { weight: 1.0, held: Vec::new(), wanted: vec![1e5; program.areas.len()] }
+fn claim(program: &Program) -> Demand {
+    Demand { weight: 1.0, held: Vec::new(), wanted: vec![1e5; program.areas.len()] }
 }

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use heat::units::{Bytes, CpuShare, HUGE_PAGE, Nanos, SizeOrShare, Slowdown};
 use hugepilot_os::stop::Stop;
 use kernel::target::Process;
-use observe::Options;
+use observe::ObserveOptions;
 use pilot::decide::{Allowance, Fairness};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
@@ -344,7 +344,7 @@ fn chosen(kind: Kind, rng: &mut Rng) -> (Settings, Rules) {
         (kind == Kind::Contended || rng.u8(..3) == 0).then(|| SizeOrShare::Size(Bytes(rng.u64(8..64) * HUGE_PAGE)));
     let fast = kind == Kind::Contended || rng.bool();
     let settings = Settings {
-        watch: Options::default(),
+        watch: ObserveOptions::default(),
         allowance: Allowance { max_growth, max_huge, ..Allowance::default() },
         max_cpu: CpuShare([0.01, 0.02, 0.05][rng.usize(..3)]),
         max_slowdown: if fast { Slowdown::FAST } else { Slowdown::UNASKED },

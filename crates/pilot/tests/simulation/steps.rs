@@ -10,7 +10,7 @@ use heat::units::{Nanos, Slowdown};
 use hugepilot_os::stop::Stop;
 use kernel::probe::CollapseTimes;
 use kernel::target::Process;
-use pilot::act::{Pacer, RegionResult, Turn, give_back, promote};
+use pilot::act::{ActBounds, Pacer, RegionResult, give_back, promote};
 use pilot::decide::WhoWaits;
 use pilot::engine::{Pilot, Settings};
 use pilot::world::{Candidate, Promoted, World};
@@ -37,7 +37,7 @@ fn candidates(count: u64) -> Vec<Candidate> {
 #[test]
 fn steps_stop_between_regions_and_when_the_process_ends() {
     let (mut world, stop) = (machine(), Stop::default());
-    let turn = Turn { until: world.now() + Duration::from_secs(60), stop: stop.clone() };
+    let turn = ActBounds { until: world.now() + Duration::from_secs(60), stop: stop.clone() };
     let mut pacer = Pacer::new(Slowdown::FAST, world.now());
     let mut reached = 0;
     let mut second_stops = |_: &RegionResult| {
@@ -60,7 +60,7 @@ fn no_step_is_begun_when_time_is_up_and_the_rest_is_owed_to_the_next_turn() {
     let mut world = machine();
     let mut pacer = Pacer::new(Slowdown(0.005), world.now());
     for _ in 0..2 {
-        let turn = Turn { until: world.now() + Duration::from_millis(150), stop: Stop::default() };
+        let turn = ActBounds { until: world.now() + Duration::from_millis(150), stop: Stop::default() };
         let results = promote(&mut world, PROGRAM, &candidates(3), &mut pacer, &turn, &mut |_| ());
         assert_eq!(results.len(), 1, "one step of 0.8 ms, then a rest of 319");
         assert!(pacer.next_step() > turn.until);
@@ -74,7 +74,7 @@ fn a_program_that_waits_is_given_longer_rests() {
         let mut world = machine();
         world.0.borrow_mut().waits = Some(waits);
         let mut pacer = Pacer::new(Slowdown(0.2), world.now());
-        let turn = Turn { until: world.now() + Duration::from_secs(1), stop: Stop::default() };
+        let turn = ActBounds { until: world.now() + Duration::from_secs(1), stop: Stop::default() };
         promote(&mut world, PROGRAM, &candidates(1), &mut pacer, &turn, &mut |_| ());
         pacer.next_step() - world.now()
     };

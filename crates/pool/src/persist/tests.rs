@@ -7,9 +7,9 @@ use std::fs;
 const TWO: LastingPool = LastingPool { page_size: Bytes(2 << 20), pages: 1000, overcommit: 0 };
 const ONE: LastingPool = LastingPool { page_size: Bytes(1 << 30), pages: 4, overcommit: 0 };
 
-fn around(files: &[(&str, &str)]) -> Surroundings {
+fn around(files: &[(&str, &str)]) -> PoolSurroundings {
     let files = files.iter().map(|&(path, text)| (path.to_owned(), text.to_owned())).collect();
-    Surroundings { default_size: Some(Bytes(2 << 20)), files, ..Surroundings::default() }
+    PoolSurroundings { default_size: Some(Bytes(2 << 20)), files, ..PoolSurroundings::default() }
 }
 
 fn lasting(pools: &[LastingPool]) -> Lasting {
@@ -37,9 +37,9 @@ fn giant_pages_are_reserved_by_the_boot_loader_that_is_there() {
     let words = "hugepagesz=1G hugepages=4".to_owned();
     let (edits, steps) = persist(&lasting(&[ONE]), &around(&[])).unwrap();
     assert_eq!((edits.len(), steps), (0, vec![NextStep::ByHand { words: words.clone() }]));
-    let fedora = Surroundings { grubby: true, ..around(&[]) };
+    let fedora = PoolSurroundings { grubby: true, ..around(&[]) };
     assert_eq!(persist(&lasting(&[ONE]), &fedora).unwrap().1, [NextStep::Grubby { words: words.clone() }]);
-    let debian = Surroundings { grub_reads_files: true, ..around(&[]) };
+    let debian = PoolSurroundings { grub_reads_files: true, ..around(&[]) };
     let (edits, steps) = persist(&lasting(&[ONE]), &debian).unwrap();
     let line = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {words}\"\n");
     assert_eq!((written(&edits), steps), (vec![(GRUB, Some(line.as_str()))], vec![NextStep::UpdateGrub]));
@@ -77,11 +77,11 @@ fn own_words_are_forgotten_once_they_are_taken_out() {
 #[test]
 fn words_that_stand_in_no_file_are_named_when_they_are_to_go() {
     let words = "hugepagesz=1G hugepages=4".to_owned();
-    let booted = |files: &[(&str, &str)]| Surroundings { booted_with: words.clone(), ..around(files) };
-    let steps = |lasting: &Lasting, around: &Surroundings| persist(lasting, around).unwrap().1;
+    let booted = |files: &[(&str, &str)]| PoolSurroundings { booted_with: words.clone(), ..around(files) };
+    let steps = |lasting: &Lasting, around: &PoolSurroundings| persist(lasting, around).unwrap().1;
     let take_out = |grubby| NextStep::TakeOut { words: words.clone(), grubby };
     assert_eq!(steps(&Lasting::default(), &booted(&[])), [take_out(false)]);
-    assert_eq!(steps(&Lasting::default(), &Surroundings { grubby: true, ..booted(&[]) }), [take_out(true)]);
+    assert_eq!(steps(&Lasting::default(), &PoolSurroundings { grubby: true, ..booted(&[]) }), [take_out(true)]);
     assert_eq!(steps(&Lasting::default(), &booted(&[(COMMAND_LINE, &format!("ro {words}\n"))])), []);
     let grub = format!("{HEAD}GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {words}\"\n");
     assert_eq!(steps(&Lasting::default(), &booted(&[(GRUB, &grub)])), [NextStep::UpdateGrub]);
@@ -97,7 +97,7 @@ fn the_kernel_is_installed_from_where_it_is() {
         fs::create_dir_all(tree.path().join(name).parent().unwrap()).unwrap();
         fs::write(tree.path().join(name), text).unwrap();
     };
-    let image = || Surroundings::read(&Root::at(tree.path())).unwrap().kernel_image;
+    let image = || PoolSurroundings::read(&Root::at(tree.path())).unwrap().kernel_image;
     write("proc/meminfo", "MemTotal: 1 kB\n");
     write("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
     write("boot/vmlinuz-6.1.0-17-amd64", "");
@@ -110,21 +110,21 @@ fn the_kernel_is_installed_from_where_it_is() {
 
 #[test]
 fn a_group_gets_what_it_needs() {
-    let group = Some(Group { name: "music".into(), gid: 27 });
+    let group = Some(UnixGroup { name: "music".into(), gid: 27 });
     let (edits, steps) = persist(&Lasting { group: group.clone(), ..lasting(&[TWO]) }, &around(&[])).unwrap();
     let sysctl = "vm.nr_hugepages = 1000\nvm.hugetlb_shm_group = 27\n";
     assert_eq!(written(&edits), [(LIMITS, Some("@music - memlock 2048000\n")), (SYSCTL, Some(sysctl))]);
     assert_eq!(steps.last(), Some(&NextStep::LogInAnew));
     let alone = persist(&Lasting { group: group.clone(), ..Lasting::default() }, &around(&[])).unwrap().0;
     assert_eq!(written(&alone), [(SYSCTL, Some("vm.hugetlb_shm_group = 27\n"))], "a limit of 0 would forbid");
-    let by_number = Some(Group { name: "27".into(), gid: 27 });
+    let by_number = Some(UnixGroup { name: "27".into(), gid: 27 });
     let (edits, _) = persist(&Lasting { group: by_number, ..lasting(&[TWO]) }, &around(&[])).unwrap();
     assert_eq!(written(&edits)[0].1, Some("@:27 - memlock 2048000\n"));
 }
 
 #[test]
 fn mounts_are_units_that_systemd_wants_by_itself() {
-    let group = Some(Group { name: "music".into(), gid: 27 });
+    let group = Some(UnixGroup { name: "music".into(), gid: 27 });
     let (edits, steps) = persist(&Lasting { group, mounts: true, ..lasting(&[TWO, ONE]) }, &around(&[])).unwrap();
     let texts: BTreeMap<&str, &str> =
         written(&edits).into_iter().filter_map(|(path, text)| Some((path, text?))).collect();
@@ -171,20 +171,20 @@ fn a_tree_is_changed_and_put_back() {
         fs::create_dir_all(tree.path().join(name).parent().unwrap()).unwrap();
         fs::write(tree.path().join(name), text).unwrap();
     }
-    let found = Surroundings::read(&root).unwrap();
-    let group = Some(Group { name: "music".into(), gid: 27 });
+    let found = PoolSurroundings::read(&root).unwrap();
+    let group = Some(UnixGroup { name: "music".into(), gid: 27 });
     let all = Lasting { pools: vec![TWO, ONE], group, mounts: true };
     let (edits, _) = persist(&all, &found).unwrap();
     assert_eq!(edits.len(), 8, "{edits:?}");
     edits.iter().for_each(|edit| edit.apply(&root).unwrap());
-    let after = Surroundings::read(&root).unwrap();
+    let after = PoolSurroundings::read(&root).unwrap();
     assert_eq!(persist(&all, &after).unwrap(), (Vec::new(), Vec::new()), "nothing is left to do");
     // What is not named any more goes.
     let fewer = persist(&lasting(&[TWO]), &after).unwrap().0;
     assert_eq!(fewer.iter().filter(|edit| edit.after.is_none()).count(), 6, "{fewer:?}");
     let (edits, _) = persist(&Lasting::default(), &after).unwrap();
     edits.iter().for_each(|edit| edit.apply(&root).unwrap());
-    assert_eq!(Surroundings::read(&root).unwrap(), found);
+    assert_eq!(PoolSurroundings::read(&root).unwrap(), found);
     assert!(tree.path().join("etc/systemd/system/dev-hugepages.mount").exists());
 }
 
@@ -197,10 +197,10 @@ proptest! {
         let sizes = [64 << 10, 2 << 20, 1 << 30].map(Bytes);
         let pools = sizes.into_iter().zip(pages);
         let pools = pools.map(|(page_size, (pages, overcommit))| LastingPool { page_size, pages, overcommit }).collect();
-        let group = has_group.then(|| Group { name: "g".into(), gid: 7 });
+        let group = has_group.then(|| UnixGroup { name: "g".into(), gid: 7 });
         let files: Vec<(&str, &str)> = command_line.iter().map(|text| (COMMAND_LINE, text.as_str())).collect();
-        let found = Surroundings { grub_reads_files, ..around(&files) };
-        let applied = |edits: Vec<Edit>, around: &Surroundings| {
+        let found = PoolSurroundings { grub_reads_files, ..around(&files) };
+        let applied = |edits: Vec<Edit>, around: &PoolSurroundings| {
             let mut around = around.clone();
             for edit in edits {
                 match edit.after {

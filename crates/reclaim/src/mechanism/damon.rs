@@ -39,7 +39,7 @@ const SAME_QUOTA: u64 = 10;
 
 /// DAMON at work for us.
 #[derive(Debug)]
-pub struct Damon {
+pub struct DamonReclaim {
     claim: Claim,
     deadline: Deadline,
     /// There from when DAMON is first switched on.
@@ -100,7 +100,7 @@ struct Statistics {
     quota_exceeded: u64,
 }
 
-impl Damon {
+impl DamonReclaim {
     /// Takes DAMON, and finds out what it can do; nothing is reclaimed yet.
     ///
     /// Errors: it is missing, in use, or cannot act on physical addresses; then nothing is left changed.
@@ -246,7 +246,7 @@ impl Damon {
     }
 }
 
-impl Mechanism for Damon {
+impl Mechanism for DamonReclaim {
     fn kind(&self) -> MechanismKind {
         MechanismKind::Damon
     }
@@ -286,7 +286,7 @@ impl Mechanism for Damon {
     }
 }
 
-impl Drop for Damon {
+impl Drop for DamonReclaim {
     fn drop(&mut self) {
         // DAMON may be somebody else's as soon as it is put back.
         *self.deadline.hold() = None;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-pub use damon::Damon;
+pub use damon::DamonReclaim;
 pub use drop_behind::{DropBehind, DropBehindOptions, probe as probe_drop_behind};
 pub use error::ReclaimError;
 pub use memory_reclaim::MemoryReclaim;

@@ -96,7 +96,7 @@ impl FromStr for Preset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Reason, Stock, plan};
+    use crate::policy::{ReclaimReason, Stock, plan};
 
     #[test]
     fn names_lead_back_to_presets() {
@@ -113,7 +113,7 @@ mod tests {
             let alone: Vec<Uses> = MemoryUse::ALL.iter().map(|&class| [class].into_iter().collect()).collect();
             let made = plan(&policies, &stock, &policies.due(&stock, Nanos(1_000_000_000)), &alone);
             for class in [MemoryUse::Anonymous, MemoryUse::Shared] {
-                assert_eq!(made.decisions[class].reason, Reason::NotRequested, "{preset} {class}");
+                assert_eq!(made.decisions[class].reason, ReclaimReason::NotRequested, "{preset} {class}");
             }
         }
     }

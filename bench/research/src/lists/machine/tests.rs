@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-impl Machine {
+impl SimulatedMachine {
     /// Panics unless every frame is either free or holds a page that is on exactly one list and known where it should be.
     fn check(&self) {
         self.policy.lists().check();
@@ -39,15 +39,15 @@ impl Machine {
     }
 }
 
-const KINDS: [Kind; 8] = [
-    Kind::Mixed,
-    Kind::MixedLater,
-    Kind::Split(8),
-    Kind::Split(100),
-    Kind::SplitByUse([8, 8, 8, 100]),
-    Kind::SplitByUse([1, 2, 8, 50]),
-    Kind::AnonFile,
-    Kind::Generations,
+const KINDS: [PolicyKind; 8] = [
+    PolicyKind::Mixed,
+    PolicyKind::MixedLater,
+    PolicyKind::Split(8),
+    PolicyKind::Split(100),
+    PolicyKind::SplitByUse([8, 8, 8, 100]),
+    PolicyKind::SplitByUse([1, 2, 8, 50]),
+    PolicyKind::AnonFile,
+    PolicyKind::Generations,
 ];
 
 /// Pages of all classes, so many each.
@@ -59,11 +59,11 @@ fn layout(each: u32) -> Layout {
     layout
 }
 
-fn event(pages: u32) -> impl Strategy<Value = Event> {
+fn event(pages: u32) -> impl Strategy<Value = TraceEvent> {
     prop_oneof![
-        3 => (0..3u32).prop_map(|writer| Event::Write { writer }),
-        1 => Just(Event::Read),
-        4 => (0..pages, any::<bool>()).prop_map(|(page, write)| Event::Use { page, write }),
+        3 => (0..3u32).prop_map(|writer| TraceEvent::Write { writer }),
+        1 => Just(TraceEvent::Read),
+        4 => (0..pages, any::<bool>()).prop_map(|(page, write)| TraceEvent::Use { page, write }),
     ]
 }
 
@@ -74,14 +74,14 @@ proptest! {
         base_pages in prop::sample::select(&[1u64, 16, 64][..]),
         ticks in prop::collection::vec(prop::collection::vec(event(60), 0..80), 1..12)
     ) {
-        let mut machine = Machine::new(40, base_pages, &layout(12), kind);
+        let mut machine = SimulatedMachine::new(40, base_pages, &layout(12), kind);
         for events in &ticks {
             machine.tick(events);
             machine.check();
         }
         let account = machine.take_account();
         let came = account.moved + account.refused;
-        let asked = ticks.iter().flatten().filter(|event| !matches!(event, Event::Use { .. })).count() as u64;
+        let asked = ticks.iter().flatten().filter(|event| !matches!(event, TraceEvent::Use { .. })).count() as u64;
         prop_assert!(came >= asked * base_pages, "what is not moved is refused");
         prop_assert!(account.scan.scanned >= account.scan.reclaimed);
         prop_assert!(account.scan.longest_hold <= account.scan.held);
@@ -91,9 +91,9 @@ proptest! {
 #[test]
 fn memory_full_of_what_is_used_once_always_has_room() {
     for kind in KINDS {
-        let mut machine = Machine::new(256, 16, &layout(1), kind);
+        let mut machine = SimulatedMachine::new(256, 16, &layout(1), kind);
         for _ in 0..40 {
-            machine.tick(&[Event::Write { writer: 1 }; 30]);
+            machine.tick(&[TraceEvent::Write { writer: 1 }; 30]);
         }
         machine.check();
         let account = machine.take_account();
@@ -106,12 +106,12 @@ fn memory_full_of_what_is_used_once_always_has_room() {
 fn what_was_evicted_comes_back_as_a_refault_of_its_class() {
     for kind in KINDS {
         let layout = layout(20);
-        let mut machine = Machine::new(64, 16, &layout, kind);
-        let read_only: Vec<Event> = (20..40).map(|page| Event::Use { page, write: false }).collect();
+        let mut machine = SimulatedMachine::new(64, 16, &layout, kind);
+        let read_only: Vec<TraceEvent> = (20..40).map(|page| TraceEvent::Use { page, write: false }).collect();
         machine.tick(&read_only);
         assert_eq!(machine.take_account().first_reads, 20 * 16, "{kind}");
         for _ in 0..400 {
-            machine.tick(&[Event::Read; 16]);
+            machine.tick(&[TraceEvent::Read; 16]);
         }
         let evicted = (20..40).filter(|&page| matches!(machine.places[page], Place::Evicted(_))).count() as u64;
         machine.take_account();
@@ -120,7 +120,7 @@ fn what_was_evicted_comes_back_as_a_refault_of_its_class() {
         // While they come, others of them may go.
         assert!(account.refaults[1] >= evicted * 16, "{kind}");
         assert_eq!(account.all_refaults(), account.refaults[1], "{kind}");
-        if kind == Kind::Split(100) {
+        if kind == PolicyKind::Split(100) {
             // They came to the inactive list as all files do, were found used, and are not aged since.
             assert_eq!(evicted, 0);
         }
@@ -130,8 +130,8 @@ fn what_was_evicted_comes_back_as_a_refault_of_its_class() {
 
 #[test]
 fn a_writer_waits_for_the_disk_and_not_for_reclaim() {
-    let mut machine = Machine::new(100, 16, &layout(1), Kind::Mixed);
-    (0..30).for_each(|_| machine.tick(&[Event::Write { writer: 1 }; 2]));
+    let mut machine = SimulatedMachine::new(100, 16, &layout(1), PolicyKind::Mixed);
+    (0..30).for_each(|_| machine.tick(&[TraceEvent::Write { writer: 1 }; 2]));
     let account = machine.take_account();
     assert!(machine.pages.dirty_cache() <= 40 && account.written > 0, "40 % of memory may be dirty");
     assert_eq!(account.reclaims, 0, "60 of 100 frames are taken");
@@ -139,8 +139,8 @@ fn a_writer_waits_for_the_disk_and_not_for_reclaim() {
 
 #[test]
 fn dirty_pages_do_not_wait_for_ever() {
-    let mut machine = Machine::new(100, 16, &layout(1), Kind::Mixed);
-    machine.tick(&[Event::Write { writer: 1 }]);
+    let mut machine = SimulatedMachine::new(100, 16, &layout(1), PolicyKind::Mixed);
+    machine.tick(&[TraceEvent::Write { writer: 1 }]);
     (0..LONGEST_WAIT_TICKS - 1).for_each(|_| machine.tick(&[]));
     assert_eq!(machine.pages.dirty_cache(), 1);
     machine.tick(&[]);

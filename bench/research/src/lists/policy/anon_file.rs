@@ -8,9 +8,9 @@
 //! cgroups, the case of a tiny file list, throttling of those who reclaim, kswapd writing file pages itself.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Pages};
+use super::super::pages::{Bit, Class, Frames};
 use super::classic::{CLUSTER, by_priority, cluster};
-use super::scan::{Policy, Scan, Taken};
+use super::scan::{ReplacementPolicy, Scan, Taken};
 
 /// What goes to swap.
 const ANON: usize = 0;
@@ -67,7 +67,7 @@ impl AnonFile {
         }
     }
 
-    fn pass(&mut self, pages: &mut Pages, priority: u32, wanted: usize, taken: &mut Taken) -> Scan {
+    fn pass(&mut self, pages: &mut Frames, priority: u32, wanted: usize, taken: &mut Taken) -> Scan {
         let mut scan = Scan::default();
         let Aims { mut scans, deactivates } = self.aims(pages, priority);
         while scans[inactive(ANON)] + scans[inactive(FILE)] + scans[active(FILE)] > 0 && taken.freed.len() < wanted {
@@ -88,7 +88,7 @@ impl AnonFile {
         scan
     }
 
-    fn aims(&mut self, pages: &Pages, priority: u32) -> Aims {
+    fn aims(&mut self, pages: &Frames, priority: u32) -> Aims {
         let deactivates = [ANON, FILE]
             .map(|kind| self.came_back[kind] != self.came_back_before[kind] || self.inactive_is_low(kind, pages));
         let plenty = (u64::from(self.lists.len(inactive(FILE))) * pages.base_pages()) >> priority > 0;
@@ -119,13 +119,13 @@ impl AnonFile {
     }
 
     /// Large lists may have a smaller share of inactive pages.
-    fn inactive_is_low(&self, kind: usize, pages: &Pages) -> bool {
+    fn inactive_is_low(&self, kind: usize, pages: &Frames) -> bool {
         let [few, many] = [inactive(kind), active(kind)].map(|list| u64::from(self.lists.len(list)));
         let gib = ((few + many) * pages.base_pages()) >> 18;
         few * (10 * gib).isqrt().max(1) < many
     }
 
-    fn refill(&mut self, kind: usize, frames: u32, pages: &mut Pages) -> Scan {
+    fn refill(&mut self, kind: usize, frames: u32, pages: &mut Frames) -> Scan {
         let mut scan = Scan::default();
         let frames = frames.min(self.lists.len(active(kind)));
         let mut stayed = 0;
@@ -148,7 +148,7 @@ impl AnonFile {
         scan
     }
 
-    fn shrink(&mut self, kind: usize, frames: u32, pages: &mut Pages, taken: &mut Taken) -> Scan {
+    fn shrink(&mut self, kind: usize, frames: u32, pages: &mut Frames, taken: &mut Taken) -> Scan {
         let mut scan = Scan::default();
         let frames = frames.min(self.lists.len(inactive(kind)));
         let writes = taken.writes.len();
@@ -172,7 +172,7 @@ impl AnonFile {
         scan
     }
 
-    fn evict(&mut self, pages: &mut Pages, frame: u32, taken: &mut Taken, scan: &mut Scan) {
+    fn evict(&mut self, pages: &mut Frames, frame: u32, taken: &mut Taken, scan: &mut Scan) {
         let was_active = u32::from(pages.take(frame, Bit::Workingset));
         taken.free(frame, (self.clock << 1) | was_active, scan);
         self.clock = self.clock.wrapping_add(1);
@@ -205,7 +205,7 @@ enum Verdict {
     Write,
 }
 
-fn judge(pages: &mut Pages, frame: u32, scan: &mut Scan) -> Verdict {
+fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
     let class = pages.class(frame);
     if pages.has(frame, Bit::Writeback) {
         return Verdict::Activate;
@@ -228,8 +228,8 @@ fn judge(pages: &mut Pages, frame: u32, scan: &mut Scan) -> Verdict {
     if dirty { Verdict::Write } else { Verdict::Free }
 }
 
-impl Policy for AnonFile {
-    fn insert(&mut self, pages: &mut Pages, frame: u32, evicted: Option<u32>) {
+impl ReplacementPolicy for AnonFile {
+    fn insert(&mut self, pages: &mut Frames, frame: u32, evicted: Option<u32>) {
         let kind = kind_of(pages.class(frame));
         let mut to = inactive(kind);
         if let Some(evicted) = evicted.filter(|&evicted| self.would_have_stayed(kind, evicted)) {
@@ -244,7 +244,7 @@ impl Policy for AnonFile {
         self.lists.add_newest(to, frame);
     }
 
-    fn called(&mut self, pages: &mut Pages, frame: u32) {
+    fn called(&mut self, pages: &mut Frames, frame: u32) {
         let kind = kind_of(pages.class(frame));
         if !pages.has(frame, Bit::Referenced) {
             pages.set(frame, Bit::Referenced);
@@ -255,7 +255,7 @@ impl Policy for AnonFile {
         }
     }
 
-    fn reclaim(&mut self, pages: &mut Pages, wanted: u32, taken: &mut Taken) -> Scan {
+    fn reclaim(&mut self, pages: &mut Frames, wanted: u32, taken: &mut Taken) -> Scan {
         let mut scan = Scan::default();
         let enough = taken.freed.len() + wanted as usize;
         by_priority(pages, wanted, taken, |pages, priority, taken| {
@@ -265,7 +265,7 @@ impl Policy for AnonFile {
         scan
     }
 
-    fn written(&mut self, pages: &mut Pages, frame: u32) {
+    fn written(&mut self, pages: &mut Frames, frame: u32) {
         self.lists.make_oldest(inactive(kind_of(pages.class(frame))), frame);
     }
 

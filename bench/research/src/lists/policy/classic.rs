@@ -7,7 +7,7 @@
 //! `mark_page_accessed`). Left out: slab, zones, `all_unreclaimable`, several processes that reclaim at once.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Pages};
+use super::super::pages::{Bit, Class, Frames};
 use super::scan::{Scan, Taken};
 
 /// Base pages handled at once, and the least that a pass frees or is worth scanning for.
@@ -21,7 +21,7 @@ pub struct Debt(u64);
 
 impl Debt {
     /// Adds some; returns how many frames to scan now.
-    pub fn add(&mut self, more: u64, pages: &Pages) -> u32 {
+    pub fn add(&mut self, more: u64, pages: &Frames) -> u32 {
         self.0 += more;
         if self.0 < CLUSTER {
             return 0;
@@ -33,17 +33,17 @@ impl Debt {
 }
 
 /// Frames that are handled at once.
-pub fn cluster(pages: &Pages) -> u32 {
+pub fn cluster(pages: &Frames) -> u32 {
     (CLUSTER / pages.base_pages()).max(1) as u32
 }
 
 /// Passes of growing urgency until enough is free or the last one, at priority 0, has brought less than a cluster. Returns the
 /// priority of the last pass.
 pub fn by_priority(
-    pages: &mut Pages,
+    pages: &mut Frames,
     wanted: u32,
     taken: &mut Taken,
-    mut pass: impl FnMut(&mut Pages, u32, &mut Taken),
+    mut pass: impl FnMut(&mut Frames, u32, &mut Taken),
 ) -> u32 {
     let already = taken.freed.len();
     let cluster = cluster(pages) as usize;
@@ -71,7 +71,7 @@ pub fn shrink_inactive(
     inactive: usize,
     active: impl Fn(Class) -> usize,
     frames: u32,
-    pages: &mut Pages,
+    pages: &mut Frames,
     taken: &mut Taken,
 ) -> Scan {
     let mut scan = Scan::default();
@@ -107,7 +107,7 @@ enum Verdict {
     Write,
 }
 
-fn judge(pages: &mut Pages, frame: u32, scan: &mut Scan) -> Verdict {
+fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
     if pages.has(frame, Bit::Writeback) {
         return Verdict::Keep;
     }
@@ -126,14 +126,14 @@ fn judge(pages: &mut Pages, frame: u32, scan: &mut Scan) -> Verdict {
 }
 
 /// Whether a page was used since somebody asked the last time: its own mark, and every page-table entry that shows it.
-pub fn is_referenced(pages: &mut Pages, frame: u32, scan: &mut Scan) -> bool {
+pub fn is_referenced(pages: &mut Frames, frame: u32, scan: &mut Scan) -> bool {
     scan.mappings += pages.mappers(frame);
     let marked = pages.take(frame, Bit::Referenced);
     pages.take(frame, Bit::Young) || marked
 }
 
 /// The first touch by a system call marks a page, the second makes it active.
-pub fn called(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Pages, frame: u32) {
+pub fn called(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Frames, frame: u32) {
     if lists.of(frame) == Some(inactive) && pages.take(frame, Bit::Referenced) {
         lists.make_newest(active, frame);
     } else {

@@ -8,9 +8,9 @@
 //! (ours read every entry), scanning around a page that was found young.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Pages};
+use super::super::pages::{Bit, Class, Frames};
 use super::classic::cluster;
-use super::scan::{Policy, Scan, Taken};
+use super::scan::{ReplacementPolicy, Scan, Taken};
 
 const ANON: usize = 0;
 const FILE: usize = 1;
@@ -133,7 +133,7 @@ impl Generations {
     }
 
     /// A new youngest generation; what the page tables show as used goes to the one that was youngest.
-    fn age(&mut self, pages: &mut Pages, scan: &mut Scan) {
+    fn age(&mut self, pages: &mut Frames, scan: &mut Scan) {
         for kind in [ANON, FILE] {
             if self.generations(kind) == MOST {
                 self.join_oldest(kind, scan);
@@ -183,7 +183,7 @@ impl Generations {
     }
 
     /// Judges a batch of the oldest generation of a kind. Returns whether there was one to judge.
-    fn evict(&mut self, kind: usize, pages: &mut Pages, taken: &mut Taken, scan: &mut Scan) -> bool {
+    fn evict(&mut self, kind: usize, pages: &mut Frames, taken: &mut Taken, scan: &mut Scan) -> bool {
         self.forget_empty(kind);
         if self.generations(kind) <= LEAST {
             return false;
@@ -208,7 +208,7 @@ impl Generations {
         kind: usize,
         highest: usize,
         frame: u32,
-        pages: &mut Pages,
+        pages: &mut Frames,
         taken: &mut Taken,
         scan: &mut Scan,
     ) {
@@ -237,8 +237,8 @@ impl Generations {
     }
 }
 
-impl Policy for Generations {
-    fn insert(&mut self, pages: &mut Pages, frame: u32, evicted: Option<u32>) {
+impl ReplacementPolicy for Generations {
+    fn insert(&mut self, pages: &mut Frames, frame: u32, evicted: Option<u32>) {
         let kind = kind_of(pages.class(frame));
         self.calls[frame as usize] = 0;
         if let Some(evicted) = evicted {
@@ -254,12 +254,12 @@ impl Policy for Generations {
         self.lists.add_newest(list_of(kind, generation), frame);
     }
 
-    fn called(&mut self, _: &mut Pages, frame: u32) {
+    fn called(&mut self, _: &mut Frames, frame: u32) {
         let calls = &mut self.calls[frame as usize];
         *calls = calls.saturating_add(1);
     }
 
-    fn reclaim(&mut self, pages: &mut Pages, wanted: u32, taken: &mut Taken) -> Scan {
+    fn reclaim(&mut self, pages: &mut Frames, wanted: u32, taken: &mut Taken) -> Scan {
         let mut scan = Scan::default();
         let enough = taken.freed.len() + wanted as usize;
         // Each page is judged a few times at most before the disk must have its turn.
@@ -279,7 +279,7 @@ impl Policy for Generations {
         scan
     }
 
-    fn written(&mut self, pages: &mut Pages, frame: u32) {
+    fn written(&mut self, pages: &mut Frames, frame: u32) {
         let kind = kind_of(pages.class(frame));
         self.lists.make_oldest(list_of(kind, self.oldest[kind]), frame);
     }
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_protected_page_moves_on_a_generation() {
-        let mut pages = Pages::new(2, 32, [1; 5]);
+        let mut pages = Frames::new(2, 32, [1; 5]);
         let mut generations = Generations::new(2);
         for frame in 0..2 {
             pages.fill(frame, Class::Cache, frame);

@@ -11,9 +11,9 @@
 //! longer it is than the inactive list, whatever the pass takes from that; 2.6.9 scans both lists by their length, turn by turn.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Pages};
+use super::super::pages::{Bit, Class, Frames};
 use super::classic::{self, CLUSTER, Debt, by_priority, cluster, is_referenced, shrink_inactive};
-use super::scan::{Policy, Scan, Taken};
+use super::scan::{ReplacementPolicy, Scan, Taken};
 
 const ACTIVE: usize = 0;
 const INACTIVE: usize = 1;
@@ -46,7 +46,7 @@ impl Mixed {
         Self { version, lists: Lists::new(frames, 2), to_refill, to_shrink, priority: 12 }
     }
 
-    fn pass(&mut self, pages: &mut Pages, priority: u32, taken: &mut Taken) -> Scan {
+    fn pass(&mut self, pages: &mut Frames, priority: u32, taken: &mut Taken) -> Scan {
         let [active, inactive] = [ACTIVE, INACTIVE].map(|list| u64::from(self.lists.len(list)) * pages.base_pages());
         let [refill, shrink] = match self.version {
             Version::Older => [CLUSTER * active / (2 * inactive + 1) + 1, inactive >> priority],
@@ -64,7 +64,7 @@ impl Mixed {
     }
 
     /// A cluster of each list at a time, until one has been freed.
-    fn in_turns(&mut self, mut refill: u32, mut shrink: u32, pages: &mut Pages, taken: &mut Taken) -> Scan {
+    fn in_turns(&mut self, mut refill: u32, mut shrink: u32, pages: &mut Frames, taken: &mut Taken) -> Scan {
         let (cluster, mut scan) = (cluster(pages), Scan::default());
         while refill + shrink > 0 && scan.reclaimed < u64::from(cluster) {
             let [refill_now, shrink_now] = [refill, shrink].map(|left| left.min(cluster));
@@ -75,11 +75,11 @@ impl Mixed {
         scan
     }
 
-    fn shrink(&mut self, frames: u32, pages: &mut Pages, taken: &mut Taken) -> Scan {
+    fn shrink(&mut self, frames: u32, pages: &mut Frames, taken: &mut Taken) -> Scan {
         shrink_inactive(&mut self.lists, INACTIVE, |_| ACTIVE, frames, pages, taken)
     }
 
-    fn refill(&mut self, frames: u32, pages: &mut Pages) -> Scan {
+    fn refill(&mut self, frames: u32, pages: &mut Frames) -> Scan {
         let mut scan = Scan::default();
         let frames = frames.min(self.lists.len(ACTIVE));
         let ages_mapped = self.ages_mapped(pages);
@@ -95,15 +95,15 @@ impl Mixed {
         scan
     }
 
-    fn ages_mapped(&self, pages: &Pages) -> bool {
+    fn ages_mapped(&self, pages: &Frames) -> bool {
         let distress = 100 >> self.priority;
         let mapped_percent = (u64::from(pages.mapped()) * 100 / u64::from(pages.frames().max(1))) as u32;
         mapped_percent / 2 + distress + SWAPPINESS >= 100
     }
 }
 
-impl Policy for Mixed {
-    fn insert(&mut self, pages: &mut Pages, frame: u32, _: Option<u32>) {
+impl ReplacementPolicy for Mixed {
+    fn insert(&mut self, pages: &mut Frames, frame: u32, _: Option<u32>) {
         if pages.class(frame) == Class::Data {
             pages.set(frame, Bit::Referenced);
             self.lists.add_newest(ACTIVE, frame);
@@ -112,11 +112,11 @@ impl Policy for Mixed {
         }
     }
 
-    fn called(&mut self, pages: &mut Pages, frame: u32) {
+    fn called(&mut self, pages: &mut Frames, frame: u32) {
         classic::called(&mut self.lists, INACTIVE, ACTIVE, pages, frame);
     }
 
-    fn reclaim(&mut self, pages: &mut Pages, wanted: u32, taken: &mut Taken) -> Scan {
+    fn reclaim(&mut self, pages: &mut Frames, wanted: u32, taken: &mut Taken) -> Scan {
         let mut scan = Scan::default();
         self.priority = by_priority(pages, wanted, taken, |pages, priority, taken| {
             scan += self.pass(pages, priority, taken);
@@ -124,7 +124,7 @@ impl Policy for Mixed {
         scan
     }
 
-    fn written(&mut self, _: &mut Pages, frame: u32) {
+    fn written(&mut self, _: &mut Frames, frame: u32) {
         classic::written(&mut self.lists, INACTIVE, frame);
     }
 

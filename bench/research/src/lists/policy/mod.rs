@@ -22,13 +22,13 @@ use serde::{Deserialize, Serialize};
 use anon_file::AnonFile;
 use generations::Generations;
 use mixed::{Mixed, Version};
-pub use scan::{Policy, Scan, Taken};
+pub use scan::{ReplacementPolicy, Scan, Taken};
 use split::Split;
 
 /// Which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Kind {
+pub enum PolicyKind {
     /// Linux 2.6.6, the paper's: one active and one inactive list for all pages.
     Mixed,
     /// The same lists in Linux 2.6.9, which scans both by their length.
@@ -43,21 +43,21 @@ pub enum Kind {
     Generations,
 }
 
-impl Kind {
+impl PolicyKind {
     /// The same cost for code and data; shared memory, which is dear to bring back, is not aged.
     pub fn split_by_use(cost: u32) -> Self {
-        Kind::SplitByUse([cost, cost, cost, 100])
+        PolicyKind::SplitByUse([cost, cost, cost, 100])
     }
 
     /// A policy of this kind, for that many frames.
-    pub fn build(self, frames: u32) -> Box<dyn Policy> {
+    pub fn build(self, frames: u32) -> Box<dyn ReplacementPolicy> {
         match self {
-            Kind::Mixed => Box::new(Mixed::new(Version::Older, frames)),
-            Kind::MixedLater => Box::new(Mixed::new(Version::Later, frames)),
-            Kind::Split(cost) => Box::new(Split::by_mapped(frames, cost)),
-            Kind::SplitByUse(costs) => Box::new(Split::by_use(frames, costs)),
-            Kind::AnonFile => Box::new(AnonFile::new(frames)),
-            Kind::Generations => Box::new(Generations::new(frames)),
+            PolicyKind::Mixed => Box::new(Mixed::new(Version::Older, frames)),
+            PolicyKind::MixedLater => Box::new(Mixed::new(Version::Later, frames)),
+            PolicyKind::Split(cost) => Box::new(Split::by_mapped(frames, cost)),
+            PolicyKind::SplitByUse(costs) => Box::new(Split::by_use(frames, costs)),
+            PolicyKind::AnonFile => Box::new(AnonFile::new(frames)),
+            PolicyKind::Generations => Box::new(Generations::new(frames)),
         }
     }
 }
@@ -65,25 +65,25 @@ impl Kind {
 /// The names by which policies are asked for; a split without a cost takes each of `--mapped-page-cost`.
 pub const NAMES: [&str; 6] = ["mixed", "mixed-2.6.9", "split", "split-by-use", "anon-file", "generations"];
 
-impl fmt::Display for Kind {
+impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Mixed => f.pad("mixed"),
-            Kind::MixedLater => f.pad("mixed-2.6.9"),
-            Kind::Split(cost) => f.pad(&format!("split-{cost}")),
-            Kind::SplitByUse(costs) if Kind::split_by_use(costs[0]) == *self => {
+            PolicyKind::Mixed => f.pad("mixed"),
+            PolicyKind::MixedLater => f.pad("mixed-2.6.9"),
+            PolicyKind::Split(cost) => f.pad(&format!("split-{cost}")),
+            PolicyKind::SplitByUse(costs) if PolicyKind::split_by_use(costs[0]) == *self => {
                 f.pad(&format!("split-by-use-{}", costs[0]))
             }
-            Kind::SplitByUse([code, read_only, data, shared]) => {
+            PolicyKind::SplitByUse([code, read_only, data, shared]) => {
                 f.pad(&format!("split-by-use-{code}-{read_only}-{data}-{shared}"))
             }
-            Kind::AnonFile => f.pad("anon-file"),
-            Kind::Generations => f.pad("generations"),
+            PolicyKind::AnonFile => f.pad("anon-file"),
+            PolicyKind::Generations => f.pad("generations"),
         }
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for PolicyKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -94,20 +94,20 @@ impl FromStr for Kind {
             costs?.try_into().ok()
         };
         match name {
-            "mixed" => Ok(Kind::Mixed),
-            "mixed-2.6.9" => Ok(Kind::MixedLater),
-            "anon-file" => Ok(Kind::AnonFile),
-            "generations" => Ok(Kind::Generations),
+            "mixed" => Ok(PolicyKind::Mixed),
+            "mixed-2.6.9" => Ok(PolicyKind::MixedLater),
+            "anon-file" => Ok(PolicyKind::AnonFile),
+            "generations" => Ok(PolicyKind::Generations),
             _ => of_cost("split-by-use-")
-                .map(Kind::split_by_use)
-                .or_else(|| Some(Kind::SplitByUse(of_costs("split-by-use-")?)))
-                .or_else(|| of_cost("split-").map(Kind::Split))
+                .map(PolicyKind::split_by_use)
+                .or_else(|| Some(PolicyKind::SplitByUse(of_costs("split-by-use-")?)))
+                .or_else(|| of_cost("split-").map(PolicyKind::Split))
                 .ok_or_else(|| format!("'{name}' is no policy: there are {}", NAMES.join(", "))),
         }
     }
 }
 
-impl TryFrom<String> for Kind {
+impl TryFrom<String> for PolicyKind {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
@@ -115,8 +115,8 @@ impl TryFrom<String> for Kind {
     }
 }
 
-impl From<Kind> for String {
-    fn from(kind: Kind) -> String {
+impl From<PolicyKind> for String {
+    fn from(kind: PolicyKind) -> String {
         kind.to_string()
     }
 }

@@ -7,18 +7,18 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Pages};
+use super::super::pages::{Bit, Frames};
 
 /// A way to choose.
-pub trait Policy {
+pub trait ReplacementPolicy {
     /// A page has come into a frame. `evicted`: what [`Taken::freed`] said when the same page went the last time.
-    fn insert(&mut self, pages: &mut Pages, frame: u32, evicted: Option<u32>);
+    fn insert(&mut self, pages: &mut Frames, frame: u32, evicted: Option<u32>);
     /// A system call reads or writes the page. (Programs that use mapped pages tell nobody; the processor sets [`Bit::Young`].)
-    fn called(&mut self, pages: &mut Pages, frame: u32);
+    fn called(&mut self, pages: &mut Frames, frame: u32);
     /// Takes pages off its lists until `wanted` frames are free, or none can be freed now.
-    fn reclaim(&mut self, pages: &mut Pages, wanted: u32, taken: &mut Taken) -> Scan;
+    fn reclaim(&mut self, pages: &mut Frames, wanted: u32, taken: &mut Taken) -> Scan;
     /// A page that was to be reclaimed once it is written is written.
-    fn written(&mut self, pages: &mut Pages, frame: u32);
+    fn written(&mut self, pages: &mut Frames, frame: u32);
     /// Its lists; every page in memory is on one of them.
     fn lists(&self) -> &Lists;
 }
@@ -84,7 +84,7 @@ impl Taken {
     }
 
     /// The disk is to write the page, which may then go.
-    pub fn write(&mut self, pages: &mut Pages, frame: u32) {
+    pub fn write(&mut self, pages: &mut Frames, frame: u32) {
         pages.clean(frame);
         pages.set(frame, Bit::Writeback);
         pages.set(frame, Bit::Reclaim);

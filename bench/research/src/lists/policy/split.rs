@@ -11,9 +11,9 @@
 //! the active cache has to bear. The lists by use are the paper's design: each is aged at a rate of its own, whatever the others are.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Pages, PerClass};
+use super::super::pages::{Bit, Class, Frames, PerClass};
 use super::classic::{self, CLUSTER, Debt, by_priority, is_referenced, shrink_inactive};
-use super::scan::{Policy, Scan, Taken};
+use super::scan::{ReplacementPolicy, Scan, Taken};
 
 /// A list that costs so much is not aged.
 const FULL_COST: u32 = 100;
@@ -70,7 +70,7 @@ impl Split {
         self.groups.len()
     }
 
-    fn pass(&mut self, pages: &mut Pages, priority: u32, taken: &mut Taken) -> Scan {
+    fn pass(&mut self, pages: &mut Frames, priority: u32, taken: &mut Taken) -> Scan {
         let lens: Vec<u64> =
             (0..=self.inactive()).map(|list| u64::from(self.lists.len(list)) * pages.base_pages()).collect();
         let (inactive, active) = (lens[self.inactive()], lens[..self.inactive()].iter().sum::<u64>());
@@ -107,7 +107,7 @@ impl Split {
         if nothing_else { weigh(|_| false) } else { weights }
     }
 
-    fn refill(&mut self, group: usize, frames: u32, pages: &mut Pages) -> Scan {
+    fn refill(&mut self, group: usize, frames: u32, pages: &mut Frames) -> Scan {
         let mut scan = Scan::default();
         let frames = frames.min(self.lists.len(group));
         let inactive = self.inactive();
@@ -123,8 +123,8 @@ impl Split {
     }
 }
 
-impl Policy for Split {
-    fn insert(&mut self, pages: &mut Pages, frame: u32, _: Option<u32>) {
+impl ReplacementPolicy for Split {
+    fn insert(&mut self, pages: &mut Frames, frame: u32, _: Option<u32>) {
         if pages.class(frame) == Class::Data {
             pages.set(frame, Bit::Referenced);
             self.lists.add_newest(self.group_of[Class::Data as usize], frame);
@@ -133,18 +133,18 @@ impl Policy for Split {
         }
     }
 
-    fn called(&mut self, pages: &mut Pages, frame: u32) {
+    fn called(&mut self, pages: &mut Frames, frame: u32) {
         let (inactive, active) = (self.inactive(), self.group_of[pages.class(frame) as usize]);
         classic::called(&mut self.lists, inactive, active, pages, frame);
     }
 
-    fn reclaim(&mut self, pages: &mut Pages, wanted: u32, taken: &mut Taken) -> Scan {
+    fn reclaim(&mut self, pages: &mut Frames, wanted: u32, taken: &mut Taken) -> Scan {
         let mut scan = Scan::default();
         by_priority(pages, wanted, taken, |pages, priority, taken| scan += self.pass(pages, priority, taken));
         scan
     }
 
-    fn written(&mut self, _: &mut Pages, frame: u32) {
+    fn written(&mut self, _: &mut Frames, frame: u32) {
         let inactive = self.inactive();
         classic::written(&mut self.lists, inactive, frame);
     }

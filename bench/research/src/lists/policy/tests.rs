@@ -1,7 +1,7 @@
 //! Each policy on a dozen pages, worked out by hand. A frame is 32 base pages, a cluster, so that one frame is scanned at a time.
 
 use super::super::pages::Class::{self, Cache, Code, Data, ReadOnly, Shared};
-use super::super::pages::{Bit, Pages};
+use super::super::pages::{Bit, Frames};
 use super::*;
 
 /// Code is mapped by 4 processes, shared memory by 3, anything else by 1.
@@ -9,17 +9,17 @@ const MAPPERS: [u32; 5] = [4, 1, 1, 3, 0];
 const LEAST_MAPPED: [u32; 5] = [1, 1, 1, 1, 0];
 
 struct Memory {
-    pages: Pages,
-    policy: Box<dyn Policy>,
+    pages: Frames,
+    policy: Box<dyn ReplacementPolicy>,
 }
 
 impl Memory {
-    fn new(kind: Kind, frames: u32, mappers: [u32; 5]) -> Self {
-        Self { pages: Pages::new(frames, 32, mappers), policy: kind.build(frames) }
+    fn new(kind: PolicyKind, frames: u32, mappers: [u32; 5]) -> Self {
+        Self { pages: Frames::new(frames, 32, mappers), policy: kind.build(frames) }
     }
 
     /// Pages come one after the other, from frame 0 on; a mapped page by a use, another by a system call.
-    fn with(kind: Kind, classes: &[Class]) -> Self {
+    fn with(kind: PolicyKind, classes: &[Class]) -> Self {
         let mut memory = Self::new(kind, classes.len() as u32, MAPPERS);
         classes.iter().enumerate().for_each(|(frame, &class)| memory.come(frame as u32, class, None));
         memory
@@ -53,7 +53,7 @@ impl Memory {
 }
 
 /// Frames 0 to 3 are anonymous, 4 to 9 cache.
-fn four_data_six_cache(kind: Kind) -> Memory {
+fn four_data_six_cache(kind: PolicyKind) -> Memory {
     let mut memory = Memory::new(kind, 12, MAPPERS);
     (0..4).for_each(|frame| memory.come(frame, Data, None));
     (4..10).for_each(|frame| memory.come(frame, Cache, None));
@@ -62,7 +62,7 @@ fn four_data_six_cache(kind: Kind) -> Memory {
 
 #[test]
 fn mixed_scans_mapped_pages_in_vain() {
-    let mut memory = four_data_six_cache(Kind::Mixed);
+    let mut memory = four_data_six_cache(PolicyKind::Mixed);
     assert_eq!((memory.list(0), memory.list(1)), (vec![3, 2, 1, 0], vec![9, 8, 7, 6, 5, 4]));
     let (freed, scan, _) = memory.reclaim(2);
     // In base pages, 128 are active and 192 inactive. Each pass adds 32 * 128 / 385 + 1 = 11 to what is to be refilled, so that at
@@ -78,7 +78,7 @@ fn mixed_scans_mapped_pages_in_vain() {
 
 #[test]
 fn later_both_lists_are_scanned_by_their_length() {
-    let mut memory = four_data_six_cache(Kind::MixedLater);
+    let mut memory = four_data_six_cache(PolicyKind::MixedLater);
     let (freed, scan, _) = memory.reclaim(2);
     // Each pass adds 128 >> priority and one to what is to be refilled, 192 >> priority and one to what is to be shrunk: 24 and 31 by
     // priority 4, 41 and 56 at 3, where frame 0 is put back and frame 4 goes; 9 and 24 are left. Again from 12 on, with 160 inactive, 34
@@ -91,7 +91,7 @@ fn later_both_lists_are_scanned_by_their_length() {
 fn mixed_ages_mapped_pages_when_nearly_all_are() {
     // 83 % are mapped: 41 + 60 is more than 100.
     let mut memory =
-        Memory::with(Kind::Mixed, &[Data, Data, Data, Data, Data, Data, Data, Data, Data, Data, Cache, Cache]);
+        Memory::with(PolicyKind::Mixed, &[Data, Data, Data, Data, Data, Data, Data, Data, Data, Data, Cache, Cache]);
     let (freed, scan, _) = memory.reclaim(2);
     assert_eq!(freed, [10, 11]);
     assert!(scan.mappings > 0, "who maps them has been asked: {scan:?}");
@@ -101,7 +101,7 @@ fn mixed_ages_mapped_pages_when_nearly_all_are() {
 
 #[test]
 fn split_at_100_leaves_mapped_pages_alone() {
-    let mut memory = four_data_six_cache(Kind::Split(100));
+    let mut memory = four_data_six_cache(PolicyKind::Split(100));
     let (freed, scan, _) = memory.reclaim(2);
     assert_eq!(freed, [4, 5]);
     assert_eq!((memory.list(0), memory.list(1), memory.list(2)), (vec![3, 2, 1, 0], vec![], vec![9, 8, 7, 6]));
@@ -110,7 +110,7 @@ fn split_at_100_leaves_mapped_pages_alone() {
 
 #[test]
 fn split_ages_mapped_pages_by_their_cost() {
-    let mut memory = four_data_six_cache(Kind::Split(8));
+    let mut memory = four_data_six_cache(PolicyKind::Split(8));
     let (freed, scan, _) = memory.reclaim(2);
     // No other list is active, so all scanning falls to the mapped one, at the steps of the mixed lists' first five refills: 0, 1 and 2,
     // then 3, each found used and put back, and at priority 9 frame 0 again, now unused: it becomes inactive. From then on 96 are active
@@ -123,7 +123,7 @@ fn split_ages_mapped_pages_by_their_cost() {
 
 #[test]
 fn split_makes_active_cache_bear_what_mapped_pages_are_spared_and_by_use_does_not() {
-    let active_cache = |kind: Kind| {
+    let active_cache = |kind: PolicyKind| {
         let mut memory = Memory::new(kind, 16, MAPPERS);
         (0..8).for_each(|frame| memory.come(frame, Data, None));
         (8..14).for_each(|frame| memory.come(frame, Cache, None));
@@ -135,19 +135,19 @@ fn split_makes_active_cache_bear_what_mapped_pages_are_spared_and_by_use_does_no
     };
     // 384 base pages are active and 64 inactive. All of 32 * 384 / 129 = 95 and one more fall to the cache in each pass, three frames; they
     // become inactive, so that passes end early. Of its own 128 come 31 and one more, one frame.
-    assert!(active_cache(Kind::Split(100)) > active_cache(Kind::split_by_use(100)));
+    assert!(active_cache(PolicyKind::Split(100)) > active_cache(PolicyKind::split_by_use(100)));
 }
 
 #[test]
 fn split_takes_mapped_pages_when_nothing_else_is_left() {
-    let mut memory = Memory::with(Kind::Split(100), &[Data, Data, Data, Data]);
+    let mut memory = Memory::with(PolicyKind::Split(100), &[Data, Data, Data, Data]);
     let (freed, ..) = memory.reclaim(1);
     assert_eq!(freed.len(), 1, "a machine with swap space need not stop");
 }
 
 #[test]
 fn split_by_use_keeps_shared_memory_longest() {
-    let mut memory = Memory::with(Kind::split_by_use(1), &[Shared, Shared, Data, Data, Cache, Cache, Cache]);
+    let mut memory = Memory::with(PolicyKind::split_by_use(1), &[Shared, Shared, Data, Data, Cache, Cache, Cache]);
     // Shared memory comes to the inactive list, like files, and is found used there.
     let (first, ..) = memory.reclaim(3);
     assert_eq!(first, [4, 5, 6]);
@@ -159,7 +159,7 @@ fn split_by_use_keeps_shared_memory_longest() {
 #[test]
 fn split_by_use_ages_each_use_by_its_own_cost() {
     let scans = |data, shared| {
-        let mut memory = Memory::new(Kind::SplitByUse([100, 100, data, shared]), 12, MAPPERS);
+        let mut memory = Memory::new(PolicyKind::SplitByUse([100, 100, data, shared]), 12, MAPPERS);
         (0..4).for_each(|frame| memory.come(frame, Data, None));
         (4..8).for_each(|frame| memory.come(frame, Shared, None));
         (8..12).for_each(|frame| memory.come(frame, Cache, None));
@@ -172,7 +172,12 @@ fn split_by_use_ages_each_use_by_its_own_cost() {
 
 #[test]
 fn a_second_call_makes_a_page_active() {
-    let kinds = [(Kind::Mixed, 0, 1), (Kind::MixedLater, 0, 1), (Kind::Split(8), 1, 2), (Kind::AnonFile, 3, 2)];
+    let kinds = [
+        (PolicyKind::Mixed, 0, 1),
+        (PolicyKind::MixedLater, 0, 1),
+        (PolicyKind::Split(8), 1, 2),
+        (PolicyKind::AnonFile, 3, 2),
+    ];
     for (kind, active, inactive) in kinds {
         let mut memory = Memory::with(kind, &[Cache, Cache]);
         assert_eq!((memory.list(active), memory.list(inactive)), (vec![], vec![1, 0]), "{kind}");
@@ -183,7 +188,7 @@ fn a_second_call_makes_a_page_active() {
 
 #[test]
 fn a_dirty_page_goes_after_it_is_written() {
-    for kind in [Kind::Mixed, Kind::Split(100)] {
+    for kind in [PolicyKind::Mixed, PolicyKind::Split(100)] {
         let mut memory = Memory::with(kind, &[Cache, Cache, Cache]);
         memory.pages.soil(0);
         // Frame 0 was called when it came, so it is kept once; then it is the oldest again, and written.
@@ -201,7 +206,7 @@ fn a_dirty_page_goes_after_it_is_written() {
 
 #[test]
 fn today_mapped_pages_are_used_twice_before_they_are_active() {
-    let mut memory = Memory::new(Kind::AnonFile, 8, LEAST_MAPPED);
+    let mut memory = Memory::new(PolicyKind::AnonFile, 8, LEAST_MAPPED);
     for (frame, class) in [(0, Code), (1, ReadOnly), (2, Cache), (3, Cache)] {
         memory.come(frame, class, None);
     }
@@ -218,7 +223,7 @@ fn today_mapped_pages_are_used_twice_before_they_are_active() {
 
 #[test]
 fn today_what_comes_back_soon_is_active() {
-    let mut memory = Memory::with(Kind::AnonFile, &[Data, Data, Data, Cache, Cache]);
+    let mut memory = Memory::with(PolicyKind::AnonFile, &[Data, Data, Data, Cache, Cache]);
     let (freed, _, taken) = memory.reclaim(2);
     assert_eq!((freed, memory.list(0)), (vec![3, 4], vec![2, 1, 0]));
     // Two went since frame 3 did, itself included: with the room of the three anonymous pages it would be here still.
@@ -230,7 +235,7 @@ fn today_what_comes_back_soon_is_active() {
 
 #[test]
 fn today_what_comes_back_late_is_not_active() {
-    let mut memory = Memory::with(Kind::AnonFile, &[Data, Cache, Cache]);
+    let mut memory = Memory::with(PolicyKind::AnonFile, &[Data, Cache, Cache]);
     let (freed, _, taken) = memory.reclaim(2);
     assert_eq!(freed, [1, 2]);
     // Two went, and there would have been room for one.
@@ -240,7 +245,7 @@ fn today_what_comes_back_late_is_not_active() {
 
 #[test]
 fn today_dirty_files_wait_among_the_active_and_anonymous_pages_are_swapped() {
-    let mut memory = Memory::new(Kind::AnonFile, 6, LEAST_MAPPED);
+    let mut memory = Memory::new(PolicyKind::AnonFile, 6, LEAST_MAPPED);
     memory.come(0, Cache, None);
     memory.pages.soil(0);
     memory.come(1, Cache, None);
@@ -258,7 +263,7 @@ fn today_dirty_files_wait_among_the_active_and_anonymous_pages_are_swapped() {
 
 #[test]
 fn generations_take_cache_without_reading_page_tables() {
-    let mut memory = Memory::with(Kind::Generations, &[Data, Data, Cache, Cache]);
+    let mut memory = Memory::with(PolicyKind::Generations, &[Data, Data, Cache, Cache]);
     // Lists 0 to 3 are anonymous memory's generations, 4 to 7 those of files; the youngest is the fourth.
     assert_eq!((memory.list(3), memory.list(4)), (vec![1, 0], vec![3, 2]));
     let (freed, scan, _) = memory.reclaim(2);
@@ -268,7 +273,7 @@ fn generations_take_cache_without_reading_page_tables() {
 
 #[test]
 fn generations_age_by_a_walk_and_keep_what_is_young() {
-    let mut memory = Memory::with(Kind::Generations, &[Data, Data, Shared, Shared, Shared, Shared]);
+    let mut memory = Memory::with(PolicyKind::Generations, &[Data, Data, Shared, Shared, Shared, Shared]);
     memory.pages.take(1, Bit::Young);
     let (freed, scan, _) = memory.reclaim(1);
     // All are in the youngest generation, 3. A walk (2 entries, and 4 of 3 processes each) finds five used, which go to its young end,
@@ -279,15 +284,21 @@ fn generations_age_by_a_walk_and_keep_what_is_young() {
 
 #[test]
 fn names_are_read_as_they_are_written() {
-    let kinds =
-        [Kind::Mixed, Kind::MixedLater, Kind::Split(0), Kind::Split(100), Kind::split_by_use(8), Kind::AnonFile];
-    for kind in kinds.into_iter().chain([Kind::Generations]) {
+    let kinds = [
+        PolicyKind::Mixed,
+        PolicyKind::MixedLater,
+        PolicyKind::Split(0),
+        PolicyKind::Split(100),
+        PolicyKind::split_by_use(8),
+        PolicyKind::AnonFile,
+    ];
+    for kind in kinds.into_iter().chain([PolicyKind::Generations]) {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
-    assert_eq!("split-by-use-8".parse(), Ok(Kind::SplitByUse([8, 8, 8, 100])));
-    let costs = Kind::SplitByUse([1, 2, 8, 50]);
+    assert_eq!("split-by-use-8".parse(), Ok(PolicyKind::SplitByUse([8, 8, 8, 100])));
+    let costs = PolicyKind::SplitByUse([1, 2, 8, 50]);
     assert_eq!((costs.to_string().as_str(), costs.to_string().parse()), ("split-by-use-1-2-8-50", Ok(costs)));
     for name in ["split", "split-101", "split-by-use-", "split-by-use-1-2", "split-by-use-1-2-3-101", "best", ""] {
-        assert!(name.parse::<Kind>().is_err(), "{name}");
+        assert!(name.parse::<PolicyKind>().is_err(), "{name}");
     }
 }

@@ -9,7 +9,7 @@ use hugepilot_bench::workload::{Popularity, ScrambledZipfian};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::event::{Event, Layout, Rate, Setup, TICKS_PER_SECOND, Trace};
+use super::event::{Layout, TICKS_PER_SECOND, TickRate, Trace, TraceEvent, TraceSetup};
 use super::resident::Resident;
 use crate::lists::pages::Class;
 
@@ -25,15 +25,15 @@ pub struct Backup {
     layout: Layout,
     first_buffer: u32,
     popularity: ScrambledZipfian,
-    uses: Rate,
-    reads: Rate,
+    uses: TickRate,
+    reads: TickRate,
     program: Resident,
     random: Xoshiro256PlusPlus,
 }
 
 impl Backup {
     /// The database's program holds half of what resident programs do elsewhere.
-    pub fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &TraceSetup) -> Self {
         let mut layout = Layout::default();
         let data = setup.pages(setup.memory.share(setup.resident / 2.0));
         let program = Resident::add(&mut layout, Class::Data, data, 0.2, 1);
@@ -43,8 +43,8 @@ impl Backup {
             layout,
             first_buffer,
             popularity: ScrambledZipfian::of(Popularity::Items, u64::from(buffers)),
-            uses: Rate::per_tick(USES_PER_SECOND / f64::from(TICKS_PER_SECOND)),
-            reads: Rate::per_tick(setup.pages_per_tick()),
+            uses: TickRate::per_tick(USES_PER_SECOND / f64::from(TICKS_PER_SECOND)),
+            reads: TickRate::per_tick(setup.pages_per_tick()),
             program,
             random: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
         }
@@ -62,14 +62,14 @@ impl Trace for Backup {
         )
     }
 
-    fn tick(&mut self, events: &mut Vec<Event>) -> Result<()> {
+    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
         events.clear();
         self.program.tick(&mut self.random, events);
         for _ in 0..self.uses.next() {
             let page = self.first_buffer + self.popularity.next(&mut self.random) as u32;
-            events.push(Event::Use { page, write: self.random.random_range(0..=READS_PER_WRITE) == 0 });
+            events.push(TraceEvent::Use { page, write: self.random.random_range(0..=READS_PER_WRITE) == 0 });
         }
-        events.extend((0..self.reads.next()).map(|_| Event::Read));
+        events.extend((0..self.reads.next()).map(|_| TraceEvent::Read));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ pub const TICKS_PER_SECOND: u32 = 16;
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TraceEvent {
     /// A program writes a new page of a file that nobody reads again.
     Write {
         /// Whose files the disk writes together.
@@ -36,7 +36,7 @@ pub trait Trace {
     /// In words.
     fn description(&self) -> String;
     /// Replaces what is in the buffer by the events of the next tick.
-    fn tick(&mut self, events: &mut Vec<Event>) -> Result<()>;
+    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()>;
 }
 
 /// Pages with numbers, from 0 on.
@@ -49,7 +49,7 @@ pub struct Layout {
 
 /// What a trace is made for.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct TraceSetup {
     /// The machine's memory.
     pub memory: Bytes,
     /// Bytes in a page of the model.
@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-impl Setup {
+impl TraceSetup {
     /// Pages in so many bytes; at least one.
     pub fn pages(&self, bytes: Bytes) -> u32 {
         u32::try_from(bytes.0 / self.page.0).unwrap_or(u32::MAX).max(1)
@@ -96,12 +96,12 @@ impl Setup {
 
 /// So many a tick where that is no whole number.
 #[derive(Clone, Copy, Debug)]
-pub struct Rate {
+pub struct TickRate {
     per_tick: f64,
     owed: f64,
 }
 
-impl Rate {
+impl TickRate {
     /// Nothing is owed yet.
     pub fn per_tick(per_tick: f64) -> Self {
         Self { per_tick, owed: 0.0 }

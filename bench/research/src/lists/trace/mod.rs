@@ -20,11 +20,11 @@ use std::str::FromStr;
 
 use anyhow::Result;
 
-pub use event::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
+pub use event::{Layout, TICKS_PER_SECOND, Trace, TraceEvent, TraceSetup};
 
 /// A trace, as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum TraceChoice {
     /// The paper's: 1,024 processes write files of 100 KB to 5 MB beside resident programs.
     Writers,
     /// The same, with programs in 85 % of memory: Linux 2.6 ages mapped pages only where they have 80 % (with its usual swappiness).
@@ -37,42 +37,43 @@ pub enum Choice {
     Recorded(PathBuf),
 }
 
-/// The share of memory that programs take in [`Choice::Crowded`].
+/// The share of memory that programs take in [`TraceChoice::Crowded`].
 const CROWDED: f64 = 0.85;
 /// The traces that need no file.
-pub const BUILT_IN: [Choice; 4] = [Choice::Writers, Choice::Crowded, Choice::Backup, Choice::Shared];
+pub const BUILT_IN: [TraceChoice; 4] =
+    [TraceChoice::Writers, TraceChoice::Crowded, TraceChoice::Backup, TraceChoice::Shared];
 
-impl Choice {
+impl TraceChoice {
     /// Opens it. Errors: a recording cannot be read.
-    pub fn open(&self, setup: &Setup) -> Result<Box<dyn Trace>> {
+    pub fn open(&self, setup: &TraceSetup) -> Result<Box<dyn Trace>> {
         Ok(match self {
-            Choice::Writers => Box::new(writers::Writers::new(setup)),
-            Choice::Crowded => Box::new(writers::Writers::new(&Setup { resident: CROWDED, ..*setup })),
-            Choice::Backup => Box::new(backup::Backup::new(setup)),
-            Choice::Shared => Box::new(shared::Shared::new(setup)),
-            Choice::Recorded(path) => Box::new(recorded::Recorded::open(path, setup)?),
+            TraceChoice::Writers => Box::new(writers::Writers::new(setup)),
+            TraceChoice::Crowded => Box::new(writers::Writers::new(&TraceSetup { resident: CROWDED, ..*setup })),
+            TraceChoice::Backup => Box::new(backup::Backup::new(setup)),
+            TraceChoice::Shared => Box::new(shared::SharedBuffers::new(setup)),
+            TraceChoice::Recorded(path) => Box::new(recorded::Recorded::open(path, setup)?),
         })
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for TraceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Choice::Writers => f.write_str("writers"),
-            Choice::Crowded => f.write_str("crowded"),
-            Choice::Backup => f.write_str("backup"),
-            Choice::Shared => f.write_str("shared"),
-            Choice::Recorded(path) => path.display().fmt(f),
+            TraceChoice::Writers => f.write_str("writers"),
+            TraceChoice::Crowded => f.write_str("crowded"),
+            TraceChoice::Backup => f.write_str("backup"),
+            TraceChoice::Shared => f.write_str("shared"),
+            TraceChoice::Recorded(path) => path.display().fmt(f),
         }
     }
 }
 
-impl FromStr for Choice {
+impl FromStr for TraceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let built_in = BUILT_IN.into_iter().find(|choice| choice.to_string() == text);
-        let recording = || Some(PathBuf::from(text)).filter(|path| path.is_file()).map(Choice::Recorded);
+        let recording = || Some(PathBuf::from(text)).filter(|path| path.is_file()).map(TraceChoice::Recorded);
         built_in.or_else(recording).ok_or_else(|| {
             format!("'{text}' is no trace: there are writers, crowded, backup, shared, or a file that `hugepilot record -o FILE PID` made")
         })

@@ -18,7 +18,7 @@ use pilot::recording::{Moment, Recording};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::event::{Event, Layout, Setup, TICKS_PER_SECOND, Trace};
+use super::event::{Layout, TICKS_PER_SECOND, Trace, TraceEvent, TraceSetup};
 use super::writers::Files;
 use crate::lists::pages::Class;
 
@@ -42,7 +42,7 @@ pub struct Recorded {
 
 impl Recorded {
     /// Reads it once, to know what there is. Errors: it cannot be read, or is not a recording.
-    pub fn open(path: &Path, setup: &Setup) -> Result<Self> {
+    pub fn open(path: &Path, setup: &TraceSetup) -> Result<Self> {
         let base_pages = (setup.page.0 / BASE_PAGE) as usize;
         let (mut layout, mut regions, mut length) = (Layout::default(), BTreeMap::new(), Nanos(0));
         for moment in Recording::open(path)? {
@@ -93,7 +93,7 @@ impl Recorded {
         self.recording.next().map_or_else(|| unreachable!("a recording without observations says so"), |next| Ok(next?))
     }
 
-    fn use_regions(&mut self, heat: &Heat, events: &mut Vec<Event>) {
+    fn use_regions(&mut self, heat: &Heat, events: &mut Vec<TraceEvent>) {
         for region in &heat.regions {
             // A recording that was written to between two readings may have more.
             let Some((first, was_there)) = self.regions.get_mut(&region.start.0) else { continue };
@@ -105,7 +105,7 @@ impl Recorded {
             };
             let pages = if new { region.present.len().max(used) } else { used }.div_ceil(self.base_pages) as u32;
             let write = new && self.layout.class(*first).is_swapped();
-            events.extend((0..pages).map(|page| Event::Use { page: *first + page, write }));
+            events.extend((0..pages).map(|page| TraceEvent::Use { page: *first + page, write }));
         }
     }
 }
@@ -134,7 +134,7 @@ impl Trace for Recorded {
         format!("{} as recorded for {}, again and again, beside 1024 writers of files", self.name, self.length)
     }
 
-    fn tick(&mut self, events: &mut Vec<Event>) -> Result<()> {
+    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
         events.clear();
         self.ticks += 1;
         loop {

@@ -5,7 +5,7 @@
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::event::{Event, Layout, Rate, TICKS_PER_SECOND};
+use super::event::{Layout, TICKS_PER_SECOND, TickRate, TraceEvent};
 use crate::lists::pages::Class;
 
 /// How often a page that is hot is used, on average.
@@ -22,8 +22,8 @@ pub struct Resident {
     hot: u32,
     started: u32,
     writes: bool,
-    hot_uses: Rate,
-    cold_uses: Rate,
+    hot_uses: TickRate,
+    cold_uses: TickRate,
 }
 
 impl Resident {
@@ -31,7 +31,8 @@ impl Resident {
     pub fn add(layout: &mut Layout, class: Class, pages: u32, hot_share: f64, mappers: u32) -> Self {
         let first = layout.add(class, pages, mappers);
         let hot = ((f64::from(pages) * hot_share) as u32).clamp(1, pages);
-        let every = |pages: u32, seconds: f64| Rate::per_tick(f64::from(pages) / seconds / f64::from(TICKS_PER_SECOND));
+        let every =
+            |pages: u32, seconds: f64| TickRate::per_tick(f64::from(pages) / seconds / f64::from(TICKS_PER_SECOND));
         Self {
             first,
             pages,
@@ -44,20 +45,20 @@ impl Resident {
     }
 
     /// Adds the uses of the next tick. While programs start, each page is used for the first time.
-    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<Event>) {
+    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) {
         let starts = (self.pages - self.started).min(STARTED_PER_TICK);
         let (first, started, writes) = (self.first, self.started, self.writes);
-        events.extend((started..started + starts).map(|page| Event::Use { page: first + page, write: writes }));
+        events.extend((started..started + starts).map(|page| TraceEvent::Use { page: first + page, write: writes }));
         self.started += starts;
         if self.started < self.pages {
             return;
         }
         for _ in 0..self.hot_uses.next() {
             let page = first + random.random_range(0..self.hot);
-            events.push(Event::Use { page, write: writes && random.random::<bool>() });
+            events.push(TraceEvent::Use { page, write: writes && random.random::<bool>() });
         }
         for _ in 0..self.cold_uses.next() {
-            events.push(Event::Use { page: first + random.random_range(self.hot..self.pages), write: false });
+            events.push(TraceEvent::Use { page: first + random.random_range(self.hot..self.pages), write: false });
         }
     }
 }

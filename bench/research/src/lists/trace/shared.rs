@@ -9,7 +9,7 @@ use hugepilot_bench::workload::{Popularity, ScrambledZipfian};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::event::{Event, Layout, Rate, Setup, TICKS_PER_SECOND, Trace};
+use super::event::{Layout, TICKS_PER_SECOND, TickRate, Trace, TraceEvent, TraceSetup};
 use super::resident::Resident;
 use super::writers::Files;
 use crate::lists::pages::Class;
@@ -22,20 +22,20 @@ const USES_PER_SECOND: f64 = 20_000.0;
 const READS_PER_WRITE: u32 = 10;
 
 /// The whole trace.
-pub struct Shared {
+pub struct SharedBuffers {
     layout: Layout,
     buffers: Resident,
     first_buffer: u32,
     popularity: ScrambledZipfian,
-    uses: Rate,
+    uses: TickRate,
     program: Resident,
     files: Files,
     random: Xoshiro256PlusPlus,
 }
 
-impl Shared {
+impl SharedBuffers {
     /// Each process also has memory of its own, a quarter of what resident programs have elsewhere.
-    pub fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &TraceSetup) -> Self {
         let mut layout = Layout::default();
         let buffers = setup.pages(setup.memory.share(BUFFERS));
         let first_buffer = layout.pages();
@@ -48,7 +48,7 @@ impl Shared {
             buffers: shared,
             first_buffer,
             popularity: ScrambledZipfian::of(Popularity::Items, u64::from(buffers)),
-            uses: Rate::per_tick(USES_PER_SECOND / f64::from(TICKS_PER_SECOND)),
+            uses: TickRate::per_tick(USES_PER_SECOND / f64::from(TICKS_PER_SECOND)),
             program,
             files,
             random: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-impl Trace for Shared {
+impl Trace for SharedBuffers {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -65,13 +65,13 @@ impl Trace for Shared {
         format!("{PROCESSES} processes share half of memory, with a zipfian over it, beside 1024 writers of files")
     }
 
-    fn tick(&mut self, events: &mut Vec<Event>) -> Result<()> {
+    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
         events.clear();
         self.buffers.tick(&mut self.random, events);
         self.program.tick(&mut self.random, events);
         for _ in 0..self.uses.next() {
             let page = self.first_buffer + self.popularity.next(&mut self.random) as u32;
-            events.push(Event::Use { page, write: self.random.random_range(0..=READS_PER_WRITE) == 0 });
+            events.push(TraceEvent::Use { page, write: self.random.random_range(0..=READS_PER_WRITE) == 0 });
         }
         self.files.tick(&mut self.random, events);
         Ok(())

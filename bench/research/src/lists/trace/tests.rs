@@ -7,17 +7,17 @@ use heat::{Cost, Growth, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, W
 use pilot::recording::{Moment, Recorder};
 
 use super::super::pages::Class;
-use super::event::Rate;
+use super::event::TickRate;
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn setup() -> Setup {
-    Setup { memory: Bytes(1 << 30), page: Bytes(64 << 10), disk: Bytes(100 << 20), resident: 0.4, seed: 1 }
+fn setup() -> TraceSetup {
+    TraceSetup { memory: Bytes(1 << 30), page: Bytes(64 << 10), disk: Bytes(100 << 20), resident: 0.4, seed: 1 }
 }
 
 /// The events of so many ticks.
-fn events(trace: &mut dyn Trace, ticks: u32) -> Vec<Event> {
+fn events(trace: &mut dyn Trace, ticks: u32) -> Vec<TraceEvent> {
     let (mut all, mut tick) = (Vec::new(), Vec::new());
     for _ in 0..ticks {
         trace.tick(&mut tick).unwrap();
@@ -31,7 +31,7 @@ fn files_are_moved_at_the_speed_of_the_disk() {
     for choice in BUILT_IN {
         let mut trace = choice.open(&setup()).unwrap();
         let moved = events(trace.as_mut(), 10 * TICKS_PER_SECOND);
-        let moved = moved.iter().filter(|event| !matches!(event, Event::Use { .. })).count();
+        let moved = moved.iter().filter(|event| !matches!(event, TraceEvent::Use { .. })).count();
         // 1,600 pages of 64 KiB a second.
         assert_eq!(moved, 16_000, "{choice}");
     }
@@ -41,10 +41,13 @@ fn files_are_moved_at_the_speed_of_the_disk() {
 fn uses_are_of_pages_that_there_are_and_the_seed_decides_which() {
     for choice in BUILT_IN {
         let of_seed = |seed| {
-            let mut trace = choice.open(&Setup { seed, ..setup() }).unwrap();
+            let mut trace = choice.open(&TraceSetup { seed, ..setup() }).unwrap();
             let pages = trace.layout().pages();
             let events = events(trace.as_mut(), 200);
-            assert!(events.iter().all(|event| !matches!(event, Event::Use { page, .. } if *page >= pages)), "{choice}");
+            assert!(
+                events.iter().all(|event| !matches!(event, TraceEvent::Use { page, .. } if *page >= pages)),
+                "{choice}"
+            );
             events
         };
         assert_eq!(of_seed(1), of_seed(1), "{choice}");
@@ -61,7 +64,7 @@ fn programs_use_what_is_hot_every_second_and_the_rest_rarely() {
     events(&mut trace, 10);
     let (mut uses, mut touched) = (0, BTreeSet::new());
     for event in events(&mut trace, 30 * TICKS_PER_SECOND) {
-        if let Event::Use { page, .. } = event
+        if let TraceEvent::Use { page, .. } = event
             && layout.class(page) == Class::Data
         {
             uses += 1;
@@ -78,7 +81,7 @@ fn programs_use_what_is_hot_every_second_and_the_rest_rarely() {
 
 #[test]
 fn a_rate_that_is_no_whole_number_is_kept_over_time() {
-    let mut rate = Rate::per_tick(0.25);
+    let mut rate = TickRate::per_tick(0.25);
     assert_eq!((0..100).map(|_| rate.next()).sum::<u32>(), 25);
 }
 
@@ -87,7 +90,7 @@ fn names_of_traces_are_read_as_they_are_written() {
     for choice in BUILT_IN {
         assert_eq!(choice.to_string().parse(), Ok(choice));
     }
-    assert!("/nowhere".parse::<Choice>().is_err());
+    assert!("/nowhere".parse::<TraceChoice>().is_err());
 }
 
 /// Two regions at 2 and 4 MiB: anonymous memory, and a mapped file.
@@ -142,7 +145,7 @@ fn a_recordings_walked_pages_are_used_when_they_were_again_and_again() {
         recorder.add(&moment).unwrap();
     }
     recorder.finish().unwrap();
-    let choice: Choice = path.to_str().unwrap().parse().unwrap();
+    let choice: TraceChoice = path.to_str().unwrap().parse().unwrap();
     let mut trace = choice.open(&setup()).unwrap();
     assert!(trace.description().starts_with("a-server as recorded for 2.00 s"), "{}", trace.description());
     // 32 pages of 64 KiB in each region.
@@ -151,7 +154,7 @@ fn a_recordings_walked_pages_are_used_when_they_were_again_and_again() {
     let mut second = || {
         let uses = events(trace.as_mut(), TICKS_PER_SECOND);
         let used = uses.into_iter().filter_map(|event| match event {
-            Event::Use { page, write } if page < 64 => Some((page, write)),
+            TraceEvent::Use { page, write } if page < 64 => Some((page, write)),
             _ => None,
         });
         used.collect::<Vec<_>>()

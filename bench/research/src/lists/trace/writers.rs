@@ -10,7 +10,7 @@ use heat::units::Bytes;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::event::{Event, Layout, Rate, Setup, Trace};
+use super::event::{Layout, TickRate, Trace, TraceEvent, TraceSetup};
 use super::resident::Resident;
 use crate::lists::pages::Class;
 
@@ -28,7 +28,7 @@ pub struct Files {
     /// What is left to write of each writer's file, in pages.
     left: Vec<u32>,
     page: Bytes,
-    writes: Rate,
+    writes: TickRate,
     buffers: u32,
     first_buffer: u32,
 }
@@ -44,15 +44,15 @@ pub struct Writers {
 
 impl Files {
     /// So many pages a tick; their file system's buffers are added to the layout.
-    pub fn add(layout: &mut Layout, setup: &Setup, pages_per_tick: f64) -> Self {
+    pub fn add(layout: &mut Layout, setup: &TraceSetup, pages_per_tick: f64) -> Self {
         let buffers = setup.pages(BUFFERS);
         let first_buffer = layout.add(Class::Cache, buffers, 0);
         let left = vec![0; WRITERS as usize];
-        Self { left, page: setup.page, writes: Rate::per_tick(pages_per_tick), buffers, first_buffer }
+        Self { left, page: setup.page, writes: TickRate::per_tick(pages_per_tick), buffers, first_buffer }
     }
 
     /// Adds what is written in a tick.
-    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<Event>) {
+    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) {
         for _ in 0..self.writes.next() {
             let writer = random.random_range(0..WRITERS);
             let left = &mut self.left[writer as usize];
@@ -60,18 +60,18 @@ impl Files {
                 *left = random.random_range(FILE_BYTES).div_ceil(self.page.0) as u32;
                 for _ in 0..BUFFERS_PER_FILE {
                     let page = self.first_buffer + random.random_range(0..self.buffers);
-                    events.push(Event::Use { page, write: true });
+                    events.push(TraceEvent::Use { page, write: true });
                 }
             }
             *left -= 1;
-            events.push(Event::Write { writer });
+            events.push(TraceEvent::Write { writer });
         }
     }
 }
 
 impl Writers {
     /// Its first tick is the programs' start.
-    pub fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &TraceSetup) -> Self {
         let mut layout = Layout::default();
         let code = setup.pages(CODE);
         let data = setup.pages(setup.memory.share(setup.resident)).saturating_sub(2 * code).max(1);
@@ -98,7 +98,7 @@ impl Trace for Writers {
         )
     }
 
-    fn tick(&mut self, events: &mut Vec<Event>) -> Result<()> {
+    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
         events.clear();
         self.residents.iter_mut().for_each(|resident| resident.tick(&mut self.random, events));
         self.files.tick(&mut self.random, events);

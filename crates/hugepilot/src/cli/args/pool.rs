@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use heat::units::{Bytes, Nanos, TimeError};
-use pool::{Bound, Effort, SizeRequest, parse_page_size};
+use pool::{Effort, PoolSetting, SizeRequest, parse_page_size};
 
 pub(super) const POOL_EXAMPLES: &str = "\
 Examples:
@@ -161,11 +161,11 @@ pub struct PoolUnmountArgs {
 
 impl PoolSetArgs {
     /// What the requests are about.
-    pub fn bound(&self) -> Bound {
+    pub fn bound(&self) -> PoolSetting {
         match (self.min, self.max) {
-            (true, _) => Bound::Least,
-            (_, true) => Bound::Most,
-            _ => Bound::Size,
+            (true, _) => PoolSetting::Least,
+            (_, true) => PoolSetting::Most,
+            _ => PoolSetting::Size,
         }
     }
 
@@ -214,11 +214,11 @@ mod tests {
         };
         let args = set("hugepilot pool set 2M=1000 1G=-4 --node 1 --make-room --time-limit 2s --json");
         assert_eq!(args.requests, ["2M=1000", "1G=-4"].map(|request| request.parse().unwrap()));
-        assert_eq!((args.node, args.bound(), args.json), (Some(1), Bound::Size, true));
+        assert_eq!((args.node, args.bound(), args.json), (Some(1), PoolSetting::Size, true));
         assert_eq!(args.effort(), Effort { make_room: true, time_limit: Duration::from_secs(2) });
-        assert_eq!(set("hugepilot pool set 2M=1 --min").bound(), Bound::Least);
+        assert_eq!(set("hugepilot pool set 2M=1 --min").bound(), PoolSetting::Least);
         let plain = set("hugepilot pool set 2M=1 --max");
-        assert_eq!((plain.bound(), plain.effort().time_limit), (Bound::Most, Duration::from_secs(60)));
+        assert_eq!((plain.bound(), plain.effort().time_limit), (PoolSetting::Most, Duration::from_secs(60)));
     }
 
     #[test]

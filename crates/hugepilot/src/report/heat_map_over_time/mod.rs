@@ -30,7 +30,7 @@ pub struct HeatMapOverTime {
 
 /// Takes observations one by one, and keeps no more of them than a heat map shows.
 #[derive(Clone, Debug, Default)]
-pub struct Recorder {
+pub struct HeatMapRecorder {
     names: BTreeMap<Address, String>,
     columns: Vec<Column>,
     /// Observations in a full column; doubled whenever there are too many columns.
@@ -68,7 +68,7 @@ pub struct Cell {
     pub present: Bytes,
 }
 
-impl Recorder {
+impl HeatMapRecorder {
     /// Adds the observation that follows.
     pub fn take(&mut self, moment: &Moment) {
         let heat = &moment.heat;
@@ -204,7 +204,7 @@ pub(super) mod tests {
     }
 
     pub fn heat_map(title: &str, moments: &[Moment]) -> HeatMapOverTime {
-        let mut recorder = Recorder::default();
+        let mut recorder = HeatMapRecorder::default();
         moments.iter().for_each(|moment| recorder.take(moment));
         recorder.heat_map(title.to_owned())
     }

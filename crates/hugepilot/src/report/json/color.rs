@@ -1,7 +1,7 @@
 //! Page colors: how many there are by level, and whether they are real.
 
 use color::Probe;
-use color::answer::{Answer, Finding, Indexing, Obstacle};
+use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::units::Bytes;
 use serde::Serialize;
 
@@ -88,19 +88,19 @@ fn cache_fields(finding: &Finding) -> CacheFields {
             Indexing::HashedOrHidden => "hashed-or-hidden",
         }),
         obstacle: obstacle.map(|obstacle| match obstacle {
-            Obstacle::OneColor => "one-color",
-            Obstacle::UnknownBelow => "unknown-level-below",
-            Obstacle::FewColors => "too-few-colors",
-            Obstacle::NotConfirmed => "not-confirmed",
-            Obstacle::FewPages => "too-few-pages",
-            Obstacle::Memory { .. } => "too-little-memory",
+            ColorObstacle::OneColor => "one-color",
+            ColorObstacle::UnknownBelow => "unknown-level-below",
+            ColorObstacle::FewColors => "too-few-colors",
+            ColorObstacle::NotConfirmed => "not-confirmed",
+            ColorObstacle::FewPages => "too-few-pages",
+            ColorObstacle::Memory { .. } => "too-little-memory",
         }),
         memory: obstacle.and_then(memory_fields),
     }
 }
 
-fn memory_fields(obstacle: Obstacle) -> Option<MemoryFields> {
-    let Obstacle::Memory { needed, available } = obstacle else { return None };
+fn memory_fields(obstacle: ColorObstacle) -> Option<MemoryFields> {
+    let ColorObstacle::Memory { needed, available } = obstacle else { return None };
     Some(MemoryFields { needed_bytes: needed, available_bytes: available })
 }
 
@@ -119,10 +119,10 @@ mod tests {
         let mut probe = samples::color_probe();
         let (needed, available) = (Bytes(3), Bytes(4));
         for (obstacle, fields) in [
-            (Obstacle::UnknownBelow, r#""obstacle":"unknown-level-below","memory":null"#),
-            (Obstacle::FewColors, r#""obstacle":"too-few-colors","memory":null"#),
+            (ColorObstacle::UnknownBelow, r#""obstacle":"unknown-level-below","memory":null"#),
+            (ColorObstacle::FewColors, r#""obstacle":"too-few-colors","memory":null"#),
             (
-                Obstacle::Memory { needed, available },
+                ColorObstacle::Memory { needed, available },
                 r#""obstacle":"too-little-memory","memory":{"needed_bytes":3,"available_bytes":4}"#,
             ),
         ] {

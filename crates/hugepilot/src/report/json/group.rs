@@ -2,7 +2,7 @@
 
 use heat::group::{Member, Piece, SharedMapping, SharedObject};
 use heat::units::{Address, Bytes, HUGE_PAGE};
-use heat::{Amount, Object};
+use heat::{Object, SeenMemory};
 use pilot::group::GroupSeen;
 use serde::Serialize;
 
@@ -105,7 +105,7 @@ fn member_fields(member: &Member) -> MemberFields<'_> {
     MemberFields { name: &member.name, summary, private }
 }
 
-fn amount_fields(amount: Amount) -> AmountFields {
+fn amount_fields(amount: SeenMemory) -> AmountFields {
     AmountFields {
         pages_present: amount.present.0,
         pages_walked: amount.walked.0,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use heat::units::Bytes;
-use launch::recipe::{Mechanism, Remark};
-use launch::verify::{By, Why};
-use launch::watch::Sample;
+use launch::recipe::{MemoryMechanism, Remark};
+use launch::verify::{By, NotHugeReason};
+use launch::watch::TreeSample;
 use serde::Serialize;
 
 use crate::report::LaunchReport;
@@ -83,7 +83,7 @@ fn remark_fields(remark: &Remark) -> RemarkFields<'_> {
     RemarkFields { what: &remark.what, next_step: remark.next_step.as_deref() }
 }
 
-fn sample_fields(sample: &Sample) -> SampleFields {
+fn sample_fields(sample: &TreeSample) -> SampleFields {
     SampleFields {
         processes: sample.processes,
         could_be_huge_bytes: sample.could,
@@ -96,25 +96,26 @@ fn sample_fields(sample: &Sample) -> SampleFields {
 fn share_fields(by: &By, bytes: Bytes) -> ShareFields {
     let (who, mechanisms) = match by {
         By::Recipe(mechanisms) => ("recipe", mechanisms.as_slice()),
-        By::Pilot => ("pilot", &[] as &[Mechanism]),
-        By::Itself => ("itself", &[] as &[Mechanism]),
+        By::Pilot => ("pilot", &[] as &[MemoryMechanism]),
+        By::Itself => ("itself", &[] as &[MemoryMechanism]),
     };
-    let fields = |&Mechanism { memory, name, .. }: &Mechanism| MechanismFields { memory: memory.word(), name };
+    let fields =
+        |&MemoryMechanism { memory, name, .. }: &MemoryMechanism| MechanismFields { memory: memory.word(), name };
     ShareFields { who, mechanisms: mechanisms.iter().map(fields).collect(), bytes }
 }
 
-fn why_name(why: &Why) -> &'static str {
+fn why_name(why: &NotHugeReason) -> &'static str {
     match why {
-        Why::SwitchedOff => "switched_off",
-        Why::SwitchedOffForItself(_) => "switched_off_for_itself",
-        Why::PoolEmpty => "pool_empty",
-        Why::PoolUsedUp => "pool_used_up",
-        Why::Limited(_) => "limited",
-        Why::Hindered(_) => "hindered",
-        Why::NotReached(_) => "not_reached",
-        Why::Refused(_) => "refused",
-        Why::NotPiloted => "not_piloted",
-        Why::Unknown => "unknown",
+        NotHugeReason::SwitchedOff => "switched_off",
+        NotHugeReason::SwitchedOffForItself(_) => "switched_off_for_itself",
+        NotHugeReason::PoolEmpty => "pool_empty",
+        NotHugeReason::PoolUsedUp => "pool_used_up",
+        NotHugeReason::Limited(_) => "limited",
+        NotHugeReason::Hindered(_) => "hindered",
+        NotHugeReason::NotReached(_) => "not_reached",
+        NotHugeReason::Refused(_) => "refused",
+        NotHugeReason::NotPiloted => "not_piloted",
+        NotHugeReason::Unknown => "unknown",
     }
 }
 

@@ -4,7 +4,7 @@ use heat::memory_use::MemoryUse;
 use heat::units::Bytes;
 use kernel::page_use::Age;
 use observe::Census;
-use reclaim::{Moment, ReclaimState};
+use reclaim::{MemoryReading, ReclaimState};
 use serde::Serialize;
 
 use super::{VERSION, line};
@@ -15,7 +15,7 @@ struct StatusDocument<'a> {
     version: u32,
     census: Option<CensusFields>,
     no_census_because: Option<&'a str>,
-    now: &'a Moment,
+    now: &'a MemoryReading,
     running: bool,
     reclaim: Option<&'a ReclaimState>,
 }

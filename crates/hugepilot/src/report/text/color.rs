@@ -1,7 +1,7 @@
 //! Page colors: how many there are by level, and whether they are real.
 
 use color::Probe;
-use color::answer::{Answer, Finding, Indexing, Obstacle};
+use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::statistics::Interval;
 use pilot::words::count;
 
@@ -67,28 +67,28 @@ fn how(indexing: Indexing, sets: u64) -> String {
     }
 }
 
-fn obstacle_words(obstacle: Obstacle) -> String {
+fn obstacle_words(obstacle: ColorObstacle) -> String {
     match obstacle {
-        Obstacle::OneColor => "each page reaches every set, so there is nothing to color".to_owned(),
-        Obstacle::UnknownBelow => {
+        ColorObstacle::OneColor => "each page reaches every set, so there is nothing to color".to_owned(),
+        ColorObstacle::UnknownBelow => {
             "not measured: the kernel does not tell the shape of the level below, from which this one could not be told apart"
                 .to_owned()
         }
-        Obstacle::FewColors => {
+        ColorObstacle::FewColors => {
             "not measured: pages of one color in the level below have too few colors here to be spread, so that these two levels \
              cannot be told apart"
                 .to_owned()
         }
-        Obstacle::NotConfirmed => {
+        ColorObstacle::NotConfirmed => {
             "a first measurement saw colors, and this second one does not; leave the machine alone meanwhile, or ask for more --rounds"
                 .to_owned()
         }
-        Obstacle::FewPages => {
+        ColorObstacle::FewPages => {
             "the measurements allow both answers, and no more pages of one color are left; try again, which chooses from others, and \
              from more where more memory is available"
                 .to_owned()
         }
-        Obstacle::Memory { needed, available } => format!(
+        ColorObstacle::Memory { needed, available } => format!(
             "not measured: that takes {needed} to choose pages from, at most a quarter of what is available is used, and that is \
              {available}"
         ),
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn levels_that_cannot_be_told_apart_are_said() {
-        assert!(obstacle_words(Obstacle::UnknownBelow).contains("does not tell the shape of the level below"));
-        assert!(obstacle_words(Obstacle::FewColors).contains("cannot be told apart"));
+        assert!(obstacle_words(ColorObstacle::UnknownBelow).contains("does not tell the shape of the level below"));
+        assert!(obstacle_words(ColorObstacle::FewColors).contains("cannot be told apart"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use heat::group::{Member, Piece, SharedObject};
 use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
-use heat::{Amount, Group, Meaning, Object, Region};
+use heat::{Group, Meaning, Object, Region, SeenMemory};
 use pilot::group::GroupSeen;
 use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
 
@@ -47,7 +47,7 @@ pub fn group(seen: &GroupSeen, canvas: Canvas) -> String {
 
 fn totals(group: &Group) -> Vec<String> {
     let (private, shared) = (group.private(), group.shared());
-    let all: Amount = [private, shared].into_iter().sum();
+    let all: SeenMemory = [private, shared].into_iter().sum();
     let window = group.members().map(|member| member.summary.window).max().unwrap_or(Nanos(0));
     let longest_stall = group.members().map(|member| member.summary.cost.longest_stall).max().unwrap_or(Nanos(0));
     let unobserved = Pages(group.members().map(|member| member.summary.unobserved.0).sum());
@@ -138,7 +138,7 @@ fn shared(group: &Group, objects: &[(&Object, &SharedObject)]) -> Vec<String> {
     lines
 }
 
-fn cells(amount: Amount, all: f64, what: String) -> Vec<String> {
+fn cells(amount: SeenMemory, all: f64, what: String) -> Vec<String> {
     vec![
         rate(amount.walks_per_second),
         percent(amount.walks_per_second, all),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use heat::units::Pages;
-use heat::{Amount, Estimate, Heat, Meaning, by_mapping};
+use heat::{Estimate, Heat, Meaning, SeenMemory, by_mapping};
 use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved};
 
 use super::clearing::clearing;
@@ -84,7 +84,7 @@ fn why_unobserved(heat: &Heat) -> String {
 }
 
 fn hottest_mappings(heat: &Heat) -> Vec<String> {
-    let mut totals: BTreeMap<Option<usize>, Amount> = BTreeMap::new();
+    let mut totals: BTreeMap<Option<usize>, SeenMemory> = BTreeMap::new();
     for part in by_mapping(heat) {
         *totals.entry(part.mapping).or_default() += extrapolated(part.amount, heat.times_observed());
     }
@@ -110,12 +110,12 @@ fn hottest_mappings(heat: &Heat) -> Vec<String> {
 }
 
 /// What a part of a sample stands for.
-fn extrapolated(amount: Amount, times: f64) -> Amount {
+fn extrapolated(amount: SeenMemory, times: f64) -> SeenMemory {
     let walked = Pages((amount.walked.0 as f64 * times).round() as u64);
-    Amount { walks_per_second: amount.walks_per_second * times, walked, ..amount }
+    SeenMemory { walks_per_second: amount.walks_per_second * times, walked, ..amount }
 }
 
-fn row(heat: &Heat, mapping: Option<usize>, total: &Amount, all: f64) -> Vec<String> {
+fn row(heat: &Heat, mapping: Option<usize>, total: &SeenMemory, all: f64) -> Vec<String> {
     let mapping = mapping.and_then(|index| heat.mappings.get(index));
     let (start, name) = match mapping {
         None => ("-".to_owned(), "(went away)".to_owned()),

@@ -3,8 +3,8 @@
 use heat::units::Bytes;
 use launch::Prepared;
 use launch::counts::InTheWay;
-use launch::recipe::{Insert, Mechanism, Place, Recipe, Remark, Variable};
-use launch::verify::{By, Why};
+use launch::recipe::{ArgumentPlace, Insert, MemoryMechanism, Recipe, Remark, Variable};
+use launch::verify::{By, NotHugeReason};
 use pilot::words::{count, percent, printable, refusal};
 
 use crate::report::LaunchReport;
@@ -57,7 +57,7 @@ fn environment(prepared: &Prepared, line: &dyn Fn(&str, &str) -> String, command
         lines.extend([comment(why), line(name, value)]);
     }
     lines.extend(recipe.arguments.iter().map(|insert| {
-        let place = if insert.place == Place::First { "first" } else { "last" };
+        let place = if insert.place == ArgumentPlace::First { "first" } else { "last" };
         comment(&format!("with {} as the {place} arguments: {}", insert.words.join(" "), insert.why))
     }));
     lines.extend(recipe.named.iter().flat_map(remark).map(|text| comment(&text)));
@@ -133,27 +133,27 @@ fn who(by: &By) -> String {
     }
 }
 
-fn mechanism(mechanism: &Mechanism) -> String {
+fn mechanism(mechanism: &MemoryMechanism) -> String {
     format!("{} ({})", mechanism.memory.word(), mechanism.name)
 }
 
-fn why(reason: &Why) -> String {
+fn why(reason: &NotHugeReason) -> String {
     match reason {
-        Why::SwitchedOff => "transparent huge pages are switched off on this machine".to_owned(),
-        Why::SwitchedOffForItself(processes) => {
+        NotHugeReason::SwitchedOff => "transparent huge pages are switched off on this machine".to_owned(),
+        NotHugeReason::SwitchedOffForItself(processes) => {
             format!("{processes} of its processes switched transparent huge pages off for themselves (PR_SET_THP_DISABLE); a pool's they may have")
         }
-        Why::PoolEmpty => "the pool had nothing to give out when the program started".to_owned(),
-        Why::PoolUsedUp => "the pool had too few left; a larger one would serve more (hugepilot pool set)".to_owned(),
-        Why::Limited(group) => format!("control group {group} may have less of the pool than was wanted"),
-        Why::Hindered(in_the_way) => format!("the preload library could not place {}", hindrances(in_the_way)),
-        Why::NotReached(parts) => format!("only the pilot reaches it ({})", parts.join(", ")),
-        Why::Refused(reasons) => {
+        NotHugeReason::PoolEmpty => "the pool had nothing to give out when the program started".to_owned(),
+        NotHugeReason::PoolUsedUp => "the pool had too few left; a larger one would serve more (hugepilot pool set)".to_owned(),
+        NotHugeReason::Limited(group) => format!("control group {group} may have less of the pool than was wanted"),
+        NotHugeReason::Hindered(in_the_way) => format!("the preload library could not place {}", hindrances(in_the_way)),
+        NotHugeReason::NotReached(parts) => format!("only the pilot reaches it ({})", parts.join(", ")),
+        NotHugeReason::Refused(reasons) => {
             let told: Vec<&str> = reasons.iter().map(|&reason| refusal(reason).0).collect();
             format!("the kernel refused the pilot ({})", told.join(", "))
         }
-        Why::NotPiloted => "only the pilot would reach it, and it did not run".to_owned(),
-        Why::Unknown => {
+        NotHugeReason::NotPiloted => "only the pilot would reach it, and it did not run".to_owned(),
+        NotHugeReason::Unknown => {
             "not known why; it may come in pieces too small for a huge page, or be mapped past every mechanism, and be walked too little for \
              the pilot"
                 .to_owned()
@@ -181,7 +181,7 @@ fn hindrances(in_the_way: &InTheWay) -> String {
 mod tests {
     use std::process::Command;
 
-    use launch::verify::Account;
+    use launch::verify::Verification;
 
     use super::*;
     use crate::report::samples::{account_of_a_search, prepared_search};
@@ -201,9 +201,10 @@ mod tests {
     #[test]
     fn an_account_names_who_did_what_and_why_the_rest_was_not() {
         let (prepared, account_of_it) = (prepared_search(), account_of_a_search());
-        let told = |account_of_it: &Account| account(&LaunchReport { prepared: &prepared, account: account_of_it });
+        let told =
+            |account_of_it: &Verification| account(&LaunchReport { prepared: &prepared, account: account_of_it });
         insta::assert_snapshot!(told(&account_of_it));
-        let nothing = Account { seen: Default::default(), by: Vec::new(), rest: Vec::new(), required: Some(90.0) };
+        let nothing = Verification { seen: Default::default(), by: Vec::new(), rest: Vec::new(), required: Some(90.0) };
         assert!(told(&nothing).starts_with("hugepilot: no memory that could be huge was seen"));
         assert!(told(&nothing).contains("less than the 90 %"));
     }

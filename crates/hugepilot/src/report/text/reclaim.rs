@@ -5,7 +5,7 @@ use heat::units::{BASE_PAGE, Bytes};
 use kernel::page_use::Age;
 use observe::Census;
 use pilot::words::{count, duration, percent, printable};
-use reclaim::{ClassState, MechanismState, Moment, ReclaimState};
+use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 
 use super::joined;
 use crate::report::ReclaimStatusReport;
@@ -55,7 +55,7 @@ pub fn reclaimed(state: &ReclaimState) -> String {
 /// One line while it goes on.
 pub fn reclaiming(state: &ReclaimState) -> String {
     let doing = if state.enough_free { "pauses, for enough is free" } else { "reclaims" };
-    let Moment { free_bytes, free_huge_bytes, .. } = &state.after;
+    let MemoryReading { free_bytes, free_huge_bytes, .. } = &state.after;
     format!("{doing}: {} freed so far; {free_bytes} free, {free_huge_bytes} of it in huge pages", state.reclaimed())
 }
 
@@ -150,7 +150,7 @@ fn counts(mechanism: &MechanismState) -> String {
 fn before_and_after(state: &ReclaimState) -> Vec<String> {
     let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right)];
     let (before, after) = (&state.before, &state.after);
-    let row = |name: &str, of: &dyn Fn(&Moment) -> String| vec![name.to_owned(), of(before), of(after)];
+    let row = |name: &str, of: &dyn Fn(&MemoryReading) -> String| vec![name.to_owned(), of(before), of(after)];
     let rows = [
         row("free", &|moment| moment.free_bytes.to_string()),
         row("free in huge pages", &|moment| moment.free_huge_bytes.to_string()),
@@ -184,7 +184,7 @@ fn uses(census: &Census) -> Vec<String> {
 }
 
 /// Free memory by the size of its blocks.
-fn contiguous(now: &Moment) -> Vec<String> {
+fn contiguous(now: &MemoryReading) -> Vec<String> {
     let sizes: Vec<String> = (0..now.free_blocks.len()).map(|order| Bytes(BASE_PAGE << order).to_string()).collect();
     let mut columns = vec![("free blocks of", Side::Left)];
     columns.extend(sizes.iter().map(|size| (size.as_str(), Side::Right)));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn who_may_not_see_learns_what_can_be_told() {
-        let now = Moment { fragmentation_index: Some(0.875), ..moment(0) };
+        let now = MemoryReading { fragmentation_index: Some(0.875), ..moment(0) };
         let report =
             ReclaimStatusReport { census: Err("CAP_SYS_ADMIN is missing"), now: &now, state: None, is_alive: false };
         let text = reclaim_status(&report);

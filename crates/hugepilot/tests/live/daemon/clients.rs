@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use hps::wire::Head;
-use hps::{Arena, Backing};
+use hps::{Arena, ArenaBacking};
 use serde_json::Value;
 
 use super::{Daemon, MIB, OFTEN, target};
@@ -148,14 +148,14 @@ fn an_arena_takes_reserved_pages_only_if_it_gets_all() {
         assert!(arena.extent().backed_bytes > 0 && piece.as_ptr() as usize >= arena.extent().address as usize);
         (arena.backing(), arena)
     };
-    assert_eq!(backing(8, false).0, Backing::Pool);
-    assert_ne!(backing(8, true).0, Backing::Pool, "a child could come off badly");
+    assert_eq!(backing(8, false).0, ArenaBacking::Pool);
+    assert_ne!(backing(8, true).0, ArenaBacking::Pool, "a child could come off badly");
     let (first, held) = backing(6, false);
-    assert_eq!(first, Backing::Pool);
-    assert_ne!(backing(6, false).0, Backing::Pool, "two of four are left, and free but promised");
+    assert_eq!(first, ArenaBacking::Pool);
+    assert_ne!(backing(6, false).0, ArenaBacking::Pool, "two of four are left, and free but promised");
     // Its pages were promised when it was made, whoever took what was left.
     let (rest, _others) = backing(2, false);
-    assert_eq!(rest, Backing::Pool);
+    assert_eq!(rest, ArenaBacking::Pool);
     let large = held.take(5 << 20).expect("it was promised");
     assert!(held.give_back(large.as_ptr() as usize));
     assert_eq!(held.extent().huge_bytes, 6 << 20, "each of them is there, so that no access fails");

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hugepilot_os::memory::{Mapping, OwnAdvice};
+use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use kernel::Root;
-use kernel::memory::Memory;
+use kernel::memory::Meminfo;
 use kernel::pressure::Pressure;
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 
@@ -56,11 +56,11 @@ fn a_clock_that_jumps() {
 
 /// Takes nearly all memory and gives every second page back, so that what is free is in pieces that nothing can put together:
 /// compaction is forbidden to move locked pages.
-fn take_contiguous_memory() -> Mapping {
+fn take_contiguous_memory() -> AlignedMemory {
     fs::write("/proc/sys/vm/compact_unevictable_allowed", "0").expect("a setting");
     let free = || fs::read_to_string("/proc/meminfo").expect("it is there");
     let mut memory =
-        Mapping::anonymous((Memory::read(&Root::host()).expect("it is there").available.0 * 15 / 16) as usize)
+        AlignedMemory::anonymous((Meminfo::read(&Root::host()).expect("it is there").available.0 * 15 / 16) as usize)
             .unwrap_or_else(|error| panic!("{error}: {}", free()));
     let len = memory.bytes().len();
     memory.advise(0, len, OwnAdvice::NoHugePage).expect("it is ours");
@@ -73,8 +73,8 @@ fn take_contiguous_memory() -> Mapping {
 }
 
 /// Takes what contiguous memory the kernel has kept, however much that is: what gets none is a page each.
-fn take_the_last_of_it() -> Mapping {
-    let mut memory = Mapping::anonymous(512 * MIB as usize).expect("addresses");
+fn take_the_last_of_it() -> AlignedMemory {
+    let mut memory = AlignedMemory::anonymous(512 * MIB as usize).expect("addresses");
     let len = memory.bytes().len();
     memory.advise(0, len, OwnAdvice::HugePage).expect("it is ours");
     memory.bytes_mut().iter_mut().step_by(2 * MIB as usize).for_each(|byte| *byte = 1);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kernel::Root;
-use kernel::process::Status;
+use kernel::process::ProcessStatus;
 
 use super::{Daemon, MIB, named, slowly, target, wait_until_huge};
 use crate::support::{Cgroup, Ended, Program, Setting, binary, in_some_try, list, number, wait_for, wait_until};
@@ -158,7 +158,7 @@ fn hundreds_of_targets() {
     // On a slow machine it has been seen to take more than a minute.
     wait_for("all are targets", Duration::from_secs(240), || list(&daemon.status(), "targets").len() == 501);
     daemon.wait_for_scans(50);
-    let rss = Status::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss;
+    let rss = ProcessStatus::read(&Root::host(), daemon.pid()).expect("it lives").vm_rss;
     assert!(rss.0 <= 36 * MIB, "{rss} resident");
     large.assert_unharmed();
     drop(small);

@@ -7,13 +7,13 @@ use kernel::damon::{DIRECTORY, NOTE};
 
 use super::*;
 
-fn open(release: Release) -> (tempfile::TempDir, Root, Damon) {
+fn open(release: Release) -> (tempfile::TempDir, Root, DamonReclaim) {
     let (folder, root, claim) = release.claim();
-    let damon = Damon::with(claim.unwrap(), &root).unwrap();
+    let damon = DamonReclaim::with(claim.unwrap(), &root).unwrap();
     (folder, root, damon)
 }
 
-fn step(damon: &mut Damon, batches: &[Batch]) -> Vec<Effect> {
+fn step(damon: &mut DamonReclaim, batches: &[Batch]) -> Vec<Effect> {
     damon.step(Order { batches }, &Stop::default()).unwrap()
 }
 
@@ -115,7 +115,7 @@ fn more_is_scanned_where_little_of_it_can_be_taken_but_never_more_than_may_be_lo
             fs::write(root.path(&path), (count << 20).to_string()).unwrap();
         }
     };
-    let quota = |damon: &mut Damon| {
+    let quota = |damon: &mut DamonReclaim| {
         step(damon, &[batch(&cache, 40)]);
         scheme(&root, 0, "quotas/bytes").parse::<u64>().unwrap() >> 20
     };
@@ -185,7 +185,7 @@ fn what_is_mapped_is_not_torn_out() {
 fn who_may_not_know_where_memory_is_is_told() {
     let (folder, root, claim) = Release::Linux612.claim();
     fs::write(folder.path().join("proc/iomem"), "00000000-00000000 : System RAM\n").unwrap();
-    let error = Damon::with(claim.unwrap(), &root).unwrap_err();
+    let error = DamonReclaim::with(claim.unwrap(), &root).unwrap_err();
     assert!(matches!(error, ReclaimError::HiddenMemory), "{error}");
     assert_eq!(text(&root, "nr_kdamonds"), "0", "nothing is left changed");
 }
