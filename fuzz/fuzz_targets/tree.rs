@@ -59,7 +59,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     if let Ok(machine) = MachineFacts::read(&root, PageKind::Huge) {
         assert!(machine.binding_limit().is_none_or(|limit| limit.pages_left() == machine.available()));
     }
-    let _ = Surroundings::read(&root);
+    let _ = PoolSurroundings::read(&root);
     let _ = (cpu::online(&root), pmu::walk_events(&root), pmu::most_samples_per_second(&root));
     let _ = (process::threads(&root, 1), process::descendants(&root, 1), process::stack_pointer(&root, 1, 1));
 });
