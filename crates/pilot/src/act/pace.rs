@@ -18,13 +18,12 @@ pub struct Pacer {
     next_step: Instant,
     /// None for whoever waits for one program only, and rather has it over with.
     back_off: Option<BackOff>,
-    began: Instant,
 }
 
 impl Pacer {
     /// The first step may be taken at once.
     pub fn new(max: Slowdown, now: Instant) -> Self {
-        Self { throttle: Throttle::new(max), next_step: now, back_off: None, began: now }
+        Self { throttle: Throttle::new(max), next_step: now, back_off: None }
     }
 
     /// Rests besides, ever longer, while there is no contiguous memory.
@@ -34,7 +33,7 @@ impl Pacer {
 
     /// Why no step is taken at present; None if one may be.
     pub fn held_back(&self, now: Instant) -> Option<HeldBack> {
-        self.back_off.as_ref()?.holds(Nanos::from_duration(now - self.began))
+        self.back_off.as_ref()?.holds(now)
     }
 
     /// By how much a program may be slowed down.
@@ -67,8 +66,8 @@ impl Pacer {
                 Err(RefusalReason::NoContiguousMemory) => Collapse::NoContiguousMemory,
                 Err(_) => Collapse::Refused,
             };
-            back_off.note(collapse, Nanos::from_duration(now - self.began));
-            self.next_step = self.next_step.max(self.began + back_off.until().duration());
+            back_off.note(collapse, now);
+            self.next_step = back_off.until().map_or(self.next_step, |until| self.next_step.max(until));
         }
     }
 

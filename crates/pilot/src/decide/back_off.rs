@@ -5,6 +5,8 @@
 //! As a sentence: while programs wait for memory or little of it is left, nothing is promoted; after a collapse that found no contiguous
 //! memory, a rest, twice as long each time until one goes well.
 
+use std::time::{Duration, Instant};
+
 use heat::HeldBack;
 use heat::units::{Nanos, Slowdown};
 
@@ -17,22 +19,22 @@ use heat::units::{Nanos, Slowdown};
 pub struct OwnPressure {
     share: f64,
     busy: Nanos,
-    seen_at: Nanos,
+    seen_at: Option<Instant>,
 }
 
 impl OwnPressure {
     /// `avg10` of Documentation/accounting/psi.rst.
-    const MEAN_OVER: Nanos = Nanos(10_000_000_000);
+    const MEAN_OVER: Duration = Duration::from_secs(10);
 
-    /// Takes note of how long we prepared pages and collapsed, up to this time of a clock that never goes back.
-    pub fn note(&mut self, busy: Nanos, now: Nanos) {
-        let passed = now.0.saturating_sub(self.seen_at.0) as f64;
+    /// Takes note of how long we prepared pages and collapsed, up to now.
+    pub fn note(&mut self, busy: Nanos, now: Instant) {
+        let passed = self.seen_at.map_or(0.0, |seen_at| (now - seen_at).as_secs_f64());
         if passed > 0.0 {
-            let lately = ((busy.0 - self.busy.0) as f64 / passed).min(1.0);
-            let kept = (-passed / Self::MEAN_OVER.0 as f64).exp();
+            let lately = ((busy.seconds() - self.busy.seconds()) / passed).min(1.0);
+            let kept = (-passed / Self::MEAN_OVER.as_secs_f64()).exp();
             self.share = self.share * kept + lately * (1.0 - kept);
         }
-        (self.busy, self.seen_at) = (busy, now);
+        (self.busy, self.seen_at) = (busy, Some(now));
     }
 
     /// What is left of the machine's pressure without ours.
@@ -55,44 +57,44 @@ pub enum Collapse {
 /// Rests after collapses that went badly.
 #[derive(Clone, Debug)]
 pub struct BackOff {
-    longest_rest: Nanos,
+    longest_rest: Duration,
     /// How many found no contiguous memory, one after the other.
     in_a_row: u32,
-    until: Nanos,
+    until: Option<Instant>,
 }
 
 impl BackOff {
-    const FIRST_REST: Nanos = Nanos(1_000_000_000);
-    const LONGEST_REST: Nanos = Nanos(60_000_000_000);
+    const FIRST_REST: Duration = Duration::from_secs(1);
+    const LONGEST_REST: Duration = Duration::from_secs(60);
     /// Where files fill the memory, the kernel makes room with each try.
-    const LONGEST_REST_FAST: Nanos = Nanos(1_000_000_000);
+    const LONGEST_REST_FAST: Duration = Duration::from_secs(1);
 
     /// Rests that fit what the program may lose.
     pub fn new(max_slowdown: Slowdown) -> Self {
         let longest_rest = if max_slowdown.is_fast() { Self::LONGEST_REST_FAST } else { Self::LONGEST_REST };
-        Self { longest_rest, in_a_row: 0, until: Nanos(0) }
+        Self { longest_rest, in_a_row: 0, until: None }
     }
 
-    /// Takes note of a collapse that ended at this time of a clock that never goes back.
-    pub fn note(&mut self, collapse: Collapse, now: Nanos) {
+    /// Takes note of a collapse that ended now.
+    pub fn note(&mut self, collapse: Collapse, now: Instant) {
         match collapse {
             Collapse::Done => self.in_a_row = 0,
             Collapse::Refused => {}
             Collapse::NoContiguousMemory => {
-                let rest = Self::FIRST_REST.0 << self.in_a_row.min(6);
-                self.until = now + Nanos(rest).min(self.longest_rest);
+                let rest = Self::FIRST_REST * (1 << self.in_a_row.min(6));
+                self.until = Some(now + rest.min(self.longest_rest));
                 self.in_a_row += 1;
             }
         }
     }
 
     /// Why nothing is to be promoted at this time; None if something may.
-    pub fn holds(&self, now: Nanos) -> Option<HeldBack> {
-        (self.in_a_row > 0 && now < self.until).then_some(HeldBack::NoContiguousMemory)
+    pub fn holds(&self, now: Instant) -> Option<HeldBack> {
+        (self.in_a_row > 0 && Some(now) < self.until).then_some(HeldBack::NoContiguousMemory)
     }
 
-    /// When the rest is over.
-    pub fn until(&self) -> Nanos {
+    /// When the latest rest is over; None before the first.
+    pub fn until(&self) -> Option<Instant> {
         self.until
     }
 }
@@ -101,42 +103,47 @@ impl BackOff {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn our_own_waits_are_no_pressure() {
         let mut own = OwnPressure::default();
-        own.note(Nanos(0), Nanos(100 * SECOND));
+        let start = Instant::now();
+        own.note(Nanos(0), start);
         assert_eq!(own.leave_out(0.3), 0.3);
         // Half of the time, for half a minute.
-        (1..=30).for_each(|second| own.note(Nanos(second * SECOND / 2), Nanos((100 + second) * SECOND)));
+        (1..=30).for_each(|second| own.note(Nanos(u64::from(second) * 500_000_000), start + second * SECOND));
         assert!((0.20..0.25).contains(&own.leave_out(0.7)), "{own:?}");
         assert_eq!(own.leave_out(0.4), 0.0);
-        own.note(Nanos(15 * SECOND), Nanos(160 * SECOND));
+        own.note(Nanos(15_000_000_000), start + 60 * SECOND);
         assert!(own.leave_out(0.4) > 0.35, "that is over: {own:?}");
     }
 
     #[test]
     fn rests_double_until_a_collapse_goes_well() {
         let mut back_off = BackOff::new(Slowdown::UNASKED);
-        let mut now = 0;
+        let mut now = Instant::now();
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
-            back_off.note(Collapse::NoContiguousMemory, Nanos(now));
-            back_off.note(Collapse::Refused, Nanos(now));
-            assert_eq!(back_off.holds(Nanos(now + seconds * SECOND - 1)), Some(HeldBack::NoContiguousMemory));
+            back_off.note(Collapse::NoContiguousMemory, now);
+            back_off.note(Collapse::Refused, now);
+            assert_eq!(
+                back_off.holds(now + seconds * SECOND - Duration::from_nanos(1)),
+                Some(HeldBack::NoContiguousMemory)
+            );
             now += seconds * SECOND;
-            assert_eq!(back_off.holds(Nanos(now)), None, "another try after {seconds} s");
+            assert_eq!(back_off.holds(now), None, "another try after {seconds} s");
         }
-        back_off.note(Collapse::Done, Nanos(now));
-        assert_eq!(back_off.holds(Nanos(now)), None);
-        back_off.note(Collapse::NoContiguousMemory, Nanos(now));
-        assert_eq!(back_off.until(), Nanos(now + SECOND), "the first in a row again");
+        back_off.note(Collapse::Done, now);
+        assert_eq!(back_off.holds(now), None);
+        back_off.note(Collapse::NoContiguousMemory, now);
+        assert_eq!(back_off.until(), Some(now + SECOND), "the first in a row again");
     }
 
     #[test]
     fn whoever_wants_it_over_with_rests_for_a_second() {
         let mut back_off = BackOff::new(Slowdown::FAST);
-        (0..5).for_each(|_| back_off.note(Collapse::NoContiguousMemory, Nanos(0)));
-        assert_eq!(back_off.until(), Nanos(SECOND));
+        let now = Instant::now();
+        (0..5).for_each(|_| back_off.note(Collapse::NoContiguousMemory, now));
+        assert_eq!(back_off.until(), Some(now + SECOND));
     }
 }

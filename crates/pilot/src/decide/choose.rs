@@ -229,6 +229,7 @@ mod tests {
 
     use super::*;
     use crate::decide::{Allowance, Spent};
+    use std::time::Instant;
 
     /// Limits under which every walked region is promoted, unless a test narrows one.
     fn generous() -> Limits {
@@ -416,7 +417,7 @@ mod tests {
         let mut past = promoted_at(&[(0, 1e6)]);
         let unused = Region { at_most_accesses_per_second: Some(0.0), ..huge(0, 0.0) };
         for _ in 0..3 {
-            past.notice(&heat_of(vec![unused.clone()]), Nanos(1));
+            past.notice(&heat_of(vec![unused.clone()]), Instant::now());
         }
         past.inspected(at(0), 400);
         let plan = |give_back| {
@@ -429,7 +430,7 @@ mod tests {
     #[test]
     fn what_was_given_back_cools_down() {
         let mut past = promoted_at(&[(0, 1e6)]);
-        past.given_back(at(0));
+        past.given_back(at(0), Instant::now());
         let plan = crate::decide::decide(&heat_of(vec![region(0, 1e6, 0)]), &generous(), &past);
         assert_eq!((reason(&plan, 0), plan.promotions().count()), (Reason::CoolingDown, 0));
     }
@@ -451,7 +452,7 @@ mod tests {
             region(2, 700.0, 0),
             region(3, 1.0, 0),
         ]);
-        (0..3).for_each(|_| past.notice(&heat, Nanos(1)));
+        (0..3).for_each(|_| past.notice(&heat, Instant::now()));
         let limits = Limits { max_huge: Some(Bytes(0)), quota: Some(Bytes(0)), ..generous() };
         assert_eq!(claim(&heat, &limits, &past), Demand { weight: 1.0, held: vec![800.0], wanted: vec![700.0] });
     }

@@ -8,8 +8,9 @@
 //! before it is promoted again.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use heat::units::{Address, Nanos, PAGES_PER_REGION};
+use heat::units::{Address, PAGES_PER_REGION};
 use heat::{Heat, Region};
 
 /// Scans one after the other that saw no access, before a region counts as cold.
@@ -19,15 +20,15 @@ const COLD_AFTER: usize = 3;
 const LOWERED_AFTER: usize = 2;
 /// A region must hold at least so many empty base pages to be given back for them: half of it.
 const MOSTLY_EMPTY: u16 = PAGES_PER_REGION as u16 / 2;
-const FIRST_REST: Nanos = Nanos(10_000_000_000);
-const LONGEST_REST: Nanos = Nanos(1_200_000_000_000);
+const FIRST_REST: Duration = Duration::from_secs(10);
+const LONGEST_REST: Duration = Duration::from_secs(20 * 60);
 
 /// What is remembered of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
     regions: BTreeMap<Address, Known>,
-    /// The time of the last scan, on a clock that never goes back.
-    now: Nanos,
+    /// When the last scan was.
+    now: Option<Instant>,
 }
 
 /// What is remembered of one region.
@@ -44,7 +45,7 @@ struct Known {
     empty: Option<u16>,
     /// How often it was promoted in vain.
     setbacks: u8,
-    cooling_down_until: Nanos,
+    cooling_down_until: Option<Instant>,
 }
 
 /// A region that is on a huge page by us.
@@ -72,24 +73,24 @@ impl Known {
         self.walks_per_second.min(bound)
     }
 
-    fn set_back(&mut self, now: Nanos) {
-        let rest = FIRST_REST.0.saturating_mul(1 << self.setbacks.min(7));
+    fn set_back(&mut self, now: Instant) {
+        let rest = FIRST_REST * (1 << self.setbacks.min(7));
         self.setbacks = self.setbacks.saturating_add(1);
-        self.cooling_down_until = now + Nanos(rest.min(LONGEST_REST.0));
+        self.cooling_down_until = Some(now + rest.min(LONGEST_REST));
         self.promoted = false;
     }
 
     /// Nothing to be remembered any more: it goes as if it had never been seen.
-    fn is_forgotten(&self, now: Nanos) -> bool {
-        !self.promoted && now > self.cooling_down_until + LONGEST_REST
+    fn is_forgotten(&self, now: Instant) -> bool {
+        !self.promoted && self.cooling_down_until.is_none_or(|until| now > until + LONGEST_REST)
     }
 }
 
 impl Past {
     /// Takes note of a scan. What is not there any more is forgotten; what was promoted and is not huge any more was split by
     /// somebody: by writing to it after a fork, by reclaim, or by the program's own advice.
-    pub fn notice(&mut self, heat: &Heat, now: Nanos) {
-        self.now = now;
+    pub fn notice(&mut self, heat: &Heat, now: Instant) {
+        self.now = Some(now);
         let find = |start| heat.regions.binary_search_by_key(&start, |region| region.start).ok();
         for (&start, known) in &mut self.regions {
             match find(start).map(|index| &heat.regions[index]) {
@@ -115,14 +116,12 @@ impl Past {
     }
 
     /// A region was given back.
-    pub fn given_back(&mut self, start: Address) {
-        let now = self.now;
+    pub fn given_back(&mut self, start: Address, now: Instant) {
         self.regions.entry(start).or_default().set_back(now);
     }
 
     /// The kernel refused to promote a region.
-    pub fn refused(&mut self, start: Address) {
-        let now = self.now;
+    pub fn refused(&mut self, start: Address, now: Instant) {
         self.regions.entry(start).or_default().set_back(now);
     }
 
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
     use heat::samples::{at, heat_of, huge, region};
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn seen(number: u64, at_most: Option<f32>) -> Region {
         Region { at_most_accesses_per_second: at_most, ..huge(number, 0.0) }
@@ -193,7 +192,7 @@ mod tests {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
         let claims = [0.0, 0.0, 0.0, 50.0].map(|at_most| {
-            past.notice(&heat_of(vec![seen(0, Some(at_most))]), Nanos(1));
+            past.notice(&heat_of(vec![seen(0, Some(at_most))]), Instant::now());
             past.held().next().expect("held").claim
         });
         assert_eq!(claims, [900.0, 900.0, 0.0, 50.0]);
@@ -203,15 +202,15 @@ mod tests {
     fn a_huge_page_is_worth_what_was_seen_before_unless_a_scan_could_tell() {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
-        past.notice(&heat_of(vec![seen(0, None)]), Nanos(1));
+        past.notice(&heat_of(vec![seen(0, None)]), Instant::now());
         assert_eq!(worth(&past), [900.0], "it may stay in the TLB");
-        past.notice(&heat_of(vec![seen(0, Some(20.0))]), Nanos(2));
+        past.notice(&heat_of(vec![seen(0, Some(20.0))]), Instant::now());
         assert_eq!(worth(&past), [900.0], "one scan may have come at a quiet moment");
-        past.notice(&heat_of(vec![seen(0, Some(30.0))]), Nanos(3));
+        past.notice(&heat_of(vec![seen(0, Some(30.0))]), Instant::now());
         assert_eq!(worth(&past), [30.0]);
-        past.notice(&heat_of(vec![seen(0, Some(f32::INFINITY))]), Nanos(4));
+        past.notice(&heat_of(vec![seen(0, Some(f32::INFINITY))]), Instant::now());
         assert_eq!(worth(&past), [900.0], "used again");
-        past.notice(&heat_of(vec![seen(0, Some(0.0))]), Nanos(5));
+        past.notice(&heat_of(vec![seen(0, Some(0.0))]), Instant::now());
         assert_eq!(worth(&past), [0.0]);
     }
 
@@ -219,7 +218,7 @@ mod tests {
     fn only_what_is_cold_and_mostly_empty_is_waste() {
         let mut past = Past::default();
         past.promoted(at(0), 900.0);
-        let scan = |past: &mut Past, at_most| past.notice(&heat_of(vec![seen(0, Some(at_most))]), Nanos(1));
+        let scan = |past: &mut Past, at_most| past.notice(&heat_of(vec![seen(0, Some(at_most))]), Instant::now());
         let is_waste = |past: &Past| past.held().next().expect("held").is_waste;
         assert!(!past.is_in_doubt());
         scan(&mut past, 0.0);
@@ -233,7 +232,7 @@ mod tests {
         assert!(!is_waste(&past));
         past.inspected(at(0), 256);
         assert!(is_waste(&past));
-        past.notice(&heat_of(vec![seen(0, None)]), Nanos(1));
+        past.notice(&heat_of(vec![seen(0, None)]), Instant::now());
         assert!(!is_waste(&past), "a scan that cannot tell whether it is used");
         past.inspected(at(0), 256);
         scan(&mut past, 1.0);
@@ -247,21 +246,21 @@ mod tests {
     #[test]
     fn setbacks_are_followed_by_ever_longer_cooldowns() {
         let mut past = Past::default();
-        let mut now = 0;
+        let mut now = Instant::now();
         for seconds in [10, 20, 40, 80] {
-            past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now));
+            past.notice(&heat_of(vec![region(0, 0.0, 0)]), now);
             assert!(!past.is_cooling_down(at(0)));
             past.promoted(at(0), 1.0);
-            past.given_back(at(0));
-            let mut rests_at = |after: u64| {
-                past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now + after));
+            past.given_back(at(0), now);
+            let mut rests_at = |after: Duration| {
+                past.notice(&heat_of(vec![region(0, 0.0, 0)]), now + after);
                 past.is_cooling_down(at(0))
             };
-            assert!(rests_at(seconds * SECOND - 1) && !rests_at(seconds * SECOND));
+            assert!(rests_at(seconds * SECOND - Duration::from_nanos(1)) && !rests_at(seconds * SECOND));
             now += seconds * SECOND;
         }
         assert_eq!(past.held().count(), 0);
-        past.notice(&heat_of(vec![region(0, 0.0, 0)]), Nanos(now + LONGEST_REST.0 + 1));
+        past.notice(&heat_of(vec![region(0, 0.0, 0)]), now + LONGEST_REST + SECOND);
         assert!(past.regions.is_empty(), "in the end all is forgotten");
     }
 
@@ -270,7 +269,7 @@ mod tests {
         let mut past = Past::default();
         past.promoted(at(0), 1.0);
         past.promoted(at(1), 1.0);
-        past.notice(&heat_of(vec![region(0, 5.0, 0)]), Nanos(7));
+        past.notice(&heat_of(vec![region(0, 5.0, 0)]), Instant::now());
         assert!(past.is_cooling_down(at(0)) && !past.is_cooling_down(at(1)));
         assert_eq!(past.held().count(), 0);
     }

@@ -5,12 +5,14 @@
 //! After bits are cleared, ever fewer pages are walked that were not walked before, whatever the program does, as long as it goes on
 //! doing it. When pages that were not walked come faster than before, it does something else.
 
-use heat::units::{Nanos, Pages};
+use std::time::Instant;
+
+use heat::units::Pages;
 
 /// What was seen of a program since its bits were cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Trend {
-    last: Option<(Nanos, Pages)>,
+    last: Option<(Instant, Pages)>,
     /// New pages a second in the last interval.
     rate: f64,
 }
@@ -22,15 +24,15 @@ const ENOUGH: u64 = 1024;
 
 impl Trend {
     /// After a scan: pages walked by its end, and how fast new ones came at the end of it.
-    pub fn after_scan(now: Nanos, walked: Pages, new_per_second: f64) -> Self {
+    pub fn after_scan(now: Instant, walked: Pages, new_per_second: f64) -> Self {
         Self { last: Some((now, walked)), rate: new_per_second }
     }
 
     /// Takes note of how many pages are walked by now; whether they come clearly faster than before.
-    pub fn rises(&mut self, now: Nanos, walked: Pages) -> bool {
+    pub fn rises(&mut self, now: Instant, walked: Pages) -> bool {
         let Some((before, known)) = self.last.replace((now, walked)) else { return false };
         let new = walked.0.saturating_sub(known.0);
-        let rate = new as f64 / Nanos(now.0.saturating_sub(before.0)).seconds().max(1e-3);
+        let rate = new as f64 / (now - before).as_secs_f64().max(1e-3);
         let rises = new >= ENOUGH && rate > self.rate * RISES;
         self.rate = rate;
         rises
@@ -40,31 +42,35 @@ impl Trend {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn a_program_that_goes_on_walks_ever_fewer_new_pages() {
-        let mut trend = Trend::after_scan(Nanos(0), Pages(50_000), 30_000.0);
+        let start = Instant::now();
+        let mut trend = Trend::after_scan(start, Pages(50_000), 30_000.0);
         for (second, walked) in [(2, 90_000), (4, 110_000), (6, 115_000), (8, 115_900)] {
-            assert!(!trend.rises(Nanos(second * SECOND), Pages(walked)));
+            assert!(!trend.rises(start + second * SECOND, Pages(walked)));
         }
-        assert!(trend.rises(Nanos(10 * SECOND), Pages(180_000)), "another part of its memory is hot");
-        assert!(!trend.rises(Nanos(12 * SECOND), Pages(190_000)));
+        assert!(trend.rises(start + 10 * SECOND, Pages(180_000)), "another part of its memory is hot");
+        assert!(!trend.rises(start + 12 * SECOND, Pages(190_000)));
     }
 
     #[test]
     fn what_the_tlb_holds_says_nothing() {
-        let mut trend = Trend::after_scan(Nanos(0), Pages(10), 0.0);
-        assert!(!trend.rises(Nanos(SECOND), Pages(1033)));
-        assert!(trend.rises(Nanos(2 * SECOND), Pages(1033 + 3000)));
+        let start = Instant::now();
+        let mut trend = Trend::after_scan(start, Pages(10), 0.0);
+        assert!(!trend.rises(start + SECOND, Pages(1033)));
+        assert!(trend.rises(start + 2 * SECOND, Pages(1033 + 3000)));
     }
 
     #[test]
     fn without_a_scan_before_nothing_is_compared() {
+        let start = Instant::now();
         let mut trend = Trend::default();
-        assert!(!trend.rises(Nanos(SECOND), Pages(1 << 20)));
+        assert!(!trend.rises(start + SECOND, Pages(1 << 20)));
         // Bits that were collapsed away or cleared meanwhile are no news.
-        assert!(!trend.rises(Nanos(2 * SECOND), Pages(0)));
+        assert!(!trend.rises(start + 2 * SECOND, Pages(0)));
     }
 }

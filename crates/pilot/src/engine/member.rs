@@ -214,7 +214,7 @@ impl Member {
         let cost = Nanos(pilot.world.cpu_time().0 - before.0);
         self.next_poll = now + POLL_INTERVAL.max(pilot.budget.rest_for(cost) * SHARE_OF_POLLS);
         pilot.charge(Nanos(0));
-        if walked.is_some_and(|walked| self.trend.rises(pilot.clock(), walked)) {
+        if walked.is_some_and(|walked| self.trend.rises(pilot.now(), walked)) {
             self.scan_soon(now);
         }
     }
@@ -260,7 +260,7 @@ impl Member {
             self.past.forget();
             self.growth.clear();
         }
-        self.past.notice(&heat, pilot.clock());
+        self.past.notice(&heat, pilot.now());
         if options.tell_use_of_huge {
             self.inspect_cold_regions(process, pilot);
         }
@@ -269,7 +269,7 @@ impl Member {
         self.scanned_at = Some(now);
         self.is_awaited = false;
         self.next_poll = now + POLL_INTERVAL;
-        self.trend = trend_after(&heat, pilot.clock());
+        self.trend = trend_after(&heat, pilot.now());
         self.address_space = heat.address_space;
         self.rss = heat.rss;
         self.view = SharedView::of(&heat);
@@ -441,13 +441,14 @@ impl Member {
             return Vec::new();
         }
         let results = pilot.give_back(process, regions, stop, &mut |result| pilot_summary.count(result));
-        results.iter().filter(|result| result.is_done()).for_each(|result| self.remember_given_back(result.start));
+        let now = pilot.now();
+        results.iter().filter(|result| result.is_done()).for_each(|result| self.remember_given_back(result.start, now));
         results
     }
 
     /// Growth that a split does not free stays on the account.
-    fn remember_given_back(&mut self, start: Address) {
-        self.past.given_back(start);
+    fn remember_given_back(&mut self, start: Address, now: Instant) {
+        self.past.given_back(start, now);
         if self.splits_free {
             self.growth.remove(&start);
         }
@@ -460,7 +461,7 @@ impl Member {
         }
         // What was split since, or swapped out, must not be read.
         let Ok(heat) = pilot.world.survey(process) else { return };
-        self.past.notice(&heat, pilot.clock());
+        self.past.notice(&heat, pilot.now());
         let mut grown: Vec<_> = self.past.held().filter(|held| self.growth.contains_key(&held.start)).collect();
         grown.sort_by(|one, other| one.worth.total_cmp(&other.worth));
         let coldest: Vec<Address> = grown.iter().take(MOST_INSPECTED).map(|held| held.start).collect();
@@ -483,7 +484,7 @@ impl Member {
                 self.past.promoted(decision.start, decision.worth);
                 *self.growth.entry(decision.start).or_default() += decision.growth;
             } else {
-                self.past.refused(decision.start);
+                self.past.refused(decision.start, now);
             }
             self.done.add(decision, result, now);
         }
@@ -536,7 +537,7 @@ fn promote(
 }
 
 /// Newly walked pages after a scan: as many as between its read at 100 ms and its end.
-fn trend_after(heat: &Heat, now: Nanos) -> Trend {
+fn trend_after(heat: &Heat, now: Instant) -> Trend {
     let base = || heat.regions.iter().filter(|region| !region.huge);
     let by_end: u64 = base().map(|region| u64::from(region.walked_in_window)).sum();
     let early: u64 = base().map(|region| region.walked.len() as u64).sum();
@@ -566,7 +567,7 @@ mod tests {
             let mut member = Member::new(Instant::now(), 1.0, splits_free);
             (0..3).for_each(|number| member.past.promoted(at(number), 1.0));
             member.growth = (0..3).map(|number| (at(number), Bytes(100))).collect();
-            member.remember_given_back(at(0));
+            member.remember_given_back(at(0), Instant::now());
             (member.past.held().map(|held| held.start).collect::<Vec<_>>(), member.growth())
         };
         assert_eq!(held_after_giving_back(true), (vec![at(1), at(2)], Bytes(200)));

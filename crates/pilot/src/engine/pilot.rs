@@ -69,8 +69,6 @@ pub struct Pilot<'a> {
     pub stop: Stop,
     /// For how long pages were prepared and collapsed, waiting for memory included.
     busy: Nanos,
-    /// When it began.
-    pub(super) began: Instant,
 }
 
 /// What a target looked like, and what is to be done.
@@ -123,7 +121,7 @@ impl<'a> Pilot<'a> {
 
     fn new(world: &'a mut dyn World, settings: Settings, budget: Budget, pacer: Pacer, stop: Stop) -> Self {
         let Settings { watch, allowance, .. } = settings;
-        Self { began: world.now(), world, watch, budget, allowance, pacer, stop, busy: Nanos(0) }
+        Self { world, watch, budget, allowance, pacer, stop, busy: Nanos(0) }
     }
 
     /// Goes on with other settings; what was spent so far stays so.
@@ -156,11 +154,6 @@ impl<'a> Pilot<'a> {
     /// This moment.
     pub(super) fn now(&self) -> Instant {
         self.world.now()
-    }
-
-    /// A clock that never goes back, for what is remembered.
-    pub(super) fn clock(&self) -> Nanos {
-        Nanos::from_duration(self.now() - self.began)
     }
 
     /// By how much promoting may slow a program down.
