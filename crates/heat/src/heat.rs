@@ -213,8 +213,6 @@ pub enum Obstacle {
     /// A thread's or the process's stack.
     Stack,
     /// The program switched huge pages off for the mapping (`MADV_NOHUGEPAGE`).
-    // As recordings had it before there was one spelling.
-    #[serde(alias = "no-huge-page")]
     NoHugePage,
     /// Already on reserved pages of a hugetlb pool.
     Hugetlb,
