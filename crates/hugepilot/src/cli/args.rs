@@ -8,6 +8,7 @@ mod pool;
 mod reclaim;
 mod run;
 
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
@@ -16,13 +17,14 @@ pub use self::reclaim::ReclaimArgs;
 use clap::{Args, Parser, Subcommand};
 use color::COLOR_EXAMPLES;
 pub use color::{ColorArgs, ColorCommand, ColorProbeArgs};
-use daemon::{CONFIG_EXAMPLES, DAEMON_EXAMPLES, PAUSE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES};
-pub use daemon::{ConfigArgs, DaemonArgs, DaemonOptions, PauseArgs, StatusArgs};
+use daemon::{CONFIG_EXAMPLES, PAUSE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES};
+pub use daemon::{ConfigArgs, PauseArgs, StatusArgs};
 use pool::POOL_EXAMPLES;
 pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
 use run::RUN_EXAMPLES;
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 
+use ::daemon::args::DaemonOptions;
 use heat::Coverage;
 use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
@@ -129,9 +131,13 @@ pub enum Command {
     /// Pilot a process that runs already until it ends or you say so
     #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachArgs),
-    /// Pilot all programs that a configuration names, in the background
-    #[command(after_help = DAEMON_EXAMPLES)]
-    Daemon(DaemonArgs),
+    /// Names the program that the daemon is
+    #[command(hide = true, disable_help_flag = true)]
+    Daemon {
+        /// Options of that program.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
     /// Show what the daemon does: its targets, what it may spend, what it did last
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
@@ -159,7 +165,7 @@ pub enum Command {
     /// Check what this machine offers, and say how to fix what is missing
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Print a configuration of `hugepilot daemon` with every key explained, or check one
+    /// Print a configuration of `hugepilotd` with every key explained, or check one
     #[command(after_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
 }
@@ -488,8 +494,6 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use clap::CommandFactory;
 
     use super::*;

@@ -10,20 +10,19 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 use pilot::scope::Scope;
 
 use super::args::AttachArgs;
 use super::pilot_summary::{report_of, say_if_fast};
 use super::settings::settings;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{json, text};
 
 pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     let target = Target::open(args.pid)?;
     let elsewhere = observe::keep_away_from(target.pid());
-    require::observing(args.watch.tracker)?;
-    require::capabilities(require::ACT)?;
+    require::acting(args.watch.tracker)?;
     target.ensure_huge_pages_enabled()?;
     terminal::ensure_read()?;
     let settings = settings(&args.watch, &args.spend, &args.pace, args.budget.max_cpu)?;

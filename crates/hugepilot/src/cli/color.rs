@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::capability::Capability;
+use pilot::machine::require;
 
 use super::args::{ColorArgs, ColorCommand, ColorProbeArgs};
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{json, text};
 
 pub(super) fn color(args: &ColorArgs) -> anyhow::Result<ExitCode> {

@@ -13,11 +13,11 @@ use observe::{ObserveError, calibrate};
 use pilot::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
 use pilot::engine::{FamilyWatch, add_family};
 use pilot::explain::{self, Surroundings};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 use pilot::world::World;
 
 use super::args::ExplainArgs;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{AfterRestart, ExplainReport, json, text};
 
 pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {

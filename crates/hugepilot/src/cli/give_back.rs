@@ -10,10 +10,10 @@ use kernel::target::Target;
 use observe::TrackerChoice;
 use pilot::act::Outcome;
 use pilot::engine::{Pilot, Settings};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 
 use super::args::GiveBackArgs;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{GiveBackReport, json, text};
 
 pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
@@ -46,8 +46,7 @@ fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option
 }
 
 fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCode> {
-    require::observing(TrackerChoice::Auto)?;
-    require::capabilities(require::ACT)?;
+    require::acting(TrackerChoice::Auto)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut machine = Machine::new(observe::open(TrackerChoice::Auto)?, Slowdown::ASKED_FOR);
     let mut pilot = Pilot::once(&mut machine, Settings::default(), stop);

@@ -7,11 +7,12 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use pilot::group::{Selector, observe_group};
+use pilot::machine::require;
 use pilot::recording::Moment;
 use pilot::series::{Rhythm, Series};
 
 use super::args::HeatArgs;
-use super::{live, require, terminal};
+use super::{live, terminal};
 use crate::report::heat_map_over_time::HeatMapRecorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};

@@ -6,7 +6,6 @@ pub mod args;
 mod attach;
 mod color;
 mod config;
-mod daemon;
 mod doctor;
 mod explain;
 mod give_back;
@@ -20,7 +19,6 @@ mod promote;
 mod reclaim;
 mod record;
 mod replay;
-mod require;
 mod run;
 mod settings;
 mod status;
@@ -28,6 +26,7 @@ mod terminal;
 
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use args::{Cli, Command};
 
 /// Runs one command. The status is 0 for success and 1 for an error; usage errors (2) end the process in parsing.
@@ -39,7 +38,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::GiveBack(args) => give_back::give_back(args),
         Command::Run(args) => run::run(args),
         Command::Attach(args) => attach::attach(args),
-        Command::Daemon(args) => daemon::daemon(args),
+        Command::Daemon { .. } => {
+            Err(anyhow!("the daemon is a program of its own, hugepilotd, which takes the same options"))
+        }
         Command::Status(args) => status::status(args),
         Command::Pause(args) => pause::pause(args),
         Command::Resume(args) => pause::resume(args),

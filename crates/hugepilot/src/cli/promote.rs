@@ -12,20 +12,19 @@ use observe::{ObserveError, calibrate};
 use pilot::act::Outcome;
 use pilot::decide::{Decision, Spent, expected_gain};
 use pilot::engine::{Pilot, Round, candidate};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 
 use super::args::PromoteArgs;
 use super::pilot_summary::say_if_fast;
 use super::settings::settings;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 
 pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let target = Target::open(args.pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
-    require::observing(args.watch.tracker)?;
-    require::capabilities(require::ACT)?;
+    require::acting(args.watch.tracker)?;
     target.ensure_huge_pages_enabled()?;
     let settings = settings(&args.watch, &args.spend, &args.pace, CpuShare::default())?;
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);

@@ -9,11 +9,12 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use observe::{ObserveError, Tracker};
+use pilot::machine::require;
 use pilot::recording::Recorder;
 use pilot::series::{Rhythm, Series};
 
 use super::args::RecordArgs;
-use super::{require, terminal};
+use super::terminal;
 
 /// From one observation to the next, where observing costs little.
 const USUAL: Duration = Duration::from_secs(1);

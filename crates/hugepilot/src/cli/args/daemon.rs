@@ -1,21 +1,11 @@
-//! Arguments of the daemon, and of the commands that ask a running one.
+//! Arguments of the commands that configure a daemon, or ask a running one.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use daemon::config::Config;
-use daemon::control::SOCKET;
+use daemon::args::DaemonOptions;
 
 use super::parse_pid;
-
-pub(super) const DAEMON_EXAMPLES: &str = "\
-Examples:
-  hugepilot config > /etc/hugepilot/hugepilot.toml         name targets in it, then
-  hugepilot daemon
-  hugepilot daemon --config ./try.toml
-  systemctl enable --now hugepilot                         after make install
-
-SIGHUP reads the configuration anew. `hugepilot status` shows what goes on.";
 
 pub(super) const CONFIG_EXAMPLES: &str = "\
 Examples:
@@ -42,17 +32,6 @@ pub(super) const RESUME_EXAMPLES: &str = "\
 Examples:
   hugepilot resume 4242                pilot process 4242 again
   hugepilot resume                     end the pause of everything (as root); processes paused one by one stay so";
-
-/// `hugepilot daemon`
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct DaemonArgs {
-    /// Which processes to pilot, and what that may take; `hugepilot config` prints one
-    #[arg(long, value_name = "FILE", default_value = Config::PATH)]
-    pub config: PathBuf,
-    /// Where to listen for `hugepilot status` and its like.
-    #[command(flatten)]
-    pub daemon: DaemonOptions,
-}
 
 /// `hugepilot config`
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -82,12 +61,4 @@ pub struct PauseArgs {
     /// The daemon to ask.
     #[command(flatten)]
     pub daemon: DaemonOptions,
-}
-
-/// Which daemon is asked.
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct DaemonOptions {
-    /// Its control socket
-    #[arg(long, value_name = "PATH", default_value = SOCKET, hide = true)]
-    pub socket: PathBuf,
 }
