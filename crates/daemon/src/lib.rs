@@ -9,5 +9,6 @@ pub mod control;
 mod lock;
 pub mod metrics;
 pub mod metrics_server;
+mod nonblocking;
 pub mod piloting;
 pub mod service;

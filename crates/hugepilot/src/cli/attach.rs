@@ -2,7 +2,6 @@
 //!
 //! Owns: its beginning and end. Never touches: when it is scanned; the pilot knows that.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use heat::units::Nanos;
@@ -19,7 +18,7 @@ use super::settings::settings;
 use super::terminal;
 use crate::report::{json, text};
 
-pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     let target = Target::open(args.pid)?;
     let elsewhere = observe::keep_away_from(target.pid());
     require::acting(args.watch.tracker)?;
@@ -42,6 +41,5 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     });
     drop(line);
     let report = report_of(&pilot_summary, elapsed());
-    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::pilot_summary(&report) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::pilot_summary(&report) })
 }

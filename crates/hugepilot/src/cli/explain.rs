@@ -1,7 +1,5 @@
 //! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would pay.
 
-use std::process::ExitCode;
-
 use heat::Heat;
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -20,7 +18,7 @@ use super::args::ExplainArgs;
 use super::terminal;
 use crate::report::{AfterRestart, ExplainReport, json, text};
 
-pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
     let target = Target::open(args.pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
@@ -60,8 +58,7 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         cost_from,
         walk_share,
     };
-    terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })
 }
 
 fn surroundings(target: &Target) -> anyhow::Result<Surroundings> {

@@ -7,14 +7,14 @@ use daemon::args::DaemonOptions;
 
 use super::parse_pid;
 
-pub(super) const CONFIG_EXAMPLES: &str = "\
+const CONFIG_EXAMPLES: &str = "\
 Examples:
   hugepilot config > /etc/hugepilot/hugepilot.toml         every key with its default, to be changed
   hugepilot config --check /etc/hugepilot/hugepilot.toml
 
 Exit status of --check: 0 right, 1 wrong.";
 
-pub(super) const STATUS_EXAMPLES: &str = "\
+const STATUS_EXAMPLES: &str = "\
 Examples:
   hugepilot status
   hugepilot status --json | jq '.targets[] | {pid, name, huge_bytes}'
@@ -35,6 +35,7 @@ Examples:
 
 /// `hugepilot config`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = CONFIG_EXAMPLES)]
 pub struct ConfigArgs {
     /// Say whether this configuration is right, in place of printing one
     #[arg(long, value_name = "FILE")]
@@ -43,6 +44,7 @@ pub struct ConfigArgs {
 
 /// `hugepilot status`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
     /// Print JSON with every target
     #[arg(long)]
