@@ -12,9 +12,9 @@ UNIT := lib/systemd/system/hugepilot.service
 # Private, and where the program beside it searches.
 PRELOAD := lib/hugepilot/libhugepilot_preload.so
 DASHBOARD := share/hugepilot/grafana.json
-BASH_COMPLETION := share/bash-completion/completions/hugepilot
-ZSH_COMPLETION := share/zsh/site-functions/_hugepilot
-FISH_COMPLETION := share/fish/vendor_completions.d/hugepilot.fish
+BASH_COMPLETIONS := share/bash-completion/completions
+ZSH_COMPLETIONS := share/zsh/site-functions
+FISH_COMPLETIONS := share/fish/vendor_completions.d
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 # rustup's place, for shells that were open before it was installed.
@@ -167,14 +167,17 @@ fuzz: deps-build ## each parser of what comes from outside for FUZZ_SECONDS=60; 
 	    -max_total_time=$(FUZZ_SECONDS); done
 
 .PHONY: install
-install: $(if $(BUILT),,build) ## the hugepilot binary, its manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
+install: $(if $(BUILT),,build) ## hugepilot, hugepilotd, their manual, completions and libraries, unit and dashboard to PREFIX=/usr/local (and DESTDIR)
 	rm -rf $(PROGRAMS)/manual && $(PROGRAMS)/hugepilot-manual $(PROGRAMS)/manual
 	$(INSTALL_SUDO) install -D -m 755 $(PROGRAMS)/hugepilot $(INTO)/bin/hugepilot
+	$(INSTALL_SUDO) install -D -m 755 $(PROGRAMS)/hugepilotd $(INTO)/sbin/hugepilotd
 	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man1 $(PROGRAMS)/manual/man1/*
-	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/hugepilot.bash $(INTO)/$(BASH_COMPLETION)
-	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/_hugepilot $(INTO)/$(ZSH_COMPLETION)
-	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/hugepilot.fish $(INTO)/$(FISH_COMPLETION)
-	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' integrations/systemd/hugepilot.service \
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/share/man/man8 $(PROGRAMS)/manual/man8/*
+	set -e; for program in hugepilot hugepilotd; do \
+	  $(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/manual/completions/$$program.bash $(INTO)/$(BASH_COMPLETIONS)/$$program; done
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(ZSH_COMPLETIONS) $(PROGRAMS)/manual/completions/_*
+	$(INSTALL_SUDO) install -D -m 644 -t $(INTO)/$(FISH_COMPLETIONS) $(PROGRAMS)/manual/completions/*.fish
+	sed 's|/usr/local/sbin/|$(PREFIX)/sbin/|' integrations/systemd/hugepilot.service \
 	  | $(INSTALL_SUDO) install -D -m 644 /dev/stdin $(INTO)/$(UNIT)
 	$(INSTALL_SUDO) install -D -m 644 integrations/grafana/hugepilot.json $(INTO)/$(DASHBOARD)
 	$(INSTALL_SUDO) install -D -m 644 $(PROGRAMS)/libhps.so $(INTO)/$(LIBDIR)/libhps.so.$(VERSION)
@@ -189,10 +192,11 @@ install: $(if $(BUILT),,build) ## the hugepilot binary, its manual, completions 
 
 .PHONY: uninstall
 uninstall: ## remove it
-	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot $(UNIT) $(DASHBOARD) $(PRELOAD) include/hps.h \
+	cd $(INTO) && $(INSTALL_SUDO) rm -f bin/hugepilot sbin/hugepilotd $(UNIT) $(DASHBOARD) $(PRELOAD) include/hps.h \
 	  $(LIBDIR)/libhps.so.$(VERSION) $(LIBDIR)/libhps.so.0 $(LIBDIR)/libhps.so $(LIBDIR)/libhps.a $(LIBDIR)/pkgconfig/hps.pc \
-	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 \
-	  $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+	  share/man/man1/hugepilot.1 share/man/man1/hugepilot-*.1 share/man/man3/hps.3 share/man/man8/hugepilotd.8 \
+	  $(BASH_COMPLETIONS)/hugepilot $(ZSH_COMPLETIONS)/_hugepilot $(FISH_COMPLETIONS)/hugepilot.fish \
+	  $(BASH_COMPLETIONS)/hugepilotd $(ZSH_COMPLETIONS)/_hugepilotd $(FISH_COMPLETIONS)/hugepilotd.fish
 	for each in share/hugepilot lib/hugepilot; do \
 	  ! [ -d $(INTO)/$$each ] || $(INSTALL_SUDO) rmdir --ignore-fail-on-non-empty $(INTO)/$$each; done
 

@@ -48,7 +48,7 @@ impl Tool {
         };
         if !path.is_file() {
             bail!(
-                "no hugepilot at {}: build it with `cargo build --release -p hugepilot`, name it with --hugepilot PATH, \
+                "no hugepilot at {}: build it with `cargo build --release -p hugepilot -p daemon`, name it with --hugepilot PATH, \
                  or choose --configurations without it",
                 path.display()
             );
@@ -137,10 +137,10 @@ impl Tool {
         self.start(&words.chain([OsStr::new("--drop-behind"), directory.as_os_str()]).collect::<Vec<_>>())
     }
 
-    /// Starts to pilot whatever a configuration file names, with a control socket of its own.
+    /// Starts hugepilotd, which lies beside the binary, to pilot whatever a configuration file names, with a control socket of its own.
     pub fn daemon(&self, configuration: &Path, socket: &Path) -> Result<ToolProcess> {
-        let words = ["daemon".as_ref(), "--config".as_ref(), configuration.as_os_str(), "--socket".as_ref()];
-        self.start(&[&words[..], &[socket.as_os_str()]].concat())
+        let words = ["--config".as_ref(), configuration.as_os_str(), "--socket".as_ref(), socket.as_os_str()];
+        start(&self.0.with_file_name("hugepilotd"), &words)
     }
 
     /// What that daemon says of itself.
@@ -156,14 +156,18 @@ impl Tool {
     }
 
     fn start(&self, words: &[&OsStr]) -> Result<ToolProcess> {
-        let (output, messages) = (tempfile::tempfile()?, tempfile::tempfile()?);
-        let mut call = Command::new(&self.0);
-        // Its own process group, so that Ctrl-C reaches the harness alone, which then ends it in order.
-        call.args(words).process_group(0);
-        call.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(messages.try_clone()?);
-        let child = call.spawn().with_context(|| format!("cannot start {}", Path::display(&self.0)))?;
-        Ok(ToolProcess { child, started: Instant::now(), output, messages })
+        start(&self.0, words)
     }
+}
+
+fn start(program: &Path, words: &[&OsStr]) -> Result<ToolProcess> {
+    let (output, messages) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    let mut call = Command::new(program);
+    // Its own process group, so that Ctrl-C reaches the harness alone, which then ends it in order.
+    call.args(words).process_group(0);
+    call.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(messages.try_clone()?);
+    let child = call.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    Ok(ToolProcess { child, started: Instant::now(), output, messages })
 }
 
 impl ToolProcess {
@@ -284,10 +288,12 @@ mod tests {
     fn fake(script: &str) -> (tempfile::TempDir, Tool) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hugepilot");
+        let daemon = directory.path().join("hugepilotd");
         // A child writes it: were the file open here, any process forked meanwhile would hold it open, too, and the kernel starts
         // no program that somebody may write to.
-        let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$2" && chmod 755 "$2""##;
-        let written = std::process::Command::new("sh").args(["-c", write, "sh", script]).arg(&path).status().unwrap();
+        let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$2" && chmod 755 "$2" && ln -s hugepilot "$3""##;
+        let mut shell = std::process::Command::new("sh");
+        let written = shell.args(["-c", write, "sh", script]).args([&path, &daemon]).status().unwrap();
         assert!(written.success());
         let tool = Tool::find(Some(path)).unwrap();
         (directory, tool)

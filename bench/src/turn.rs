@@ -328,7 +328,7 @@ impl Host {
         while UnixStream::connect(host.socket()).is_err() {
             stop.sleep_until(Instant::now() + SHORT_POLL)?;
             host.daemon.check()?;
-            ensure!(Instant::now() < until, "hugepilot daemon did not listen within {} s", PATIENCE.as_secs());
+            ensure!(Instant::now() < until, "hugepilotd did not listen within {} s", PATIENCE.as_secs());
         }
         Ok(host)
     }

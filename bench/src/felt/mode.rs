@@ -31,7 +31,7 @@ pub enum Mode {
     Default,
     /// `hugepilot promote PID --fast`.
     Fast,
-    /// `hugepilot daemon`, from the first region on that it promotes.
+    /// `hugepilotd`, from the first region on that it promotes.
     Daemon,
     /// `hugepilot promote PID` with --promote-args: for another binary, named by --hugepilot.
     Before,

@@ -41,24 +41,29 @@ impl<Fix> Check<Fix> {
         Self { name: name.to_owned(), status, finding: finding.into(), meaning: meaning.into(), fix: None }
     }
 
-    /// As it should be.
-    pub fn ok(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, CheckStatus::Ok, finding, meaning)
+    /// As it should be; [`Check::named`] says what.
+    pub fn ok(finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new("", CheckStatus::Ok, finding, meaning)
     }
 
-    /// Less than it should be.
-    pub fn warning(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, CheckStatus::Warning, finding, meaning)
+    /// Less than it should be; [`Check::named`] says what.
+    pub fn warning(finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new("", CheckStatus::Warning, finding, meaning)
     }
 
-    /// Not there.
-    pub fn missing(name: &str, finding: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, CheckStatus::Missing, finding, meaning)
+    /// Not there; [`Check::named`] says what.
+    pub fn missing(finding: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new("", CheckStatus::Missing, finding, meaning)
     }
 
     /// What is not known is not taken for missing, but is not passed over either.
     pub fn unknown(name: &str, why: &dyn fmt::Display) -> Self {
-        Self::warning(name, format!("not known: {why}"), "What cannot be told is not taken for granted.")
+        Self::warning(format!("not known: {why}"), "What cannot be told is not taken for granted.").named(name)
+    }
+
+    /// With the name of what was checked.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// With what fixes it, if anything does.
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn json_tells_everything_of_a_check() {
-        let checks = [Check::missing("a", "b", "c").fixed_by("d"), Check::unknown("e", &"why")];
+        let checks = [Check::missing("b", "c").named("a").fixed_by("d"), Check::unknown("e", &"why")];
         let text = to_json(&checks).unwrap();
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         let told = serde_json::json!({ "version": 1, "checks": [

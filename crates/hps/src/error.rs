@@ -10,7 +10,7 @@ use crate::wire::WireError;
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum TrackError {
-    #[error("no daemon listens at {path}; start it with `hugepilot daemon`", path = path.display())]
+    #[error("no daemon listens at {path}; start it with `hugepilotd`", path = path.display())]
     NoDaemon { path: PathBuf },
     #[error("the daemon at {path} does not answer as it should: {cause}", path = path.display())]
     Daemon { path: PathBuf, cause: io::Error },

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::{fs, io};
 
 use clap::CommandFactory;
+use daemon::args::DaemonArgs;
 use hugepilot::cli::args::Cli;
 use tempfile::TempDir;
 
@@ -26,8 +27,13 @@ fn with_subcommands(name: &str, command: &clap::Command) -> Vec<(String, clap::C
     std::iter::once((name.to_owned(), command.clone())).chain(below).collect()
 }
 
-fn commands() -> Vec<(String, clap::Command)> {
-    with_subcommands("hugepilot", &Cli::command())
+/// Every command, with the section of the manual that has its page.
+fn commands() -> Vec<(String, u32, clap::Command)> {
+    let of_program = |name: &str, section, program: clap::Command| {
+        with_subcommands(name, &program).into_iter().map(move |(name, command)| (name, section, command))
+    };
+    let daemon = of_program("hugepilotd", 8, DaemonArgs::command());
+    of_program("hugepilot", 1, Cli::command()).chain(daemon).collect()
 }
 
 /// What a program says that has succeeded; None where it is not installed, which is told.
@@ -61,9 +67,10 @@ fn single_spaces(text: &str) -> String {
 #[test]
 fn every_command_has_its_page_and_nothing_else_has() {
     let folder = manual();
-    let pages = fs::read_dir(folder.path().join("man1")).unwrap();
+    let pages =
+        ["man1", "man8"].map(|section| fs::read_dir(folder.path().join(section)).unwrap()).into_iter().flatten();
     let pages: BTreeSet<String> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
-    let expected: BTreeSet<String> = commands().into_iter().map(|(name, _)| format!("{name}.1")).collect();
+    let expected = commands().into_iter().map(|(name, section, _)| format!("{name}.{section}")).collect();
     assert_eq!(pages, expected);
     assert!(pages.contains("hugepilot.1") && pages.contains("hugepilot-give-back.1"), "{pages:?}");
 }
@@ -71,9 +78,9 @@ fn every_command_has_its_page_and_nothing_else_has() {
 #[test]
 fn pages_have_their_sections() {
     let folder = manual();
-    for (name, command) in commands() {
-        let page = fs::read_to_string(folder.path().join(format!("man1/{name}.1"))).unwrap();
-        assert!(page.contains(&format!("\n.TH {name} 1 ")), "{page}");
+    for (name, section, command) in commands() {
+        let page = fs::read_to_string(folder.path().join(format!("man{section}/{name}.{section}"))).unwrap();
+        assert!(page.contains(&format!("\n.TH {name} {section} ")), "{page}");
         let mut sections = vec!["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"];
         sections.extend(command.has_subcommands().then_some("SUBCOMMANDS"));
         sections.extend(command.get_after_help().map(|_| "EXAMPLES"));
@@ -90,8 +97,8 @@ fn pages_have_their_sections() {
 #[test]
 fn pages_are_well_formed_and_say_what_the_help_says() {
     let folder = manual();
-    for (name, command) in commands() {
-        let Some(page) = rendered(&folder.path().join(format!("man1/{name}.1"))) else { return };
+    for (name, section, command) in commands() {
+        let Some(page) = rendered(&folder.path().join(format!("man{section}/{name}.{section}"))) else { return };
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         for line in help.lines().filter(|line| *line != "Examples:") {
             assert!(page.contains(&single_spaces(line)), "{name} lacks '{line}':\n{page}");
@@ -128,10 +135,16 @@ fn bash_completes_commands_and_options() {
 #[test]
 fn zsh_and_fish_understand_their_completions() {
     let folder = manual();
-    for (shell, file) in [("zsh", "_hugepilot"), ("fish", "hugepilot.fish")] {
+    let of_hugepilot: &[&str] = &["give-back", "allow-stall"];
+    for (shell, file, words) in [
+        ("zsh", "_hugepilot", of_hugepilot),
+        ("fish", "hugepilot.fish", of_hugepilot),
+        ("zsh", "_hugepilotd", &["config"]),
+        ("fish", "hugepilotd.fish", &["config"]),
+    ] {
         let path = folder.path().join("completions").join(file);
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.contains("give-back") && text.contains("allow-stall"), "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
         // Syntax only.
         output(Command::new(shell).arg("-n").arg(path));
     }

@@ -26,11 +26,13 @@ fn built() -> TempDir {
     let programs = Path::new(env!("CARGO_BIN_EXE_hugepilot")).parent().expect("it is in a directory").to_owned();
     let test = std::env::current_exe().expect("it runs");
     let libraries = test.parent().expect("it is in a directory").to_owned();
-    let of_programs = ["hugepilot", "hugepilot-manual"].as_slice();
+    let of_programs = ["hugepilot", "hugepilotd", "hugepilot-manual"].as_slice();
     let of_libraries = ["libhps.so", "libhps.a", "libhugepilot_preload.so"].as_slice();
     for (directory, names) in [(programs, of_programs), (libraries, of_libraries)] {
         for name in names {
-            symlink(directory.join(name), folder.path().join(name)).expect("the directory is new");
+            let file = directory.join(name);
+            assert!(file.exists(), "{} is missing; `cargo build --workspace` builds it", file.display());
+            symlink(file, folder.path().join(name)).expect("the directory is new");
         }
     }
     folder
@@ -100,8 +102,10 @@ fn what_make_installs_it_removes_and_nothing_else() {
     make("install", built, destination.path());
     let version = run(Command::new(prefix.join("bin/hugepilot")).arg("--version"));
     assert_eq!(version, format!("hugepilot {VERSION}\n"));
+    let version = run(Command::new(prefix.join("sbin/hugepilotd")).arg("--version"));
+    assert_eq!(version, format!("hugepilotd {VERSION}\n"));
     let unit = fs::read_to_string(prefix.join("lib/systemd/system/hugepilot.service")).unwrap();
-    assert!(unit.contains("\nExecStart=/opt/pilot/bin/hugepilot daemon\n"), "{unit}");
+    assert!(unit.contains("\nExecStart=/opt/pilot/sbin/hugepilotd\n"), "{unit}");
     let hps = fs::read_to_string(prefix.join("lib/pkgconfig/hps.pc")).unwrap();
     assert!(hps.contains("prefix=/opt/pilot\nlibdir=${prefix}/lib\n"), "{hps}");
     for file in [
@@ -112,9 +116,13 @@ fn what_make_installs_it_removes_and_nothing_else() {
         "share/man/man1/hugepilot.1",
         "share/man/man1/hugepilot-give-back.1",
         "share/man/man3/hps.3",
+        "share/man/man8/hugepilotd.8",
         "share/bash-completion/completions/hugepilot",
         "share/zsh/site-functions/_hugepilot",
         "share/fish/vendor_completions.d/hugepilot.fish",
+        "share/bash-completion/completions/hugepilotd",
+        "share/zsh/site-functions/_hugepilotd",
+        "share/fish/vendor_completions.d/hugepilotd.fish",
     ] {
         assert!(fs::metadata(prefix.join(file)).is_ok_and(|file| file.len() > 0), "{file}");
     }
@@ -229,7 +237,9 @@ fn the_debian_package_installs_runs_and_goes() {
     let before = tree(system.root.path());
 
     system.dpkg("--install", package);
-    assert_eq!(system.run(&["hugepilot", "--version"]), format!("hugepilot {VERSION}\n"));
+    for program in ["hugepilot", "hugepilotd"] {
+        assert_eq!(system.run(&[program, "--version"]), format!("{program} {VERSION}\n"));
+    }
     let checked = system.run(&["hugepilot", "config", "--check", &format!("/{CONFIGURATION}")]);
     assert!(checked.contains("is right"), "{checked}");
     for file in [
@@ -238,6 +248,7 @@ fn the_debian_package_installs_runs_and_goes() {
         "usr/share/man/man1/hugepilot.1.gz",
         "usr/share/man/man1/hugepilot-heat.1.gz",
         "usr/share/man/man3/hps.3.gz",
+        "usr/share/man/man8/hugepilotd.8.gz",
         "usr/share/bash-completion/completions/hugepilot",
         "usr/share/zsh/vendor-completions/_hugepilot",
         "usr/share/fish/vendor_completions.d/hugepilot.fish",

@@ -1,4 +1,4 @@
-//! The configuration of `hugepilot daemon`: a flat TOML file whose keys are named like the flags of `attach`.
+//! The configuration of `hugepilotd`: a flat TOML file whose keys are named like the flags of `attach`.
 //!
 //! Owns: the keys, their defaults, and what is said about a wrong one. Never touches: processes; the census
 //! looks up a rule's id or control group.

@@ -2,7 +2,7 @@
 //!
 //! Owns: a connection, and what it holds in memory. Never touches: other connections, or waiting; it goes on as far as it can.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -17,6 +17,7 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::control::answer::{Answer, Peer, answer};
 use crate::control::protocol::{LONGEST_REPLY, LONGEST_REQUEST, Reply, Request, RequestError};
+use crate::nonblocking::{read_more, write_more};
 
 /// What a tracked client may say within a second; lists come ten times a second at most.
 const MOST_NOTICES: u32 = 64;
@@ -130,9 +131,9 @@ impl Connection {
             Stage::Tracked(tracked) => tracked.read_notices(&mut self.stream),
             _ if late => Going::Over,
             Stage::Asked(text) => match read_line(&mut self.stream, text) {
-                Line::Unfinished => Going::On,
-                Line::Lost => Going::Over,
-                Line::Whole(request) => self.answer(request, shared_state, bounds, room),
+                Ok(None) => Going::On,
+                Err(_) => Going::Over,
+                Ok(Some(request)) => self.answer(request, shared_state, bounds, room),
             },
             Stage::Replying { .. } => self.write(),
         }
@@ -192,13 +193,9 @@ impl Connection {
     /// One attempt, so that a client that reads fast does not hold up the others.
     fn write(&mut self) -> Going {
         let Stage::Replying { reply, written } = &mut self.stage else { return Going::On };
-        match self.stream.write(&reply[*written..]) {
-            Ok(count) => {
-                *written += count;
-                if count == 0 || *written == reply.len() { Going::Over } else { Going::On }
-            }
-            Err(error) if is_transient(&error) => Going::On,
-            Err(_) => Going::Over,
+        match write_more(&mut self.stream, reply, written) {
+            Ok(false) => Going::On,
+            Ok(true) | Err(_) => Going::Over,
         }
     }
 }
@@ -209,40 +206,26 @@ impl AsFd for Connection {
     }
 }
 
-enum Line {
-    Unfinished,
-    Whole(Result<Request, RequestError>),
-    Lost,
-}
-
-/// Reads once. A line ends with its line break, or where the client ends its side; what follows is ignored.
-fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> Line {
-    let mut piece = [0; LONGEST_REQUEST];
-    let ended = match stream.read(&mut piece) {
-        Ok(0) if text.is_empty() => return Line::Lost,
-        Ok(count) => {
-            text.extend_from_slice(&piece[..count]);
-            count == 0
-        }
-        Err(error) if is_transient(&error) => return Line::Unfinished,
-        Err(_) => return Line::Lost,
-    };
+/// Reads once; None if more is to come. A line ends with its line break, or where the client ends its side; what follows is ignored.
+///
+/// Errors: the client has gone, or said nothing.
+fn read_line(stream: &mut UnixStream, text: &mut Vec<u8>) -> io::Result<Option<Result<Request, RequestError>>> {
+    let Some(count) = read_more(stream, text, LONGEST_REQUEST)? else { return Ok(None) };
     match text.iter().position(|&byte| byte == b'\n') {
-        Some(end) => Line::Whole(Request::parse(&text[..end])),
-        None if ended || text.len() > LONGEST_REQUEST => Line::Whole(Request::parse(text)),
-        None => Line::Unfinished,
+        _ if text.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+        Some(end) => Ok(Some(Request::parse(&text[..end]))),
+        None if count == 0 || text.len() > LONGEST_REQUEST => Ok(Some(Request::parse(text))),
+        None => Ok(None),
     }
 }
 
 impl Tracked {
     /// Reads once what a client says. What is no notice ends its tracking, and so do too many.
     fn read_notices(&mut self, stream: &mut UnixStream) -> Going {
-        let mut piece = [0; LONGEST_REQUEST];
-        match stream.read(&mut piece) {
-            Ok(0) => return Going::Over,
-            Ok(count) => self.said.extend_from_slice(&piece[..count]),
-            Err(error) if is_transient(&error) => return Going::On,
-            Err(_) => return Going::Over,
+        match read_more(stream, &mut self.said, LONGEST_REQUEST) {
+            Ok(None) => return Going::On,
+            Ok(Some(0)) | Err(_) => return Going::Over,
+            Ok(Some(_)) => {}
         }
         while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.said.drain(..=end).collect();
@@ -278,8 +261,4 @@ fn reply_of(pid: u32, given_back: &Receiver<Result<u64, String>>, late: bool) ->
         ))),
         Err(TryRecvError::Empty) => None,
     }
-}
-
-fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

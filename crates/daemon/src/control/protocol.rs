@@ -142,19 +142,12 @@ impl Request {
             }
             (Command::Track, ..) => Err(RequestError::WithoutTrack),
             (_, _, Some(_)) => Err(RequestError::WithTrack),
-            (command, pid, None) => Self::of(command, pid),
-        }
-    }
-
-    fn of(command: Command, pid: Option<u32>) -> Result<Self, RequestError> {
-        match (command, pid) {
-            (Command::Track, _) => Err(RequestError::WithoutTrack),
-            (Command::Status, None) => Ok(Request::Status),
-            (Command::Status, Some(_)) => Err(RequestError::WithPid),
-            (Command::Pause, pid) => Ok(Request::Pause(pid)),
-            (Command::Resume, pid) => Ok(Request::Resume(pid)),
-            (Command::GiveBack, Some(pid)) => Ok(Request::GiveBack(pid)),
-            (Command::GiveBack, None) => Err(RequestError::WithoutPid),
+            (Command::Status, None, _) => Ok(Request::Status),
+            (Command::Status, Some(_), _) => Err(RequestError::WithPid),
+            (Command::Pause, pid, _) => Ok(Request::Pause(pid)),
+            (Command::Resume, pid, _) => Ok(Request::Resume(pid)),
+            (Command::GiveBack, Some(pid), _) => Ok(Request::GiveBack(pid)),
+            (Command::GiveBack, None, _) => Err(RequestError::WithoutPid),
         }
     }
 

@@ -97,14 +97,11 @@ fn ensure_free(path: &Path) -> Result<(), ControlError> {
         Ok(file) if !file.file_type().is_socket() => return Err(ControlError::NotASocket { path: path.to_owned() }),
         Ok(_) => {}
     }
-    match connect(path, CONNECTING) {
-        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
+    match connect(path, CONNECTING).map_err(|error| (error.kind(), error)) {
+        Err((ErrorKind::ConnectionRefused | ErrorKind::NotFound, _)) => Ok(()),
         // One that does not accept in time lives as well.
-        Ok(_) => Err(ControlError::Taken { path: path.to_owned() }),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => {
-            Err(ControlError::Taken { path: path.to_owned() })
-        }
-        Err(cause) => Err(ControlError::Listen { path: path.to_owned(), cause }),
+        Ok(_) | Err((ErrorKind::WouldBlock, _)) => Err(ControlError::Taken { path: path.to_owned() }),
+        Err((_, cause)) => Err(ControlError::Listen { path: path.to_owned(), cause }),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: its socket, its bytes and its time. Never touches: other connections; it never waits.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::metrics;
 use crate::metrics_server::request::{MOST_REQUEST, Response, answer_to};
+use crate::nonblocking::{read_more, write_more};
 
 /// A connection that takes longer is closed: a collector on this machine takes milliseconds.
 const MOST_TIME: Duration = Duration::from_secs(2);
@@ -59,7 +60,7 @@ impl Connection {
                 }
                 false
             }),
-            Phase::Writing { answer, written } => write(&mut self.stream, answer, written),
+            Phase::Writing { answer, written } => write_more(&mut self.stream, answer, written),
         };
         // A peer that has left, or broke off, is owed nothing.
         done.is_ok_and(|done| !done)
@@ -68,34 +69,12 @@ impl Connection {
 
 /// Reads once. None: more is to come.
 fn read(stream: &mut TcpStream, request: &mut Vec<u8>) -> io::Result<Option<Response>> {
-    let mut bytes = [0; MOST_REQUEST];
-    let room = MOST_REQUEST - request.len();
-    match stream.read(&mut bytes[..room]) {
-        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-        Ok(count) => {
-            let new_from = request.len();
-            request.extend_from_slice(&bytes[..count]);
-            Ok(answer_to(request, new_from))
-        }
-        Err(error) if is_for_later(&error) => Ok(None),
-        Err(error) => Err(error),
+    let new_from = request.len();
+    match read_more(stream, request, MOST_REQUEST - new_from)? {
+        Some(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Some(_) => Ok(answer_to(request, new_from)),
+        None => Ok(None),
     }
-}
-
-/// Writes once. True: all is written.
-fn write(stream: &mut TcpStream, answer: &[u8], written: &mut usize) -> io::Result<bool> {
-    match stream.write(&answer[*written..]) {
-        Ok(count) => {
-            *written += count;
-            Ok(*written == answer.len())
-        }
-        Err(error) if is_for_later(&error) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn is_for_later(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 fn written_out(answer: Response, shared_state: &SharedState) -> Vec<u8> {

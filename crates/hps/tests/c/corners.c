@@ -70,7 +70,7 @@ static void out_of_range(void)
 {
     struct hps_options wrong = options(HPS_WAIT);
     wrong.socket = "/nonexistent/socket";
-    CHECK(hps_enable_track(&wrong) == -ECONNREFUSED && strstr(hps_error(), "hugepilot daemon"));
+    CHECK(hps_enable_track(&wrong) == -ECONNREFUSED && strstr(hps_error(), "hugepilotd"));
     wrong = options(7);
     CHECK(hps_enable_track(&wrong) == -EINVAL);
     wrong = options(HPS_WAIT), wrong.size = 3;

@@ -1,7 +1,7 @@
-//! Makes the manual from the command line: a man page for each command, and completions for shells. `make install` runs it, and does
-//! not install it.
+//! Makes the manual from the command lines of hugepilot and hugepilotd: a man page for each command, and completions for shells.
+//! `make install` runs it, and does not install it.
 //!
-//! Owns: the style of a page. Never touches: what it says, which is the help that [`Cli`] defines.
+//! Owns: the style of a page. Never touches: what it says, which is the help that [`Cli`] and [`DaemonArgs`] define.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -11,39 +11,57 @@ use clap::{Command, CommandFactory, Parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
+use daemon::args::DaemonArgs;
 use hugepilot::cli::args::Cli;
 
-/// Writes the man pages of hugepilot, and its completions for shells.
+/// A section of the manual.
+#[derive(Clone, Copy)]
+struct Section {
+    number: &'static str,
+    title: &'static str,
+}
+
+const USERS: Section = Section { number: "1", title: "General Commands Manual" };
+const ADMINISTRATORS: Section = Section { number: "8", title: "System Manager's Manual" };
+
+/// Writes the man pages of hugepilot and hugepilotd, and their completions for shells.
 #[derive(Parser)]
 #[command(name = "hugepilot-manual")]
 struct Args {
-    /// Where to: the pages go to DIR/man1, the completions to DIR/completions
+    /// Where to: the pages go to DIR/man1 and DIR/man8, the completions to DIR/completions
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
 fn main() -> anyhow::Result<()> {
     let directory = Args::parse().directory;
-    let (pages, completions) = (directory.join("man1"), directory.join("completions"));
+    write_manual(Cli::command(), USERS, &directory)?;
+    write_manual(DaemonArgs::command(), ADMINISTRATORS, &directory)
+}
+
+/// Writes what there is of a program.
+fn write_manual(mut program: Command, section: Section, directory: &Path) -> anyhow::Result<()> {
+    let (pages, completions) = (directory.join(format!("man{}", section.number)), directory.join("completions"));
     for directory in [&pages, &completions] {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
+    program.build();
+    write_pages(&program, section, &pages)?;
+    let name = program.get_name().to_owned();
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "hugepilot", &completions)
+        clap_complete::generate_to(shell, &mut program, &name, &completions)
             .with_context(|| format!("cannot write the completion for {shell} to {}", completions.display()))?;
     }
-    let mut command = Cli::command();
-    command.build();
-    write_pages(&command, &pages)
+    Ok(())
 }
 
 /// Writes the page of a command, and those of its subcommands.
-fn write_pages(command: &Command, directory: &Path) -> anyhow::Result<()> {
-    let path = directory.join(format!("{}.1", name(command)));
-    let page = page(command).with_context(|| format!("cannot lay out {}", path.display()))?;
+fn write_pages(command: &Command, section: Section, directory: &Path) -> anyhow::Result<()> {
+    let path = directory.join(format!("{}.{}", name(command), section.number));
+    let page = page(command, section).with_context(|| format!("cannot lay out {}", path.display()))?;
     fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-    shown.try_for_each(|command| write_pages(command, directory))
+    shown.try_for_each(|command| write_pages(command, section, directory))
 }
 
 /// As pages are called: `hugepilot-heat`.
@@ -51,10 +69,10 @@ fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or(command.get_name())
 }
 
-fn page(command: &Command) -> io::Result<String> {
+fn page(command: &Command, section: Section) -> io::Result<String> {
     // An empty date would be left out, and what follows would take its place.
     let man = Man::new(command.clone()).date(" ").source(concat!("hugepilot ", env!("CARGO_PKG_VERSION")));
-    let man = man.manual("General Commands Manual");
+    let man = man.section(section.number).manual(section.title);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -104,8 +122,12 @@ fn closing(command: &Command) -> Roff {
             };
         }
     }
-    let (page, section) = if name(command) == "hugepilot" { ("hps", "(3)") } else { ("hugepilot", "(1)") };
-    roff.control("SH", ["SEE ALSO"]).control("BR", [page, section]);
+    roff.control("SH", ["SEE ALSO"]);
+    if name(command) == "hugepilot" {
+        roff.control("BR", ["hugepilotd", "(8),"]).control("BR", ["hps", "(3)"]);
+    } else {
+        roff.control("BR", ["hugepilot", "(1)"]);
+    }
     roff
 }
 

@@ -8,21 +8,19 @@ mod pool;
 mod reclaim;
 mod run;
 
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
-use self::reclaim::RECLAIM_EXAMPLES;
 pub use self::reclaim::ReclaimArgs;
 use clap::{Args, Parser, Subcommand};
-use color::COLOR_EXAMPLES;
 pub use color::{ColorArgs, ColorCommand, ColorProbeArgs};
-use daemon::{CONFIG_EXAMPLES, DAEMON_EXAMPLES, PAUSE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES};
-pub use daemon::{ConfigArgs, DaemonArgs, DaemonOptions, PauseArgs, StatusArgs};
-use pool::POOL_EXAMPLES;
+pub use daemon::{ConfigArgs, PauseArgs, StatusArgs};
+use daemon::{PAUSE_EXAMPLES, RESUME_EXAMPLES};
 pub use pool::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSetArgs, PoolUnmountArgs};
-use run::RUN_EXAMPLES;
 pub use run::{LaunchOptions, PrintFormat, RunArgs};
 
+use ::daemon::args::DaemonOptions;
 use heat::Coverage;
 use heat::clearing::ClearPolicy;
 use heat::units::{Bytes, CpuShare, Nanos, SizeOrShare, Slowdown, TimeError};
@@ -112,28 +110,25 @@ pub struct Cli {
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
     /// Show where a process walks page tables; change nothing
-    #[command(after_help = HEAT_EXAMPLES)]
     Heat(HeatArgs),
     /// Say which memory is on huge pages, why the rest is not, and whether more would pay
-    #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// Observe a process once and put the memory that pays on huge pages
-    #[command(after_help = PROMOTE_EXAMPLES)]
     Promote(PromoteArgs),
     /// Undo a promotion: split huge pages and free their empty base pages
-    #[command(after_help = GIVE_BACK_EXAMPLES)]
     GiveBack(GiveBackArgs),
     /// Start a program and pilot it while it runs
-    #[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...")]
     Run(RunArgs),
     /// Pilot a process that runs already until it ends or you say so
-    #[command(after_help = ATTACH_EXAMPLES)]
     Attach(AttachArgs),
-    /// Pilot all programs that a configuration names, in the background
-    #[command(after_help = DAEMON_EXAMPLES)]
-    Daemon(DaemonArgs),
+    /// Names the program that the daemon is
+    #[command(hide = true, disable_help_flag = true)]
+    Daemon {
+        /// Options of that program.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
     /// Show what the daemon does: its targets, what it may spend, what it did last
-    #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Have the daemon leave a process alone, or all
     #[command(after_help = PAUSE_EXAMPLES)]
@@ -142,25 +137,18 @@ pub enum Command {
     #[command(after_help = RESUME_EXAMPLES)]
     Resume(PauseArgs),
     /// Keep observations of a process in a file
-    #[command(after_help = RECORD_EXAMPLES)]
     Record(RecordArgs),
     /// Show a recording, and decide on it anew
-    #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
     /// Show, resize, mount and keep the pools of reserved huge pages
-    #[command(after_help = POOL_EXAMPLES, disable_help_subcommand = true)]
     Pool(PoolArgs),
     /// Reclaim memory by what it is used for, so that huge pages can be had
-    #[command(after_help = RECLAIM_EXAMPLES)]
     Reclaim(ReclaimArgs),
     /// Tell how many page colors the caches have, and measure whether they are real
-    #[command(after_help = COLOR_EXAMPLES, disable_help_subcommand = true)]
     Color(ColorArgs),
     /// Check what this machine offers, and say how to fix what is missing
-    #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Print a configuration of `hugepilot daemon` with every key explained, or check one
-    #[command(after_help = CONFIG_EXAMPLES)]
+    /// Print a configuration of `hugepilotd` with every key explained, or check one
     Config(ConfigArgs),
 }
 
@@ -169,6 +157,7 @@ const ONE_PROCESS: [&str; 4] = ["live", "length", "html", "png"];
 
 /// `hugepilot heat`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = HEAT_EXAMPLES)]
 pub struct HeatArgs {
     /// Process to watch
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid, required_unless_present = "cgroup")]
@@ -207,6 +196,7 @@ pub struct HeatArgs {
 
 /// `hugepilot explain`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = EXPLAIN_EXAMPLES)]
 pub struct ExplainArgs {
     /// Process to explain
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
@@ -224,6 +214,7 @@ pub struct ExplainArgs {
 
 /// `hugepilot promote`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = PROMOTE_EXAMPLES)]
 pub struct PromoteArgs {
     /// Process to promote
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
@@ -250,6 +241,7 @@ pub struct PromoteArgs {
 
 /// `hugepilot give-back`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = GIVE_BACK_EXAMPLES)]
 pub struct GiveBackArgs {
     /// Process whose huge pages to split
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
@@ -267,6 +259,7 @@ pub struct GiveBackArgs {
 
 /// `hugepilot attach`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = ATTACH_EXAMPLES)]
 pub struct AttachArgs {
     /// Process to pilot
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
@@ -296,6 +289,7 @@ pub struct AttachArgs {
 
 /// `hugepilot record`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = RECORD_EXAMPLES)]
 pub struct RecordArgs {
     /// Process to watch
     #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
@@ -319,6 +313,7 @@ pub struct RecordArgs {
 
 /// `hugepilot replay`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = REPLAY_EXAMPLES)]
 pub struct ReplayArgs {
     /// Recording to show
     #[arg(value_name = "FILE")]
@@ -353,6 +348,7 @@ pub struct PictureOptions {
 
 /// `hugepilot doctor`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = DOCTOR_EXAMPLES)]
 pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
@@ -488,8 +484,6 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use clap::CommandFactory;
 
     use super::*;

@@ -2,7 +2,6 @@
 //!
 //! Owns: its beginning and end. Never touches: when it is scanned; the pilot knows that.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use heat::units::Nanos;
@@ -10,20 +9,19 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 use pilot::scope::Scope;
 
 use super::args::AttachArgs;
 use super::pilot_summary::{report_of, say_if_fast};
 use super::settings::settings;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{json, text};
 
-pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     let target = Target::open(args.pid)?;
     let elsewhere = observe::keep_away_from(target.pid());
-    require::observing(args.watch.tracker)?;
-    require::capabilities(require::ACT)?;
+    require::acting(args.watch.tracker)?;
     target.ensure_huge_pages_enabled()?;
     terminal::ensure_read()?;
     let settings = settings(&args.watch, &args.spend, &args.pace, args.budget.max_cpu)?;
@@ -43,6 +41,5 @@ pub(super) fn attach(args: &AttachArgs) -> anyhow::Result<ExitCode> {
     });
     drop(line);
     let report = report_of(&pilot_summary, elapsed());
-    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::pilot_summary(&report) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { json::attach(args.pid, &report) } else { text::pilot_summary(&report) })
 }

@@ -1,19 +1,17 @@
 //! `hugepilot config`: a configuration to begin with, or whether one is right.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use daemon::config::{Config, ConfigError};
 
 use super::args::ConfigArgs;
 use super::terminal;
 
-pub(super) fn config(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn config(args: &ConfigArgs) -> anyhow::Result<()> {
     match &args.check {
-        Some(path) => terminal::print(&checked(path)?)?,
-        None => terminal::print(Config::COMMENTED)?,
+        Some(path) => terminal::print(&checked(path)?),
+        None => terminal::print(Config::COMMENTED),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// What a right configuration comes to. One that pilots nobody is right, and probably not what was meant.

@@ -1,7 +1,5 @@
 //! `hugepilot doctor`: what this machine offers, and how to fix what is missing.
 
-use std::process::ExitCode;
-
 use heat::units::{Address, HUGE_PAGE};
 use hugepilot_os::advise::advise;
 use hugepilot_os::memory::AlignedMemory;
@@ -16,14 +14,9 @@ use super::args::DoctorArgs;
 use super::terminal;
 use crate::doctor::{check, render_table, to_json};
 
-pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<()> {
     let checks = check(&Facts::gather(&Root::host(), try_on_ourselves()));
-    terminal::print(&if args.json {
-        to_json(&checks)? + "\n"
-    } else {
-        render_table(&checks, terminal::canvas().width)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { to_json(&checks)? + "\n" } else { render_table(&checks, terminal::canvas().width) })
 }
 
 /// Tries on memory of our own what only a trial can tell.

@@ -1,7 +1,5 @@
 //! `hugepilot explain`: which memory is on huge pages, why the rest is not, and whether more would pay.
 
-use std::process::ExitCode;
-
 use heat::Heat;
 use heat::units::{Bytes, HUGE_PAGE, Slowdown};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -13,14 +11,14 @@ use observe::{ObserveError, calibrate};
 use pilot::decide::{Allowance, Past, Plan, Spent, decide, expected_gain};
 use pilot::engine::{FamilyWatch, add_family};
 use pilot::explain::{self, Surroundings};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 use pilot::world::World;
 
 use super::args::ExplainArgs;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{AfterRestart, ExplainReport, json, text};
 
-pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<()> {
     let target = Target::open(args.pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
@@ -60,8 +58,7 @@ pub(super) fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         cost_from,
         walk_share,
     };
-    terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { json::explain(&report) } else { text::explain(&report) })
 }
 
 fn surroundings(target: &Target) -> anyhow::Result<Surroundings> {

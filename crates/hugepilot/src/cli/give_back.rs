@@ -1,7 +1,5 @@
 //! `hugepilot give-back`: undo a promotion, through the daemon where that pilots the process.
 
-use std::process::ExitCode;
-
 use anyhow::bail;
 use daemon::control::{ControlClient, ControlError};
 use heat::units::Slowdown;
@@ -10,19 +8,19 @@ use kernel::target::Target;
 use observe::TrackerChoice;
 use pilot::act::Outcome;
 use pilot::engine::{Pilot, Settings};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 
 use super::args::GiveBackArgs;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{GiveBackReport, json, text};
 
-pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn give_back(args: &GiveBackArgs) -> anyhow::Result<()> {
     let target = Target::open(args.pid)?;
     if let Some(regions) = through_daemon(args, &target)? {
         let (pid, note) = (args.pid, text::given_back_by_daemon(args.pid, regions));
         if !args.all {
             terminal::print(&if args.json { json::given_back_by_daemon(pid, regions) } else { note })?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         // What the daemon did not make is split here, as without a daemon.
         eprint!("hugepilot: {note}");
@@ -45,9 +43,8 @@ fn through_daemon(args: &GiveBackArgs, target: &Target) -> anyhow::Result<Option
     Ok(Some(daemon.give_back(process.pid)?))
 }
 
-fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCode> {
-    require::observing(TrackerChoice::Auto)?;
-    require::capabilities(require::ACT)?;
+fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<()> {
+    require::acting(TrackerChoice::Auto)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut machine = Machine::new(observe::open(TrackerChoice::Auto)?, Slowdown::ASKED_FOR);
     let mut pilot = Pilot::once(&mut machine, Settings::default(), stop);
@@ -61,11 +58,11 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
     }
     terminal::ensure_read()?;
     let frees_empty_pages = pilot.world.frees_empty_pages();
-    let progress = terminal::Progress::over(round.plan.give_backs().count(), "regions");
+    let progress = terminal::progress(round.plan.give_backs().count() as u64, "regions");
     let mut reached = 0;
     let outcome = pilot.carry_out_give_backs(target.process(), &round.plan, &mut |_| {
         reached += 1;
-        progress.show(reached);
+        progress.set_position(reached);
     });
     drop(progress);
     let after = pilot.settle_record(target.process())?;
@@ -75,12 +72,12 @@ fn give_back_here(args: &GiveBackArgs, target: &Target) -> anyhow::Result<ExitCo
 }
 
 /// Success, unless it was stopped or nothing that was tried could be done.
-fn judge(pid: u32, outcome: &Outcome, stop: &Stop) -> anyhow::Result<ExitCode> {
+fn judge(pid: u32, outcome: &Outcome, stop: &Stop) -> anyhow::Result<()> {
     if outcome.tried > 0 && outcome.applied == 0 {
         bail!("the kernel refused all {} regions of process {pid}, for the reasons above", outcome.tried);
     }
     if stop.requested() {
         bail!("stopped by a signal; {} regions were not reached, run the command again for them", outcome.not_reached);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

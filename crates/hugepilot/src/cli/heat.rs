@@ -1,22 +1,21 @@
 //! `hugepilot heat`: show where the page walks are.
 
-use std::process::ExitCode;
-
 use anyhow::Context;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::target::Target;
 use pilot::group::{Selector, observe_group};
+use pilot::machine::require;
 use pilot::recording::Moment;
 use pilot::series::{Rhythm, Series};
 
 use super::args::HeatArgs;
-use super::{live, require, terminal};
+use super::{live, terminal};
 use crate::report::heat_map_over_time::HeatMapRecorder;
 use crate::report::page_counts::PageCounts;
 use crate::report::{json, text};
 
-pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<()> {
     let pid = match args.target() {
         Ok(pid) => pid,
         Err(selector) => return group(args, &selector),
@@ -29,7 +28,7 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     let mut tracker = observe::open(args.watch.tracker)?;
     if args.live {
         live::live(args, &target, &mut *tracker, &stop)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let mut recorder = HeatMapRecorder::default();
     let length = Some(args.length.unwrap_or_default().duration());
@@ -38,26 +37,24 @@ pub(super) fn heat(args: &HeatArgs) -> anyhow::Result<ExitCode> {
     if args.pages {
         let counts = count_pages(series)?;
         terminal::print(&if args.json { counts.json(pid) } else { counts.text() })?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let Moment { heat, .. } = watch(args, series, &mut recorder)?;
     args.pictures.draw(&recorder, format!("{} (process {})", target.name, target.pid()))?;
-    terminal::print(&if args.json { json::heat(&heat) } else { text::heat(&heat, terminal::canvas()) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { json::heat(&heat) } else { text::heat(&heat, terminal::canvas()) })
 }
 
 /// All processes of a group, one after the other.
-fn group(args: &HeatArgs, selector: &Selector) -> anyhow::Result<ExitCode> {
+fn group(args: &HeatArgs, selector: &Selector) -> anyhow::Result<()> {
     let processes = selector.processes(&Root::host())?;
     require::observing(args.watch.tracker)?;
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let mut tracker = observe::open(args.watch.tracker)?;
-    let progress = terminal::Progress::over(processes.len(), "processes");
-    let show = |done| progress.show(done);
+    let progress = terminal::progress(processes.len() as u64, "processes");
+    let show = |done| progress.set_position(done);
     let seen = observe_group(&processes, &mut *tracker, &args.watch.options(), &stop, show)?;
     drop(progress);
-    terminal::print(&if args.json { json::group(&seen) } else { text::group(&seen, terminal::canvas()) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { json::group(&seen) } else { text::group(&seen, terminal::canvas()) })
 }
 
 fn count_pages(series: Series<'_>) -> anyhow::Result<PageCounts> {

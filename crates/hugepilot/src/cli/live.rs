@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use heat::Heat;
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
-use observe::{ObserveError, Tracker};
+use observe::Tracker;
 use pilot::series::{Rhythm, Series};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::args::HeatArgs;
+use super::record::follow;
 use crate::report::live::{Asked, Live};
 
 /// How soon a key is noticed.
@@ -60,15 +61,11 @@ fn observe(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let rhythm = Rhythm { max_cpu: args.budget.max_cpu, ..Rhythm::default() };
-    for moment in Series::new(tracker, target, args.watch.options(), rhythm, stop) {
-        match moment {
-            Ok(moment) => _ = sender.send(Ok(moment.heat)),
-            // Another program from now on, whose memory is observed as well.
-            Err(ObserveError::Exec { .. }) => {}
-            Err(_) if stop.requested() || target.handle().has_exited() => break,
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let series = Series::new(tracker, target, args.watch.options(), rhythm, stop);
+    follow(series, target, stop, |moment| {
+        _ = sender.send(Ok(moment.heat));
+        Ok(())
+    })?;
     if target.handle().has_exited() {
         _ = sender.send(Err("the process has ended; q ends".to_owned()));
     }

@@ -6,7 +6,6 @@ pub mod args;
 mod attach;
 mod color;
 mod config;
-mod daemon;
 mod doctor;
 mod explain;
 mod give_back;
@@ -20,7 +19,6 @@ mod promote;
 mod reclaim;
 mod record;
 mod replay;
-mod require;
 mod run;
 mod settings;
 mod status;
@@ -28,31 +26,36 @@ mod terminal;
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use args::{Cli, Command};
 
 /// Runs one command. The status is 0 for success and 1 for an error; usage errors (2) end the process in parsing.
 pub fn run(cli: Cli) -> ExitCode {
-    let done = match &cli.command {
-        Command::Heat(args) => heat::heat(args),
-        Command::Explain(args) => explain::explain(args),
-        Command::Promote(args) => promote::promote(args),
-        Command::GiveBack(args) => give_back::give_back(args),
-        Command::Run(args) => run::run(args),
-        Command::Attach(args) => attach::attach(args),
-        Command::Daemon(args) => daemon::daemon(args),
-        Command::Status(args) => status::status(args),
-        Command::Pause(args) => pause::pause(args),
-        Command::Resume(args) => pause::resume(args),
-        Command::Pool(args) => pool::pool(args),
-        Command::Reclaim(args) => reclaim::reclaim(args),
-        Command::Record(args) => record::record(args),
-        Command::Replay(args) => replay::replay(args),
-        Command::Color(args) => color::color(args),
-        Command::Doctor(args) => doctor::doctor(args),
-        Command::Config(args) => config::config(args),
-    };
-    done.unwrap_or_else(|error| {
+    run_command(&cli.command).unwrap_or_else(|error| {
         eprintln!("hugepilot: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn run_command(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(args) => return run::run(args),
+        Command::Heat(args) => heat::heat(args)?,
+        Command::Explain(args) => explain::explain(args)?,
+        Command::Promote(args) => promote::promote(args)?,
+        Command::GiveBack(args) => give_back::give_back(args)?,
+        Command::Attach(args) => attach::attach(args)?,
+        Command::Daemon { .. } => bail!("the daemon is a program of its own, hugepilotd, which takes the same options"),
+        Command::Status(args) => status::status(args)?,
+        Command::Pause(args) => pause::pause(args)?,
+        Command::Resume(args) => pause::resume(args)?,
+        Command::Pool(args) => pool::pool(args)?,
+        Command::Reclaim(args) => reclaim::reclaim(args)?,
+        Command::Record(args) => record::record(args)?,
+        Command::Replay(args) => replay::replay(args)?,
+        Command::Color(args) => color::color(args)?,
+        Command::Doctor(args) => doctor::doctor(args)?,
+        Command::Config(args) => config::config(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,21 +1,17 @@
 //! `hugepilot pause` and `hugepilot resume`: have the daemon leave a process alone, or all, for a time.
 
-use std::process::ExitCode;
-
 use daemon::control::ControlClient;
 
 use super::args::PauseArgs;
 use super::terminal;
 use crate::report::text;
 
-pub(super) fn pause(args: &PauseArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn pause(args: &PauseArgs) -> anyhow::Result<()> {
     ControlClient::at(&args.daemon.socket).pause(args.pid)?;
-    terminal::print(&text::paused(args.pid))?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&text::paused(args.pid))
 }
 
-pub(super) fn resume(args: &PauseArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn resume(args: &PauseArgs) -> anyhow::Result<()> {
     let all_paused = ControlClient::at(&args.daemon.socket).resume(args.pid)?;
-    terminal::print(&text::resumed(args.pid, all_paused))?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&text::resumed(args.pid, all_paused))
 }

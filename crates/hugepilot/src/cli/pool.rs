@@ -1,7 +1,6 @@
 //! `hugepilot pool`: the pools of reserved huge pages, shown, resized, made to last and mounted.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -17,15 +16,14 @@ use super::args::{PoolArgs, PoolCommand, PoolMountArgs, PoolPersistArgs, PoolSet
 use super::terminal;
 use crate::report::{PersistReport, json, text};
 
-pub(super) fn pool(args: &PoolArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn pool(args: &PoolArgs) -> anyhow::Result<()> {
     match &args.command {
-        None => show(args.json)?,
-        Some(PoolCommand::Set(args)) => set(args)?,
-        Some(PoolCommand::Persist(args)) => persist(args)?,
-        Some(PoolCommand::Mount(args)) => mount(args)?,
-        Some(PoolCommand::Unmount(args)) => unmount(args)?,
+        None => show(args.json),
+        Some(PoolCommand::Set(args)) => set(args),
+        Some(PoolCommand::Persist(args)) => persist(args),
+        Some(PoolCommand::Mount(args)) => mount(args),
+        Some(PoolCommand::Unmount(args)) => unmount(args),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn show(as_json: bool) -> anyhow::Result<()> {
@@ -41,8 +39,10 @@ fn set(args: &PoolSetArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals(SecondSignal::Ends)?;
     let (mut resized, mut refused) = (Vec::new(), None);
     for change in &changes {
-        let progress = terminal::Progress::over(change.to.abs_diff(change.from) as usize, "pages");
-        match pool::resize(&root, change, &args.effort(), &stop, |pages| progress.show(pages.abs_diff(change.from))) {
+        let progress = terminal::progress(change.to.abs_diff(change.from), "pages");
+        match pool::resize(&root, change, &args.effort(), &stop, |pages| {
+            progress.set_position(pages.abs_diff(change.from))
+        }) {
             Ok(done) => resized.push(done),
             Err(error) => {
                 refused = Some(error);

@@ -1,38 +1,36 @@
 //! `hugepilot promote`: observe, decide, act once; prove it.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::bail;
 use heat::Snapshot;
-use heat::units::{Bytes, CpuShare, HUGE_PAGE, Nanos};
+use heat::units::{CpuShare, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::{Process, Target};
 use observe::{ObserveError, calibrate};
 use pilot::act::Outcome;
 use pilot::decide::{Decision, Spent, expected_gain};
 use pilot::engine::{Pilot, Round, candidate};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 
 use super::args::PromoteArgs;
 use super::pilot_summary::say_if_fast;
 use super::settings::settings;
-use super::{require, terminal};
+use super::terminal;
 use crate::report::{Expectation, PlanReport, PromoteReport, json, text};
 
-pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     let started = Instant::now();
     let target = Target::open(args.pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
-    require::observing(args.watch.tracker)?;
-    require::capabilities(require::ACT)?;
+    require::acting(args.watch.tracker)?;
     target.ensure_huge_pages_enabled()?;
     let settings = settings(&args.watch, &args.spend, &args.pace, CpuShare::default())?;
     let mut machine = Machine::new(observe::open(args.watch.tracker)?, settings.max_slowdown);
     let mut pilot = Pilot::once(&mut machine, settings, Stop::on_signals(SecondSignal::Ends)?);
     let process = target.process();
     let observing =
-        terminal::Spinner::begin(format!("observing process {}, spread over time where it would notice;", args.pid));
+        terminal::spinner(format!("observing process {}, spread over time where it would notice;", args.pid));
     let round = pilot.scan(process, args.children, &Spent::default())?;
     drop(observing);
     let expectation = expect(&round, &mut pilot);
@@ -60,14 +58,13 @@ pub(super) fn promote(args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     judge(&pilot, args.pid, &outcome)
 }
 
-fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<ExitCode> {
+fn show_plan(round: &Round, expectation: Option<Expectation>, as_json: bool) -> anyhow::Result<()> {
     let (cost, _) = calibrate::walk_cost(round.family.footprint, terminal::say_measuring);
     let cost = cost.with_unmapping(round.family.unmapped_share);
     let gain = expected_gain(&round.plan, &cost, round.heat.busy_cpus);
     let report =
         PlanReport { plan: &round.plan, family: round.family, clearing: round.heat.clearing, gain, expectation };
-    terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if as_json { json::plan(&report) } else { text::plan(&report) })
 }
 
 /// What promoting will take, if it goes like collapses of memory of our own; None if nothing is promoted, or none could be tried.
@@ -88,11 +85,11 @@ fn expect(round: &Round, pilot: &mut Pilot<'_>) -> Option<Expectation> {
 
 /// Promotes the regions.
 fn act(pilot: &mut Pilot<'_>, process: Process, round: &Round) -> anyhow::Result<Outcome> {
-    let progress = terminal::Progress::over_memory(Bytes(round.plan.promotions().count() as u64 * HUGE_PAGE));
+    let progress = terminal::memory_progress(round.plan.promotions().count() as u64 * HUGE_PAGE);
     let mut reached = 0;
     Ok(pilot.act(process, round, &mut |_| {
         reached += HUGE_PAGE;
-        progress.show(reached);
+        progress.set_position(reached);
     })?)
 }
 
@@ -115,7 +112,7 @@ fn scan_again(
 }
 
 /// Success, unless it was stopped or nothing that was tried could be done.
-fn judge(pilot: &Pilot<'_>, pid: u32, outcome: &Outcome) -> anyhow::Result<ExitCode> {
+fn judge(pilot: &Pilot<'_>, pid: u32, outcome: &Outcome) -> anyhow::Result<()> {
     if pilot.stop.requested() {
         bail!(
             "stopped by a signal after {} of {} regions; what was done stays, and `hugepilot give-back {pid}` undoes it",
@@ -129,5 +126,5 @@ fn judge(pilot: &Pilot<'_>, pid: u32, outcome: &Outcome) -> anyhow::Result<ExitC
             outcome.tried
         );
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

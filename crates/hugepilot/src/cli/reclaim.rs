@@ -1,7 +1,6 @@
 //! `hugepilot reclaim`: reclaim memory by what it is used for, so that huge pages can be had.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -15,13 +14,12 @@ use super::args::ReclaimArgs;
 use super::terminal;
 use crate::report::{ReclaimStatusReport, json, reclaim_plot, text};
 
-pub(super) fn reclaim(args: &ReclaimArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn reclaim(args: &ReclaimArgs) -> anyhow::Result<()> {
     match (args.status, args.dry_run) {
-        (true, _) => status(args)?,
-        (false, true) => preview(args)?,
-        (false, false) => run(args)?,
+        (true, _) => status(args),
+        (false, true) => preview(args),
+        (false, false) => run(args),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn status(args: &ReclaimArgs) -> anyhow::Result<()> {

@@ -1,7 +1,6 @@
 //! `hugepilot record`: keep observations in a file.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -9,16 +8,17 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::target::Target;
 use observe::{ObserveError, Tracker};
-use pilot::recording::Recorder;
+use pilot::machine::require;
+use pilot::recording::{Moment, Recorder};
 use pilot::series::{Rhythm, Series};
 
 use super::args::RecordArgs;
-use super::{require, terminal};
+use super::terminal;
 
 /// From one observation to the next, where observing costs little.
 const USUAL: Duration = Duration::from_secs(1);
 
-pub(super) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn record(args: &RecordArgs) -> anyhow::Result<()> {
     let target = Target::open(args.pid)?;
     let _elsewhere = observe::keep_away_from(target.pid());
     require::observing(args.watch.tracker)?;
@@ -45,8 +45,7 @@ pub(super) fn record(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         target.name,
         Nanos::from_duration(started.elapsed()),
         path = args.output.display()
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    ))
 }
 
 /// Observes until time is up, the process ends or a signal comes, all of which are proper ends. Counts the observations.
@@ -65,13 +64,25 @@ fn observe_until_end(
         max_cpu: args.budget.max_cpu,
     };
     let progress = terminal::StatusLine::begin("Ctrl-C ends the recording");
-    for moment in Series::new(tracker, target, args.watch.options(), rhythm, stop) {
+    let series = Series::new(tracker, target, args.watch.options(), rhythm, stop);
+    follow(series, target, stop, |moment| {
+        recorder.add(&moment)?;
+        *observations += 1;
+        progress.show(&format!("{observations} observations, {}", size_of(&args.output)));
+        Ok(())
+    })
+}
+
+/// Takes every observation until time is up, the process ends or stopping is requested.
+pub(super) fn follow(
+    series: Series<'_>,
+    target: &Target,
+    stop: &Stop,
+    mut take: impl FnMut(Moment) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for moment in series {
         match moment {
-            Ok(moment) => {
-                recorder.add(&moment)?;
-                *observations += 1;
-                progress.show(&format!("{observations} observations, {}", size_of(&args.output)));
-            }
+            Ok(moment) => take(moment)?,
             // Another program from now on, whose memory is observed as well.
             Err(ObserveError::Exec { .. }) => {}
             Err(_) if stop.requested() || target.handle().has_exited() => break,

@@ -1,7 +1,5 @@
 //! `hugepilot replay`: show a recording, and decide on it anew.
 
-use std::process::ExitCode;
-
 use anyhow::{Context, bail};
 use heat::WalkCost;
 use heat::units::Bytes;
@@ -23,7 +21,7 @@ struct Wanted {
     recorder: HeatMapRecorder,
 }
 
-pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let wanted = read(args)?;
     let Moment { at, heat, .. } = &wanted.moment;
     let title = format!("{} (process {})", wanted.name, heat.pid);
@@ -51,8 +49,7 @@ pub(super) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         let count = wanted.observations;
         terminal::print(&format!("recording of {title}: observation {number} of {count}, {at} after it began\n\n"))?;
     }
-    terminal::print(&report)?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&report)
 }
 
 /// Reads to the end, keeping the observation asked for (the last, if none was) and, for pictures, the heat map.

@@ -23,7 +23,7 @@ use kernel::target::Process;
 use observe::Tracker;
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, PilotSummary, Rules};
-use pilot::machine::Machine;
+use pilot::machine::{Machine, require};
 use pilot::scope::Scope;
 use rustix::process::Signal;
 use signal_hook::iterator::SignalsInfo;
@@ -33,7 +33,6 @@ use signal_hook::low_level::siginfo::Cause;
 use super::args::RunArgs;
 use super::launch::{self, Launch};
 use super::pilot_summary::{report_of, say_if_fast};
-use super::require;
 use super::settings::settings;
 use crate::report::{LaunchReport, RunReport, json, text};
 
@@ -55,8 +54,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 /// What the pilot observes with. Errors: rights are missing, or this machine has no tracker.
 fn tracker(args: &RunArgs) -> anyhow::Result<Box<dyn Tracker>> {
-    require::observing(args.watch.tracker)?;
-    require::capabilities(require::ACT)?;
+    require::acting(args.watch.tracker)?;
     Ok(observe::open(args.watch.tracker)?)
 }
 

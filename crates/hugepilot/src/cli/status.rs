@@ -1,15 +1,12 @@
 //! `hugepilot status`: how a running daemon is.
 
-use std::process::ExitCode;
-
 use daemon::control::ControlClient;
 
 use super::args::StatusArgs;
 use super::terminal;
 use crate::report::{json, text};
 
-pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn status(args: &StatusArgs) -> anyhow::Result<()> {
     let state = ControlClient::at(&args.daemon.socket).status()?;
-    terminal::print(&if args.json { json::status(&state) } else { text::status(&state) })?;
-    Ok(ExitCode::SUCCESS)
+    terminal::print(&if args.json { json::status(&state) } else { text::status(&state) })
 }

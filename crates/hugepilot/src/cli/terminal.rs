@@ -1,6 +1,8 @@
 //! The terminal: how wide, whether coloured, progress, and what happens when nobody reads.
 //!
 //! Owns: standard output and standard error. Never touches: words; those are in `report`.
+//!
+//! Lines of progress show nothing where standard error is no terminal, and are cleared when dropped; indicatif sees to both.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -11,7 +13,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::report::heat_map::Canvas;
-use heat::units::Bytes;
 
 /// Width where there is no terminal to ask.
 const DEFAULT_WIDTH: usize = 100;
@@ -51,7 +52,7 @@ pub(super) fn ensure_read() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line on standard error for work without a known end; shows nothing where that is no terminal.
+/// A line on standard error for work without a known end.
 pub(super) struct StatusLine {
     bar: ProgressBar,
     /// How to end it, and what that means.
@@ -71,55 +72,24 @@ impl StatusLine {
     }
 }
 
-impl Drop for StatusLine {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
+/// A line that shows how long something has taken so far.
+pub(super) fn spinner(text: String) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_style(style("{spinner} {msg} {elapsed}")).with_message(text);
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
 }
 
-/// A line on standard error that shows how long something has taken so far; shows nothing where that is no terminal.
-pub(super) struct Spinner(ProgressBar);
-
-impl Spinner {
-    pub(super) fn begin(text: String) -> Self {
-        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a valid template");
-        let bar = ProgressBar::new_spinner().with_style(style).with_message(text);
-        bar.enable_steady_tick(Duration::from_millis(250));
-        Self(bar)
-    }
+/// A progress bar.
+pub(super) fn progress(count: u64, things: &str) -> ProgressBar {
+    ProgressBar::new(count).with_style(style(&format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left")))
 }
 
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+/// A progress bar that is told of bytes, and shows the speed as well.
+pub(super) fn memory_progress(bytes: u64) -> ProgressBar {
+    let template = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+    ProgressBar::new(bytes).with_style(style(template))
 }
 
-/// A progress bar on standard error; shows nothing where that is no terminal.
-pub(super) struct Progress(ProgressBar);
-
-impl Progress {
-    pub(super) fn over(count: usize, things: &str) -> Self {
-        Self::with(&format!("{{bar:40}} {{pos}}/{{len}} {things}, {{eta}} left"), count as u64)
-    }
-
-    /// Shows the speed as well; to be told of bytes.
-    pub(super) fn over_memory(memory: Bytes) -> Self {
-        Self::with("{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left", memory.0)
-    }
-
-    fn with(template: &str, count: u64) -> Self {
-        let style = ProgressStyle::with_template(template).expect("a valid template");
-        Self(ProgressBar::new(count).with_style(style))
-    }
-
-    pub(super) fn show(&self, done: u64) {
-        self.0.set_position(done);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("a valid template")
 }

@@ -9,28 +9,27 @@ use kernel::lockdown::Lockdown;
 use kernel::probe::{Ability, Facts};
 use observe::choice::TRACKERS;
 
-use super::{Fix, HostCheck};
+use super::{Checked, Fix, HostCheck, known, named};
 
 pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
     vec![
-        kernel(facts),
-        types(facts),
-        lockdown(facts),
-        capabilities(facts),
-        bpf(facts),
-        process_madvise(facts),
-        clear_refs(facts),
-        pagemap(facts),
-        page_flags(facts),
-        damon(facts),
-        tracker(facts),
-        reclaim(facts),
+        named("kernel", kernel(facts)),
+        named("BTF", types(facts)),
+        named("lockdown", lockdown(facts)),
+        named("capabilities", capabilities(facts)),
+        named("eBPF", bpf(facts)),
+        named("process_madvise", process_madvise(facts)),
+        named("clear_refs", clear_refs(facts)),
+        named("page frame numbers", pagemap(facts)),
+        named("page flags", page_flags(facts)),
+        named("DAMON", damon(facts)),
+        named("tracker", tracker(facts)),
+        reclaim(facts).named("reclaim"),
     ]
 }
 
 /// Which tracker `--tracker auto` takes here, and why not the others.
-fn tracker(facts: &Facts) -> HostCheck {
-    let name = "tracker";
+fn tracker(facts: &Facts) -> Checked {
     let trackers = TRACKERS.map(|kind| (kind, tracker_works(kind, facts)));
     let picked = trackers.iter().find(|(_, ability)| !matches!(ability, Ability::No(_)));
     let passed_over = trackers.iter().filter(|each| picked.is_none_or(|picked| picked.0 != each.0));
@@ -41,20 +40,18 @@ fn tracker(facts: &Facts) -> HostCheck {
     let others: Vec<String> =
         reasons.chain(["write-scan: sees only the process that asks for it".to_owned()]).collect();
     let others = others.join("; ");
-    match picked {
-        None => HostCheck::missing(name, "none", format!("No program can be observed. {others}.")),
-        Some((_, Ability::Unknown(why))) => HostCheck::unknown(name, why),
-        Some((kind @ TrackerKind::PageWalk, _)) => HostCheck::ok(
-            name,
-            kind.to_string(),
-            format!("Page walks are counted, region by region. Passed over: {others}."),
-        ),
-        Some((kind, _)) => HostCheck::warning(
-            name,
-            kind.to_string(),
-            format!("The best that can be had, but it {}. Passed over: {others}.", drawback(*kind)),
-        ),
-    }
+    Ok(match picked {
+        None => HostCheck::missing("none", format!("No program can be observed. {others}.")),
+        Some((_, Ability::Unknown(why))) => return Err(why.clone()),
+        Some((kind @ TrackerKind::PageWalk, _)) => {
+            let meaning = format!("Page walks are counted, region by region. Passed over: {others}.");
+            HostCheck::ok(kind.to_string(), meaning)
+        }
+        Some((kind, _)) => {
+            let meaning = format!("The best that can be had, but it {}. Passed over: {others}.", drawback(*kind));
+            HostCheck::warning(kind.to_string(), meaning)
+        }
+    })
 }
 
 fn if_damon_is_free(facts: &Facts, operations: &Ability) -> Ability {
@@ -84,7 +81,6 @@ fn tracker_works(kind: TrackerKind, facts: &Facts) -> Ability {
 
 /// Which mechanisms `hugepilot reclaim` has here, and why not the others.
 fn reclaim(facts: &Facts) -> HostCheck {
-    let name = "reclaim";
     let mechanisms = [
         ("damon", if_damon_is_free(facts, &facts.damon_paddr)),
         ("memory-reclaim", facts.memory_reclaim.clone()),
@@ -98,18 +94,11 @@ fn reclaim(facts: &Facts) -> HostCheck {
     });
     let others: Vec<String> = others.collect();
     let others = if others.is_empty() { String::new() } else { format!(" Not here: {}.", others.join("; ")) };
-    match offered.as_slice() {
-        [] => HostCheck::warning(
-            name,
-            "no mechanism",
-            format!("Cache that is not used stays, and breaks up memory.{others}"),
-        ),
-        offered => HostCheck::ok(
-            name,
-            offered.join(", "),
-            format!("`hugepilot reclaim` frees cache that is not used.{others}"),
-        ),
+    if offered.is_empty() {
+        let meaning = format!("Cache that is not used stays, and breaks up memory.{others}");
+        return HostCheck::warning("no mechanism", meaning);
     }
+    HostCheck::ok(offered.join(", "), format!("`hugepilot reclaim` frees cache that is not used.{others}"))
 }
 
 /// What speaks against a tracker that works.
@@ -124,11 +113,8 @@ fn drawback(kind: TrackerKind) -> &'static str {
     }
 }
 
-fn kernel(facts: &Facts) -> HostCheck {
-    let release = match &facts.kernel_release {
-        Ok(release) => format!("Linux {release}"),
-        Err(error) => return HostCheck::unknown("kernel", error),
-    };
+fn kernel(facts: &Facts) -> Checked {
+    let release = known(&facts.kernel_release)?;
     let cpu = match &facts.cpu {
         Ok(cpu) => format!(
             ", {} levels of page tables{}",
@@ -137,52 +123,37 @@ fn kernel(facts: &Facts) -> HostCheck {
         ),
         Err(_) => String::new(),
     };
-    match facts.page_size {
-        Ok(Bytes(BASE_PAGE)) => HostCheck::ok(
-            "kernel",
-            format!("{release}, base pages of {}{cpu}", Bytes(BASE_PAGE)),
-            "What it can do is tried below, not guessed from its version.",
-        ),
-        Ok(other) => HostCheck::missing(
-            "kernel",
-            format!("{release}, base pages of {other}"),
-            "hugepilot knows x86-64 page tables only, with base pages of 4 KiB.",
-        ),
-        Err(ref error) => HostCheck::unknown("kernel", error),
+    let page_size = *known(&facts.page_size)?;
+    if page_size != Bytes(BASE_PAGE) {
+        let meaning = "hugepilot knows x86-64 page tables only, with base pages of 4 KiB.";
+        return Ok(HostCheck::missing(format!("Linux {release}, base pages of {page_size}"), meaning));
     }
+    let meaning = "What it can do is tried below, not guessed from its version.";
+    Ok(HostCheck::ok(format!("Linux {release}, base pages of {page_size}{cpu}"), meaning))
 }
 
-fn types(facts: &Facts) -> HostCheck {
-    let name = "BTF";
-    match &facts.btf {
-        Ability::Yes => {
-            HostCheck::ok(name, "/sys/kernel/btf/vmlinux is there", "BPF programs fit this kernel's types.")
-        }
-        Ability::No(why) => HostCheck::missing(
-            name,
-            why,
-            "Page tables cannot be read without it. Stock kernels of Debian, Ubuntu and Fedora have it: boot one.",
-        ),
-        Ability::Unknown(why) => HostCheck::unknown(name, why),
-    }
+fn types(facts: &Facts) -> Checked {
+    tried(
+        &facts.btf,
+        "/sys/kernel/btf/vmlinux is there",
+        "BPF programs fit this kernel's types.",
+        "Page tables cannot be read without it. Stock kernels of Debian, Ubuntu and Fedora have it: boot one.",
+    )
 }
 
-fn lockdown(facts: &Facts) -> HostCheck {
-    let name = "lockdown";
+fn lockdown(facts: &Facts) -> Checked {
     let reads = "BPF programs may read the page tables.";
-    match facts.lockdown {
-        Ok(None) => HostCheck::ok(name, "none, or not shown", reads),
-        Ok(Some(Lockdown::None)) => HostCheck::ok(name, "none", reads),
-        Ok(Some(Lockdown::Integrity)) => HostCheck::ok(name, "integrity", reads),
-        Ok(Some(Lockdown::Confidentiality)) => HostCheck::missing(
-            name,
+    Ok(match known(&facts.lockdown)? {
+        None => HostCheck::ok("none, or not shown", reads),
+        Some(Lockdown::None) => HostCheck::ok("none", reads),
+        Some(Lockdown::Integrity) => HostCheck::ok("integrity", reads),
+        Some(Lockdown::Confidentiality) => HostCheck::missing(
             "confidentiality",
             "The kernel refuses BPF programs that read its memory: page walks cannot be seen. It cannot be lowered while the system \
              runs, only booted otherwise; integrity is fine.",
         )
         .fixed_by(boot_with_integrity(facts)),
-        Err(ref error) => HostCheck::unknown(name, error),
-    }
+    })
 }
 
 /// Only where the boot parameter asked for it can taking it away help; else the kernel was built so.
@@ -205,31 +176,24 @@ const NEEDED: [(Capability, &str); 6] = [
     (Capability::SysAdmin, "seeing page frame numbers"),
 ];
 
-fn capabilities(facts: &Facts) -> HostCheck {
-    let name = "capabilities";
-    let held = match &facts.capabilities {
-        Ok(held) => *held,
-        Err(error) => return HostCheck::unknown(name, error),
-    };
+fn capabilities(facts: &Facts) -> Checked {
+    let held = *known(&facts.capabilities)?;
     if let Ok(false) = facts.initial_user_namespace {
-        return HostCheck::missing(
-            name,
-            "this is not the machine's own user namespace",
-            "Root inside an unprivileged container has no rights over the kernel: run hugepilot on the host.",
-        );
+        let meaning = "Root inside an unprivileged container has no rights over the kernel: run hugepilot on the host.";
+        return Ok(HostCheck::missing("this is not the machine's own user namespace", meaning));
     }
     let lacking: Vec<&(Capability, &str)> = NEEDED.iter().filter(|(needed, _)| !held.permits(*needed)).collect();
     if lacking.is_empty() && !held.has(Capability::Kill) {
         let meaning = "Applications of other users cannot be told that memory of theirs is hot.";
-        return HostCheck::warning(name, "missing: CAP_KILL", meaning).fixed_by(more_rights(facts, held));
+        return Ok(HostCheck::warning("missing: CAP_KILL", meaning).fixed_by(more_rights(facts, held)));
     }
     if lacking.is_empty() {
-        return HostCheck::ok(name, "all that are needed", "Other users' processes can be watched and promoted.");
+        return Ok(HostCheck::ok("all that are needed", "Other users' processes can be watched and promoted."));
     }
     let names: Vec<&str> = lacking.iter().map(|(capability, _)| capability.name()).collect();
     let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
-    HostCheck::missing(name, format!("missing: {}", names.join(", ")), format!("Not possible: {}.", uses.join("; ")))
-        .fixed_by(more_rights(facts, held))
+    let meaning = format!("Not possible: {}.", uses.join("; "));
+    Ok(HostCheck::missing(format!("missing: {}", names.join(", ")), meaning).fixed_by(more_rights(facts, held)))
 }
 
 fn more_rights(facts: &Facts, held: Capabilities) -> Fix {
@@ -253,9 +217,8 @@ fn names(capabilities: &[Capability]) -> String {
     capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
 }
 
-fn bpf(facts: &Facts) -> HostCheck {
+fn bpf(facts: &Facts) -> Checked {
     tried(
-        "eBPF",
         &facts.live.bpf,
         "a program that reads page tables runs",
         "Page walks are seen at 0.5 ms a GiB.",
@@ -263,9 +226,8 @@ fn bpf(facts: &Facts) -> HostCheck {
     )
 }
 
-fn process_madvise(facts: &Facts) -> HostCheck {
+fn process_madvise(facts: &Facts) -> Checked {
     tried(
-        "process_madvise",
         &facts.live.process_madvise,
         "a huge page was made by MADV_COLLAPSE",
         "Memory of running programs can be promoted.",
@@ -273,9 +235,8 @@ fn process_madvise(facts: &Facts) -> HostCheck {
     )
 }
 
-fn pagemap(facts: &Facts) -> HostCheck {
+fn pagemap(facts: &Facts) -> Checked {
     tried(
-        "page frame numbers",
         &facts.live.pagemap,
         "/proc/PID/pagemap shows them",
         "The place of the page tables in memory can be proven before a bit is believed.",
@@ -283,9 +244,8 @@ fn pagemap(facts: &Facts) -> HostCheck {
     )
 }
 
-fn clear_refs(facts: &Facts) -> HostCheck {
+fn clear_refs(facts: &Facts) -> Checked {
     tried(
-        "clear_refs",
         &facts.clear_refs,
         "/proc/PID/clear_refs is there",
         "Accessed bits can be cleared for a whole process at once.",
@@ -293,41 +253,36 @@ fn clear_refs(facts: &Facts) -> HostCheck {
     )
 }
 
-fn page_flags(facts: &Facts) -> HostCheck {
-    let name = "page flags";
+fn page_flags(facts: &Facts) -> Checked {
     match (&facts.kpageflags, &facts.kpagecount) {
-        (Ability::Yes, Ability::Yes) => HostCheck::ok(
-            name,
+        (Ability::Yes, Ability::Yes) => Ok(HostCheck::ok(
             "/proc/kpageflags and /proc/kpagecount can be read",
             "Memory that promoting would newly take (shared by fork or KSM, lazily freed) is told before it is taken.",
-        ),
-        (Ability::No(why), _) | (_, Ability::No(why)) => HostCheck::warning(
-            name,
+        )),
+        (Ability::No(why), _) | (_, Ability::No(why)) => Ok(HostCheck::warning(
             why,
             "Memory shared by fork or KSM, or lazily freed, cannot be told from other memory: growth may be more than foreseen.",
-        ),
-        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => HostCheck::unknown(name, why),
+        )),
+        (Ability::Unknown(why), _) | (_, Ability::Unknown(why)) => Err(why.clone()),
     }
 }
 
-fn damon(facts: &Facts) -> HostCheck {
-    let name = "DAMON";
-    match facts.damon_threads {
-        Ok(None) => HostCheck::ok(name, "not in this kernel", "hugepilot does not need it."),
-        Ok(Some(0)) => HostCheck::ok(name, "not in use", "hugepilot does not need it."),
-        Ok(Some(threads)) => HostCheck::ok(
-            name,
+fn damon(facts: &Facts) -> Checked {
+    let (finding, meaning) = match known(&facts.damon_threads)? {
+        None => ("not in this kernel".to_owned(), "hugepilot does not need it."),
+        Some(0) => ("not in use".to_owned(), "hugepilot does not need it."),
+        Some(threads) => (
             format!("in use by something else ({threads} of its threads set up)"),
             "hugepilot leaves it alone. While it runs, it clears a few accessed bits too, so a few walks may be missed.",
         ),
-        Err(ref error) => HostCheck::unknown(name, error),
-    }
+    };
+    Ok(HostCheck::ok(finding, meaning))
 }
 
-fn tried(name: &str, ability: &Ability, found: &str, meaning: &str, without: &str) -> HostCheck {
+fn tried(ability: &Ability, found: &str, meaning: &str, without: &str) -> Checked {
     match ability {
-        Ability::Yes => HostCheck::ok(name, found, meaning),
-        Ability::No(why) => HostCheck::missing(name, why, without),
-        Ability::Unknown(why) => HostCheck::unknown(name, why),
+        Ability::Yes => Ok(HostCheck::ok(found, meaning)),
+        Ability::No(why) => Ok(HostCheck::missing(why, without)),
+        Ability::Unknown(why) => Err(why.clone()),
     }
 }

@@ -7,21 +7,24 @@ use kernel::hugetlb::{Pool, size_name};
 use kernel::memory::Meminfo;
 use kernel::probe::{Ability, Facts};
 
-use super::{Fix, HostCheck};
+use super::{Checked, Fix, HostCheck, known, named};
 
 pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
     let mut checks = match &facts.pools {
         Ok(pools) if pools.is_empty() => {
             let meaning = "Nothing can be placed on reserved huge pages; promoting needs none.";
-            vec![HostCheck::warning("pools", "no hugetlb pools in this kernel", meaning)]
+            vec![HostCheck::warning("no hugetlb pools in this kernel", meaning).named("pools")]
         }
-        Ok(pools) => pools.iter().map(|pool| check_pool(pool, facts.memory.as_ref().ok())).collect(),
+        Ok(pools) => pools
+            .iter()
+            .map(|pool| check_pool(pool, facts.memory.as_ref().ok()).named(format!("pool of {}", pool.page_size)))
+            .collect(),
         Err(error) => vec![HostCheck::unknown("pools", error)],
     };
-    checks.push(contiguous(facts));
-    checks.extend(host(facts));
-    checks.push(collapses(facts));
-    checks.extend(reclaim(facts));
+    checks.push(named("contiguous free memory", contiguous(facts)));
+    checks.extend(host(facts).transpose().map(|host| named("free memory", host)));
+    checks.push(named("promoting 2 MiB", collapses(facts)));
+    checks.extend(reclaim(facts).map(|reclaim| reclaim.named("accessed bits")));
     checks
 }
 
@@ -29,10 +32,9 @@ pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
 const SHORT: u64 = 16;
 
 fn check_pool(pool: &Pool, memory: Option<&Meminfo>) -> HostCheck {
-    let name = format!("pool of {}", pool.page_size);
     if pool.total == 0 {
         let meaning = "Promoting needs none. A program that asks for reserved huge pages (hugetlbfs) gets none.";
-        return HostCheck::ok(&name, "empty", meaning);
+        return HostCheck::ok("empty", meaning);
     }
     let (available, reserved) = (pool.available(), pool.reserved);
     let held = Bytes(available.saturating_mul(pool.page_size.0));
@@ -43,7 +45,7 @@ fn check_pool(pool: &Pool, memory: Option<&Meminfo>) -> HostCheck {
     if available == 0 {
         let more = (GIANT_PAGE / pool.page_size.0).max(1);
         let meaning = "A program that asks for one fails with \"cannot allocate memory\", even while some seem free.";
-        return HostCheck::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total.saturating_add(more)));
+        return HostCheck::warning(finding, meaning).fixed_by(resize(pool, pool.total.saturating_add(more)));
     }
     let short = memory.filter(|memory| memory.available.0 < memory.total.0 / SHORT && held > memory.available);
     if let Some(memory) = short {
@@ -51,9 +53,9 @@ fn check_pool(pool: &Pool, memory: Option<&Meminfo>) -> HostCheck {
             "Ordinary programs cannot use what is reserved: {} lies idle here while they are left {}.",
             held, memory.available
         );
-        return HostCheck::warning(&name, finding, meaning).fixed_by(resize(pool, pool.total - available));
+        return HostCheck::warning(finding, meaning).fixed_by(resize(pool, pool.total - available));
     }
-    HostCheck::ok(&name, finding, "Free pages that are promised are spoken for: only the rest can be given out.")
+    HostCheck::ok(finding, "Free pages that are promised are spoken for: only the rest can be given out.")
 }
 
 fn resize(pool: &Pool, pages: u64) -> Fix {
@@ -66,23 +68,19 @@ fn resize(pool: &Pool, pages: u64) -> Fix {
 /// Contiguous memory is scarce below this share of all memory.
 const SCARCE: u64 = 64;
 
-fn contiguous(facts: &Facts) -> HostCheck {
-    let name = "contiguous free memory";
-    let (buddy, memory) = match (&facts.buddy, &facts.memory) {
-        (Ok(buddy), Ok(memory)) => (buddy, memory),
-        (Err(error), _) | (_, Err(error)) => return HostCheck::unknown(name, error),
-    };
+fn contiguous(facts: &Facts) -> Checked {
+    let (buddy, memory) = (known(&facts.buddy)?, known(&facts.memory)?);
     let (huge, free) = (buddy.free_huge(), buddy.free());
     let finding = format!("{huge} in blocks of 2 MiB and more, of {free} free");
     let enough = Bytes(memory.total.0 / SCARCE);
     if huge >= enough {
-        return HostCheck::ok(name, finding, "Regions can be promoted without compacting memory first.");
+        return Ok(HostCheck::ok(finding, "Regions can be promoted without compacting memory first."));
     }
     let meaning = "Each promotion must compact memory first, which takes longer and may fail.";
-    match &facts.compaction {
-        Ability::Yes => HostCheck::warning(name, finding, meaning).fixed_by(compact(free, enough)),
-        Ability::No(why) | Ability::Unknown(why) => HostCheck::warning(name, finding, format!("{meaning} And {why}.")),
-    }
+    Ok(match &facts.compaction {
+        Ability::Yes => HostCheck::warning(finding, meaning).fixed_by(compact(free, enough)),
+        Ability::No(why) | Ability::Unknown(why) => HostCheck::warning(finding, format!("{meaning} And {why}.")),
+    })
 }
 
 /// Compaction can only join memory that is free: where too little is, clean page cache is dropped first.
@@ -96,9 +94,8 @@ fn compact(free: Bytes, enough: Bytes) -> Fix {
 }
 
 /// What promoting 2 MiB takes here.
-fn collapses(facts: &Facts) -> HostCheck {
-    let name = "promoting 2 MiB";
-    let Some(times) = facts.live.collapses else { return HostCheck::unknown(name, &"no collapse could be tried") };
+fn collapses(facts: &Facts) -> Checked {
+    let times = facts.live.collapses.ok_or("no collapse could be tried")?;
     let finding = format!(
         "takes {} with a page made ready beforehand, {} without (memory of our own)",
         times.prepared, times.unprepared
@@ -108,22 +105,16 @@ fn collapses(facts: &Facts) -> HostCheck {
     } else {
         "A program that touches the memory meanwhile waits for so long. Making pages ready beforehand does not help here, and is left out."
     };
-    HostCheck::ok(name, finding, meaning)
+    Ok(HostCheck::ok(finding, meaning))
 }
 
 /// Only where there is something to say: most machines have no such host.
-fn host(facts: &Facts) -> Option<HostCheck> {
-    let name = "free memory";
-    match &facts.free_memory_reported {
-        Ok(false) => None,
-        Ok(true) => {
-            let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Promoting makes pages ready \
-                           beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot reclaim` keep little free \
-                           here. Only the host can switch it off (the balloon's free page reporting).";
-            Some(HostCheck::warning(name, "this virtual machine's host takes it back", meaning))
-        }
-        Err(error) => Some(HostCheck::unknown(name, error)),
-    }
+fn host(facts: &Facts) -> Result<Option<HostCheck>, String> {
+    let meaning = "It is slow to come back: milliseconds a huge page, ten times as long as from page cache. Promoting makes pages ready \
+                   beforehand, outside of a program's locks; programs themselves wait. Presets of `hugepilot reclaim` keep little free \
+                   here. Only the host can switch it off (the balloon's free page reporting).";
+    let reported = *known(&facts.free_memory_reported)?;
+    Ok(reported.then(|| HostCheck::warning("this virtual machine's host takes it back", meaning)))
 }
 
 /// Only where there is something to say.
@@ -131,7 +122,7 @@ fn reclaim(facts: &Facts) -> Option<HostCheck> {
     let reclaim = observe::reclaim::judge(facts.memory.as_ref().ok()?, None)?;
     let meaning = "page-walk clears the bits that tell reclaim which pages are in use, so that it may take pages that programs \
                    need. `--tracker auto` prefers damon-vaddr and idle-page here, which leave it that information.";
-    Some(HostCheck::warning("accessed bits", reclaim.to_string(), meaning))
+    Some(HostCheck::warning(reclaim.to_string(), meaning))
 }
 
 #[cfg(test)]

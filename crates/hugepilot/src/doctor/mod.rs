@@ -11,7 +11,7 @@ mod settings;
 pub use hugepilot_checks::{CheckStatus, to_json};
 pub use render::render_table;
 
-use kernel::probe::Facts;
+use kernel::probe::{Fact, Facts};
 use serde::Serialize;
 
 /// One thing checked.
@@ -26,6 +26,17 @@ pub struct Fix {
     pub survives_reboot: bool,
     /// Where it does not: what does, as a command or a boot parameter.
     pub permanent: Option<String>,
+}
+
+/// A check without its name, or why it cannot be known how things stand.
+type Checked = Result<HostCheck, String>;
+
+fn named(name: &str, checked: Checked) -> HostCheck {
+    checked.map_or_else(|why| HostCheck::unknown(name, &why), |check| check.named(name))
+}
+
+fn known<T>(fact: &Fact<T>) -> Result<&T, String> {
+    fact.as_ref().map_err(|error| error.to_string())
 }
 
 /// All checks, in the order in which they matter.

@@ -50,14 +50,15 @@ mod tests {
 
     #[test]
     fn names_of_processes_cannot_steer_the_terminal() {
-        let table = render_table(&[HostCheck::warning("a", "evil\u{1b}[2J name", "b")], 80);
+        let table = render_table(&[HostCheck::warning("evil\u{1b}[2J name", "b").named("a")], 80);
         assert!(table.contains("evil?[2J name") && !table.contains('\u{1b}'), "{table}");
     }
 
     #[test]
     fn commands_are_never_broken() {
         let command = "echo 1 > /proc/sys/vm/compact_memory; ".repeat(5);
-        let check = HostCheck::warning("a", "b", "c").fixed_by(Fix::until_reboot(command.trim(), "boot parameter x=y"));
+        let check =
+            HostCheck::warning("b", "c").named("a").fixed_by(Fix::until_reboot(command.trim(), "boot parameter x=y"));
         let table = render_table(&[check], 20);
         assert!(table.contains(command.trim()) && table.contains("for good: boot parameter x=y"), "{table}");
     }

@@ -5,86 +5,79 @@
 use kernel::probe::{Facts, ProcessName};
 use kernel::thp::{DIRECTORY, Khugepaged, Thp};
 
-use super::{Fix, HostCheck};
+use super::{Checked, Fix, HostCheck, known, named};
 
 pub(super) fn checks(facts: &Facts) -> Vec<HostCheck> {
+    let name = "transparent huge pages";
     let mut checks = match &facts.thp {
-        Ok(Some(thp)) => vec![enabled(thp), defrag(thp), shared_memory(thp), khugepaged(thp)],
-        Ok(None) => vec![HostCheck::missing(
-            "transparent huge pages",
-            "the kernel was built without CONFIG_TRANSPARENT_HUGEPAGE",
-            "Nothing can be promoted. Stock kernels of Debian, Ubuntu and Fedora have it: boot one.",
-        )],
-        Err(error) => vec![HostCheck::unknown("transparent huge pages", error)],
+        Ok(Some(thp)) => vec![
+            named(name, enabled(thp)),
+            defrag(thp).named("defrag"),
+            shared_memory(thp).named("shared memory"),
+            khugepaged(thp).named("khugepaged"),
+        ],
+        Ok(None) => {
+            let meaning = "Nothing can be promoted. Stock kernels of Debian, Ubuntu and Fedora have it: boot one.";
+            vec![HostCheck::missing("the kernel was built without CONFIG_TRANSPARENT_HUGEPAGE", meaning).named(name)]
+        }
+        Err(error) => vec![HostCheck::unknown(name, error)],
     };
-    checks.push(disabled(facts));
+    checks.push(named("THP-disabled processes", disabled(facts)));
     checks
 }
 
-fn enabled(thp: &Thp) -> HostCheck {
-    let name = "transparent huge pages";
+fn enabled(thp: &Thp) -> Checked {
     let (chosen, file) = thp.of_huge_pages();
-    match chosen {
-        "always" => {
-            HostCheck::warning(
-                name,
-                "always: every program gets them, used or not",
-                "hugepilot works, but the kernel fills huge pages that nobody walks: memory is wasted, and contiguous memory \
-                 is gone when a hot region needs it. With madvise only programs that ask get them, and hugepilot adds the hot rest.",
-            )
-            .fixed_by(Fix::write("madvise", &file))
-        }
+    Ok(match chosen {
+        "always" => HostCheck::warning(
+            "always: every program gets them, used or not",
+            "hugepilot works, but the kernel fills huge pages that nobody walks: memory is wasted, and contiguous memory is gone when \
+             a hot region needs it. With madvise only programs that ask get them, and hugepilot adds the hot rest.",
+        )
+        .fixed_by(Fix::write("madvise", &file)),
         "madvise" => HostCheck::ok(
-            name,
             "madvise: programs that ask get them",
             "The best setting: hugepilot promotes the memory that pays, and nothing else grows.",
         ),
         "never" => HostCheck::ok(
-            name,
             "never: no program gets them by itself",
             "hugepilot works all the same, because MADV_COLLAPSE ignores this setting. Programs that ask for huge pages get none.",
         ),
-        other => HostCheck::unknown(name, &format!("the setting '{other}' is new to this release")),
-    }
+        other => return Err(format!("the setting '{other}' is new to this release")),
+    })
 }
 
 fn defrag(thp: &Thp) -> HostCheck {
-    let name = "defrag";
     let chosen = &thp.defrag.chosen;
     if thp.defrag.is("always") && thp.of_huge_pages().0 == "always" {
         return HostCheck::warning(
-            name,
             "always: any program waits in a page fault while the kernel compacts memory",
             "Programs stall for memory that may never pay. hugepilot does not need it: its own promotions compact by themselves.",
         )
         .fixed_by(Fix::write("madvise", &format!("{DIRECTORY}/defrag")));
     }
-    HostCheck::ok(name, chosen, "hugepilot's own promotions compact memory by themselves, whatever is set here.")
+    HostCheck::ok(chosen, "hugepilot's own promotions compact memory by themselves, whatever is set here.")
 }
 
 fn shared_memory(thp: &Thp) -> HostCheck {
-    let (name, file) = ("shared memory", format!("{DIRECTORY}/shmem_enabled"));
+    let file = format!("{DIRECTORY}/shmem_enabled");
     match &thp.shmem_enabled {
         None => HostCheck::ok(
-            name,
             "no setting in this kernel",
             "Shared memory may not be promotable here; each try is reported.",
         ),
         Some(setting) if setting.is("deny") => HostCheck::warning(
-            name,
             "deny: huge pages are ruled out",
             "Shared memory cannot be promoted. With advise nothing gets them by itself, but hugepilot can.",
         )
         .fixed_by(Fix::write("advise", &file)),
         Some(setting) if setting.is("never") => HostCheck::warning(
-            name,
             "never: programs map it where no huge page fits",
             "What is started from now on (PostgreSQL, memfd and SysV users) cannot be promoted, unless `hugepilot run --shm` starts it. \
              With advise the kernel aligns new mappings of shared memory and changes nothing else; restart the programs after that.",
         )
         .fixed_by(Fix::write("advise", &file)),
         Some(setting) => HostCheck::ok(
-            name,
             &setting.chosen,
             "Shared memory that was mapped under this setting can be promoted, once for all processes that map it.",
         ),
@@ -92,7 +85,6 @@ fn shared_memory(thp: &Thp) -> HostCheck {
 }
 
 fn khugepaged(thp: &Thp) -> HostCheck {
-    let name = "khugepaged";
     let Khugepaged { pages_to_scan, sleep, collapsed, full_scans, max_unpopulated } = thp.khugepaged;
     let (chosen, _) = thp.of_huge_pages();
     let found = format!(
@@ -102,45 +94,36 @@ fn khugepaged(thp: &Thp) -> HostCheck {
         max_unpopulated.0
     );
     match chosen {
-        "never" => HostCheck::ok(name, "not running", "Nothing but hugepilot makes huge pages of what is mapped already."),
+        "never" => HostCheck::ok("not running", "Nothing but hugepilot makes huge pages of what is mapped already."),
         "always" if max_unpopulated.0 > 0 => HostCheck::warning(
-            name,
             found,
             "It makes huge pages without asking whether they are walked, fills up what is sparse, and takes back what hugepilot \
              gives back.",
         )
         .fixed_by(Fix::write(0, &format!("{DIRECTORY}/khugepaged/max_ptes_none"))),
-        _ => HostCheck::ok(name, found, "It works on memory that asked for huge pages, far more slowly than hugepilot."),
+        _ => HostCheck::ok(found, "It works on memory that asked for huge pages, far more slowly than hugepilot."),
     }
 }
 
 /// Names that are shown before the list is cut off.
 const SHOWN: usize = 8;
 
-fn disabled(facts: &Facts) -> HostCheck {
-    let name = "THP-disabled processes";
-    let processes = match &facts.thp_disabled {
-        Ok(processes) if processes.is_empty() => {
-            return HostCheck::ok(name, "none", "No process has ruled out huge pages for itself.");
-        }
-        Ok(processes) => processes,
-        Err(error) => return HostCheck::unknown(name, error),
-    };
+fn disabled(facts: &Facts) -> Checked {
+    let processes = known(&facts.thp_disabled)?;
+    if processes.is_empty() {
+        return Ok(HostCheck::ok("none", "No process has ruled out huge pages for itself."));
+    }
     let mut shown: Vec<String> =
         processes.iter().take(SHOWN).map(|ProcessName { pid, name }| format!("{name} ({pid})")).collect();
     if processes.len() > SHOWN {
         shown.push(format!("and {} more", processes.len() - SHOWN));
     }
-    let redis = processes.iter().any(|process| process.name.starts_with("redis-server"));
     let meaning = "They, or what started them, have called prctl(PR_SET_THP_DISABLE): nothing of theirs can be promoted. It can only be \
                    lifted by starting them otherwise";
-    if !redis {
-        return HostCheck::warning(name, shown.join(", "), format!("{meaning}."));
+    if !processes.iter().any(|process| process.name.starts_with("redis-server")) {
+        return Ok(HostCheck::warning(shown.join(", "), format!("{meaning}.")));
     }
-    HostCheck::warning(
-        name,
-        shown.join(", "),
-        format!("{meaning}; Redis does it where THP is 'always', unless told 'disable-thp no'."),
-    )
-    .fixed_by(Fix::for_good("echo 'disable-thp no' >> /etc/redis/redis.conf && systemctl restart redis-server"))
+    let meaning = format!("{meaning}; Redis does it where THP is 'always', unless told 'disable-thp no'.");
+    let command = "echo 'disable-thp no' >> /etc/redis/redis.conf && systemctl restart redis-server";
+    Ok(HostCheck::warning(shown.join(", "), meaning).fixed_by(Fix::for_good(command)))
 }

@@ -292,6 +292,13 @@ pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_hugepilot")
 }
 
+/// hugepilotd, which cargo builds for the tests of its own package, and so for those of the workspace.
+pub fn daemon_binary() -> PathBuf {
+    let path = Path::new(binary()).with_file_name("hugepilotd");
+    assert!(path.exists(), "{} is missing; `cargo build -p daemon` builds it", path.display());
+    path
+}
+
 /// A copy of a program in a folder, for every user to run.
 pub fn public_copy(folder: &tempfile::TempDir, program: impl AsRef<Path>) -> PathBuf {
     let path = folder.path().join(program.as_ref().file_name().expect("a program's name"));
@@ -350,7 +357,9 @@ impl Ran {
     /// Asserts that it failed with status 1, with one line on standard error that contains each of these words.
     pub fn assert_fails_with(&self, words: &[&str]) {
         assert_eq!(self.status.code(), Some(1), "{self:?}");
-        assert!(self.stderr.starts_with("hugepilot: ") && self.stderr.trim_end().lines().count() == 1, "{self:?}");
+        let program = self.stderr.split_once(": ").map(|(program, _)| program);
+        assert!(matches!(program, Some("hugepilot" | "hugepilotd")), "{self:?}");
+        assert_eq!(self.stderr.trim_end().lines().count(), 1, "{self:?}");
         for word in words {
             assert!(self.stderr.contains(word), "'{word}' is missing: {}", self.stderr);
         }

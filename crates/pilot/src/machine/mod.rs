@@ -9,6 +9,7 @@ mod prepare;
 mod preparer;
 mod record;
 mod reporting;
+pub mod require;
 mod trial;
 
 use std::io;

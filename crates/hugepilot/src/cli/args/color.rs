@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-pub(super) const COLOR_EXAMPLES: &str = "\
+const COLOR_EXAMPLES: &str = "\
 Examples:
   hugepilot color probe                are page colors real on this machine?
   hugepilot color probe --json | jq '.caches[] | {level, colors, answer}'";
@@ -17,6 +17,7 @@ It takes seconds, and for a while up to a quarter of the memory that is availabl
 
 /// `hugepilot color`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = COLOR_EXAMPLES, disable_help_subcommand = true)]
 pub struct ColorArgs {
     /// What to do.
     #[command(subcommand)]

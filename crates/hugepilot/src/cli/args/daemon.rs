@@ -1,30 +1,20 @@
-//! Arguments of the daemon, and of the commands that ask a running one.
+//! Arguments of the commands that configure a daemon, or ask a running one.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use daemon::config::Config;
-use daemon::control::SOCKET;
+use daemon::args::DaemonOptions;
 
 use super::parse_pid;
 
-pub(super) const DAEMON_EXAMPLES: &str = "\
-Examples:
-  hugepilot config > /etc/hugepilot/hugepilot.toml         name targets in it, then
-  hugepilot daemon
-  hugepilot daemon --config ./try.toml
-  systemctl enable --now hugepilot                         after make install
-
-SIGHUP reads the configuration anew. `hugepilot status` shows what goes on.";
-
-pub(super) const CONFIG_EXAMPLES: &str = "\
+const CONFIG_EXAMPLES: &str = "\
 Examples:
   hugepilot config > /etc/hugepilot/hugepilot.toml         every key with its default, to be changed
   hugepilot config --check /etc/hugepilot/hugepilot.toml
 
 Exit status of --check: 0 right, 1 wrong.";
 
-pub(super) const STATUS_EXAMPLES: &str = "\
+const STATUS_EXAMPLES: &str = "\
 Examples:
   hugepilot status
   hugepilot status --json | jq '.targets[] | {pid, name, huge_bytes}'
@@ -43,19 +33,9 @@ Examples:
   hugepilot resume 4242                pilot process 4242 again
   hugepilot resume                     end the pause of everything (as root); processes paused one by one stay so";
 
-/// `hugepilot daemon`
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct DaemonArgs {
-    /// Which processes to pilot, and what that may take; `hugepilot config` prints one
-    #[arg(long, value_name = "FILE", default_value = Config::PATH)]
-    pub config: PathBuf,
-    /// Where to listen for `hugepilot status` and its like.
-    #[command(flatten)]
-    pub daemon: DaemonOptions,
-}
-
 /// `hugepilot config`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = CONFIG_EXAMPLES)]
 pub struct ConfigArgs {
     /// Say whether this configuration is right, in place of printing one
     #[arg(long, value_name = "FILE")]
@@ -64,6 +44,7 @@ pub struct ConfigArgs {
 
 /// `hugepilot status`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
     /// Print JSON with every target
     #[arg(long)]
@@ -82,12 +63,4 @@ pub struct PauseArgs {
     /// The daemon to ask.
     #[command(flatten)]
     pub daemon: DaemonOptions,
-}
-
-/// Which daemon is asked.
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct DaemonOptions {
-    /// Its control socket
-    #[arg(long, value_name = "PATH", default_value = SOCKET, hide = true)]
-    pub socket: PathBuf,
 }

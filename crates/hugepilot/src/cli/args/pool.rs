@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use heat::units::{Bytes, Nanos, TimeError};
 use pool::{Effort, PoolSetting, SizeRequest, parse_page_size};
 
-pub(super) const POOL_EXAMPLES: &str = "\
+const POOL_EXAMPLES: &str = "\
 Examples:
   hugepilot pool                       every pool: what it holds, who uses it, what it leaves for programs
   hugepilot pool set 2M=1000           1,000 pages of 2 MiB, from now on until the next boot
@@ -44,7 +44,7 @@ It lasts until the next boot; `hugepilot pool persist --mount` makes mounts that
 
 /// `hugepilot pool`
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = POOL_EXAMPLES, disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
 pub struct PoolArgs {
     /// What to do; without it, the pools are shown.
     #[command(subcommand)]

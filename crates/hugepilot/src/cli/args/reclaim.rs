@@ -11,7 +11,7 @@ use reclaim::policy::{ClassPolicy, MappedPageCost, Policies, Preset};
 
 use super::parse_length;
 
-pub(super) const RECLAIM_EXAMPLES: &str = "\
+const RECLAIM_EXAMPLES: &str = "\
 Examples:
   hugepilot reclaim --status               what memory is used for, and how much of it can be had in huge pages
   hugepilot reclaim --dry-run              what would be reclaimed, and why not the rest; changes nothing
@@ -25,6 +25,7 @@ puts back what it has set up. Dirty files, locked memory and, at a cost of 100, 
 
 /// `hugepilot reclaim`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = RECLAIM_EXAMPLES)]
 pub struct ReclaimArgs {
     /// What is requested, by kind of machine: backup-server, database or balanced
     #[arg(long, value_name = "PRESET", default_value_t)]

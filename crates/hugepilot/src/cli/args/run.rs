@@ -8,7 +8,7 @@ use launch::request::{LaunchRequest, PageKind, Want};
 
 use super::{BudgetOptions, PaceOptions, SpendOptions, WatchOptions};
 
-pub(super) const RUN_EXAMPLES: &str = "\
+const RUN_EXAMPLES: &str = "\
 Examples:
   hugepilot run -- memcached -m 4096
   hugepilot run --max-slowdown 1% --max-huge 8G -- java -jar server.jar
@@ -26,6 +26,7 @@ const FROM_THE_START: &str = "Huge pages from the start";
 
 /// `hugepilot run`
 #[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = RUN_EXAMPLES, override_usage = "hugepilot run [OPTIONS] [--] <CMD> [ARGS]...")]
 pub struct RunArgs {
     /// On which pages it is started.
     #[command(flatten)]

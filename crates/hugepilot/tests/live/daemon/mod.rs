@@ -1,4 +1,4 @@
-//! `hugepilot daemon`: each test has one of its own, which pilots nobody but programs of the test.
+//! `hugepilotd`: each test has one of its own, which pilots nobody but programs of the test.
 //!
 //! Owns: starting, configuring and asking a daemon. Never touches: the machine's own daemon, its socket or its configuration.
 
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 pub use trouble::settings;
 
-use crate::support::{Ended, Program, Ran, binary, finish, list, program_command, send, wait_until};
+use crate::support::{Ended, Program, Ran, binary, daemon_binary, finish, list, program_command, send, wait_until};
 
 /// Every test of a daemon.
 pub fn trials() -> Vec<libtest_mimic::Trial> {
@@ -57,9 +57,7 @@ impl Daemon {
 
     /// Starts one with the socket and the configuration's place of an earlier one.
     pub fn start_in(folder: TempDir, rules: &str) -> Self {
-        let mut command = Command::new(binary());
-        command.arg("daemon");
-        Self::of_command(&mut command, folder, rules)
+        Self::of_command(&mut Command::new(daemon_binary()), folder, rules)
     }
 
     /// Starts one by a command of its own, to which `--config` and `--socket` are added.
@@ -67,7 +65,7 @@ impl Daemon {
         fs::write(config(&folder), format!("{OFTEN}{rules}")).expect("a configuration");
         let said = File::create(folder.path().join("said")).expect("a file");
         command.arg("--config").arg(config(&folder)).arg("--socket").arg(socket(&folder));
-        let child = Ended(command.stderr(said).spawn().expect("hugepilot starts"));
+        let child = Ended(command.stderr(said).spawn().expect("hugepilotd starts"));
         let mut daemon = Self { child, folder };
         wait_until("a daemon that pilots", || {
             assert_eq!(daemon.child.0.try_wait().expect("a child can be asked"), None, "{}", daemon.said());

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Daemon, MIB, OFTEN, named, target, wait_until_huge};
 use crate::support::{
-    Cgroup, Ended, Program, Setting, binary, finish, list, number, program_command, send, wait_until,
+    Cgroup, Ended, Program, Setting, daemon_binary, finish, list, number, program_command, send, wait_until,
 };
 
 crate::trials!(
@@ -164,8 +164,8 @@ fn a_second_daemon_is_refused() {
     let program = Program::start("map=16M fill ready await=/nonexistent");
     let mut daemon = Daemon::start(&target(&[&program]));
     let config = daemon.folder.path().join("hugepilot.toml");
-    let mut second = Command::new(binary());
-    second.args(["daemon", "--config"]).arg(config).arg("--socket").arg(super::socket(&daemon.folder));
+    let mut second = Command::new(daemon_binary());
+    second.arg("--config").arg(config).arg("--socket").arg(super::socket(&daemon.folder));
     finish(&mut second).assert_fails_with(&["another hugepilot daemon", &daemon.pid().to_string(), "status"]);
     assert!(daemon.ask("status").status.success(), "the first goes on");
     assert!(daemon.end().success());

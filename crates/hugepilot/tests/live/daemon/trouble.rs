@@ -9,7 +9,7 @@ use kernel::Root;
 use kernel::process::ProcessStatus;
 
 use super::{Daemon, MIB, named, slowly, target, wait_until_huge};
-use crate::support::{Cgroup, Ended, Program, Setting, binary, in_some_try, list, number, wait_for, wait_until};
+use crate::support::{Cgroup, Ended, Program, Setting, daemon_binary, in_some_try, list, number, wait_for, wait_until};
 
 crate::trials!(
     killed_in_the_middle_it_leaves_everything_well,
@@ -217,8 +217,8 @@ fn a_full_control_group() {
 fn with_run(commands: &str, program: &Program) -> Daemon {
     let script = format!(
         "mkdir -p /run/hugepilot && mount -t tmpfs -o size=64k none /run/hugepilot && cd /run/hugepilot && {commands} && \
-         cd / && exec {} daemon \"$@\"",
-        binary()
+         cd / && exec {} \"$@\"",
+        daemon_binary().display()
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh"]);
@@ -255,8 +255,8 @@ fn a_socket_that_cannot_be_made() {
     let program = Program::start("map=16M fill ready await=/nonexistent");
     // Of the arguments only the configuration is taken, so that the socket's place is the usual one.
     let script = format!(
-        "mkdir -p /run/hugepilot && mount -t tmpfs -o ro none /run/hugepilot && exec {} daemon \"$1\" \"$2\"",
-        binary()
+        "mkdir -p /run/hugepilot && mount -t tmpfs -o ro none /run/hugepilot && exec {} \"$1\" \"$2\"",
+        daemon_binary().display()
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh"]);

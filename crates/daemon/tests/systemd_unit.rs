@@ -8,7 +8,7 @@ use kernel::capability::Capability;
 
 const UNIT: &str = include_str!("../../../integrations/systemd/hugepilot.service");
 /// Where the Makefile puts its own PREFIX.
-const PROGRAM: &str = "/usr/local/bin/hugepilot";
+const PROGRAM: &str = "/usr/local/sbin/hugepilotd";
 
 /// The values of a setting, word by word.
 fn words(setting: &str) -> Vec<&'static str> {
@@ -36,14 +36,14 @@ fn records_of_promotions_outlive_a_restart() {
 #[test]
 fn what_it_starts_can_be_put_elsewhere() {
     assert_eq!(UNIT.matches(PROGRAM).count(), 1, "what `make install` replaces");
-    assert_eq!(words("ExecStart"), [PROGRAM, "daemon"]);
+    assert_eq!(words("ExecStart"), [PROGRAM]);
 }
 
 #[test]
 fn systemd_understands_it() {
     let folder = tempfile::tempdir().unwrap();
     let unit = folder.path().join("hugepilot.service");
-    fs::write(&unit, UNIT.replace(PROGRAM, env!("CARGO_BIN_EXE_hugepilot"))).unwrap();
+    fs::write(&unit, UNIT.replace(PROGRAM, env!("CARGO_BIN_EXE_hugepilotd"))).unwrap();
     match Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output() {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);

@@ -1,46 +1,39 @@
-//! `hugepilot daemon`: pilot all processes that the configuration names, for as long as the machine runs.
+//! `hugepilotd`: pilots all processes that the configuration names, for as long as the machine runs.
 //!
-//! Owns: beginning, reloading and end, and that there is one on a machine. Never touches: the loop, which is [`Fleet`]'s.
+//! Owns: beginning, reloading and end. Never touches: rounds, which are [`Fleet`]'s.
 
-use std::fs::{self, File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use daemon::config::Config;
-use daemon::control::ControlServer;
-use daemon::metrics_server::MetricsServer;
-use daemon::service;
 use heat::TrackerKind;
-use hugepilot_os::run_directory;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::{Root, privilege};
 use pilot::engine::shared_state::SharedState;
 use pilot::engine::{Fleet, Pilot, Rules, Settings};
-use pilot::machine::{Machine, on_this_machine};
+use pilot::machine::{Machine, on_this_machine, require};
 use pilot::words::held_back;
 use reclaim::{Reclaimer, STEP, Store};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::args::DaemonArgs;
-use super::require;
+use crate::args::DaemonArgs;
+use crate::config::Config;
+use crate::control::ControlServer;
+use crate::metrics_server::MetricsServer;
+use crate::{lock, service};
 
 /// From one step of the loop to the next.
 const PAUSE: Duration = Duration::from_millis(250);
 
-pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
+/// Pilots until a signal ends it.
+///
+/// Errors: the configuration is wrong or names no target, rights are missing, another daemon runs, or this machine has no tracker.
+pub fn pilot(args: &DaemonArgs) -> anyhow::Result<()> {
     let config = Config::read(&args.config)?;
     config.ensure_targets(&args.config)?;
-    require::observing(config.tracker)?;
-    require::capabilities(require::ACT)?;
-    let _only_one = only_one(&args.daemon.socket)?;
+    require::acting(config.tracker)?;
+    let _only_one = lock::only_one(&args.daemon.socket)?;
     let stop = Stop::on(&[Signal::TERM, Signal::INT], SecondSignal::Waits)?;
     let reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::HUP.as_raw(), Arc::clone(&reload))?;
@@ -69,7 +62,7 @@ pub(super) fn daemon(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     drop(daemon);
     service::stopping();
     say("stopped; what was promoted stays, and `hugepilot give-back PID` undoes it");
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 struct Daemon<'a> {
@@ -225,41 +218,7 @@ fn give_up_sys_admin(tracker: TrackerKind) {
     }
 }
 
-/// Held as long as this daemon lives: two would undo each other's work. Where nothing can be written, nobody can be kept away.
-fn only_one(socket: &Path) -> anyhow::Result<Option<File>> {
-    let path = socket.with_extension("lock");
-    let opened = path.parent().map_or(Ok(()), run_directory::ensure).and_then(|()| {
-        let mut options = File::options();
-        // Whoever can open it can hold it, and would keep every daemon from starting.
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        file.set_permissions(Permissions::from_mode(0o600)).map(|()| file)
-    });
-    let mut file = match opened {
-        Ok(file) => file,
-        Err(error) => {
-            say(format_args!("cannot make sure that no other daemon runs: {}: {error}", path.display()));
-            return Ok(None);
-        }
-    };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => bail!("{}", another(&path)),
-        Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
-    }
-    // For whoever is refused; the lock itself needs no words.
-    let _unsaid = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-    Ok(Some(file))
-}
-
-fn another(path: &PathBuf) -> String {
-    let pid = fs::read_to_string(path).unwrap_or_default();
-    let pid = if pid.is_empty() { String::new() } else { format!(" (process {pid})") };
-    format!(
-        "another hugepilot daemon runs{pid}; `hugepilot status` shows it, and SIGHUP makes it read its configuration anew"
-    )
-}
-
 /// One line for the journal.
-fn say(what: impl std::fmt::Display) {
-    eprintln!("hugepilot: {what}");
+pub(crate) fn say(what: impl std::fmt::Display) {
+    eprintln!("hugepilotd: {what}");
 }

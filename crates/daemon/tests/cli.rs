@@ -1,0 +1,6 @@
+//! Help, usage errors and a missing configuration, as the binary prints them. `TRYCMD=overwrite cargo test -p daemon --test cli` renews them.
+
+#[test]
+fn help_and_usage_errors() {
+    trycmd::TestCases::new().case("tests/cli/*.trycmd");
+}

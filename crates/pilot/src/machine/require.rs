@@ -1,0 +1,48 @@
+//! What a command needs before it starts, so that it fails early, whole, and with a name.
+//!
+//! Owns: which capabilities observing and acting take. Never touches: gaining them, or giving them up.
+
+use heat::TrackerKind;
+use kernel::capability::Capability;
+use kernel::process::ProcessStatus;
+use kernel::{KernelError, Root};
+use observe::TrackerChoice;
+
+/// What observing with any tracker takes.
+const OBSERVE: &[Capability] = &[Capability::SysAdmin, Capability::DacOverride, Capability::SysPtrace];
+/// What reading page tables takes besides.
+const READ_PAGE_TABLES: &[Capability] = &[Capability::Bpf, Capability::Perfmon];
+/// What changing another process's memory takes besides.
+const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
+
+/// Why a command cannot do its work.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum RightsError {
+    #[error(
+        "missing {missing}: run as root (sudo hugepilot ..), or give the capabilities with systemd's AmbientCapabilities= or \
+         `setpriv --ambient-caps`"
+    )]
+    Missing { missing: String },
+    #[error(transparent)]
+    Status(#[from] KernelError),
+}
+
+/// Errors: this process lacks what observing with the chosen tracker takes, or what changing memory takes.
+pub fn acting(choice: TrackerChoice) -> Result<(), RightsError> {
+    observing(choice)?;
+    capabilities(ACT)
+}
+
+/// Errors: this process lacks what the chosen tracker takes. `auto` goes on to others where BPF is refused.
+pub fn observing(choice: TrackerChoice) -> Result<(), RightsError> {
+    let besides = if choice == TrackerChoice::Only(TrackerKind::PageWalk) { READ_PAGE_TABLES } else { &[] };
+    capabilities(&[besides, OBSERVE].concat())
+}
+
+/// Errors: this process lacks some of the capabilities, which the error names.
+pub fn capabilities(needed: &[Capability]) -> Result<(), RightsError> {
+    let own = ProcessStatus::read(&Root::host(), std::process::id())?.cap_eff;
+    let missing: Vec<&str> = needed.iter().filter(|each| !own.permits(**each)).map(|each| each.name()).collect();
+    if missing.is_empty() { Ok(()) } else { Err(RightsError::Missing { missing: missing.join(", ") }) }
+}
