@@ -9,13 +9,9 @@
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Frames};
-use super::classic::{CLUSTER, by_priority, cluster};
-use super::scan::{ReplacementPolicy, Scan, Taken};
+use super::classic::{CLUSTER, Verdict, by_priority, cluster, sift};
+use super::scan::{ANON, FILE, ReplacementPolicy, Scan, Taken, kind_of};
 
-/// What goes to swap.
-const ANON: usize = 0;
-/// What has a file.
-const FILE: usize = 1;
 /// `/proc/sys/vm/swappiness` as it comes; 100 would say that both kinds cost the same to bring back, 200 is the most.
 const SWAPPINESS: u64 = 60;
 const MOST_SWAPPINESS: u64 = 200;
@@ -40,10 +36,6 @@ struct Aims {
     scans: [u32; 4],
     /// Whether active pages of a kind may become inactive.
     deactivates: [bool; 2],
-}
-
-fn kind_of(class: Class) -> usize {
-    if class.is_swapped() { ANON } else { FILE }
 }
 
 const fn inactive(kind: usize) -> usize {
@@ -126,24 +118,16 @@ impl AnonFile {
     }
 
     fn refill(&mut self, kind: usize, frames: u32, pages: &mut Frames) -> Scan {
-        let mut scan = Scan::default();
-        let frames = frames.min(self.lists.len(active(kind)));
         let mut stayed = 0;
-        for _ in 0..frames {
-            let Some(frame) = self.lists.take_oldest(active(kind)) else { break };
+        let scan = sift(&mut self.lists, active(kind), frames, |frame, scan| {
             scan.mappings += pages.mappers(frame);
-            let young = pages.take(frame, Bit::Young);
-            if young && pages.class(frame) == Class::Code {
+            if pages.take(frame, Bit::Young) && pages.class(frame) == Class::Code {
                 stayed += 1;
-                self.lists.add_newest(active(kind), frame);
-            } else {
-                pages.set(frame, Bit::Workingset);
-                self.lists.add_newest(inactive(kind), frame);
+                return active(kind);
             }
-        }
-        scan.scanned += u64::from(frames);
-        scan.hold(u64::from(frames));
-        scan.hold(u64::from(frames));
+            pages.set(frame, Bit::Workingset);
+            inactive(kind)
+        });
         self.note_cost(kind, stayed);
         scan
     }
@@ -196,13 +180,6 @@ impl AnonFile {
         };
         away <= self.lists.len(active(ANON)) + self.lists.len(active(FILE)) + others
     }
-}
-
-enum Verdict {
-    Free,
-    Keep,
-    Activate,
-    Write,
 }
 
 fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {

@@ -65,6 +65,21 @@ pub fn by_priority(
     }
 }
 
+/// Sifts so many of the oldest pages of a list; `goes_to` says on which list each goes on.
+pub fn sift(lists: &mut Lists, list: usize, frames: u32, mut goes_to: impl FnMut(u32, &mut Scan) -> usize) -> Scan {
+    let mut scan = Scan::default();
+    let frames = frames.min(lists.len(list));
+    for _ in 0..frames {
+        let Some(frame) = lists.take_oldest(list) else { break };
+        lists.add_newest(goes_to(frame, &mut scan), frame);
+    }
+    scan.scanned += u64::from(frames);
+    // All of them come off in one go, and go back in one.
+    scan.hold(u64::from(frames));
+    scan.hold(u64::from(frames));
+    scan
+}
+
 /// Judges so many of the oldest inactive pages. `active`: the list where a page of a class is active.
 pub fn shrink_inactive(
     lists: &mut Lists,
@@ -100,7 +115,8 @@ pub fn shrink_inactive(
     scan
 }
 
-enum Verdict {
+/// What is to become of the oldest inactive page.
+pub enum Verdict {
     Free,
     Activate,
     Keep,
@@ -130,6 +146,15 @@ pub fn is_referenced(pages: &mut Frames, frame: u32, scan: &mut Scan) -> bool {
     scan.mappings += pages.mappers(frame);
     let marked = pages.take(frame, Bit::Referenced);
     pages.take(frame, Bit::Young) || marked
+}
+
+/// Ordinary data is active from the first on.
+pub fn insert(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Frames, frame: u32) {
+    let is_data = pages.class(frame) == Class::Data;
+    if is_data {
+        pages.set(frame, Bit::Referenced);
+    }
+    lists.add_newest(if is_data { active } else { inactive }, frame);
 }
 
 /// The first touch by a system call marks a page, the second makes it active.
