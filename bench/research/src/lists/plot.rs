@@ -20,11 +20,7 @@ impl Picture for ListsRecord {
         (PANEL.0 * 2, PANEL.1 * traces(self).len().max(1) as u32)
     }
 
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static,
-    {
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let (traces, disk) = (traces(self), Bytes(self.disk_bytes_per_second));
         for (outcomes, row) in traces.iter().zip(area.split_evenly((traces.len().max(1), 1))) {
             let panels = row.split_evenly((1, 2));
@@ -42,16 +38,12 @@ fn traces(record: &ListsRecord) -> Vec<&[SimulationOutcome]> {
     record.outcomes.chunk_by(|one, other| one.trace == other.trace).collect()
 }
 
-fn draw_lines<B>(
+fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
     area: &DrawingArea<B, Shift>,
     outcomes: &[SimulationOutcome],
     title: &str,
     number: &dyn Fn(&SimulationOutcome) -> Option<f64>,
-) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+) -> Result<()> {
     let sizes = || outcomes.iter().map(|outcome| outcome.memory_bytes as f64 / GIB);
     let (first, last) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max));
     let highest = outcomes.iter().filter_map(number).fold(1e-9, f64::max);

@@ -8,18 +8,17 @@ use anyhow::{Context, Result, ensure};
 use heat::statistics::{Interval, median, paired_ratio};
 use hugepilot_bench::kept::read_bytes;
 use hugepilot_bench::machine::MachineDescription;
-use hugepilot_bench::outputs::json_lines;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::line::SortTurn;
 use hugepilot_sort::task::PageChoice;
 use serde::{Deserialize, Serialize};
 
-/// Of files that are written now.
-pub(super) const VERSION: u32 = 1;
+use super::text;
+use crate::record::ResearchRecord;
 
 /// All of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct SortRecord {
     version: u32,
     /// Where it was measured; None for lines that say nothing of it.
     pub(super) machine: Option<MachineDescription>,
@@ -27,17 +26,23 @@ pub(super) struct Record {
     pub(super) turns: Vec<SortTurn>,
 }
 
-impl Record {
+impl SortRecord {
     /// An empty one for this machine.
     pub(super) fn new(machine: MachineDescription) -> Self {
-        Self { version: VERSION, machine: Some(machine), turns: Vec::new() }
+        Self { version: Self::VERSION, machine: Some(machine), turns: Vec::new() }
     }
 
     /// Reads a file that was kept, or lines that hugepilot-sort printed.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = text_of(&read_bytes(path)?).with_context(|| format!("{} is no text", path.display()))?;
         if let Ok(record) = serde_json::from_str::<Self>(&text) {
-            ensure!(record.version == VERSION, "{} has version {}, not {VERSION}", path.display(), record.version);
+            ensure!(
+                record.version == Self::VERSION,
+                "{} has version {}, not {}",
+                path.display(),
+                record.version,
+                Self::VERSION
+            );
             return Ok(record);
         }
         let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -46,12 +51,7 @@ impl Record {
             format!("{} holds neither what `sort --keep` wrote nor lines of hugepilot-sort", path.display())
         })?;
         ensure!(!turns.is_empty(), "{} is empty", path.display());
-        Ok(Self { version: VERSION, machine: None, turns })
-    }
-
-    /// The file's text, with one line a turn.
-    pub(super) fn json(&self) -> Result<String> {
-        json_lines(self, "round")
+        Ok(Self { version: Self::VERSION, machine: None, turns })
     }
 
     /// The algorithms, and the sizes of each, ascending.
@@ -101,6 +101,16 @@ impl Record {
     }
 }
 
+impl ResearchRecord for SortRecord {
+    const NAME: &'static str = "sort";
+    const VERSION: u32 = 1;
+    const FIRST_FIELD: &'static str = "round";
+
+    fn text(&self) -> String {
+        text::text(self)
+    }
+}
+
 /// Text as programs write it, or as the shell of Windows redirects it to a file: in UTF-16, after a mark of the order of bytes.
 fn text_of(bytes: &[u8]) -> Result<String> {
     let text = match bytes.strip_prefix(&[0xff, 0xfe]) {
@@ -142,8 +152,8 @@ pub(super) mod tests {
         (0..6).flat_map(round).collect()
     }
 
-    pub(in crate::sort) fn record(turns: Vec<SortTurn>) -> Record {
-        Record { version: VERSION, machine: None, turns }
+    pub(in crate::sort) fn record(turns: Vec<SortTurn>) -> SortRecord {
+        SortRecord { version: SortRecord::VERSION, machine: None, turns }
     }
 
     #[test]
@@ -161,18 +171,18 @@ pub(super) mod tests {
         let path = directory.path().join("sort.json");
         let kept = record([turns(Algorithm::Heap, 1 << 20, 1.0), turns(Algorithm::Quick, 2 << 20, 1.0)].concat());
         std::fs::write(&path, kept.json().unwrap()).unwrap();
-        assert_eq!(Record::read(&path).unwrap(), kept);
+        assert_eq!(SortRecord::read(&path).unwrap(), kept);
         let lines: Vec<String> = kept.turns.iter().map(|turn| serde_json::to_string(turn).unwrap()).collect();
         let lines = lines.join("\r\n") + "\r\n";
         let in_utf_16: Vec<u8> = format!("\u{feff}{lines}").encode_utf16().flat_map(u16::to_le_bytes).collect();
         for written in [lines.clone().into_bytes(), format!("\u{feff}{lines}").into_bytes(), in_utf_16] {
             std::fs::write(&path, written).unwrap();
-            assert_eq!(Record::read(&path).unwrap(), kept);
+            assert_eq!(SortRecord::read(&path).unwrap(), kept);
         }
         assert_eq!(kept.cases(), [(Algorithm::Heap, vec![1 << 20]), (Algorithm::Quick, vec![2 << 20])]);
         for wrong in ["", "{}", "{\"round\":1}", "\u{feff}"] {
             std::fs::write(&path, wrong).unwrap();
-            assert!(Record::read(&path).is_err(), "{wrong}");
+            assert!(SortRecord::read(&path).is_err(), "{wrong}");
         }
     }
 }
