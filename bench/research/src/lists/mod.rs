@@ -19,6 +19,7 @@ mod throughput;
 mod trace;
 mod writeback;
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use anyhow::{Result, bail};
@@ -171,10 +172,7 @@ impl ListsArguments {
                 name => name.parse().into_iter().collect(),
             }
         });
-        let mut kinds: Vec<PolicyKind> = kinds.collect();
-        kinds.sort();
-        kinds.dedup();
-        kinds
+        kinds.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 

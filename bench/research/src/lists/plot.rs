@@ -2,6 +2,8 @@
 //!
 //! Owns: these two panels, one row for each trace. Never touches: the style of lines and keys, which all plots share.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use heat::units::Bytes;
 use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
@@ -60,7 +62,8 @@ fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
         .x_desc("GiB of memory; a simulation")
         .label_style((FONT, 14))
         .draw()?;
-    for (place, policy) in policies(outcomes).into_iter().enumerate() {
+    let policies: BTreeSet<PolicyKind> = outcomes.iter().map(|outcome| outcome.policy).collect();
+    for (place, policy) in policies.into_iter().enumerate() {
         let style = COLORS[place % COLORS.len()].stroke_width(2);
         let of_policy = outcomes.iter().filter(|outcome| outcome.policy == policy);
         let point = |outcome: &SimulationOutcome| Some((outcome.memory_bytes as f64 / GIB, number(outcome)?));
@@ -71,13 +74,6 @@ fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
     }
     draw_key(&mut chart)
-}
-
-fn policies(outcomes: &[SimulationOutcome]) -> Vec<PolicyKind> {
-    let mut policies: Vec<PolicyKind> = outcomes.iter().map(|outcome| outcome.policy).collect();
-    policies.sort();
-    policies.dedup();
-    policies
 }
 
 #[cfg(test)]

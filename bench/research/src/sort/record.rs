@@ -21,19 +21,19 @@ use crate::record::ResearchRecord;
 pub struct SortRecord {
     version: u32,
     /// Where it was measured; None for lines that say nothing of it.
-    pub(super) machine: Option<MachineDescription>,
+    pub machine: Option<MachineDescription>,
     /// In the order in which they ran.
-    pub(super) turns: Vec<SortTurn>,
+    pub turns: Vec<SortTurn>,
 }
 
 impl SortRecord {
     /// An empty one for this machine.
-    pub(super) fn new(machine: MachineDescription) -> Self {
+    pub fn new(machine: MachineDescription) -> Self {
         Self { version: Self::VERSION, machine: Some(machine), turns: Vec::new() }
     }
 
     /// Reads a file that was kept, or lines that hugepilot-sort printed.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let text = text_of(&read_bytes(path)?).with_context(|| format!("{} is no text", path.display()))?;
         if let Ok(record) = serde_json::from_str::<Self>(&text) {
             ensure!(
@@ -55,7 +55,7 @@ impl SortRecord {
     }
 
     /// The algorithms, and the sizes of each, ascending.
-    pub(super) fn cases(&self) -> Vec<(Algorithm, Vec<u64>)> {
+    pub fn cases(&self) -> Vec<(Algorithm, Vec<u64>)> {
         let mut cases: Vec<(Algorithm, u64)> = self.turns.iter().map(|turn| (turn.algorithm, turn.bytes)).collect();
         cases.sort();
         cases.dedup();
@@ -64,23 +64,18 @@ impl SortRecord {
     }
 
     /// The turns of one bar.
-    pub(super) fn turns_of(
-        &self,
-        algorithm: Algorithm,
-        bytes: u64,
-        pages: PageChoice,
-    ) -> impl Iterator<Item = &SortTurn> {
+    pub fn turns_of(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> impl Iterator<Item = &SortTurn> {
         self.turns.iter().filter(move |turn| (turn.algorithm, turn.bytes, turn.pages) == (algorithm, bytes, pages))
     }
 
     /// Milliseconds of the typical sort.
-    pub(super) fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<f64> {
+    pub fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<f64> {
         let times = self.turns_of(algorithm, bytes, pages).map(|turn| turn.nanoseconds as f64 / 1e6);
         median(&times.collect::<Vec<_>>())
     }
 
     /// How many times as fast these pages are as ordinary ones, by rounds.
-    pub(super) fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Vec<(u32, f64)> {
+    pub fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Vec<(u32, f64)> {
         let ordinary = |round| {
             let mut turns = self.turns_of(algorithm, bytes, PageChoice::Ordinary);
             turns.find(|turn| turn.round == round).map(|turn| turn.nanoseconds as f64)
@@ -90,12 +85,12 @@ impl SortRecord {
     }
 
     /// Whether whatever was to be on large pages was, all of it.
-    pub(super) fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
+    pub fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
         self.turns_of(algorithm, bytes, PageChoice::Large).all(|turn| turn.large_bytes == turn.taken_bytes)
     }
 
     /// The typical one of these, and how sure that is.
-    pub(super) fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<Interval> {
+    pub fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<Interval> {
         let pairs = self.speedups(algorithm, bytes, pages).into_iter().map(|(_, ratio)| (ratio, 1.0));
         paired_ratio(&pairs.collect::<Vec<_>>())
     }

@@ -2,6 +2,8 @@
 //!
 //! Owns: layout and rounding, and which figures there are. Never touches: how numbers came about.
 
+use std::collections::BTreeSet;
+
 use heat::statistics::{Interval, paired_ratio};
 use heat::units::Bytes;
 use hugepilot_bench::table::{cell, strings, table};
@@ -94,11 +96,8 @@ fn heap_against_quick(record: &SortRecord) -> Option<Interval> {
 }
 
 /// Each reason once.
-fn refusals(record: &SortRecord) -> Vec<&str> {
-    let mut refusals: Vec<&str> = record.turns.iter().filter_map(|turn| turn.refusal.as_deref()).collect();
-    refusals.sort_unstable();
-    refusals.dedup();
-    refusals
+fn refusals(record: &SortRecord) -> BTreeSet<&str> {
+    record.turns.iter().filter_map(|turn| turn.refusal.as_deref()).collect()
 }
 
 #[cfg(test)]

@@ -45,16 +45,13 @@ impl Palette {
         if count == 0 || count > MOST_COLORS {
             return Err(ColorError::Count { count, most: MOST_COLORS });
         }
-        let mut colors = Vec::new();
-        for color in used {
-            if color >= count {
-                return Err(ColorError::NoSuchColor { color, count });
-            }
-            colors.push(color);
+        let mut used: Vec<u32> = used.into_iter().collect();
+        if let Some(&color) = used.iter().find(|&&color| color >= count) {
+            return Err(ColorError::NoSuchColor { color, count });
         }
-        colors.sort_unstable();
-        colors.dedup();
-        if colors.is_empty() { Err(ColorError::NoColor) } else { Ok(Self { count, used: colors }) }
+        used.sort_unstable();
+        used.dedup();
+        if used.is_empty() { Err(ColorError::NoColor) } else { Ok(Self { count, used }) }
     }
 
     /// How many colors there are, used or not.

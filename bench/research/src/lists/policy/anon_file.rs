@@ -9,7 +9,7 @@
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Frames};
-use super::classic::{CLUSTER, Verdict, by_priority, cluster, sift};
+use super::classic::{CLUSTER, PageVerdict, by_priority, cluster, sift};
 use super::scan::{ANON, FILE, ReplacementPolicy, Scan, Taken, kind_of};
 
 /// `/proc/sys/vm/swappiness` as it comes; 100 would say that both kinds cost the same to bring back, 200 is the most.
@@ -140,10 +140,10 @@ impl AnonFile {
             let Some(frame) = self.lists.take_oldest(inactive(kind)) else { break };
             scan.scanned += 1;
             match judge(pages, frame, &mut scan) {
-                Verdict::Free => self.evict(pages, frame, taken, &mut scan),
-                Verdict::Keep => self.lists.add_newest(inactive(kind), frame),
-                Verdict::Activate => self.lists.add_newest(active(kind), frame),
-                Verdict::Write => {
+                PageVerdict::Free => self.evict(pages, frame, taken, &mut scan),
+                PageVerdict::Keep => self.lists.add_newest(inactive(kind), frame),
+                PageVerdict::Activate => self.lists.add_newest(active(kind), frame),
+                PageVerdict::Write => {
                     taken.write(pages, frame);
                     self.lists.add_newest(inactive(kind), frame);
                 }
@@ -182,10 +182,10 @@ impl AnonFile {
     }
 }
 
-fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
+fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> PageVerdict {
     let class = pages.class(frame);
     if pages.has(frame, Bit::Writeback) {
-        return Verdict::Activate;
+        return PageVerdict::Activate;
     }
     scan.mappings += pages.mappers(frame);
     let marked = pages.take(frame, Bit::Referenced);
@@ -193,16 +193,16 @@ fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
         // Each mapped page comes with one use, the fault that brought it; the second counts, or that of a second process.
         pages.set(frame, Bit::Referenced);
         let active = marked || pages.mappers(frame) > 1 || class == Class::Code;
-        return if active { Verdict::Activate } else { Verdict::Keep };
+        return if active { PageVerdict::Activate } else { PageVerdict::Keep };
     }
     let dirty = pages.has(frame, Bit::Dirty);
     if dirty && class == Class::Cache {
         // The disk's own threads write in better order; the page is out of the way until they have.
         pages.set(frame, Bit::Reclaim);
-        return Verdict::Activate;
+        return PageVerdict::Activate;
     }
     scan.mappings += pages.mappers(frame);
-    if dirty { Verdict::Write } else { Verdict::Free }
+    if dirty { PageVerdict::Write } else { PageVerdict::Free }
 }
 
 impl ReplacementPolicy for AnonFile {

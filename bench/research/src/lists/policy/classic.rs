@@ -99,10 +99,10 @@ pub fn shrink_inactive(
             let Some(frame) = lists.take_oldest(inactive) else { break };
             scan.scanned += 1;
             match judge(pages, frame, &mut scan) {
-                Verdict::Free => taken.free(frame, 0, &mut scan),
-                Verdict::Activate => lists.add_newest(active(pages.class(frame)), frame),
-                Verdict::Keep => lists.add_newest(inactive, frame),
-                Verdict::Write => {
+                PageVerdict::Free => taken.free(frame, 0, &mut scan),
+                PageVerdict::Activate => lists.add_newest(active(pages.class(frame)), frame),
+                PageVerdict::Keep => lists.add_newest(inactive, frame),
+                PageVerdict::Write => {
                     taken.write(pages, frame);
                     lists.add_newest(inactive, frame);
                 }
@@ -116,28 +116,28 @@ pub fn shrink_inactive(
 }
 
 /// What is to become of the oldest inactive page.
-pub enum Verdict {
+pub enum PageVerdict {
     Free,
     Activate,
     Keep,
     Write,
 }
 
-fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
+fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> PageVerdict {
     if pages.has(frame, Bit::Writeback) {
-        return Verdict::Keep;
+        return PageVerdict::Keep;
     }
     let mapped = pages.class(frame).is_mapped();
     let referenced = is_referenced(pages, frame, scan);
     if referenced && mapped {
-        return Verdict::Activate;
+        return PageVerdict::Activate;
     }
     // Taking it out of the page tables.
     scan.mappings += pages.mappers(frame);
     match (pages.has(frame, Bit::Dirty), referenced) {
-        (false, _) => Verdict::Free,
-        (true, true) => Verdict::Keep,
-        (true, false) => Verdict::Write,
+        (false, _) => PageVerdict::Free,
+        (true, true) => PageVerdict::Keep,
+        (true, false) => PageVerdict::Write,
     }
 }
 
