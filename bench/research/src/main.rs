@@ -6,6 +6,7 @@
 
 mod args;
 mod lists;
+mod record;
 mod retell;
 mod sort;
 mod transpose;

@@ -134,18 +134,30 @@ pub struct hps_arena_info {
     pub huge_bytes: u64,
 }
 
-impl Application for hps_functions {
+// SAFETY: whoever sets functions promises that they may be called on any thread, one at a time.
+unsafe impl Send for hps_functions {}
+
+// SAFETY: 0 stands for no function and no context.
+const NO_FUNCTIONS: hps_functions =
+    hps_functions { size: size_of::<hps_functions>() as u32, ..unsafe { std::mem::zeroed() } };
+
+/// The functions that are set now, whichever they are when one is called.
+struct Current;
+
+impl Application for Current {
     fn begin(&self, pages: &[Page]) {
-        if let Some(begin) = self.begin {
+        let hps_functions { context, begin, .. } = functions();
+        if let Some(begin) = begin {
             // SAFETY: whoever set the function promised that it and its context can be used until other functions are set.
-            unsafe { begin(self.context, pages.as_ptr(), pages.len() as u64) };
+            unsafe { begin(context, pages.as_ptr(), pages.len() as u64) };
         }
     }
 
     fn judge(&self, region: &ActiveRegion<'_>) -> RegionVerdict {
-        let Some(function) = self.judge else { return judge::judge(region) };
+        let hps_functions { context, judge, .. } = functions();
+        let Some(judge) = judge else { return judge::judge(region) };
         // SAFETY: as in `begin`.
-        match with_region(region, |region| unsafe { function(self.context, region) }) {
+        match with_region(region, |region| unsafe { judge(context, region) }) {
             HPS_CONVERT => RegionVerdict::Convert,
             HPS_COMPACT => RegionVerdict::Compact,
             _ => RegionVerdict::Keep,
@@ -153,53 +165,19 @@ impl Application for hps_functions {
     }
 
     fn compact(&self, region: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
-        let compact = self.compact?;
+        let hps_functions { context, compact, .. } = functions();
+        let compact = compact?;
         // SAFETY: as in `begin`.
-        let moved = with_region(region, |region| unsafe { compact(self.context, region) });
+        let moved = with_region(region, |region| unsafe { compact(context, region) });
         Some(u64::try_from(moved).map_err(|_| i32::try_from(moved.unsigned_abs()).unwrap_or(libc::EIO)))
     }
 
     fn end(&self, report: &Report) {
-        if let Some(end) = self.end {
+        let hps_functions { context, end, .. } = functions();
+        if let Some(end) = end {
             // SAFETY: as in `begin`.
-            unsafe { end(self.context, report) };
+            unsafe { end(context, report) };
         }
-    }
-}
-
-// SAFETY: whoever sets functions promises that they may be called on any thread, one at a time.
-unsafe impl Send for hps_functions {}
-// SAFETY: as above.
-unsafe impl Sync for hps_functions {}
-
-const NO_FUNCTIONS: hps_functions = hps_functions {
-    size: size_of::<hps_functions>() as u32,
-    reserved: 0,
-    context: ptr::null_mut(),
-    begin: None,
-    judge: None,
-    compact: None,
-    end: None,
-};
-
-/// The functions that are set now, whichever they are when one is called.
-struct Current;
-
-impl Application for Current {
-    fn begin(&self, pages: &[Page]) {
-        functions().begin(pages);
-    }
-
-    fn judge(&self, region: &ActiveRegion<'_>) -> RegionVerdict {
-        functions().judge(region)
-    }
-
-    fn compact(&self, region: &ActiveRegion<'_>) -> Option<Result<u64, i32>> {
-        functions().compact(region)
-    }
-
-    fn end(&self, report: &Report) {
-        functions().end(report);
     }
 }
 
@@ -278,8 +256,8 @@ pub unsafe extern "C" fn hps_enable_track(options: *const hps_options) -> c_int 
         return answer(if rests { Ok(()) } else { Err(TrackError::Busy) });
     }
     let made = match mode {
-        HPS_WAIT => ProcessTracking::new(settings),
-        _ => ProcessTracking::with_thread(settings, Arc::new(Current)),
+        HPS_HANDLE => ProcessTracking::with_thread(settings, Arc::new(Current)),
+        _ => ProcessTracking::new(settings),
     };
     answer(made.map(|tracker| *tracking = Some(Tracking { tracker: Arc::new(tracker), wake })))
 }
@@ -390,13 +368,9 @@ pub unsafe extern "C" fn hps_arena_create(bytes: u64, flags: u32, arena: *mut *m
     let Some(place) = (unsafe { arena.as_mut() }) else {
         return answer(Err(invalid("make an arena: no place for it")));
     };
-    match Arena::create(bytes, flags & HPS_ARENA_FORK != 0) {
-        Ok(made) => {
-            *place = Box::into_raw(Box::new(hps_arena(made)));
-            0
-        }
-        Err(cause) => answer(Err(TrackError::System { doing: "make an arena", cause })),
-    }
+    let made = Arena::create(bytes, flags & HPS_ARENA_FORK != 0);
+    let made = made.map_err(|cause| TrackError::System { doing: "make an arena", cause });
+    answer(made.map(|made| *place = Box::into_raw(Box::new(hps_arena(made)))))
 }
 
 /// A piece of so many bytes, aligned to 16, its contents undefined. NULL where the arena has no room, or the machine no memory.
@@ -470,22 +444,11 @@ pub unsafe extern "C" fn hps_arena_destroy(arena: *mut hps_arena) {
 ///
 /// As `hps_enable_track`.
 unsafe fn settings(options: *const hps_options) -> Result<(TrackingSettings, u32, bool), TrackError> {
-    const DEFAULT: hps_options = hps_options {
-        size: size_of::<hps_options>() as u32,
-        mode: HPS_HANDLE,
-        signal: 0,
-        interval_ms: 0,
-        threshold_pages: 0,
-        ranges: ptr::null(),
-        ranges_count: 0,
-        max_huge_bytes: 0,
-        flags: 0,
-        reserved: 0,
-        socket: ptr::null(),
-    };
+    // SAFETY: 0 stands for the default of each.
+    let default = hps_options { size: size_of::<hps_options>() as u32, ..unsafe { std::mem::zeroed() } };
     // SAFETY: the caller says so.
-    let options = unsafe { options.as_ref() }.unwrap_or(&DEFAULT);
-    if options.size != DEFAULT.size {
+    let options = unsafe { options.as_ref() }.unwrap_or(&default);
+    if options.size != default.size {
         return Err(invalid("read struct hps_options: its size is of no known version"));
     }
     if options.mode > HPS_WAIT || options.flags & !(HPS_WAKE | HPS_OWN_WRITES) != 0 || options.reserved != 0 {

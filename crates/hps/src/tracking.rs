@@ -83,12 +83,9 @@ impl Drop for Busy<'_> {
 /// Where lists come from.
 enum Source {
     Daemon(Registration),
-    /// Until there is a daemon again.
-    OwnWrites {
-        watch: OwnWatch,
-        next_try: Instant,
-    },
-    None {
+    /// Until there is a daemon again, from this process's own writes, if it watches them.
+    Alone {
+        watch: Option<OwnWatch>,
         next_try: Instant,
     },
 }
@@ -199,7 +196,7 @@ impl Shared {
         let handler = handle(signal, ring).map_err(system("handle a signal"))?;
         let shared = Self {
             allowance: Allowance::of(settings.most_huge_bytes),
-            source: Mutex::new(Source::None { next_try: Instant::now() }),
+            source: Mutex::new(Source::Alone { watch: None, next_try: Instant::now() }),
             speaker: Mutex::new(None),
             settings,
             rung,
@@ -253,11 +250,9 @@ impl Shared {
                 self.lose(source);
                 None
             })),
-            Source::OwnWrites { next_try, .. } | Source::None { next_try } if *next_try <= Instant::now() => {
-                self.try_again(source).map(|()| None)
-            }
-            Source::OwnWrites { watch, .. } if !self.resting.load(Ordering::Relaxed) => watch.take(),
-            Source::OwnWrites { .. } | Source::None { .. } => Ok(None),
+            Source::Alone { next_try, .. } if *next_try <= Instant::now() => self.try_again(source).map(|()| None),
+            Source::Alone { watch: Some(watch), .. } if !self.resting.load(Ordering::Relaxed) => watch.take(),
+            Source::Alone { .. } => Ok(None),
         }
     }
 
@@ -265,8 +260,8 @@ impl Shared {
     fn connect(&self) -> Result<Source, TrackError> {
         match self.register() {
             Err(TrackError::NoDaemon { .. }) if self.settings.own_writes => {
-                let watch = OwnWatch::of(&self.settings.track)?;
-                Ok(Source::OwnWrites { watch, next_try: Instant::now() + AGAIN })
+                let watch = Some(OwnWatch::of(&self.settings.track)?);
+                Ok(Source::Alone { watch, next_try: Instant::now() + AGAIN })
             }
             registered => registered,
         }
@@ -285,27 +280,24 @@ impl Shared {
 
     /// Checks whether there is a daemon again. Errors: there is, and it will not have this process.
     fn try_again(&self, source: &mut Source) -> Result<(), TrackError> {
-        let found = match source {
-            Source::OwnWrites { .. } => self.register(),
-            Source::Daemon(_) | Source::None { .. } => self.connect(),
-        };
-        match (found, &mut *source) {
-            (Ok(found), _) => *source = found,
-            (Err(error), Source::None { next_try }) => {
+        let Source::Alone { watch, next_try } = source else { return Ok(()) };
+        let found = if watch.is_some() { self.register() } else { self.connect() };
+        match found {
+            Ok(found) => *source = found,
+            Err(error) => {
                 *next_try = Instant::now() + AGAIN;
-                if matches!(error, TrackError::Refused { .. } | TrackError::Release { .. }) {
+                let refuses = matches!(error, TrackError::Refused { .. } | TrackError::Release { .. });
+                if watch.is_none() && refuses {
                     return Err(error);
                 }
             }
-            (Err(_), Source::OwnWrites { next_try, .. }) => *next_try = Instant::now() + AGAIN,
-            (Err(_), Source::Daemon(_)) => {}
         }
         Ok(())
     }
 
     fn lose(&self, source: &mut Source) {
         *locked(&self.speaker) = None;
-        *source = Source::None { next_try: Instant::now() + AGAIN };
+        *source = Source::Alone { watch: None, next_try: Instant::now() + AGAIN };
     }
 
     fn say(&self, notice: Notice) {
@@ -319,10 +311,10 @@ impl Shared {
     fn pause_with(&self, source: &mut Source, until: Option<Instant>) -> Result<(), TrackError> {
         let own = match source {
             Source::Daemon(_) => None,
-            Source::OwnWrites { watch, next_try } if !self.resting.load(Ordering::Relaxed) => {
+            Source::Alone { watch: Some(watch), next_try } if !self.resting.load(Ordering::Relaxed) => {
                 Some(watch.next().min(*next_try))
             }
-            Source::OwnWrites { next_try, .. } | Source::None { next_try } => Some(*next_try),
+            Source::Alone { next_try, .. } => Some(*next_try),
         };
         let next = own.into_iter().chain(until).min();
         let limit = next.map(|next| next.saturating_duration_since(Instant::now()));
@@ -346,13 +338,13 @@ impl Shared {
 
     /// Waits, unless tracking ends. Errors: it did.
     fn pause(&self, until: Instant) -> Result<(), TrackError> {
-        self.pause_with(&mut Source::None { next_try: until }, None)
+        self.pause_with(&mut Source::Alone { watch: None, next_try: until }, None)
     }
 
     fn work_through(&self, pages: &[Page], application: &dyn Application) -> Report {
         work_through(pages, application, &self.allowance, |region| match &mut *locked(&self.source) {
-            Source::OwnWrites { watch, .. } => watch.convert(region),
-            Source::Daemon(_) | Source::None { .. } => collapse_own(region, REGION),
+            Source::Alone { watch: Some(watch), .. } => watch.convert(region),
+            Source::Daemon(_) | Source::Alone { .. } => collapse_own(region, REGION),
         })
     }
 }

@@ -121,8 +121,7 @@ impl PoolSurroundings {
     ///
     /// Errors: `/proc/meminfo`, or a configuration file or unit that is there, cannot be read.
     pub fn read(root: &Root) -> Result<Self, KernelError> {
-        let mut names = vec![SYSCTL.to_owned(), TMPFILES.to_owned(), LIMITS.to_owned(), GRUB.to_owned()];
-        names.extend([COMMAND_LINE.to_owned(), OWN_WORDS.to_owned(), WANTS.to_owned()]);
+        let mut names = [SYSCTL, TMPFILES, LIMITS, GRUB, COMMAND_LINE, OWN_WORDS, WANTS].map(str::to_owned).to_vec();
         let units = optional(root.entries(UNITS))?.unwrap_or_default();
         let own_units = units.iter().filter(|name| name.starts_with("dev-hugepages\\x2d") && name.ends_with(".mount"));
         names.extend(own_units.map(|name| format!("{UNITS}/{name}")));

@@ -9,7 +9,7 @@ use kernel::process::ProcessStatus;
 use kernel::{KernelError, Root, maps, smaps, vm_flags};
 
 /// What one process has of one pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The process.
     pub pid: u32,
@@ -81,15 +81,7 @@ fn summed(pid: u32, name: &str, mappings: &[smaps::SmapsMapping]) -> Vec<User> {
         let page_size = mapping.page_size;
         let found = users.iter().position(|user| user.page_size == page_size);
         let index = found.unwrap_or_else(|| {
-            let nothing = Bytes(0);
-            users.push(User {
-                pid,
-                name: name.to_owned(),
-                page_size,
-                private: nothing,
-                shared: nothing,
-                mapped: nothing,
-            });
+            users.push(User { pid, name: name.to_owned(), page_size, ..User::default() });
             users.len() - 1
         });
         users[index].private += mapping.hugetlb_private;

@@ -107,6 +107,12 @@ impl Cut {
         start..end.max(start)
     }
 
+    /// Makes a call for what is left without them, if anything is.
+    fn call_for_whole(&self, made: impl FnOnce(usize, usize) -> SyscallResult) -> SyscallResult {
+        let whole = self.whole();
+        if whole.is_empty() { Ok(0) } else { made(whole.start, whole.len()) }
+    }
+
     /// Bytes of the range in these huge pages.
     fn cut_off(&self) -> usize {
         (self.range.1 - self.range.0).saturating_sub(self.whole().len())
@@ -153,33 +159,23 @@ fn is_range(start: usize, length: usize) -> bool {
 
 /// The munmap of the program.
 pub fn unmap(start: usize, length: usize) -> SyscallResult {
-    call(
-        start,
-        length,
-        || system::munmap(start, length),
-        |cut| {
-            count::add(|counts| &counts.kept_bytes, cut.cut_off());
-            let whole = cut.whole();
-            if whole.is_empty() { Ok(0) } else { system::munmap(whole.start, whole.len()) }
-        },
-    )
+    let rounded = |cut: &Cut| {
+        count::add(|counts| &counts.kept_bytes, cut.cut_off());
+        cut.call_for_whole(system::munmap)
+    };
+    call(start, length, || system::munmap(start, length), rounded)
 }
 
 /// The mprotect of the program.
 pub fn protect(start: usize, length: usize, rights: c_int) -> SyscallResult {
-    call(
-        start,
-        length,
-        || system::mprotect(start, length, rights),
-        |cut| {
-            if cut.pages().any(|page| page.rights & !rights != 0) {
-                count::add(|counts| &counts.widened_bytes, cut.cut_off());
-            }
-            cut.widen(rights)?;
-            let whole = cut.whole();
-            if whole.is_empty() { Ok(0) } else { system::mprotect(whole.start, whole.len(), rights) }
-        },
-    )
+    let rounded = |cut: &Cut| {
+        if cut.pages().any(|page| page.rights & !rights != 0) {
+            count::add(|counts| &counts.widened_bytes, cut.cut_off());
+        }
+        cut.widen(rights)?;
+        cut.call_for_whole(|start, length| system::mprotect(start, length, rights))
+    };
+    call(start, length, || system::mprotect(start, length, rights), rounded)
 }
 
 /// The mmap of the program.
@@ -188,26 +184,20 @@ pub fn map(request: &MmapRequest) -> SyscallResult {
     if !replaces || !pool::reaches(request.address, request.length) {
         return place::map(request);
     }
-    call(
-        request.address,
-        request.length,
-        || request.make(),
-        |cut| {
-            // Files cannot be mapped beside what is left of a huge page, nor is a segment only this program's to change.
-            let private = cut.pages().all(|page| page.kind == MappingKind::Pooled);
-            if !private || !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
-                return Err(libc::EINVAL);
-            }
-            cut.widen(request.rights | READ_WRITE)?;
-            let whole = cut.whole();
-            system::zero(cut.range.0, whole.start.min(cut.range.1) - cut.range.0);
-            system::zero(whole.end.min(cut.range.1), cut.range.1 - whole.end.min(cut.range.1));
-            if !whole.is_empty() {
-                MmapRequest { address: whole.start, length: whole.len(), ..*request }.make()?;
-            }
-            Ok(request.address)
-        },
-    )
+    let rounded = |cut: &Cut| {
+        // Files cannot be mapped beside what is left of a huge page, nor is a segment only this program's to change.
+        let private = cut.pages().all(|page| page.kind == MappingKind::Pooled);
+        if !private || !has(request.flags, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) {
+            return Err(libc::EINVAL);
+        }
+        cut.widen(request.rights | READ_WRITE)?;
+        let whole = cut.whole();
+        system::zero(cut.range.0, whole.start.min(cut.range.1) - cut.range.0);
+        system::zero(whole.end.min(cut.range.1), cut.range.1 - whole.end.min(cut.range.1));
+        cut.call_for_whole(|address, length| MmapRequest { address, length, ..*request }.make())?;
+        Ok(request.address)
+    };
+    call(request.address, request.length, || request.make(), rounded)
 }
 
 /// The madvise of the program.

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,25 +28,17 @@ pub struct WindowsCli {
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum WindowsCommand {
     /// Say what this account and this machine offer, and how to fix what is missing
-    Doctor(WindowsDoctorArgs),
+    Doctor {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Start a program on huge pages: on Linux only
-    Run(WindowsRunArgs),
-}
-
-/// `doctor`
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct WindowsDoctorArgs {
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `run`
-#[derive(Args, Clone, Debug, PartialEq)]
-pub struct WindowsRunArgs {
-    /// The program and its arguments
-    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub command: Vec<OsString>,
+    Run {
+        /// The program and its arguments
+        #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
 }
 
 #[cfg(test)]
@@ -58,12 +50,9 @@ mod tests {
     fn the_definition_holds_together() {
         WindowsCli::command().debug_assert();
         let parse = |line: &str| WindowsCli::try_parse_from(line.split(' ')).map(|cli| cli.command);
-        assert_eq!(parse("hugepilot doctor --json").unwrap(), WindowsCommand::Doctor(WindowsDoctorArgs { json: true }));
+        assert_eq!(parse("hugepilot doctor --json").unwrap(), WindowsCommand::Doctor { json: true });
         let command = ["--pages", "thp", "prog", "-x"].map(OsString::from).to_vec();
-        assert_eq!(
-            parse("hugepilot run --pages thp prog -x").unwrap(),
-            WindowsCommand::Run(WindowsRunArgs { command })
-        );
+        assert_eq!(parse("hugepilot run --pages thp prog -x").unwrap(), WindowsCommand::Run { command });
         assert_eq!(parse("hugepilot heat 7").unwrap_err().exit_code(), 2);
     }
 }

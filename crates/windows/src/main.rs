@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use hugepilot_checks::to_json;
 use hugepilot_os::large_pages::{LargePageOptions, LargePagePolicy, LargePages, LargePagesError, PageSize, standing};
-use hugepilot_windows::args::{WindowsCli, WindowsCommand, WindowsDoctorArgs};
+use hugepilot_windows::args::{WindowsCli, WindowsCommand};
 use hugepilot_windows::doctor::{WindowsFacts, check};
 use hugepilot_windows::render;
 
 fn main() -> ExitCode {
     match WindowsCli::parse().command {
-        WindowsCommand::Doctor(args) => doctor(&args),
-        WindowsCommand::Run(_) => {
+        WindowsCommand::Doctor { json } => doctor(json),
+        WindowsCommand::Run { .. } => {
             eprintln!(
                 "hugepilot: run is for Linux only: Windows lets nobody choose the pages of another program. A program asks for large pages \
                  itself, by VirtualAlloc, hugepilot_os::large_pages or hps_large_alloc of libhps; `hugepilot doctor` says whether it gets any"
@@ -24,9 +24,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn doctor(args: &WindowsDoctorArgs) -> ExitCode {
+fn doctor(json: bool) -> ExitCode {
     let checks = check(&WindowsFacts::gather(standing(), take));
-    let said = if args.json { to_json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
+    let said = if json { to_json(&checks).map(|json| json + "\n") } else { Ok(render::text(&checks)) };
     let printed = said.map_err(std::io::Error::other).and_then(|said| std::io::stdout().write_all(said.as_bytes()));
     match printed {
         Ok(()) => ExitCode::SUCCESS,

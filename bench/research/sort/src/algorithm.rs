@@ -48,11 +48,7 @@ impl Algorithm {
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Algorithm::Heap => "heap",
-            Algorithm::Quick => "quick",
-            Algorithm::Merge => "merge",
-        })
+        f.pad(self.to_possible_value().expect("none is skipped").get_name())
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::line::SortTurn;
-use hugepilot_sort::task::{PageChoice, SEED, Task, TaskError};
+use hugepilot_sort::task::{PageChoice, Task, TaskError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +51,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             for &algorithm in &arguments.algorithms {
                 for pages in order(round) {
                     let bytes = (mebibytes as usize) << 20;
-                    let turn = turn(round, Task { algorithm, pages, bytes, seed: SEED })?;
+                    let turn = turn(round, Task { algorithm, pages, bytes })?;
                     writeln!(std::io::stdout(), "{}", serde_json::to_string(&turn)?)?;
                     // In the file, where it is searched last, it would cost hours.
                     if let (Some(refusal), false) = (&turn.refusal, warned) {

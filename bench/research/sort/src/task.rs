@@ -36,8 +36,6 @@ pub struct Task {
     pub pages: PageChoice,
     /// Bytes of numbers, 4 each.
     pub bytes: usize,
-    /// Where they start.
-    pub seed: u32,
 }
 
 /// Memory, and what is to be sorted in it.
@@ -79,7 +77,7 @@ impl Task {
 impl Ready {
     /// Puts the numbers there, the same each time; a sum that tells whether they are all there.
     fn fill(&mut self) -> u64 {
-        let mut random = Mt::new(self.task.seed);
+        let mut random = Mt::new(SEED);
         let numbers = &mut self.memory.numbers_mut()[..self.task.count()];
         let mut sum = 0u64;
         for number in numbers {
@@ -126,11 +124,7 @@ impl Ready {
 
 impl fmt::Display for PageChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            PageChoice::Ordinary => "ordinary",
-            PageChoice::Large => "large",
-            PageChoice::OrdinaryAgain => "ordinary-again",
-        })
+        f.pad(self.to_possible_value().expect("none is skipped").get_name())
     }
 }
 
@@ -141,7 +135,7 @@ mod tests {
     #[test]
     fn the_numbers_are_the_mersenne_twisters() {
         // The C++ standard names the 10,000th number that its generator gives ([rand.predef]).
-        let task = Task { algorithm: Algorithm::Quick, pages: PageChoice::Ordinary, bytes: 4 * 10_000, seed: SEED };
+        let task = Task { algorithm: Algorithm::Quick, pages: PageChoice::Ordinary, bytes: 4 * 10_000 };
         let mut ready = task.prepare().unwrap();
         assert_eq!((ready.count(), ready.memory.numbers_mut()[9_999]), (10_000, 4_123_659_995));
     }
@@ -150,7 +144,7 @@ mod tests {
     fn every_algorithm_sorts_in_every_kind_of_page() {
         for &algorithm in Algorithm::value_variants() {
             for &pages in PageChoice::value_variants() {
-                let mut ready = Task { algorithm, pages, bytes: 40_000, seed: SEED }.prepare().unwrap();
+                let mut ready = Task { algorithm, pages, bytes: 40_000 }.prepare().unwrap();
                 ready.sort().unwrap();
                 ready.sort().unwrap();
                 assert!(pages == PageChoice::Large || ready.got().large_bytes == 0);
@@ -160,7 +154,7 @@ mod tests {
 
     #[test]
     fn nothing_is_no_task() {
-        let task = Task { algorithm: Algorithm::Heap, pages: PageChoice::Large, bytes: 0, seed: SEED };
+        let task = Task { algorithm: Algorithm::Heap, pages: PageChoice::Large, bytes: 0 };
         assert!(matches!(task.prepare().unwrap_err(), TaskError::Memory(LargePagesError::Size { .. })));
     }
 }

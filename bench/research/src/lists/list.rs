@@ -9,24 +9,18 @@ const NONE: u32 = u32::MAX;
 /// No list.
 const NOWHERE: u8 = u8::MAX;
 
+/// The two ends of a list, and the two sides of a frame on it.
+const NEWEST: usize = 0;
+const OLDEST: usize = 1;
+
 /// Several lists of the same frames.
 pub struct Lists {
-    links: Vec<Links>,
+    /// Of each frame, the next ones towards both ends.
+    links: Vec<[u32; 2]>,
     on: Vec<u8>,
-    ends: Vec<Ends>,
-}
-
-#[derive(Clone, Copy)]
-struct Links {
-    newer: u32,
-    older: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Ends {
-    newest: u32,
-    oldest: u32,
-    len: u32,
+    /// Of each list, the frames at both ends.
+    ends: Vec<[u32; 2]>,
+    lens: Vec<u32>,
 }
 
 impl Lists {
@@ -34,15 +28,16 @@ impl Lists {
     pub fn new(frames: u32, lists: usize) -> Self {
         debug_assert!(lists < usize::from(NOWHERE));
         Self {
-            links: vec![Links { newer: NONE, older: NONE }; frames as usize],
+            links: vec![[NONE; 2]; frames as usize],
             on: vec![NOWHERE; frames as usize],
-            ends: vec![Ends { newest: NONE, oldest: NONE, len: 0 }; lists],
+            ends: vec![[NONE; 2]; lists],
+            lens: vec![0; lists],
         }
     }
 
     /// Frames on a list.
     pub fn len(&self, list: usize) -> u32 {
-        self.ends[list].len
+        self.lens[list]
     }
 
     /// The list that a frame is on.
@@ -53,53 +48,45 @@ impl Lists {
 
     /// Adds a frame that is on no list.
     pub fn add_newest(&mut self, list: usize, frame: u32) {
-        let newest = self.ends[list].newest;
-        self.links[frame as usize] = Links { newer: NONE, older: newest };
-        match newest {
-            NONE => self.ends[list].oldest = frame,
-            newest => self.links[newest as usize].newer = frame,
-        }
-        self.ends[list].newest = frame;
-        self.count_in(list, frame);
+        self.add(list, frame, NEWEST);
     }
 
     /// Adds a frame that is on no list, to be judged next.
     pub fn add_oldest(&mut self, list: usize, frame: u32) {
-        let oldest = self.ends[list].oldest;
-        self.links[frame as usize] = Links { newer: oldest, older: NONE };
-        match oldest {
-            NONE => self.ends[list].newest = frame,
-            oldest => self.links[oldest as usize].older = frame,
-        }
-        self.ends[list].oldest = frame;
-        self.count_in(list, frame);
+        self.add(list, frame, OLDEST);
     }
 
-    fn count_in(&mut self, list: usize, frame: u32) {
+    fn add(&mut self, list: usize, frame: u32, end: usize) {
         debug_assert_eq!(self.on[frame as usize], NOWHERE, "frame {frame} is on a list");
+        let (other_end, next) = (1 - end, self.ends[list][end]);
+        self.links[frame as usize][end] = NONE;
+        self.links[frame as usize][other_end] = next;
+        match next {
+            NONE => self.ends[list][other_end] = frame,
+            next => self.links[next as usize][end] = frame,
+        }
+        self.ends[list][end] = frame;
         self.on[frame as usize] = list as u8;
-        self.ends[list].len += 1;
+        self.lens[list] += 1;
     }
 
     /// Takes a frame off the list that it is on.
     pub fn remove(&mut self, frame: u32) {
         let list = self.of(frame).expect("only frames on a list are removed");
-        let Links { newer, older } = self.links[frame as usize];
-        match newer {
-            NONE => self.ends[list].newest = older,
-            newer => self.links[newer as usize].older = older,
-        }
-        match older {
-            NONE => self.ends[list].oldest = newer,
-            older => self.links[older as usize].newer = newer,
+        let links = self.links[frame as usize];
+        for (end, other_end) in [(NEWEST, OLDEST), (OLDEST, NEWEST)] {
+            match links[end] {
+                NONE => self.ends[list][end] = links[other_end],
+                next => self.links[next as usize][other_end] = links[other_end],
+            }
         }
         self.on[frame as usize] = NOWHERE;
-        self.ends[list].len -= 1;
+        self.lens[list] -= 1;
     }
 
     /// Takes the oldest frame off a list.
     pub fn take_oldest(&mut self, list: usize) -> Option<u32> {
-        let oldest = self.ends[list].oldest;
+        let oldest = self.ends[list][OLDEST];
         (oldest != NONE).then(|| {
             self.remove(oldest);
             oldest
@@ -120,38 +107,41 @@ impl Lists {
 }
 
 #[cfg(test)]
-impl Lists {
-    /// The frames of a list, newest first.
-    pub fn newest_first(&self, list: usize) -> Vec<u32> {
-        let next = |frame: &u32| Some(self.links[*frame as usize].older).filter(|&older| older != NONE);
-        std::iter::successors(Some(self.ends[list].newest).filter(|&newest| newest != NONE), next).collect()
-    }
-
-    /// Panics unless links, ends, lengths and marks all say the same.
-    pub fn check(&self) {
-        let mut seen = vec![NOWHERE; self.on.len()];
-        for (list, ends) in self.ends.iter().enumerate() {
-            let frames = self.newest_first(list);
-            assert_eq!(frames.len(), ends.len as usize, "length of list {list}");
-            assert_eq!(frames.last().copied().unwrap_or(NONE), ends.oldest, "oldest of list {list}");
-            for pair in frames.windows(2) {
-                assert_eq!(self.links[pair[1] as usize].newer, pair[0], "links of list {list}");
-            }
-            for frame in frames {
-                assert_eq!(std::mem::replace(&mut seen[frame as usize], list as u8), NOWHERE, "frame {frame} twice");
-            }
-        }
-        assert_eq!(seen, self.on, "every frame is where its mark says");
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
 
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Lists {
+        /// The frames of a list, newest first.
+        pub fn newest_first(&self, list: usize) -> Vec<u32> {
+            let next = |frame: &u32| Some(self.links[*frame as usize][OLDEST]).filter(|&older| older != NONE);
+            std::iter::successors(Some(self.ends[list][NEWEST]).filter(|&newest| newest != NONE), next).collect()
+        }
+
+        /// Panics unless links, ends, lengths and marks all say the same.
+        pub fn check(&self) {
+            let mut seen = vec![NOWHERE; self.on.len()];
+            for (list, ends) in self.ends.iter().enumerate() {
+                let frames = self.newest_first(list);
+                assert_eq!(frames.len(), self.lens[list] as usize, "length of list {list}");
+                assert_eq!(frames.last().copied().unwrap_or(NONE), ends[OLDEST], "oldest of list {list}");
+                for pair in frames.windows(2) {
+                    assert_eq!(self.links[pair[1] as usize][NEWEST], pair[0], "links of list {list}");
+                }
+                for frame in frames {
+                    assert_eq!(
+                        std::mem::replace(&mut seen[frame as usize], list as u8),
+                        NOWHERE,
+                        "frame {frame} twice"
+                    );
+                }
+            }
+            assert_eq!(seen, self.on, "every frame is where its mark says");
+        }
+    }
 
     #[test]
     fn pages_come_at_one_end_and_go_at_the_other() {

@@ -19,22 +19,20 @@ mod throughput;
 mod trace;
 mod writeback;
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::path::Path;
 
 use anyhow::{Result, bail};
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE, SizeError};
-use hugepilot_bench::kept;
-use hugepilot_bench::outputs::{Outputs, Results};
-use hugepilot_bench::picture::draw;
+use hugepilot_bench::outputs::Outputs;
 use hugepilot_bench::rounds::{TICK, share_bar};
-use hugepilot_bench::table::print;
 use hugepilot_os::stop::{SecondSignal, Stop};
 
-use self::policy::PolicyKind;
-use self::record::{ListsRecord, VERSION};
+use self::policy::{FULL_COST, PolicyKind};
+pub use self::record::ListsRecord;
 use self::simulation::{Length, simulate};
 use self::trace::{TraceChoice, TraceSetup};
+use crate::record::ResearchRecord;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -46,9 +44,6 @@ Examples:
   hugepilot-research lists --trace cache.hugepilot --memory 4G,8G    what `hugepilot record` saw, beside writers
 
 It is a simulation: it measures nothing, needs no root, and gives the same figures everywhere.";
-
-/// `mapped_page_cost` at which mapped pages are not aged.
-const FULL_COST: u32 = 100;
 
 /// `lists`
 #[derive(Clone, Debug, clap::Args)]
@@ -103,13 +98,7 @@ impl ListsArguments {
             return ended;
         }
         record.outcomes.sort_by_key(|outcome| (self.place_of(&outcome.trace), outcome.memory_bytes, outcome.policy));
-        let text = report::text(&record);
-        let printed = print(&text);
-        let picture = |path: &Path| draw(&record, path);
-        let results = Results { name: "lists", json: record.json()?, text: &text, draw: Some(&picture) };
-        self.outputs.write(machine.as_ref(), &results)?;
-        // Not before, because a closed output must not cost the files.
-        printed?;
+        record.report(machine.as_ref(), &self.outputs)?;
         match ended {
             Err(_) if stop.requested() => bail!("stopped on request; what was simulated so far is kept"),
             ended => ended,
@@ -119,7 +108,7 @@ impl ListsArguments {
     /// As far as it came.
     fn simulate(&self, stop: &Stop) -> (ListsRecord, Result<()>) {
         let mut record = ListsRecord {
-            version: VERSION,
+            version: ListsRecord::VERSION,
             page_bytes: self.page.0,
             disk_bytes_per_second: self.disk.0,
             resident: self.resident,
@@ -183,18 +172,8 @@ impl ListsArguments {
                 name => name.parse().into_iter().collect(),
             }
         });
-        let mut kinds: Vec<PolicyKind> = kinds.collect();
-        kinds.sort();
-        kinds.dedup();
-        kinds
+        kinds.collect::<BTreeSet<_>>().into_iter().collect()
     }
-}
-
-/// Shows the report of raw results again.
-pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let record: ListsRecord = kept::parse(text, file, VERSION)?;
-    print(&report::text(&record))?;
-    plot_to.map_or(Ok(()), |path| draw(&record, path))
 }
 
 fn policy_name(name: &str) -> Result<String, String> {

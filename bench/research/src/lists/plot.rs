@@ -2,6 +2,8 @@
 //!
 //! Owns: these two panels, one row for each trace. Never touches: the style of lines and keys, which all plots share.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use heat::units::Bytes;
 use hugepilot_bench::picture::{COLORS, FONT, Picture, draw_key};
@@ -20,11 +22,7 @@ impl Picture for ListsRecord {
         (PANEL.0 * 2, PANEL.1 * traces(self).len().max(1) as u32)
     }
 
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static,
-    {
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let (traces, disk) = (traces(self), Bytes(self.disk_bytes_per_second));
         for (outcomes, row) in traces.iter().zip(area.split_evenly((traces.len().max(1), 1))) {
             let panels = row.split_evenly((1, 2));
@@ -42,16 +40,12 @@ fn traces(record: &ListsRecord) -> Vec<&[SimulationOutcome]> {
     record.outcomes.chunk_by(|one, other| one.trace == other.trace).collect()
 }
 
-fn draw_lines<B>(
+fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
     area: &DrawingArea<B, Shift>,
     outcomes: &[SimulationOutcome],
     title: &str,
     number: &dyn Fn(&SimulationOutcome) -> Option<f64>,
-) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+) -> Result<()> {
     let sizes = || outcomes.iter().map(|outcome| outcome.memory_bytes as f64 / GIB);
     let (first, last) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max));
     let highest = outcomes.iter().filter_map(number).fold(1e-9, f64::max);
@@ -68,7 +62,8 @@ where
         .x_desc("GiB of memory; a simulation")
         .label_style((FONT, 14))
         .draw()?;
-    for (place, policy) in policies(outcomes).into_iter().enumerate() {
+    let policies: BTreeSet<PolicyKind> = outcomes.iter().map(|outcome| outcome.policy).collect();
+    for (place, policy) in policies.into_iter().enumerate() {
         let style = COLORS[place % COLORS.len()].stroke_width(2);
         let of_policy = outcomes.iter().filter(|outcome| outcome.policy == policy);
         let point = |outcome: &SimulationOutcome| Some((outcome.memory_bytes as f64 / GIB, number(outcome)?));
@@ -79,13 +74,6 @@ where
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
     }
     draw_key(&mut chart)
-}
-
-fn policies(outcomes: &[SimulationOutcome]) -> Vec<PolicyKind> {
-    let mut policies: Vec<PolicyKind> = outcomes.iter().map(|outcome| outcome.policy).collect();
-    policies.sort();
-    policies.dedup();
-    policies
 }
 
 #[cfg(test)]

@@ -2,14 +2,11 @@
 //!
 //! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
 
-use anyhow::Result;
-use hugepilot_bench::outputs::json_lines;
 use serde::{Deserialize, Serialize};
 
+use super::report;
 use super::simulation::{Length, SimulationOutcome};
-
-/// Of files that are written now.
-pub const VERSION: u32 = 1;
+use crate::record::ResearchRecord;
 
 /// Everything that the results depend on, and everything that came out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,9 +27,12 @@ pub struct ListsRecord {
     pub outcomes: Vec<SimulationOutcome>,
 }
 
-impl ListsRecord {
-    /// The file's text, with one line an outcome.
-    pub fn json(&self) -> Result<String> {
-        json_lines(self, "trace")
+impl ResearchRecord for ListsRecord {
+    const NAME: &'static str = "lists";
+    const VERSION: u32 = 1;
+    const FIRST_FIELD: &'static str = "trace";
+
+    fn text(&self) -> String {
+        report::text(self)
     }
 }

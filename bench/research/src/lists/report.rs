@@ -102,8 +102,8 @@ pub mod tests {
     use super::*;
     use crate::lists::account::Account;
     use crate::lists::policy::{PolicyKind, Scan};
-    use crate::lists::record::VERSION;
     use crate::lists::simulation::Length;
+    use crate::record::ResearchRecord;
 
     /// Ten intervals in which 25,600 pages each are written; every second one has so many refaults, and each thousand pages reclaimed
     /// take so many thousand scanned.
@@ -148,7 +148,7 @@ pub mod tests {
             [mixed, outcome(PolicyKind::Split(100), gib, 0, 1.0), outcome(PolicyKind::AnonFile, gib, 10, 1.25)]
         });
         ListsRecord {
-            version: VERSION,
+            version: ListsRecord::VERSION,
             page_bytes: 65_536,
             disk_bytes_per_second: 100 << 20,
             resident: 0.4,

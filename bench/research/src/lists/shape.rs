@@ -67,15 +67,19 @@ pub fn shapes(outcomes: &[&SimulationOutcome], disk: Bytes) -> Vec<Shape> {
     let throughput = |outcome: &SimulationOutcome| Some(outcome.mean_throughput(disk));
     let scanned = |outcome: &SimulationOutcome| outcome.account.scanned_per_reclaimed();
     let variation = |outcome: &SimulationOutcome| Some(outcome.variation());
+    let (is_higher, is_lower) = (
+        "figure 5: split, mapped pages not aged, throughput is higher",
+        "split, mapped pages not aged, less is scanned",
+    );
     let falling =
         [PolicyKind::Mixed, PolicyKind::MixedLater].into_iter().map(|mixed| falls(outcomes, mixed, &throughput));
     // The paper's implementation, and its design.
     let splits = [PolicyKind::Split(100), PolicyKind::split_by_use(100)].into_iter().flat_map(|split| {
         [
-            stays_higher(outcomes, split, &throughput),
+            ratio(outcomes, split, &throughput, is_higher, |ratio| ratio > 1.0 + MARGIN),
             varies_less(outcomes, split, &variation),
             scans_more_with_more_memory(outcomes, split, &scanned),
-            scans_less(outcomes, split, &scanned),
+            ratio(outcomes, split, &scanned, is_lower, |ratio| ratio < 1.0 - MARGIN),
         ]
     });
     falling.chain(splits).flatten().collect()
@@ -109,14 +113,18 @@ fn falls(outcomes: &[&SimulationOutcome], mixed: PolicyKind, throughput: Number)
     })
 }
 
-fn stays_higher(outcomes: &[&SimulationOutcome], split: PolicyKind, throughput: Number) -> Option<Shape> {
-    let pairs = pairs(outcomes, split, throughput)?;
+/// A number of a split of that of the unsplit lists.
+fn ratio(
+    outcomes: &[&SimulationOutcome],
+    split: PolicyKind,
+    number: Number,
+    theirs: &'static str,
+    is_so: fn(f64) -> bool,
+) -> Option<Shape> {
+    let pairs = pairs(outcomes, split, number)?;
     let ratios: Vec<f64> = pairs.iter().map(|(mixed, split)| split / mixed).collect();
-    Some(Shape {
-        theirs: "figure 5: split, mapped pages not aged, throughput is higher",
-        ours: format!("{split}: {} of mixed", range(&ratios)),
-        verdict: ShapeVerdict::of(ratios.iter().map(|&ratio| ratio > 1.0 + MARGIN)),
-    })
+    let ours = format!("{split}: {} of mixed", range(&ratios));
+    Some(Shape { theirs, ours, verdict: ShapeVerdict::of(ratios.into_iter().map(is_so)) })
 }
 
 fn varies_less(outcomes: &[&SimulationOutcome], split: PolicyKind, variation: Number) -> Option<Shape> {
@@ -143,16 +151,6 @@ fn scans_more_with_more_memory(outcomes: &[&SimulationOutcome], split: PolicyKin
         theirs: "unsplit, more is scanned with more memory; split it is not",
         ours: format!("from least to most memory: mixed x {of_mixed:.2}, {split} x {of_split:.2}"),
         verdict: ShapeVerdict::of([of_mixed > 1.0 + MARGIN && of_split <= 1.0 + MARGIN]),
-    })
-}
-
-fn scans_less(outcomes: &[&SimulationOutcome], split: PolicyKind, scanned: Number) -> Option<Shape> {
-    let pairs = pairs(outcomes, split, scanned)?;
-    let ratios: Vec<f64> = pairs.iter().map(|(mixed, split)| split / mixed).collect();
-    Some(Shape {
-        theirs: "split, mapped pages not aged, less is scanned",
-        ours: format!("{split}: {} of mixed", range(&ratios)),
-        verdict: ShapeVerdict::of(ratios.iter().map(|&ratio| ratio < 1.0 - MARGIN)),
     })
 }
 

@@ -60,10 +60,10 @@ pub fn simulate(
 ) -> Result<SimulationOutcome> {
     let mut source = trace.open(setup)?;
     let mut machine =
-        SimulatedMachine::new(setup.pages(setup.memory), setup.page.0 / BASE_PAGE, source.layout(), policy);
+        SimulatedMachine::new(setup.pages(setup.memory), setup.page.0 / BASE_PAGE, &source.layout, policy);
     let mut outcome = SimulationOutcome {
         trace: trace.to_string(),
-        description: source.description(),
+        description: source.description.clone(),
         memory_bytes: setup.memory.0,
         policy,
         account: Account::default(),

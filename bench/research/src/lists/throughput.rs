@@ -11,7 +11,6 @@
 //! say is called an assumption.
 
 use heat::units::{BASE_PAGE, Bytes};
-use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 
@@ -38,46 +37,26 @@ const PAGES_PER_SEEK: f64 = 8.0;
 /// A small write to a RAID 5 reads and writes both data and parity.
 const RAID_WRITES: f64 = 4.0;
 
-/// How busy everything is with what happened, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Busy {
-    /// The disk.
-    pub disk: f64,
-    /// Each processor.
-    pub processors: f64,
-    /// The lock, held.
-    pub lock: f64,
-}
-
-/// How busy everything is.
-pub fn busy(account: &Account, disk: Bytes) -> Busy {
+/// Seconds that what happened takes: as long as the busiest of three is busy with it.
+fn busy_seconds(account: &Account, disk: Bytes) -> f64 {
     let scan = &account.scan;
     let misses = |count: u64, each: f64| count as f64 * each * CACHE_MISS_NS / 1e9;
     let lock = misses(scan.held, MISSES_PER_HELD);
     let scanning = misses(scan.scanned, MISSES_PER_SCAN)
         + misses(scan.mappings, MISSES_PER_MAPPING)
         + misses(scan.walked, MISSES_PER_WALKED);
+    let each_processor = (account.moved as f64 * MOVE_NS / 1e9 + scanning + lock) / PROCESSORS;
     let seeks = |pages: u64, operations: f64| pages as f64 / PAGES_PER_SEEK * operations * SEEK_NS / SPINDLES / 1e9;
     let streamed = (account.moved * BASE_PAGE) as f64 / disk.0 as f64;
-    Busy {
-        disk: streamed
-            + seeks(account.all_refaults() + account.first_reads, 1.0)
-            + seeks(account.swapped_out + account.written_early, RAID_WRITES),
-        processors: (account.moved as f64 * MOVE_NS / 1e9 + scanning + lock) / PROCESSORS,
-        lock,
-    }
-}
-
-impl Busy {
-    /// The busiest decides how long it takes.
-    pub fn seconds(&self) -> f64 {
-        self.disk.max(self.processors).max(self.lock)
-    }
+    let disk = streamed
+        + seeks(account.all_refaults() + account.first_reads, 1.0)
+        + seeks(account.swapped_out + account.written_early, RAID_WRITES);
+    disk.max(each_processor).max(lock)
 }
 
 /// Bytes of files written and read in a second.
 pub fn throughput(account: &Account, disk: Bytes) -> f64 {
-    let seconds = busy(account, disk).seconds();
+    let seconds = busy_seconds(account, disk);
     if seconds > 0.0 { (account.moved * BASE_PAGE) as f64 / seconds } else { 0.0 }
 }
 

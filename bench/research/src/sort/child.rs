@@ -36,7 +36,7 @@ impl SortChild {
     pub fn run(self) -> Result<()> {
         let Self { algorithm, pages, size } = self;
         let bytes = usize::try_from(size.0)?;
-        let mut ready = Task { algorithm, pages, bytes, seed: SEED }.prepare()?;
+        let mut ready = Task { algorithm, pages, bytes }.prepare()?;
         let taken = Bytes(ready.got().bytes as u64);
         let line = ReadyLine::at(ready.address(), taken, &format!("{algorithm} {pages}"), u64::from(SEED));
         print_line(&ReadyLine { refusal: ready.refusal(), ..line })?;

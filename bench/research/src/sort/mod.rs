@@ -9,24 +9,22 @@ mod record;
 mod text;
 mod turn;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use heat::units::Bytes;
-use hugepilot_bench::kept;
 use hugepilot_bench::machine::MachineDescription;
-use hugepilot_bench::outputs::{Outputs, Results};
-use hugepilot_bench::picture::draw;
+use hugepilot_bench::outputs::Outputs;
 use hugepilot_bench::rounds::{order_of_round, progress_bar};
 use hugepilot_bench::settings::SavedSettings;
-use hugepilot_bench::table::print;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use hugepilot_sort::algorithm::Algorithm;
-use hugepilot_sort::task::{PageChoice, SEED, Task};
+use hugepilot_sort::task::{PageChoice, Task};
 
 pub use self::child::SortChild;
-use self::record::{Record, VERSION};
+pub use self::record::SortRecord;
+use crate::record::ResearchRecord;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -67,12 +65,12 @@ impl SortArguments {
     pub fn run(&self) -> Result<()> {
         self.outputs.check()?;
         if let Some(file) = &self.from {
-            return self.report(&Record::read(file)?);
+            return self.report(&SortRecord::read(file)?);
         }
         let stop = Stop::on_signals(SecondSignal::Waits)?;
         // Held until the end, so that no other harness changes settings meanwhile.
         let settings = SavedSettings::of_this_machine()?;
-        let mut record = Record::new(MachineDescription::describe(&settings)?);
+        let mut record = SortRecord::new(MachineDescription::describe(&settings)?);
         let ended = self.measure(&mut record, &stop);
         if !record.turns.is_empty() {
             self.report(&record)?;
@@ -83,7 +81,7 @@ impl SortArguments {
         }
     }
 
-    fn measure(&self, record: &mut Record, stop: &Stop) -> Result<()> {
+    fn measure(&self, record: &mut SortRecord, stop: &Stop) -> Result<()> {
         let (tasks, rounds) = (self.tasks(), self.rounds.unwrap_or(if self.quick { 3 } else { 6 }));
         let bar = progress_bar(u64::from(rounds) * (tasks.len() * PageChoice::value_variants().len()) as u64);
         for round in 0..rounds {
@@ -112,29 +110,15 @@ impl SortArguments {
         };
         let sizes = if self.sizes.is_empty() { &usual } else { &self.sizes };
         let of = |&size: &Bytes| {
-            let of =
-                move |&algorithm| Task { algorithm, pages: PageChoice::Ordinary, bytes: size.0 as usize, seed: SEED };
+            let of = move |&algorithm| Task { algorithm, pages: PageChoice::Ordinary, bytes: size.0 as usize };
             self.algorithms.iter().map(of)
         };
         sizes.iter().flat_map(of).collect()
     }
 
-    fn report(&self, record: &Record) -> Result<()> {
-        let text = text::text(record);
-        let printed = print(&text);
-        let picture = |path: &Path| draw(record, path);
-        let results = Results { name: "sort", json: record.json()?, text: &text, draw: Some(&picture) };
-        self.outputs.write(record.machine.as_ref(), &results)?;
-        // Last, because a closed output must not cost the files.
-        printed
+    fn report(&self, record: &SortRecord) -> Result<()> {
+        record.report(record.machine.as_ref(), &self.outputs)
     }
-}
-
-/// Shows the report of raw results again.
-pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let record: Record = kept::parse(text, file, VERSION)?;
-    print(&text::text(&record))?;
-    plot_to.map_or(Ok(()), |path| draw(&record, path))
 }
 
 fn size(text: &str) -> Result<Bytes, String> {

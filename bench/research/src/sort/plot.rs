@@ -11,7 +11,7 @@ use hugepilot_sort::task::PageChoice;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::record::Record;
+use super::record::SortRecord;
 
 const SIZE: (u32, u32) = (760, 460);
 
@@ -19,64 +19,52 @@ const SIZE: (u32, u32) = (760, 460);
 const ASIDE: f64 = 0.06;
 
 /// A line for each algorithm, with the interval of each point, and in grey what ordinary pages gain over themselves: noise.
-impl Picture for Record {
+impl Picture for SortRecord {
     fn size(&self) -> (u32, u32) {
         SIZE
     }
 
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static,
-    {
-        draw_gains(area, self)
-    }
-}
-
-fn draw_gains<B>(area: &DrawingArea<B, Shift>, record: &Record) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    let lines: Vec<Line> =
-        record.cases().into_iter().map(|(algorithm, sizes)| Line::of(record, algorithm, &sizes)).collect();
-    let all = || lines.iter().flat_map(|line| line.gains.iter().chain(&line.noise));
-    let first = all().map(|point| point.0).fold(f64::INFINITY, f64::min).min(30.0);
-    let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
-    let lowest = all().map(|point| percent(point.1.low)).fold(-1.0, f64::min);
-    let highest = all().map(|point| percent(point.1.high)).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption("gain of large pages over ordinary ones; grey: ordinary against ordinary", (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(60)
-        .build_cartesian_2d(first - 0.2..last + 0.2, lowest * 1.1..highest * 1.1)?;
-    chart
-        .configure_mesh()
-        .max_light_lines(0)
-        .x_labels((last - first) as usize + 1)
-        .x_label_formatter(&|power| Bytes(power.exp2().round() as u64).to_string())
-        .x_desc("numbers sorted")
-        .y_desc("gain, %")
-        .label_style((FONT, 14))
-        .draw()?;
-    let bars = |points: &[Point], aside: f64, style: ShapeStyle| -> Vec<_> {
-        let bar = |(power, Interval { low, high, .. }): &Point| {
-            PathElement::new([(power + aside, percent(*low)), (power + aside, percent(*high))], style)
-        };
-        points.iter().map(bar).collect()
-    };
-    for (number, Line { name, gains, noise }) in lines.into_iter().enumerate() {
-        let (style, aside) = (COLORS[number % COLORS.len()].stroke_width(2), number as f64 * ASIDE);
-        chart.draw_series(bars(&noise, aside, BLACK.mix(0.15).stroke_width(7)))?;
-        chart.draw_series(bars(&gains, aside, style))?;
-        let middle = gains.iter().map(|(power, interval)| (power + aside, percent(interval.estimate)));
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
+        let lines: Vec<Line> =
+            self.cases().into_iter().map(|(algorithm, sizes)| Line::of(self, algorithm, &sizes)).collect();
+        let all = || lines.iter().flat_map(|line| line.gains.iter().chain(&line.noise));
+        let first = all().map(|point| point.0).fold(f64::INFINITY, f64::min).min(30.0);
+        let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
+        let lowest = all().map(|point| percent(point.1.low)).fold(-1.0, f64::min);
+        let highest = all().map(|point| percent(point.1.high)).fold(1.0, f64::max);
+        let mut chart = ChartBuilder::on(area)
+            .caption("gain of large pages over ordinary ones; grey: ordinary against ordinary", (FONT, 18))
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(60)
+            .build_cartesian_2d(first - 0.2..last + 0.2, lowest * 1.1..highest * 1.1)?;
         chart
-            .draw_series(LineSeries::new(middle, style))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+            .configure_mesh()
+            .max_light_lines(0)
+            .x_labels((last - first) as usize + 1)
+            .x_label_formatter(&|power| Bytes(power.exp2().round() as u64).to_string())
+            .x_desc("numbers sorted")
+            .y_desc("gain, %")
+            .label_style((FONT, 14))
+            .draw()?;
+        let bars = |points: &[Point], aside: f64, style: ShapeStyle| -> Vec<_> {
+            let bar = |(power, Interval { low, high, .. }): &Point| {
+                PathElement::new([(power + aside, percent(*low)), (power + aside, percent(*high))], style)
+            };
+            points.iter().map(bar).collect()
+        };
+        for (number, Line { name, gains, noise }) in lines.into_iter().enumerate() {
+            let (style, aside) = (COLORS[number % COLORS.len()].stroke_width(2), number as f64 * ASIDE);
+            chart.draw_series(bars(&noise, aside, BLACK.mix(0.15).stroke_width(7)))?;
+            chart.draw_series(bars(&gains, aside, style))?;
+            let middle = gains.iter().map(|(power, interval)| (power + aside, percent(interval.estimate)));
+            chart
+                .draw_series(LineSeries::new(middle, style))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+        }
+        draw_key(&mut chart)
     }
-    draw_key(&mut chart)
 }
 
 /// Where a size stands, and what is gained there.
@@ -91,7 +79,7 @@ struct Line {
 }
 
 impl Line {
-    fn of(record: &Record, algorithm: Algorithm, sizes: &[u64]) -> Self {
+    fn of(record: &SortRecord, algorithm: Algorithm, sizes: &[u64]) -> Self {
         let points = |pages| {
             let point = |&bytes: &u64| Some((powers(bytes), record.speedup(algorithm, bytes, pages)?));
             sizes.iter().filter_map(point).collect()

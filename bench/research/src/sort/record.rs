@@ -8,36 +8,41 @@ use anyhow::{Context, Result, ensure};
 use heat::statistics::{Interval, median, paired_ratio};
 use hugepilot_bench::kept::read_bytes;
 use hugepilot_bench::machine::MachineDescription;
-use hugepilot_bench::outputs::json_lines;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::line::SortTurn;
 use hugepilot_sort::task::PageChoice;
 use serde::{Deserialize, Serialize};
 
-/// Of files that are written now.
-pub(super) const VERSION: u32 = 1;
+use super::text;
+use crate::record::ResearchRecord;
 
 /// All of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub struct SortRecord {
     version: u32,
     /// Where it was measured; None for lines that say nothing of it.
-    pub(super) machine: Option<MachineDescription>,
+    pub machine: Option<MachineDescription>,
     /// In the order in which they ran.
-    pub(super) turns: Vec<SortTurn>,
+    pub turns: Vec<SortTurn>,
 }
 
-impl Record {
+impl SortRecord {
     /// An empty one for this machine.
-    pub(super) fn new(machine: MachineDescription) -> Self {
-        Self { version: VERSION, machine: Some(machine), turns: Vec::new() }
+    pub fn new(machine: MachineDescription) -> Self {
+        Self { version: Self::VERSION, machine: Some(machine), turns: Vec::new() }
     }
 
     /// Reads a file that was kept, or lines that hugepilot-sort printed.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let text = text_of(&read_bytes(path)?).with_context(|| format!("{} is no text", path.display()))?;
         if let Ok(record) = serde_json::from_str::<Self>(&text) {
-            ensure!(record.version == VERSION, "{} has version {}, not {VERSION}", path.display(), record.version);
+            ensure!(
+                record.version == Self::VERSION,
+                "{} has version {}, not {}",
+                path.display(),
+                record.version,
+                Self::VERSION
+            );
             return Ok(record);
         }
         let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -46,16 +51,11 @@ impl Record {
             format!("{} holds neither what `sort --keep` wrote nor lines of hugepilot-sort", path.display())
         })?;
         ensure!(!turns.is_empty(), "{} is empty", path.display());
-        Ok(Self { version: VERSION, machine: None, turns })
-    }
-
-    /// The file's text, with one line a turn.
-    pub(super) fn json(&self) -> Result<String> {
-        json_lines(self, "round")
+        Ok(Self { version: Self::VERSION, machine: None, turns })
     }
 
     /// The algorithms, and the sizes of each, ascending.
-    pub(super) fn cases(&self) -> Vec<(Algorithm, Vec<u64>)> {
+    pub fn cases(&self) -> Vec<(Algorithm, Vec<u64>)> {
         let mut cases: Vec<(Algorithm, u64)> = self.turns.iter().map(|turn| (turn.algorithm, turn.bytes)).collect();
         cases.sort();
         cases.dedup();
@@ -64,23 +64,18 @@ impl Record {
     }
 
     /// The turns of one bar.
-    pub(super) fn turns_of(
-        &self,
-        algorithm: Algorithm,
-        bytes: u64,
-        pages: PageChoice,
-    ) -> impl Iterator<Item = &SortTurn> {
+    pub fn turns_of(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> impl Iterator<Item = &SortTurn> {
         self.turns.iter().filter(move |turn| (turn.algorithm, turn.bytes, turn.pages) == (algorithm, bytes, pages))
     }
 
     /// Milliseconds of the typical sort.
-    pub(super) fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<f64> {
+    pub fn milliseconds(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<f64> {
         let times = self.turns_of(algorithm, bytes, pages).map(|turn| turn.nanoseconds as f64 / 1e6);
         median(&times.collect::<Vec<_>>())
     }
 
     /// How many times as fast these pages are as ordinary ones, by rounds.
-    pub(super) fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Vec<(u32, f64)> {
+    pub fn speedups(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Vec<(u32, f64)> {
         let ordinary = |round| {
             let mut turns = self.turns_of(algorithm, bytes, PageChoice::Ordinary);
             turns.find(|turn| turn.round == round).map(|turn| turn.nanoseconds as f64)
@@ -90,14 +85,24 @@ impl Record {
     }
 
     /// Whether whatever was to be on large pages was, all of it.
-    pub(super) fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
+    pub fn all_on_large_pages(&self, algorithm: Algorithm, bytes: u64) -> bool {
         self.turns_of(algorithm, bytes, PageChoice::Large).all(|turn| turn.large_bytes == turn.taken_bytes)
     }
 
     /// The typical one of these, and how sure that is.
-    pub(super) fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<Interval> {
+    pub fn speedup(&self, algorithm: Algorithm, bytes: u64, pages: PageChoice) -> Option<Interval> {
         let pairs = self.speedups(algorithm, bytes, pages).into_iter().map(|(_, ratio)| (ratio, 1.0));
         paired_ratio(&pairs.collect::<Vec<_>>())
+    }
+}
+
+impl ResearchRecord for SortRecord {
+    const NAME: &'static str = "sort";
+    const VERSION: u32 = 1;
+    const FIRST_FIELD: &'static str = "round";
+
+    fn text(&self) -> String {
+        text::text(self)
     }
 }
 
@@ -142,8 +147,8 @@ pub(super) mod tests {
         (0..6).flat_map(round).collect()
     }
 
-    pub(in crate::sort) fn record(turns: Vec<SortTurn>) -> Record {
-        Record { version: VERSION, machine: None, turns }
+    pub(in crate::sort) fn record(turns: Vec<SortTurn>) -> SortRecord {
+        SortRecord { version: SortRecord::VERSION, machine: None, turns }
     }
 
     #[test]
@@ -161,18 +166,18 @@ pub(super) mod tests {
         let path = directory.path().join("sort.json");
         let kept = record([turns(Algorithm::Heap, 1 << 20, 1.0), turns(Algorithm::Quick, 2 << 20, 1.0)].concat());
         std::fs::write(&path, kept.json().unwrap()).unwrap();
-        assert_eq!(Record::read(&path).unwrap(), kept);
+        assert_eq!(SortRecord::read(&path).unwrap(), kept);
         let lines: Vec<String> = kept.turns.iter().map(|turn| serde_json::to_string(turn).unwrap()).collect();
         let lines = lines.join("\r\n") + "\r\n";
         let in_utf_16: Vec<u8> = format!("\u{feff}{lines}").encode_utf16().flat_map(u16::to_le_bytes).collect();
         for written in [lines.clone().into_bytes(), format!("\u{feff}{lines}").into_bytes(), in_utf_16] {
             std::fs::write(&path, written).unwrap();
-            assert_eq!(Record::read(&path).unwrap(), kept);
+            assert_eq!(SortRecord::read(&path).unwrap(), kept);
         }
         assert_eq!(kept.cases(), [(Algorithm::Heap, vec![1 << 20]), (Algorithm::Quick, vec![2 << 20])]);
         for wrong in ["", "{}", "{\"round\":1}", "\u{feff}"] {
             std::fs::write(&path, wrong).unwrap();
-            assert!(Record::read(&path).is_err(), "{wrong}");
+            assert!(SortRecord::read(&path).is_err(), "{wrong}");
         }
     }
 }

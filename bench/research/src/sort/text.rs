@@ -2,6 +2,8 @@
 //!
 //! Owns: layout and rounding, and which figures there are. Never touches: how numbers came about.
 
+use std::collections::BTreeSet;
+
 use heat::statistics::{Interval, paired_ratio};
 use heat::units::Bytes;
 use hugepilot_bench::table::{cell, strings, table};
@@ -9,14 +11,14 @@ use hugepilot_bench::verdict::FigureVerdict;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::PageChoice;
 
-use super::record::Record;
+use super::record::SortRecord;
 
 /// What the experiment sorted, and what its heap sort gained.
 const THEIR_BYTES: u64 = 64 << 20;
 const THEIR_GAIN: f64 = 1.06;
 
 /// The whole report.
-pub(super) fn text(record: &Record) -> String {
+pub(super) fn text(record: &SortRecord) -> String {
     let mut text = String::new();
     for (algorithm, sizes) in record.cases() {
         let mut rows =
@@ -37,7 +39,7 @@ pub(super) fn text(record: &Record) -> String {
     text
 }
 
-fn row(record: &Record, algorithm: Algorithm, bytes: u64) -> Vec<String> {
+fn row(record: &SortRecord, algorithm: Algorithm, bytes: u64) -> Vec<String> {
     let milliseconds = |pages| cell(record.milliseconds(algorithm, bytes, pages).map(|time| format!("{time:.2}")));
     let gain = |pages| cell(record.speedup(algorithm, bytes, pages).map(|interval| percent(&interval)));
     let (mut large, mut taken) = (0, 0);
@@ -61,7 +63,7 @@ fn percent(Interval { estimate, low, high, .. }: &Interval) -> String {
 }
 
 /// What was to be seen, what was, and whether that is it.
-fn figures(record: &Record) -> [(String, String, FigureVerdict); 2] {
+fn figures(record: &SortRecord) -> [(String, String, FigureVerdict); 2] {
     let of = |algorithm, pages| record.speedup(algorithm, THEIR_BYTES, pages);
     let noise = of(Algorithm::Heap, PageChoice::OrdinaryAgain);
     let size = Bytes(THEIR_BYTES);
@@ -85,7 +87,7 @@ fn figures(record: &Record) -> [(String, String, FigureVerdict); 2] {
 }
 
 /// The speedup of the one by that of the other, of the same rounds.
-fn heap_against_quick(record: &Record) -> Option<Interval> {
+fn heap_against_quick(record: &SortRecord) -> Option<Interval> {
     let of = |algorithm| record.speedups(algorithm, THEIR_BYTES, PageChoice::Large);
     let quick = of(Algorithm::Quick);
     let same_round = |round| quick.iter().find(|(other, _)| *other == round).map(|(_, ratio)| *ratio);
@@ -94,11 +96,8 @@ fn heap_against_quick(record: &Record) -> Option<Interval> {
 }
 
 /// Each reason once.
-fn refusals(record: &Record) -> Vec<&str> {
-    let mut refusals: Vec<&str> = record.turns.iter().filter_map(|turn| turn.refusal.as_deref()).collect();
-    refusals.sort_unstable();
-    refusals.dedup();
-    refusals
+fn refusals(record: &SortRecord) -> BTreeSet<&str> {
+    record.turns.iter().filter_map(|turn| turn.refusal.as_deref()).collect()
 }
 
 #[cfg(test)]

@@ -113,23 +113,19 @@ fn persistently<T>(mut place: impl FnMut() -> Result<T>) -> Result<T> {
 /// Memory of earlier choices, so that no later one gets their pages; the oldest goes first where it becomes too much.
 struct Held {
     memory: VecDeque<Memory>,
-    bytes: u64,
     room: u64,
 }
 
 impl Held {
     fn nothing() -> Result<Self> {
         let room = memory::Meminfo::read(&Root::host())?.available.0 / HELD_SHARE;
-        Ok(Self { memory: VecDeque::new(), bytes: 0, room })
+        Ok(Self { memory: VecDeque::new(), room })
     }
 
     fn keep(&mut self, memory: Memory) {
-        self.bytes += memory.len();
         self.memory.push_back(memory);
-        while self.bytes > self.room
-            && let Some(oldest) = self.memory.pop_front()
-        {
-            self.bytes -= oldest.len();
+        while self.memory.iter().map(Memory::len).sum::<u64>() > self.room {
+            self.memory.pop_front();
         }
     }
 }
@@ -285,11 +281,11 @@ mod tests {
 
     #[test]
     fn the_oldest_is_let_go_where_too_much_is_held() {
-        let mut held = Held { memory: VecDeque::new(), bytes: 0, room: 3 * BASE_PAGE };
+        let mut held = Held { memory: VecDeque::new(), room: 3 * BASE_PAGE };
         for pages in [1, 2, 2] {
             held.keep(as_it_comes(pages * BASE_PAGE, 0).unwrap());
         }
-        assert_eq!((held.memory.len(), held.bytes), (1, 2 * BASE_PAGE));
+        assert_eq!((held.memory.len(), held.memory[0].len()), (1, 2 * BASE_PAGE));
         assert!(Held::nothing().unwrap().room > 0);
     }
 

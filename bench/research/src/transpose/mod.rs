@@ -12,24 +12,22 @@ mod simulation;
 mod sweep;
 mod text;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use hps::color::Palette;
-use hugepilot_bench::kept;
-use hugepilot_bench::outputs::{Outputs, Results};
-use hugepilot_bench::picture::draw;
+use hugepilot_bench::outputs::Outputs;
 use hugepilot_bench::rounds::progress_bar;
-use hugepilot_bench::table::print;
 use hugepilot_os::stop::{SecondSignal, Stop};
 
 use self::model::{Processor, matrices_bytes};
 use self::placement::Placement;
-use self::record::{LARGE, PointSeries, Subject, TransposeRecord, VERSION};
+pub use self::record::TransposeRecord;
+use self::record::{LARGE, PointSeries, Subject};
 use self::simulation::simulate;
 use self::sweep::{DimensionSweep, Swept};
+use crate::record::ResearchRecord;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -93,13 +91,7 @@ impl TransposeArguments {
             return ended;
         }
         let record = TransposeRecord::new(machine, series);
-        let text = text::text(&record);
-        let printed = print(&text);
-        let picture = |path: &Path| draw(&record, path);
-        let results = Results { name: "transpose", json: record.json()?, text: &text, draw: Some(&picture) };
-        self.outputs.write(record.machine.as_ref(), &results)?;
-        // Not before, because a closed output must not cost the files.
-        printed?;
+        record.report(record.machine.as_ref(), &self.outputs)?;
         ensure!(!stop.requested(), "stopped on request; what there was by then is told");
         ended
     }
@@ -151,13 +143,6 @@ impl TransposeArguments {
     }
 }
 
-/// Shows the report of raw results again.
-pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let record: TransposeRecord = kept::parse(text, file, VERSION)?;
-    print(&text::text(&record))?;
-    plot_to.map_or(Ok(()), |path| draw(&record, path))
-}
-
 /// Odd ones, as in the paper, until both matrices are three times as large as the cache, and some large ones.
 fn usual_dimensions(processor: Processor) -> Vec<u64> {
     let limit = 3 * processor.datasheet().second.size_bytes;
@@ -167,7 +152,7 @@ fn usual_dimensions(processor: Processor) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::simulation::SUPER_PAGE;
+    use super::placement::SUPER_PAGE;
     use super::*;
 
     fn arguments(line: &str) -> TransposeArguments {

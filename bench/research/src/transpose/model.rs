@@ -49,7 +49,7 @@ pub struct Prices {
     pub write_back: f64,
 }
 
-/// Events of some transposes.
+/// Events of a transpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Elements transposed.
@@ -103,17 +103,15 @@ pub fn matrices_bytes(dimension: u64) -> u64 {
 }
 
 impl Events {
-    /// Transposes again and again, first once so that the caches know the matrices: `a[i][j] = b[j][i]`.
+    /// Transposes, `a[i][j] = b[j][i]`, a second time: the caches know the matrices then, and further ones are the same.
     ///
     /// `pages`: physical addresses of the pages that hold both matrices, in order.
-    pub fn of_transposes(datasheet: &Datasheet, dimension: u64, pages: &[u64], times: u64) -> Self {
+    pub fn of_transpose(datasheet: &Datasheet, dimension: u64, pages: &[u64]) -> Self {
         let physical = |address: u64| pages[(address / PAGE_BYTES) as usize] + address % PAGE_BYTES;
         let (mut levels, mut events) = (Levels::new(datasheet), Self::default());
         let second = dimension * dimension * ELEMENT;
-        for time in 0..=times {
-            if time == 1 {
-                events = Self::default();
-            }
+        for _ in 0..2 {
+            events = Self::default();
             for row in 0..dimension {
                 for column in 0..dimension {
                     levels.access(physical(second + (column * dimension + row) * ELEMENT), false, &mut events);
@@ -194,7 +192,7 @@ mod tests {
         //   3: miss, 2 leaves clean -> 3 0     0: hit -> 0 3
         //   2: miss, 3 leaves clean -> 2 0     1: miss, 0 leaves dirty -> 1 2
         //   3: miss, 2 leaves clean -> 3 1     1: hit -> 1 3
-        let events = Events::of_transposes(&TINY, 2, &[0], 1);
+        let events = Events::of_transpose(&TINY, 2, &[0]);
         assert_eq!(events, Events { elements: 4, first_misses: 6, second_misses: 0, write_backs: 0 });
         // 4 elements, 6 lines from the second level: 64 cycles for 64 bytes at 1 MHz.
         assert!((events.megabytes_per_second(&TINY) - 1.0).abs() < 1e-9);
@@ -213,7 +211,7 @@ mod tests {
             second: Geometry { size_bytes: 32, ways: 2, line_bytes: 16 },
             ..TINY
         };
-        let events = Events::of_transposes(&tiny, 2, &[0], 1);
+        let events = Events::of_transpose(&tiny, 2, &[0]);
         assert_eq!(events, Events { elements: 4, first_misses: 8, second_misses: 6, write_backs: 2 });
         // 4 + 8 x 10 + 6 x 100 + 2 x 50 cycles for 64 bytes.
         assert!((events.megabytes_per_second(&tiny) - 64.0 / 784.0).abs() < 1e-9);
@@ -225,7 +223,7 @@ mod tests {
         let pages = matrices_bytes(dimension).div_ceil(PAGE_BYTES);
         let same_color: Vec<u64> = (0..pages).map(|page| page * 32 * PAGE_BYTES).collect();
         let contiguous: Vec<u64> = (0..pages).map(|page| page * PAGE_BYTES).collect();
-        let misses = |pages: &[u64]| Events::of_transposes(&celeron, dimension, pages, 1).second_misses;
+        let misses = |pages: &[u64]| Events::of_transpose(&celeron, dimension, pages).second_misses;
         assert_eq!(misses(&contiguous), 0, "both matrices fit");
         assert!(misses(&same_color) > 3_000, "four ways do not hold {pages} pages of one color");
     }
@@ -236,7 +234,7 @@ mod tests {
         let speed = |dimension| {
             let pages: Vec<u64> =
                 (0..matrices_bytes(dimension).div_ceil(PAGE_BYTES)).map(|page| page * PAGE_BYTES).collect();
-            Events::of_transposes(&celeron, dimension, &pages, 1).megabytes_per_second(&celeron)
+            Events::of_transpose(&celeron, dimension, &pages).megabytes_per_second(&celeron)
         };
         assert!((1_400.0..1_700.0).contains(&speed(81)), "{}", speed(81));
         assert!((230.0..300.0).contains(&speed(161)), "{}", speed(161));

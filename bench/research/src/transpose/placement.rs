@@ -7,11 +7,11 @@ use std::fmt;
 use clap::ValueEnum;
 use hugepilot_bench::workload::below;
 use rand::rngs::Xoshiro256PlusPlus;
-use serde::{Deserialize, Serialize};
+
+use super::model::PAGE_BYTES;
 
 /// How physical pages are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Placement {
     /// Whatever is free: each page anywhere.
     Random,
@@ -20,77 +20,63 @@ pub enum Placement {
     /// One contiguous piece, rounded up to whole huge pages.
     Huge,
     /// Huge pages for the whole ones that fit, colored pages for the remainder.
+    #[value(name = "huge+colored")]
     HugeAndColored,
     /// Huge pages for the whole ones that fit, pages anywhere for the remainder.
+    #[value(name = "huge+random")]
     HugeAndRandom,
 }
 
-/// The sizes that count for it.
-#[derive(Clone, Copy, Debug)]
-pub struct PageSizes {
-    /// A base page.
-    pub base_bytes: u64,
-    /// A huge page.
-    pub huge_bytes: u64,
-    /// Colors told apart when pages are chosen. The paper takes the whole cache by the page size, ways not counted.
-    pub colors: u64,
-}
-
+/// A huge page of the processors that are simulated, without physical address extension.
+pub const SUPER_PAGE: u64 = 4 << 20;
 /// Physical memory that a machine of that time had free, for pages that lie anywhere.
 const FREE_BYTES: u64 = 256 << 20;
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Placement::Random => "random",
-            Placement::Colored => "colored",
-            Placement::Huge => "huge",
-            Placement::HugeAndColored => "huge+colored",
-            Placement::HugeAndRandom => "huge+random",
-        })
+        f.pad(self.to_possible_value().expect("none is skipped").get_name())
     }
 }
 
 impl Placement {
-    /// Physical addresses of so many bytes' base pages, in order; no page comes twice.
-    pub fn choose(self, bytes: u64, pages: PageSizes, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
-        let count = bytes.div_ceil(pages.base_bytes);
+    /// Physical addresses of so many bytes' base pages, in order; no page comes twice. Colors are told apart by the paper's count: the
+    /// whole cache by the page size, ways not counted.
+    pub fn choose(self, bytes: u64, colors: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+        let count = bytes.div_ceil(PAGE_BYTES);
         let huge = match self {
             Placement::Random | Placement::Colored => 0,
             Placement::Huge => count,
-            Placement::HugeAndColored | Placement::HugeAndRandom => {
-                bytes / pages.huge_bytes * (pages.huge_bytes / pages.base_bytes)
-            }
+            Placement::HugeAndColored | Placement::HugeAndRandom => bytes / SUPER_PAGE * (SUPER_PAGE / PAGE_BYTES),
         };
         // The huge part lies beyond all that base pages are chosen from.
-        let contiguous = (0..huge).map(|page| FREE_BYTES.next_multiple_of(pages.huge_bytes) + page * pages.base_bytes);
+        let contiguous = (0..huge).map(|page| FREE_BYTES.next_multiple_of(SUPER_PAGE) + page * PAGE_BYTES);
         let rest = count - huge;
         let rest = match self {
-            Placement::Colored | Placement::HugeAndColored => colored(rest, pages, random),
-            _ => anywhere(rest, pages, random),
+            Placement::Colored | Placement::HugeAndColored => colored(rest, colors, random),
+            _ => anywhere(rest, random),
         };
         contiguous.chain(rest).collect()
     }
 }
 
 /// Different pages, each as likely.
-fn anywhere(count: u64, pages: PageSizes, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
-    let free = (FREE_BYTES / pages.base_bytes) as usize;
+fn anywhere(count: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+    let free = (FREE_BYTES / PAGE_BYTES) as usize;
     let mut taken = std::collections::HashSet::new();
     let mut draw = || loop {
         let page = below(random, free) as u64;
         if taken.insert(page) {
-            return page * pages.base_bytes;
+            return page * PAGE_BYTES;
         }
     };
     (0..count).map(|_| draw()).collect()
 }
 
 /// Pages of successive colors from a random one on; of each color, different pages in random order would be the same to a cache.
-fn colored(count: u64, pages: PageSizes, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
-    let first = below(random, pages.colors as usize) as u64;
-    let base = below(random, 64) as u64 * pages.colors;
-    (0..count).map(|page| (base + first + page) * pages.base_bytes).collect()
+fn colored(count: u64, colors: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u64> {
+    let first = below(random, colors as usize) as u64;
+    let base = below(random, 64) as u64 * colors;
+    (0..count).map(|page| (base + first + page) * PAGE_BYTES).collect()
 }
 
 #[cfg(test)]
@@ -99,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
     use rand::SeedableRng;
 
-    const PAGES: PageSizes = PageSizes { base_bytes: 4096, huge_bytes: 4 << 20, colors: 32 };
+    const COLORS: u64 = 32;
 
     proptest! {
         #[test]
@@ -110,7 +96,7 @@ mod tests {
         ) {
             let placement = Placement::value_variants()[which];
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut pages = placement.choose(bytes, PAGES, &mut random);
+            let mut pages = placement.choose(bytes, COLORS, &mut random);
             prop_assert_eq!(pages.len() as u64, bytes.div_ceil(4096));
             prop_assert!(pages.iter().all(|page| page % 4096 == 0));
             pages.sort_unstable();
@@ -121,7 +107,7 @@ mod tests {
         #[test]
         fn colors_follow_each_other_from_anywhere(bytes in 1..3_000_000u64, seed: u64) {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let pages = Placement::Colored.choose(bytes, PAGES, &mut random);
+            let pages = Placement::Colored.choose(bytes, COLORS, &mut random);
             let color = |page: u64| page / 4096 % 32;
             prop_assert!(pages.windows(2).all(|pair| (color(pair[0]) + 1) % 32 == color(pair[1])));
         }
@@ -130,11 +116,11 @@ mod tests {
     #[test]
     fn huge_pages_take_the_whole_ones_and_leave_a_remainder() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let pages = Placement::HugeAndRandom.choose((4 << 20) + 3 * 4096, PAGES, &mut random);
+        let pages = Placement::HugeAndRandom.choose((4 << 20) + 3 * 4096, COLORS, &mut random);
         assert_eq!(pages.len(), 1024 + 3);
         assert!(pages[..1024].windows(2).all(|pair| pair[0] + 4096 == pair[1]) && pages[0].is_multiple_of(4 << 20));
         assert!(pages[1024..].iter().all(|&page| page < FREE_BYTES));
-        let contiguous = Placement::Huge.choose(3 * 4096, PAGES, &mut random);
+        let contiguous = Placement::Huge.choose(3 * 4096, COLORS, &mut random);
         assert!(contiguous.windows(2).all(|pair| pair[0] + 4096 == pair[1]));
     }
 }

@@ -32,21 +32,13 @@ impl Picture for TransposeRecord {
         (PANEL.0 + BESIDE, PANEL.1 * self.series.len().max(1) as u32)
     }
 
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static,
-    {
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let rows = area.split_evenly((self.series.len().max(1), 1));
         self.series.iter().zip(rows).try_for_each(|(series, row)| draw_row(&row, series))
     }
 }
 
-fn draw_row<B>(area: &DrawingArea<B, Shift>, series: &PointSeries) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+fn draw_row<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, series: &PointSeries) -> Result<()> {
     let title = format!("throughput of a transpose: {}", series.subject.name());
     let whole = Panel { title: &title, points: &series.points, from: 0, key: true };
     let (around, large) = series.parts();
@@ -60,11 +52,11 @@ where
     }
 }
 
-fn draw_panel<B>(area: &DrawingArea<B, Shift>, series: &PointSeries, panel: &Panel<'_>) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+fn draw_panel<B: DrawingBackend<ErrorType: 'static>>(
+    area: &DrawingArea<B, Shift>,
+    series: &PointSeries,
+    panel: &Panel<'_>,
+) -> Result<()> {
     let ratios = series.ratios();
     let all = ratios.iter().flat_map(|&(one, other)| series.points.iter().filter_map(move |at| at.ratio(one, other)));
     // The same for all parts, so that they can be compared.

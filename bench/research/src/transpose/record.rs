@@ -3,18 +3,16 @@
 //! Owns: the shape of that file, `"version": 1`, and which ratios there are. Never touches: conclusions; they are drawn anew from the file
 //! each time.
 
-use anyhow::Result;
 use heat::units::Bytes;
 use hugepilot_bench::machine::MachineDescription;
-use hugepilot_bench::outputs::json_lines;
 use serde::{Deserialize, Serialize};
 
 use super::measured::{AGAIN, Built};
 use super::model::Processor;
 use super::simulation::Point;
+use super::text;
+use crate::record::ResearchRecord;
 
-/// Of files that are written now.
-pub const VERSION: u32 = 1;
 /// From here on matrices hold whole super pages of the processors that are simulated.
 pub const LARGE: u64 = 513;
 
@@ -83,11 +81,16 @@ impl PointSeries {
 impl TransposeRecord {
     /// Of these numbers.
     pub fn new(machine: Option<MachineDescription>, series: Vec<PointSeries>) -> Self {
-        Self { version: VERSION, machine, series }
+        Self { version: Self::VERSION, machine, series }
     }
+}
 
-    /// The file's text, with one line a dimension.
-    pub fn json(&self) -> Result<String> {
-        json_lines(self, "dimension")
+impl ResearchRecord for TransposeRecord {
+    const NAME: &'static str = "transpose";
+    const VERSION: u32 = 1;
+    const FIRST_FIELD: &'static str = "dimension";
+
+    fn text(&self) -> String {
+        text::text(self)
     }
 }

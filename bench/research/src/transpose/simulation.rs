@@ -9,15 +9,11 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
-use super::model::{Events, PAGE_BYTES, Processor, matrices_bytes};
-use super::placement::{PageSizes, Placement};
+use super::model::{Events, Processor, matrices_bytes};
+use super::placement::Placement;
 
 /// A gain that counts as one.
 const GAIN: f64 = 1.1;
-/// Super pages of these processors without physical address extension.
-pub const SUPER_PAGE: u64 = 4 << 20;
-/// Transposes measured for each choice of pages: the second is as the first once the caches know the matrices.
-const TIMES: u64 = 1;
 
 /// What came out for one dimension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,11 +33,10 @@ pub fn simulate(
     seed: u64,
 ) -> Vec<Point> {
     let datasheet = processor.datasheet();
-    let pages = PageSizes { base_bytes: PAGE_BYTES, huge_bytes: SUPER_PAGE, colors: processor.colors() };
     let speed = |placement: Placement, dimension: u64, choice: u64| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (choice << 32) ^ dimension);
-        let chosen = placement.choose(matrices_bytes(dimension), pages, &mut random);
-        Events::of_transposes(&datasheet, dimension, &chosen, TIMES).megabytes_per_second(&datasheet)
+        let chosen = placement.choose(matrices_bytes(dimension), processor.colors(), &mut random);
+        Events::of_transpose(&datasheet, dimension, &chosen).megabytes_per_second(&datasheet)
     };
     let point = |&dimension: &u64| {
         let speeds = |&placement: &Placement| {

@@ -13,7 +13,8 @@ use std::io;
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice, available_bytes};
 use hugepilot_os::page_move::{PageMove, PageMover, own_frames, remap};
 
-use super::{Choice, ColorError, Palette};
+use super::choice::runs;
+use super::{ColorError, Palette};
 use crate::arena::back;
 use crate::fork;
 use crate::judge::REGION;
@@ -228,11 +229,11 @@ impl Pool {
     fn bring(
         &mut self,
         mover: Mover,
-        choice: &Choice,
+        choice: &[usize],
         memory: &mut AlignedMemory,
         start: usize,
     ) -> Result<(), ColorError> {
-        let runs = choice.runs(self.single);
+        let runs = runs(choice, self.single);
         let mut runs = runs.iter().map(|run| PageMove {
             from: run.candidate * PAGE,
             to: start + run.place * PAGE,
@@ -492,7 +493,7 @@ mod tests {
         assert_eq!((reads, pool.single), (vec![512, 512], 512));
         let choice = palette.choose(&pool.frames, 0, places).unwrap();
         let color = |candidate: &usize| palette.color_of(pool.frames[*candidate]);
-        assert!(choice.candidates.iter().map(color).eq((0..places).map(|place| palette.wanted(0, place))));
+        assert!(choice.iter().map(color).eq((0..places).map(|place| palette.wanted(0, place))));
         assert!(pool.memory.bytes()[512 * PAGE..1024 * PAGE].iter().step_by(PAGE).all(|&byte| byte == 1));
     }
 

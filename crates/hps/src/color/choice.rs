@@ -19,13 +19,6 @@ pub struct Palette {
     used: Vec<u32>,
 }
 
-/// Which candidate goes where.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// For each place, the number of its candidate.
-    pub candidates: Vec<usize>,
-}
-
 /// Candidates that lie next to each other, and whose places do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CandidateRun {
@@ -52,16 +45,13 @@ impl Palette {
         if count == 0 || count > MOST_COLORS {
             return Err(ColorError::Count { count, most: MOST_COLORS });
         }
-        let mut colors = Vec::new();
-        for color in used {
-            if color >= count {
-                return Err(ColorError::NoSuchColor { color, count });
-            }
-            colors.push(color);
+        let mut used: Vec<u32> = used.into_iter().collect();
+        if let Some(&color) = used.iter().find(|&&color| color >= count) {
+            return Err(ColorError::NoSuchColor { color, count });
         }
-        colors.sort_unstable();
-        colors.dedup();
-        if colors.is_empty() { Err(ColorError::NoColor) } else { Ok(Self { count, used: colors }) }
+        used.sort_unstable();
+        used.dedup();
+        if used.is_empty() { Err(ColorError::NoColor) } else { Ok(Self { count, used }) }
     }
 
     /// How many colors there are, used or not.
@@ -99,30 +89,31 @@ impl Palette {
         if frame == 0 { None } else { self.used.binary_search(&self.color_of(frame)).ok() }
     }
 
-    /// Chooses among candidates, by their frames, for so many places. Where a color has run out, the place gets the next one of those used
-    /// that has not. Of a color, the candidate next to that of the place before is taken if it is free, and else the first one: neighbours
-    /// in memory that stay together are moved together, and keep what the processor (and a host) gains from their being near.
+    /// Chooses among candidates, by their frames, for so many places: for each the number of its candidate. Where a color has run out, the
+    /// place gets the next one of those used that has not. Of a color, the candidate next to that of the place before is taken if it is
+    /// free, and else the first one: neighbours in memory that stay together are moved together, and keep what the processor (and a host)
+    /// gains from their being near.
     ///
     /// None if there are too few candidates of the colors used.
-    pub fn choose(&self, frames: &[u64], first: usize, places: usize) -> Option<Choice> {
+    pub fn choose(&self, frames: &[u64], first: usize, places: usize) -> Option<Vec<usize>> {
         let mut by_color = vec![Vec::new(); self.used.len()];
         for (candidate, &frame) in frames.iter().enumerate().rev() {
             if let Some(rank) = self.rank(frame) {
                 by_color[rank].push(candidate);
             }
         }
-        let mut choice = Choice { candidates: Vec::with_capacity(places) };
+        let mut choice = Vec::with_capacity(places);
         let mut taken = vec![false; frames.len()];
         for place in 0..places {
             let wanted = (first % self.used.len() + place) % self.used.len();
-            let next = choice.candidates.last().map_or(0, |last| last + 1);
+            let next = choice.last().map_or(0, |last| last + 1);
             let fits = |&frame: &u64| !taken[next] && self.rank(frame) == Some(wanted);
             let candidate = match frames.get(next).filter(|frame| fits(frame)) {
                 Some(_) => next,
                 None => first_free(&mut by_color, wanted, &taken)?,
             };
             taken[candidate] = true;
-            choice.candidates.push(candidate);
+            choice.push(candidate);
         }
         Some(choice)
     }
@@ -149,18 +140,16 @@ fn first_free(by_color: &mut [Vec<usize>], wanted: usize, taken: &[bool]) -> Opt
     })
 }
 
-impl Choice {
-    /// The choice in as few pieces as it has, of which none goes on at this candidate: the first one of a part of its own.
-    pub fn runs(&self, border: usize) -> Vec<CandidateRun> {
-        let mut runs: Vec<CandidateRun> = Vec::new();
-        for (place, &candidate) in self.candidates.iter().enumerate() {
-            match runs.last_mut() {
-                Some(run) if run.candidate + run.pages == candidate && candidate != border => run.pages += 1,
-                _ => runs.push(CandidateRun { candidate, place, pages: 1 }),
-            }
+/// A choice in as few pieces as it has, of which none goes on at this candidate: the first one of a part of its own.
+pub fn runs(choice: &[usize], border: usize) -> Vec<CandidateRun> {
+    let mut runs: Vec<CandidateRun> = Vec::new();
+    for (place, &candidate) in choice.iter().enumerate() {
+        match runs.last_mut() {
+            Some(run) if run.candidate + run.pages == candidate && candidate != border => run.pages += 1,
+            _ => runs.push(CandidateRun { candidate, place, pages: 1 }),
         }
-        runs
     }
+    runs
 }
 
 #[cfg(test)]
@@ -168,8 +157,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn colors(palette: &Palette, frames: &[u64], choice: &Choice) -> Vec<u32> {
-        choice.candidates.iter().map(|&candidate| palette.color_of(frames[candidate])).collect()
+    fn colors(palette: &Palette, frames: &[u64], choice: &[usize]) -> Vec<u32> {
+        choice.iter().map(|&candidate| palette.color_of(frames[candidate])).collect()
     }
 
     #[test]
@@ -197,14 +186,14 @@ mod tests {
     fn neighbours_are_taken_together() {
         let palette = Palette::all(4).unwrap();
         let choice = palette.choose(&[4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15], 0, 8).unwrap();
-        assert_eq!(choice, Choice { candidates: vec![0, 1, 2, 3, 7, 8, 9, 10] });
+        assert_eq!(choice, vec![0, 1, 2, 3, 7, 8, 9, 10]);
     }
 
     #[test]
     fn a_page_that_is_not_there_is_of_no_color() {
         let palette = Palette::all(4).unwrap();
         let frames = [0, 1, 0, 4];
-        assert_eq!(palette.choose(&frames, 0, 2).unwrap().candidates, [3, 1]);
+        assert_eq!(palette.choose(&frames, 0, 2).unwrap(), [3, 1]);
         assert_eq!((palette.choose(&frames, 0, 3), palette.shortage(&[0, 1, 2, 3], 0, 4)), (None, 1));
     }
 
@@ -218,11 +207,11 @@ mod tests {
 
     #[test]
     fn neighbours_that_stay_together_are_one_piece() {
-        let choice = Choice { candidates: vec![7, 8, 9, 3, 2, 3] };
+        let choice = vec![7, 8, 9, 3, 2, 3];
         let run = |candidate, place, pages| CandidateRun { candidate, place, pages };
-        assert_eq!(choice.runs(0), [run(7, 0, 3), run(3, 3, 1), run(2, 4, 2)]);
-        assert_eq!(choice.runs(8), [run(7, 0, 1), run(8, 1, 2), run(3, 3, 1), run(2, 4, 2)]);
-        assert_eq!(Choice::default().runs(0), []);
+        assert_eq!(runs(&choice, 0), [run(7, 0, 3), run(3, 3, 1), run(2, 4, 2)]);
+        assert_eq!(runs(&choice, 8), [run(7, 0, 1), run(8, 1, 2), run(3, 3, 1), run(2, 4, 2)]);
+        assert_eq!(runs(&[], 0), []);
     }
 
     /// A palette, and frames of which none comes twice.
@@ -243,8 +232,8 @@ mod tests {
                 prop_assert!(usable < places);
                 return Ok(());
             };
-            prop_assert!(usable >= places && choice.candidates.len() == places);
-            let mut candidates = choice.candidates.clone();
+            prop_assert!(usable >= places && choice.len() == places);
+            let mut candidates = choice.clone();
             candidates.sort_unstable();
             candidates.dedup();
             prop_assert_eq!(candidates.len(), places);
@@ -255,7 +244,7 @@ mod tests {
         fn the_sequence_is_exact_where_no_color_is_short(
             (palette, frames) in palette_and_frames(), first in 0..50_usize, places in 0..300_usize,
         ) {
-            let is_exact = |choice: Choice| {
+            let is_exact = |choice: Vec<usize>| {
                 let got = colors(&palette, &frames, &choice);
                 got.iter().enumerate().all(|(place, &color)| color == palette.wanted(first, place))
             };
@@ -280,14 +269,13 @@ mod tests {
 
         #[test]
         fn pieces_are_the_choice(candidates in prop::collection::vec(0..20_usize, 0..40), border in 0..20_usize) {
-            let choice = Choice { candidates };
             let mut rebuilt = Vec::new();
-            for run in choice.runs(border) {
+            for run in runs(&candidates, border) {
                 prop_assert_eq!(run.place, rebuilt.len());
                 prop_assert!(!(run.candidate + 1..run.candidate + run.pages).contains(&border));
                 rebuilt.extend(run.candidate..run.candidate + run.pages);
             }
-            prop_assert_eq!(rebuilt, choice.candidates);
+            prop_assert_eq!(rebuilt, candidates);
         }
     }
 }

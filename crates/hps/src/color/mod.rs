@@ -8,5 +8,5 @@ mod choice;
 mod error;
 
 pub use arena::{ArenaOptions, ColoredArena, Verified};
-pub use choice::{CandidateRun, Choice, Palette};
+pub use choice::Palette;
 pub use error::ColorError;

@@ -12,7 +12,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::machine::MachineFacts;
@@ -176,11 +176,8 @@ impl Recipe {
     /// All mechanisms at work, each once.
     pub fn mechanisms(&self) -> Vec<MemoryMechanism> {
         let variables = self.variables.iter().filter_map(|variable| variable.by);
-        let mut all: Vec<MemoryMechanism> =
-            variables.chain(self.arguments.iter().filter_map(|insert| insert.by)).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+        let all: BTreeSet<_> = variables.chain(self.arguments.iter().filter_map(|insert| insert.by)).collect();
+        all.into_iter().collect()
     }
 
     /// The user's arguments with those added.

@@ -9,13 +9,9 @@
 
 use super::super::list::Lists;
 use super::super::pages::{Bit, Class, Frames};
-use super::classic::{CLUSTER, by_priority, cluster};
-use super::scan::{ReplacementPolicy, Scan, Taken};
+use super::classic::{CLUSTER, PageVerdict, by_priority, cluster, sift};
+use super::scan::{ANON, FILE, ReplacementPolicy, Scan, Taken, kind_of};
 
-/// What goes to swap.
-const ANON: usize = 0;
-/// What has a file.
-const FILE: usize = 1;
 /// `/proc/sys/vm/swappiness` as it comes; 100 would say that both kinds cost the same to bring back, 200 is the most.
 const SWAPPINESS: u64 = 60;
 const MOST_SWAPPINESS: u64 = 200;
@@ -40,10 +36,6 @@ struct Aims {
     scans: [u32; 4],
     /// Whether active pages of a kind may become inactive.
     deactivates: [bool; 2],
-}
-
-fn kind_of(class: Class) -> usize {
-    if class.is_swapped() { ANON } else { FILE }
 }
 
 const fn inactive(kind: usize) -> usize {
@@ -126,24 +118,16 @@ impl AnonFile {
     }
 
     fn refill(&mut self, kind: usize, frames: u32, pages: &mut Frames) -> Scan {
-        let mut scan = Scan::default();
-        let frames = frames.min(self.lists.len(active(kind)));
         let mut stayed = 0;
-        for _ in 0..frames {
-            let Some(frame) = self.lists.take_oldest(active(kind)) else { break };
+        let scan = sift(&mut self.lists, active(kind), frames, |frame, scan| {
             scan.mappings += pages.mappers(frame);
-            let young = pages.take(frame, Bit::Young);
-            if young && pages.class(frame) == Class::Code {
+            if pages.take(frame, Bit::Young) && pages.class(frame) == Class::Code {
                 stayed += 1;
-                self.lists.add_newest(active(kind), frame);
-            } else {
-                pages.set(frame, Bit::Workingset);
-                self.lists.add_newest(inactive(kind), frame);
+                return active(kind);
             }
-        }
-        scan.scanned += u64::from(frames);
-        scan.hold(u64::from(frames));
-        scan.hold(u64::from(frames));
+            pages.set(frame, Bit::Workingset);
+            inactive(kind)
+        });
         self.note_cost(kind, stayed);
         scan
     }
@@ -156,10 +140,10 @@ impl AnonFile {
             let Some(frame) = self.lists.take_oldest(inactive(kind)) else { break };
             scan.scanned += 1;
             match judge(pages, frame, &mut scan) {
-                Verdict::Free => self.evict(pages, frame, taken, &mut scan),
-                Verdict::Keep => self.lists.add_newest(inactive(kind), frame),
-                Verdict::Activate => self.lists.add_newest(active(kind), frame),
-                Verdict::Write => {
+                PageVerdict::Free => self.evict(pages, frame, taken, &mut scan),
+                PageVerdict::Keep => self.lists.add_newest(inactive(kind), frame),
+                PageVerdict::Activate => self.lists.add_newest(active(kind), frame),
+                PageVerdict::Write => {
                     taken.write(pages, frame);
                     self.lists.add_newest(inactive(kind), frame);
                 }
@@ -198,17 +182,10 @@ impl AnonFile {
     }
 }
 
-enum Verdict {
-    Free,
-    Keep,
-    Activate,
-    Write,
-}
-
-fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
+fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> PageVerdict {
     let class = pages.class(frame);
     if pages.has(frame, Bit::Writeback) {
-        return Verdict::Activate;
+        return PageVerdict::Activate;
     }
     scan.mappings += pages.mappers(frame);
     let marked = pages.take(frame, Bit::Referenced);
@@ -216,16 +193,16 @@ fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
         // Each mapped page comes with one use, the fault that brought it; the second counts, or that of a second process.
         pages.set(frame, Bit::Referenced);
         let active = marked || pages.mappers(frame) > 1 || class == Class::Code;
-        return if active { Verdict::Activate } else { Verdict::Keep };
+        return if active { PageVerdict::Activate } else { PageVerdict::Keep };
     }
     let dirty = pages.has(frame, Bit::Dirty);
     if dirty && class == Class::Cache {
         // The disk's own threads write in better order; the page is out of the way until they have.
         pages.set(frame, Bit::Reclaim);
-        return Verdict::Activate;
+        return PageVerdict::Activate;
     }
     scan.mappings += pages.mappers(frame);
-    if dirty { Verdict::Write } else { Verdict::Free }
+    if dirty { PageVerdict::Write } else { PageVerdict::Free }
 }
 
 impl ReplacementPolicy for AnonFile {

@@ -65,6 +65,21 @@ pub fn by_priority(
     }
 }
 
+/// Sifts so many of the oldest pages of a list; `goes_to` says on which list each goes on.
+pub fn sift(lists: &mut Lists, list: usize, frames: u32, mut goes_to: impl FnMut(u32, &mut Scan) -> usize) -> Scan {
+    let mut scan = Scan::default();
+    let frames = frames.min(lists.len(list));
+    for _ in 0..frames {
+        let Some(frame) = lists.take_oldest(list) else { break };
+        lists.add_newest(goes_to(frame, &mut scan), frame);
+    }
+    scan.scanned += u64::from(frames);
+    // All of them come off in one go, and go back in one.
+    scan.hold(u64::from(frames));
+    scan.hold(u64::from(frames));
+    scan
+}
+
 /// Judges so many of the oldest inactive pages. `active`: the list where a page of a class is active.
 pub fn shrink_inactive(
     lists: &mut Lists,
@@ -84,10 +99,10 @@ pub fn shrink_inactive(
             let Some(frame) = lists.take_oldest(inactive) else { break };
             scan.scanned += 1;
             match judge(pages, frame, &mut scan) {
-                Verdict::Free => taken.free(frame, 0, &mut scan),
-                Verdict::Activate => lists.add_newest(active(pages.class(frame)), frame),
-                Verdict::Keep => lists.add_newest(inactive, frame),
-                Verdict::Write => {
+                PageVerdict::Free => taken.free(frame, 0, &mut scan),
+                PageVerdict::Activate => lists.add_newest(active(pages.class(frame)), frame),
+                PageVerdict::Keep => lists.add_newest(inactive, frame),
+                PageVerdict::Write => {
                     taken.write(pages, frame);
                     lists.add_newest(inactive, frame);
                 }
@@ -100,28 +115,29 @@ pub fn shrink_inactive(
     scan
 }
 
-enum Verdict {
+/// What is to become of the oldest inactive page.
+pub enum PageVerdict {
     Free,
     Activate,
     Keep,
     Write,
 }
 
-fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> Verdict {
+fn judge(pages: &mut Frames, frame: u32, scan: &mut Scan) -> PageVerdict {
     if pages.has(frame, Bit::Writeback) {
-        return Verdict::Keep;
+        return PageVerdict::Keep;
     }
     let mapped = pages.class(frame).is_mapped();
     let referenced = is_referenced(pages, frame, scan);
     if referenced && mapped {
-        return Verdict::Activate;
+        return PageVerdict::Activate;
     }
     // Taking it out of the page tables.
     scan.mappings += pages.mappers(frame);
     match (pages.has(frame, Bit::Dirty), referenced) {
-        (false, _) => Verdict::Free,
-        (true, true) => Verdict::Keep,
-        (true, false) => Verdict::Write,
+        (false, _) => PageVerdict::Free,
+        (true, true) => PageVerdict::Keep,
+        (true, false) => PageVerdict::Write,
     }
 }
 
@@ -130,6 +146,15 @@ pub fn is_referenced(pages: &mut Frames, frame: u32, scan: &mut Scan) -> bool {
     scan.mappings += pages.mappers(frame);
     let marked = pages.take(frame, Bit::Referenced);
     pages.take(frame, Bit::Young) || marked
+}
+
+/// Ordinary data is active from the first on.
+pub fn insert(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Frames, frame: u32) {
+    let is_data = pages.class(frame) == Class::Data;
+    if is_data {
+        pages.set(frame, Bit::Referenced);
+    }
+    lists.add_newest(if is_data { active } else { inactive }, frame);
 }
 
 /// The first touch by a system call marks a page, the second makes it active.

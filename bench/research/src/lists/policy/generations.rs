@@ -8,12 +8,10 @@
 //! (ours read every entry), scanning around a page that was found young.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Frames};
+use super::super::pages::{Bit, Frames};
 use super::classic::cluster;
-use super::scan::{ReplacementPolicy, Scan, Taken};
+use super::scan::{ANON, FILE, ReplacementPolicy, Scan, Taken, kind_of};
 
-const ANON: usize = 0;
-const FILE: usize = 1;
 /// A kind has at most so many generations, and at least so many that are never evicted from.
 const MOST: u64 = 4;
 const LEAST: u64 = 2;
@@ -69,10 +67,6 @@ fn comes_back_less(one: &Tier, weight: f64, other: &Tier, other_weight: f64) -> 
     other.total_came_back() < LEAST_TELLING
         || other.total_came_back() * (one.total_went() + LEAST_TELLING) * weight
             <= (one.total_came_back() + 1.0) * other.total_went() * other_weight
-}
-
-fn kind_of(class: Class) -> usize {
-    if class.is_swapped() { ANON } else { FILE }
 }
 
 fn list_of(kind: usize, generation: u64) -> usize {
@@ -168,11 +162,9 @@ impl Generations {
     /// Which kind to evict from, and which one if that brings nothing.
     fn kinds(&self) -> [usize; 2] {
         let [anon, file] = [ANON, FILE].map(|kind| &self.tiers[kind][0]);
-        let anon_first = match self.oldest[ANON].cmp(&self.oldest[FILE]) {
-            // What is older goes first.
-            std::cmp::Ordering::Less => true,
-            _ => !comes_back_less(anon, WEIGHTS[ANON], file, WEIGHTS[FILE]),
-        };
+        // What is older goes first.
+        let anon_first =
+            self.oldest[ANON] < self.oldest[FILE] || !comes_back_less(anon, WEIGHTS[ANON], file, WEIGHTS[FILE]);
         if anon_first { [ANON, FILE] } else { [FILE, ANON] }
     }
 
@@ -292,6 +284,7 @@ impl ReplacementPolicy for Generations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lists::pages::Class;
 
     /// A tier's pages that came back and that went.
     fn tier(came_back: f64, went: f64) -> Tier {

@@ -11,8 +11,8 @@
 //! longer it is than the inactive list, whatever the pass takes from that; 2.6.9 scans both lists by their length, turn by turn.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Frames};
-use super::classic::{self, CLUSTER, Debt, by_priority, cluster, is_referenced, shrink_inactive};
+use super::super::pages::Frames;
+use super::classic::{self, CLUSTER, Debt, by_priority, cluster, is_referenced, shrink_inactive, sift};
 use super::scan::{ReplacementPolicy, Scan, Taken};
 
 const ACTIVE: usize = 0;
@@ -80,19 +80,11 @@ impl Mixed {
     }
 
     fn refill(&mut self, frames: u32, pages: &mut Frames) -> Scan {
-        let mut scan = Scan::default();
-        let frames = frames.min(self.lists.len(ACTIVE));
         let ages_mapped = self.ages_mapped(pages);
-        for _ in 0..frames {
-            let Some(frame) = self.lists.take_oldest(ACTIVE) else { break };
-            let stays = pages.class(frame).is_mapped() && (!ages_mapped || is_referenced(pages, frame, &mut scan));
-            self.lists.add_newest(if stays { ACTIVE } else { INACTIVE }, frame);
-        }
-        scan.scanned += u64::from(frames);
-        // All of them come off in one go, and go back in one.
-        scan.hold(u64::from(frames));
-        scan.hold(u64::from(frames));
-        scan
+        sift(&mut self.lists, ACTIVE, frames, |frame, scan| {
+            let stays = pages.class(frame).is_mapped() && (!ages_mapped || is_referenced(pages, frame, scan));
+            if stays { ACTIVE } else { INACTIVE }
+        })
     }
 
     fn ages_mapped(&self, pages: &Frames) -> bool {
@@ -104,12 +96,7 @@ impl Mixed {
 
 impl ReplacementPolicy for Mixed {
     fn insert(&mut self, pages: &mut Frames, frame: u32, _: Option<u32>) {
-        if pages.class(frame) == Class::Data {
-            pages.set(frame, Bit::Referenced);
-            self.lists.add_newest(ACTIVE, frame);
-        } else {
-            self.lists.add_newest(INACTIVE, frame);
-        }
+        classic::insert(&mut self.lists, INACTIVE, ACTIVE, pages, frame);
     }
 
     fn called(&mut self, pages: &mut Frames, frame: u32) {

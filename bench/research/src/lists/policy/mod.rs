@@ -23,6 +23,7 @@ use anon_file::AnonFile;
 use generations::Generations;
 use mixed::{Mixed, Version};
 pub use scan::{ReplacementPolicy, Scan, Taken};
+pub use split::FULL_COST;
 use split::Split;
 
 /// Which one.
@@ -46,7 +47,7 @@ pub enum PolicyKind {
 impl PolicyKind {
     /// The same cost for code and data; shared memory, which is dear to bring back, is not aged.
     pub fn split_by_use(cost: u32) -> Self {
-        PolicyKind::SplitByUse([cost, cost, cost, 100])
+        PolicyKind::SplitByUse([cost, cost, cost, FULL_COST])
     }
 
     /// A policy of this kind, for that many frames.

@@ -7,7 +7,17 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Frames};
+use super::super::pages::{Bit, Class, Frames};
+
+/// What goes to swap: one of two kinds of pages, for which Linux today has lists of their own.
+pub const ANON: usize = 0;
+/// What has a file: the other one.
+pub const FILE: usize = 1;
+
+/// The kind of a class.
+pub fn kind_of(class: Class) -> usize {
+    if class.is_swapped() { ANON } else { FILE }
+}
 
 /// A way to choose.
 pub trait ReplacementPolicy {

@@ -11,12 +11,12 @@
 //! the active cache has to bear. The lists by use are the paper's design: each is aged at a rate of its own, whatever the others are.
 
 use super::super::list::Lists;
-use super::super::pages::{Bit, Class, Frames, PerClass};
-use super::classic::{self, CLUSTER, Debt, by_priority, is_referenced, shrink_inactive};
+use super::super::pages::{Class, Frames, PerClass};
+use super::classic::{self, CLUSTER, Debt, by_priority, is_referenced, shrink_inactive, sift};
 use super::scan::{ReplacementPolicy, Scan, Taken};
 
 /// A list that costs so much is not aged.
-const FULL_COST: u32 = 100;
+pub const FULL_COST: u32 = 100;
 
 /// The lists: the active ones first, the inactive one last.
 pub struct Split {
@@ -108,29 +108,22 @@ impl Split {
     }
 
     fn refill(&mut self, group: usize, frames: u32, pages: &mut Frames) -> Scan {
-        let mut scan = Scan::default();
-        let frames = frames.min(self.lists.len(group));
         let inactive = self.inactive();
-        for _ in 0..frames {
-            let Some(frame) = self.lists.take_oldest(group) else { break };
-            let stays = is_referenced(pages, frame, &mut scan);
-            self.lists.add_newest(if stays { group } else { inactive }, frame);
-        }
-        scan.scanned += u64::from(frames);
-        scan.hold(u64::from(frames));
-        scan.hold(u64::from(frames));
-        scan
+        sift(
+            &mut self.lists,
+            group,
+            frames,
+            |frame, scan| {
+                if is_referenced(pages, frame, scan) { group } else { inactive }
+            },
+        )
     }
 }
 
 impl ReplacementPolicy for Split {
     fn insert(&mut self, pages: &mut Frames, frame: u32, _: Option<u32>) {
-        if pages.class(frame) == Class::Data {
-            pages.set(frame, Bit::Referenced);
-            self.lists.add_newest(self.group_of[Class::Data as usize], frame);
-        } else {
-            self.lists.add_newest(self.inactive(), frame);
-        }
+        let (inactive, active) = (self.inactive(), self.group_of[Class::Data as usize]);
+        classic::insert(&mut self.lists, inactive, active, pages, frame);
     }
 
     fn called(&mut self, pages: &mut Frames, frame: u32) {

@@ -4,6 +4,8 @@
 
 use anyhow::Result;
 use heat::units::Bytes;
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
 
 use super::super::pages::{Class, PerClass};
 
@@ -29,14 +31,20 @@ pub enum TraceEvent {
     },
 }
 
+/// Whatever of a trace makes something happen.
+pub trait EventSource {
+    /// Adds what happens in the next tick. Errors: a recording cannot be read.
+    fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) -> Result<()>;
+}
+
 /// What happens.
-pub trait Trace {
+pub struct Trace {
     /// The pages with numbers.
-    fn layout(&self) -> &Layout;
+    pub layout: Layout,
     /// In words.
-    fn description(&self) -> String;
-    /// Replaces what is in the buffer by the events of the next tick.
-    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()>;
+    pub description: String,
+    sources: Vec<Box<dyn EventSource>>,
+    random: Xoshiro256PlusPlus,
 }
 
 /// Pages with numbers, from 0 on.
@@ -60,6 +68,19 @@ pub struct TraceSetup {
     pub resident: f64,
     /// Where random numbers start.
     pub seed: u64,
+}
+
+impl Trace {
+    /// Of these sources, whose pages the layout has.
+    pub fn new(setup: &TraceSetup, layout: Layout, description: String, sources: Vec<Box<dyn EventSource>>) -> Self {
+        Self { layout, description, sources, random: Xoshiro256PlusPlus::seed_from_u64(setup.seed) }
+    }
+
+    /// Replaces what is in the buffer by the events of the next tick. Errors: a recording cannot be read.
+    pub fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
+        events.clear();
+        self.sources.iter_mut().try_for_each(|source| source.tick(&mut self.random, events))
+    }
 }
 
 impl Layout {
@@ -88,9 +109,9 @@ impl TraceSetup {
         u32::try_from(bytes.0 / self.page.0).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Pages that the disk reads or writes in a tick.
-    pub fn pages_per_tick(&self) -> f64 {
-        self.disk.0 as f64 / self.page.0 as f64 / f64::from(TICKS_PER_SECOND)
+    /// Pages that the disk reads or writes.
+    pub fn disk_rate(&self) -> TickRate {
+        TickRate::per_second(self.disk.0 as f64 / self.page.0 as f64)
     }
 }
 
@@ -103,8 +124,8 @@ pub struct TickRate {
 
 impl TickRate {
     /// Nothing is owed yet.
-    pub fn per_tick(per_tick: f64) -> Self {
-        Self { per_tick, owed: 0.0 }
+    pub fn per_second(per_second: f64) -> Self {
+        Self { per_tick: per_second / f64::from(TICKS_PER_SECOND), owed: 0.0 }
     }
 
     /// Those of the next tick.

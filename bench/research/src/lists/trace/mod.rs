@@ -5,11 +5,10 @@
 //! A tick's events are written to a buffer that is used again, so that a trace of any length takes the memory of its longest tick.
 //! Random numbers come from a seed; the same seed gives the same trace.
 
-mod backup;
+mod database;
 mod event;
 mod recorded;
 mod resident;
-mod shared;
 #[cfg(test)]
 mod tests;
 mod writers;
@@ -45,13 +44,13 @@ pub const BUILT_IN: [TraceChoice; 4] =
 
 impl TraceChoice {
     /// Opens it. Errors: a recording cannot be read.
-    pub fn open(&self, setup: &TraceSetup) -> Result<Box<dyn Trace>> {
+    pub fn open(&self, setup: &TraceSetup) -> Result<Trace> {
         Ok(match self {
-            TraceChoice::Writers => Box::new(writers::Writers::new(setup)),
-            TraceChoice::Crowded => Box::new(writers::Writers::new(&TraceSetup { resident: CROWDED, ..*setup })),
-            TraceChoice::Backup => Box::new(backup::Backup::new(setup)),
-            TraceChoice::Shared => Box::new(shared::SharedBuffers::new(setup)),
-            TraceChoice::Recorded(path) => Box::new(recorded::Recorded::open(path, setup)?),
+            TraceChoice::Writers => writers::trace(setup),
+            TraceChoice::Crowded => writers::trace(&TraceSetup { resident: CROWDED, ..*setup }),
+            TraceChoice::Backup => database::under_backup(setup),
+            TraceChoice::Shared => database::in_shared_memory(setup),
+            TraceChoice::Recorded(path) => recorded::trace(path, setup)?,
         })
     }
 }

@@ -15,20 +15,17 @@ use anyhow::{Result, ensure};
 use heat::units::{BASE_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 use heat::{Heat, Mapping, Region};
 use pilot::recording::{Moment, Recording};
-use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::event::{Layout, TICKS_PER_SECOND, Trace, TraceEvent, TraceSetup};
+use super::event::{EventSource, Layout, TICKS_PER_SECOND, Trace, TraceEvent, TraceSetup};
 use super::writers::Files;
 use crate::lists::pages::Class;
 
-/// The whole trace.
-pub struct Recorded {
+/// What a recording saw.
+struct Recorded {
     path: PathBuf,
-    name: String,
-    layout: Layout,
-    /// The first page of each region, by its address, and whether its memory has been there yet.
-    regions: BTreeMap<u64, (u32, bool)>,
+    /// By address.
+    regions: BTreeMap<u64, RecordedRegion>,
     base_pages: usize,
     recording: Recording<BufReader<File>>,
     next: Option<Moment>,
@@ -36,45 +33,47 @@ pub struct Recorded {
     begun: Nanos,
     length: Nanos,
     ticks: u64,
-    files: Files,
-    random: Xoshiro256PlusPlus,
+}
+
+struct RecordedRegion {
+    first: u32,
+    class: Class,
+    was_there: bool,
+}
+
+/// The whole trace. Reads the recording once, to know what there is. Errors: it cannot be read, or is not a recording.
+pub fn trace(path: &Path, setup: &TraceSetup) -> Result<Trace> {
+    let (mut layout, mut regions, mut length) = (Layout::default(), BTreeMap::new(), Nanos(0));
+    for moment in Recording::open(path)? {
+        let Moment { at, heat, .. } = moment?;
+        length = at;
+        for region in &heat.regions {
+            regions.entry(region.start.0).or_insert_with(|| {
+                let class = class_of(&heat, region);
+                let first = layout.add(class, (HUGE_PAGE / setup.page.0) as u32, 1);
+                RecordedRegion { first, class, was_there: false }
+            });
+        }
+    }
+    ensure!(!regions.is_empty(), "no memory was seen in the recording {}", path.display());
+    let recording = Recording::open(path)?;
+    let description =
+        format!("{} as recorded for {length}, again and again, beside 1024 writers of files", recording.name);
+    let recorded = Recorded {
+        path: path.to_owned(),
+        regions,
+        base_pages: (setup.page.0 / BASE_PAGE) as usize,
+        recording,
+        next: None,
+        begun: Nanos(0),
+        length,
+        ticks: 0,
+    };
+    let files = Files::add(&mut layout, setup);
+    Ok(Trace::new(setup, layout, description, vec![Box::new(recorded), Box::new(files)]))
 }
 
 impl Recorded {
-    /// Reads it once, to know what there is. Errors: it cannot be read, or is not a recording.
-    pub fn open(path: &Path, setup: &TraceSetup) -> Result<Self> {
-        let base_pages = (setup.page.0 / BASE_PAGE) as usize;
-        let (mut layout, mut regions, mut length) = (Layout::default(), BTreeMap::new(), Nanos(0));
-        for moment in Recording::open(path)? {
-            let Moment { at, heat, .. } = moment?;
-            length = at;
-            for region in &heat.regions {
-                regions.entry(region.start.0).or_insert_with(|| {
-                    let class = class_of(&heat, region);
-                    (layout.add(class, (HUGE_PAGE / setup.page.0) as u32, 1), false)
-                });
-            }
-        }
-        ensure!(!regions.is_empty(), "no memory was seen in the recording {}", path.display());
-        let files = Files::add(&mut layout, setup, setup.pages_per_tick());
-        let recording = Recording::open(path)?;
-        let random = Xoshiro256PlusPlus::seed_from_u64(setup.seed);
-        Ok(Self {
-            path: path.to_owned(),
-            name: recording.name.clone(),
-            layout,
-            regions,
-            base_pages,
-            recording,
-            next: None,
-            begun: Nanos(0),
-            length,
-            ticks: 0,
-            files,
-            random,
-        })
-    }
-
     fn now(&self) -> Nanos {
         Nanos(self.ticks * 1_000_000_000 / u64::from(TICKS_PER_SECOND))
     }
@@ -96,16 +95,16 @@ impl Recorded {
     fn use_regions(&mut self, heat: &Heat, events: &mut Vec<TraceEvent>) {
         for region in &heat.regions {
             // A recording that was written to between two readings may have more.
-            let Some((first, was_there)) = self.regions.get_mut(&region.start.0) else { continue };
-            let new = !std::mem::replace(was_there, true);
+            let Some(known) = self.regions.get_mut(&region.start.0) else { continue };
+            let new = !std::mem::replace(&mut known.was_there, true);
             let used = if region.huge && region.walked_in_window > 0 {
                 PAGES_PER_REGION
             } else {
                 usize::from(region.walked_in_window)
             };
             let pages = if new { region.present.len().max(used) } else { used }.div_ceil(self.base_pages) as u32;
-            let write = new && self.layout.class(*first).is_swapped();
-            events.extend((0..pages).map(|page| TraceEvent::Use { page: *first + page, write }));
+            let write = new && known.class.is_swapped();
+            events.extend((0..pages).map(|page| TraceEvent::Use { page: known.first + page, write }));
         }
     }
 }
@@ -125,27 +124,16 @@ fn class_of_mapping(mapping: &Mapping) -> Class {
     }
 }
 
-impl Trace for Recorded {
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn description(&self) -> String {
-        format!("{} as recorded for {}, again and again, beside 1024 writers of files", self.name, self.length)
-    }
-
-    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
-        events.clear();
+impl EventSource for Recorded {
+    fn tick(&mut self, _: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) -> Result<()> {
         self.ticks += 1;
         loop {
             let moment = self.take_next()?;
             if self.begun.0 + moment.at.0 > self.now().0 {
                 self.next = Some(moment);
-                break;
+                return Ok(());
             }
             self.use_regions(&moment.heat, events);
         }
-        self.files.tick(&mut self.random, events);
-        Ok(())
     }
 }

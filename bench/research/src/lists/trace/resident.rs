@@ -2,10 +2,11 @@
 //!
 //! Owns: which of their pages are used when. Never touches: other pages.
 
+use anyhow::Result;
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::event::{Layout, TICKS_PER_SECOND, TickRate, TraceEvent};
+use super::event::{EventSource, Layout, TickRate, TraceEvent};
 use crate::lists::pages::Class;
 
 /// How often a page that is hot is used, on average.
@@ -31,8 +32,7 @@ impl Resident {
     pub fn add(layout: &mut Layout, class: Class, pages: u32, hot_share: f64, mappers: u32) -> Self {
         let first = layout.add(class, pages, mappers);
         let hot = ((f64::from(pages) * hot_share) as u32).clamp(1, pages);
-        let every =
-            |pages: u32, seconds: f64| TickRate::per_tick(f64::from(pages) / seconds / f64::from(TICKS_PER_SECOND));
+        let every = |pages: u32, seconds: f64| TickRate::per_second(f64::from(pages) / seconds);
         Self {
             first,
             pages,
@@ -43,15 +43,17 @@ impl Resident {
             cold_uses: every(pages - hot, COLD_SECONDS),
         }
     }
+}
 
-    /// Adds the uses of the next tick. While programs start, each page is used for the first time.
-    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) {
+impl EventSource for Resident {
+    /// While programs start, each page is used for the first time.
+    fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) -> Result<()> {
         let starts = (self.pages - self.started).min(STARTED_PER_TICK);
         let (first, started, writes) = (self.first, self.started, self.writes);
         events.extend((started..started + starts).map(|page| TraceEvent::Use { page: first + page, write: writes }));
         self.started += starts;
         if self.started < self.pages {
-            return;
+            return Ok(());
         }
         for _ in 0..self.hot_uses.next() {
             let page = first + random.random_range(0..self.hot);
@@ -60,5 +62,6 @@ impl Resident {
         for _ in 0..self.cold_uses.next() {
             events.push(TraceEvent::Use { page: first + random.random_range(self.hot..self.pages), write: false });
         }
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@ fn setup() -> TraceSetup {
 }
 
 /// The events of so many ticks.
-fn events(trace: &mut dyn Trace, ticks: u32) -> Vec<TraceEvent> {
+fn events(trace: &mut Trace, ticks: u32) -> Vec<TraceEvent> {
     let (mut all, mut tick) = (Vec::new(), Vec::new());
     for _ in 0..ticks {
         trace.tick(&mut tick).unwrap();
@@ -30,7 +30,7 @@ fn events(trace: &mut dyn Trace, ticks: u32) -> Vec<TraceEvent> {
 fn files_are_moved_at_the_speed_of_the_disk() {
     for choice in BUILT_IN {
         let mut trace = choice.open(&setup()).unwrap();
-        let moved = events(trace.as_mut(), 10 * TICKS_PER_SECOND);
+        let moved = events(&mut trace, 10 * TICKS_PER_SECOND);
         let moved = moved.iter().filter(|event| !matches!(event, TraceEvent::Use { .. })).count();
         // 1,600 pages of 64 KiB a second.
         assert_eq!(moved, 16_000, "{choice}");
@@ -42,8 +42,8 @@ fn uses_are_of_pages_that_there_are_and_the_seed_decides_which() {
     for choice in BUILT_IN {
         let of_seed = |seed| {
             let mut trace = choice.open(&TraceSetup { seed, ..setup() }).unwrap();
-            let pages = trace.layout().pages();
-            let events = events(trace.as_mut(), 200);
+            let pages = trace.layout.pages();
+            let events = events(&mut trace, 200);
             assert!(
                 events.iter().all(|event| !matches!(event, TraceEvent::Use { page, .. } if *page >= pages)),
                 "{choice}"
@@ -57,8 +57,8 @@ fn uses_are_of_pages_that_there_are_and_the_seed_decides_which() {
 
 #[test]
 fn programs_use_what_is_hot_every_second_and_the_rest_rarely() {
-    let mut trace = writers::Writers::new(&setup());
-    let layout = trace.layout().clone();
+    let mut trace = writers::trace(&setup());
+    let layout = trace.layout.clone();
     let data: Vec<u32> = (0..layout.pages()).filter(|&page| layout.class(page) == Class::Data).collect();
     // Start, and after it half a minute.
     events(&mut trace, 10);
@@ -81,7 +81,7 @@ fn programs_use_what_is_hot_every_second_and_the_rest_rarely() {
 
 #[test]
 fn a_rate_that_is_no_whole_number_is_kept_over_time() {
-    let mut rate = TickRate::per_tick(0.25);
+    let mut rate = TickRate::per_second(0.25 * f64::from(TICKS_PER_SECOND));
     assert_eq!((0..100).map(|_| rate.next()).sum::<u32>(), 25);
 }
 
@@ -147,12 +147,12 @@ fn a_recordings_walked_pages_are_used_when_they_were_again_and_again() {
     recorder.finish().unwrap();
     let choice: TraceChoice = path.to_str().unwrap().parse().unwrap();
     let mut trace = choice.open(&setup()).unwrap();
-    assert!(trace.description().starts_with("a-server as recorded for 2.00 s"), "{}", trace.description());
+    assert!(trace.description.starts_with("a-server as recorded for 2.00 s"), "{}", trace.description);
     // 32 pages of 64 KiB in each region.
-    let layout = trace.layout().clone();
+    let layout = trace.layout.clone();
     assert_eq!((layout.class(0), layout.class(31), layout.class(32)), (Class::Data, Class::Data, Class::ReadOnly));
     let mut second = || {
-        let uses = events(trace.as_mut(), TICKS_PER_SECOND);
+        let uses = events(&mut trace, TICKS_PER_SECOND);
         let used = uses.into_iter().filter_map(|event| match event {
             TraceEvent::Use { page, write } if page < 64 => Some((page, write)),
             _ => None,

@@ -7,10 +7,10 @@
 
 use anyhow::Result;
 use heat::units::Bytes;
+use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt, SeedableRng};
 
-use super::event::{Layout, TickRate, Trace, TraceEvent, TraceSetup};
+use super::event::{EventSource, Layout, TickRate, Trace, TraceEvent, TraceSetup};
 use super::resident::Resident;
 use crate::lists::pages::Class;
 
@@ -33,26 +33,36 @@ pub struct Files {
     first_buffer: u32,
 }
 
-/// The whole trace.
-pub struct Writers {
-    resident: f64,
-    layout: Layout,
-    files: Files,
-    residents: [Resident; 3],
-    random: Xoshiro256PlusPlus,
+/// The whole trace; its first tick is the programs' start.
+pub fn trace(setup: &TraceSetup) -> Trace {
+    let mut layout = Layout::default();
+    let code = setup.pages(CODE);
+    let data = setup.pages(setup.memory.share(setup.resident)).saturating_sub(2 * code).max(1);
+    let sources: Vec<Box<dyn EventSource>> = vec![
+        Box::new(Resident::add(&mut layout, Class::Code, code, 0.5, WRITERS)),
+        Box::new(Resident::add(&mut layout, Class::ReadOnly, code, 0.5, WRITERS)),
+        Box::new(Resident::add(&mut layout, Class::Data, data, 0.2, 1)),
+        Box::new(Files::add(&mut layout, setup)),
+    ];
+    let description = format!(
+        "{WRITERS} processes write files of 100 KB to 5 MB, beside programs in {:.0} % of memory, of which a fifth is hot",
+        setup.resident * 100.0
+    );
+    Trace::new(setup, layout, description, sources)
 }
 
 impl Files {
-    /// So many pages a tick; their file system's buffers are added to the layout.
-    pub fn add(layout: &mut Layout, setup: &TraceSetup, pages_per_tick: f64) -> Self {
+    /// As fast as the disk takes them; their file system's buffers are added to the layout.
+    pub fn add(layout: &mut Layout, setup: &TraceSetup) -> Self {
         let buffers = setup.pages(BUFFERS);
         let first_buffer = layout.add(Class::Cache, buffers, 0);
         let left = vec![0; WRITERS as usize];
-        Self { left, page: setup.page, writes: TickRate::per_tick(pages_per_tick), buffers, first_buffer }
+        Self { left, page: setup.page, writes: setup.disk_rate(), buffers, first_buffer }
     }
+}
 
-    /// Adds what is written in a tick.
-    pub fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) {
+impl EventSource for Files {
+    fn tick(&mut self, random: &mut Xoshiro256PlusPlus, events: &mut Vec<TraceEvent>) -> Result<()> {
         for _ in 0..self.writes.next() {
             let writer = random.random_range(0..WRITERS);
             let left = &mut self.left[writer as usize];
@@ -66,42 +76,6 @@ impl Files {
             *left -= 1;
             events.push(TraceEvent::Write { writer });
         }
-    }
-}
-
-impl Writers {
-    /// Its first tick is the programs' start.
-    pub fn new(setup: &TraceSetup) -> Self {
-        let mut layout = Layout::default();
-        let code = setup.pages(CODE);
-        let data = setup.pages(setup.memory.share(setup.resident)).saturating_sub(2 * code).max(1);
-        let residents = [
-            Resident::add(&mut layout, Class::Code, code, 0.5, WRITERS),
-            Resident::add(&mut layout, Class::ReadOnly, code, 0.5, WRITERS),
-            Resident::add(&mut layout, Class::Data, data, 0.2, 1),
-        ];
-        let files = Files::add(&mut layout, setup, setup.pages_per_tick());
-        let random = Xoshiro256PlusPlus::seed_from_u64(setup.seed);
-        Self { resident: setup.resident, layout, files, residents, random }
-    }
-}
-
-impl Trace for Writers {
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn description(&self) -> String {
-        format!(
-            "{WRITERS} processes write files of 100 KB to 5 MB, beside programs in {:.0} % of memory, of which a fifth is hot",
-            self.resident * 100.0
-        )
-    }
-
-    fn tick(&mut self, events: &mut Vec<TraceEvent>) -> Result<()> {
-        events.clear();
-        self.residents.iter_mut().for_each(|resident| resident.tick(&mut self.random, events));
-        self.files.tick(&mut self.random, events);
         Ok(())
     }
 }

@@ -1,0 +1,50 @@
+//! Raw results of any kind, as they are reported, kept, and told again.
+//!
+//! Owns: the order of that. Never touches: what stands in them.
+
+use std::path::Path;
+
+use anyhow::Result;
+use hugepilot_bench::kept;
+use hugepilot_bench::machine::MachineDescription;
+use hugepilot_bench::outputs::{Outputs, Results, json_lines};
+use hugepilot_bench::picture::{Picture, draw};
+use hugepilot_bench::table::print;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Everything that came out, from which all conclusions are drawn.
+pub trait ResearchRecord: Picture + Serialize + DeserializeOwned {
+    /// What it is kept as.
+    const NAME: &'static str;
+    /// Of files that are written now.
+    const VERSION: u32;
+    /// The first field of what has a line of its own in the file.
+    const FIRST_FIELD: &'static str;
+
+    /// The report.
+    fn text(&self) -> String;
+
+    /// The file's text. Errors: a number that JSON does not have.
+    fn json(&self) -> Result<String> {
+        json_lines(self, Self::FIRST_FIELD)
+    }
+
+    /// Prints the report, and writes what is wanted. Errors: something cannot be written.
+    fn report(&self, machine: Option<&MachineDescription>, outputs: &Outputs) -> Result<()> {
+        let text = self.text();
+        let printed = print(&text);
+        let picture = |path: &Path| draw(self, path);
+        let results = Results { name: Self::NAME, json: self.json()?, text: &text, draw: Some(&picture) };
+        outputs.write(machine, &results)?;
+        // Not before, because a closed output must not cost the files.
+        printed
+    }
+
+    /// Shows the report of a file's text again. Errors: it is damaged, or of another version.
+    fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
+        let record: Self = kept::parse(text, file, Self::VERSION)?;
+        print(&record.text())?;
+        plot_to.map_or(Ok(()), |path| draw(&record, path))
+    }
+}
