@@ -255,7 +255,7 @@ fn measure_scarce(
 /// Takes all memory but so much; None where there is no more.
 fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
     begin_anew()?;
-    let surplus = Bytes(machine_memory()?.available_bytes) - size;
+    let surplus = Bytes(machine_memory()?.available_bytes).saturating_sub(size);
     if surplus == Bytes(0) {
         return Ok(None);
     }

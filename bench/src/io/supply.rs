@@ -30,7 +30,7 @@ impl Supply {
 
     /// Of it, what programs may have.
     pub fn within_reach(&self) -> Bytes {
-        self.all() - self.reserve
+        self.all().saturating_sub(self.reserve)
     }
 
     /// As it is now.
@@ -49,7 +49,7 @@ impl Supply {
         let reserve: u64 = zones.split("Node ").map(reserve_of_zone).sum();
         Self {
             free: field("MemFree:"),
-            clean_cache: cache - others,
+            clean_cache: cache.saturating_sub(others),
             reserve: Bytes(reserve * BASE_PAGE),
             mapped: field("Mapped:"),
         }

@@ -133,7 +133,7 @@ impl Turn {
 
     /// What mapped files lost to it was neither free nor to be had without harm.
     fn obtained_of_supply(&self) -> f64 {
-        (Bytes(self.obtained.huge_bytes) - self.mapped_lost).0 as f64
+        (Bytes(self.obtained.huge_bytes).saturating_sub(self.mapped_lost)).0 as f64
     }
 
     /// Pages that the kernel scanned for each that left memory, whoever made it leave.
@@ -196,7 +196,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
     leave_alone(stage, &mut [&mut resident], CALM)?;
     let supply = Supply::now()?;
     let obtained = obtain(supply.all(), OBTAIN, stage.stop)?;
-    let mapped_lost = supply.mapped - Supply::now()?.mapped;
+    let mapped_lost = supply.mapped.saturating_sub(Supply::now()?.mapped);
     pilot.map_or(Ok(()), ToolProcess::end)?;
     Ok(Turn {
         round,

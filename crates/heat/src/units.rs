@@ -3,7 +3,7 @@
 //! Owns: the arithmetic, parsing and printing of units. Never touches: the system.
 
 use std::fmt;
-use std::ops::{Add, AddAssign, RangeInclusive, Sub};
+use std::ops::{Add, AddAssign, RangeInclusive};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -48,6 +48,11 @@ pub struct AddressRange {
 }
 
 impl Bytes {
+    /// What is left of it without `other`; nothing where that is more.
+    pub fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+
     /// A fraction of it, rounded down.
     pub fn share(self, share: f64) -> Bytes {
         Bytes((self.0 as f64 * share) as u64)
@@ -62,6 +67,11 @@ impl Pages {
 }
 
 impl Nanos {
+    /// From `other` to this; nothing where that is later.
+    pub fn saturating_sub(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(other.0))
+    }
+
     /// Whole and fractional seconds.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
@@ -131,23 +141,9 @@ impl Add for Nanos {
     }
 }
 
-impl Sub for Nanos {
-    type Output = Nanos;
-    fn sub(self, other: Nanos) -> Nanos {
-        Nanos(self.0.saturating_sub(other.0))
-    }
-}
-
 impl AddAssign for Bytes {
     fn add_assign(&mut self, other: Bytes) {
         *self = *self + other;
-    }
-}
-
-impl Sub for Bytes {
-    type Output = Bytes;
-    fn sub(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_sub(other.0))
     }
 }
 

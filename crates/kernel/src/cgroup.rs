@@ -36,7 +36,7 @@ pub struct Room {
 impl Room {
     /// Bytes that the group can still take.
     pub fn left(&self) -> Bytes {
-        self.limit - (self.usage - self.reclaimable)
+        self.limit.saturating_sub(self.usage.saturating_sub(self.reclaimable))
     }
 }
 

@@ -52,12 +52,12 @@ impl Meminfo {
     /// Files in memory that some process maps. The kernel does not tell how much of that is shared memory:
     /// `shared_part`, 0 to 1, does.
     pub fn mapped_files(&self, shared_part: f64) -> Bytes {
-        self.mapped - self.mapped.share(shared_part).min(self.shared)
+        self.mapped.saturating_sub(self.mapped.share(shared_part).min(self.shared))
     }
 
     /// At least so much of the files in memory belongs to no process's address space, and is not kept from being taken.
     pub fn unmapped_cache(&self, shared_part: f64) -> Bytes {
-        self.takeable_files - self.mapped_files(shared_part)
+        self.takeable_files.saturating_sub(self.mapped_files(shared_part))
     }
 
     /// Reads `/proc/meminfo`.

@@ -86,7 +86,7 @@ impl Verification {
         required: Option<f64>,
     ) -> Self {
         let sample = &seen.largest;
-        let lacking = sample.could - sample.huge();
+        let lacking = sample.could.saturating_sub(sample.huge());
         let rest = match lacking > sample.could.share(NEXT_TO_NOTHING) {
             true => reasons((request, recipe, machine), &seen, placed, piloted),
             false => Vec::new(),
@@ -121,7 +121,7 @@ impl Verification {
 fn shares(sample: &TreeSample, recipe: &Recipe, placed: Option<&Placed>, promoted: Bytes) -> Vec<(By, Bytes)> {
     let by_pilot = promoted.min(sample.transparent);
     let mut shares = BTreeMap::from([(By::Pilot, by_pilot)]);
-    for (is_reserved, bytes) in [(true, sample.reserved), (false, sample.transparent - by_pilot)] {
+    for (is_reserved, bytes) in [(true, sample.reserved), (false, sample.transparent.saturating_sub(by_pilot))] {
         for (by, bytes) in divided(bytes, is_reserved, recipe, placed) {
             *shares.entry(by).or_insert(Bytes(0)) += bytes;
         }
@@ -151,7 +151,7 @@ fn divided(bytes: Bytes, is_reserved: bool, recipe: &Recipe, placed: Option<&Pla
     }
     let left = if others.is_empty() { By::Itself } else { By::Recipe(others) };
     let each = said.into_iter().map(|(mechanism, bytes)| (By::Recipe(vec![mechanism]), bytes));
-    each.chain([(left, bytes - all_said)]).collect()
+    each.chain([(left, bytes.saturating_sub(all_said))]).collect()
 }
 
 fn of_memory(placed: &Placed, memory: Memory) -> Placing {

@@ -139,7 +139,7 @@ impl Tally {
         held[MemoryUse::ReadOnlyData] = mapped.map(|bytes| bytes.share(files.read_only));
         for age in Age::ALL.map(|age| age as usize) {
             let of_programs = held[MemoryUse::Code][age] + held[MemoryUse::ReadOnlyData][age];
-            held[MemoryUse::MappedFiles][age] = mapped[age] - of_programs;
+            held[MemoryUse::MappedFiles][age] = mapped[age].saturating_sub(of_programs);
         }
         let fixed = Fixed {
             unevictable: all(self.unevictable),

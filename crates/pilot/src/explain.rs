@@ -96,7 +96,8 @@ pub fn explain(heat: &Heat, plan: &Plan, smaller: Option<&[Bytes]>, surroundings
         }
     }
     for explained in &mut mappings {
-        let untouched = explained.mapping.range.len() - explained.resident - explained.elsewhere;
+        let untouched =
+            explained.mapping.range.len().saturating_sub(explained.resident).saturating_sub(explained.elsewhere);
         if untouched > Bytes(0) && explained.mapping.obstacle.is_none() {
             explained.not_huge.insert(Why::NeverTouched, untouched);
         }
@@ -128,7 +129,7 @@ impl Explained {
     /// Adds what it has of a region.
     fn add(&mut self, region: &Region, amount: &SeenMemory, reason: Option<Reason>, surroundings: &Surroundings) {
         if region.present.is_empty() {
-            let populated = Bytes(HUGE_PAGE) - region.growth.bytes();
+            let populated = Bytes(HUGE_PAGE).saturating_sub(region.growth.bytes());
             self.elsewhere += populated;
             return self.not_huge_yet(region, populated, reason, surroundings);
         }
@@ -214,7 +215,7 @@ mod tests {
         let found = explained(vec![region(0, 1e5, 0), elsewhere()], share, &Surroundings::default());
         let whole = found.mapping.range.len();
         assert_eq!((found.resident, found.elsewhere), (Bytes(2 << 20), Bytes(3 << 19)));
-        assert_eq!(found.not_huge.get(&Why::NeverTouched), Some(&(whole - Bytes(7 << 19))));
+        assert_eq!(found.not_huge.get(&Why::NeverTouched), Some(&(whole.saturating_sub(Bytes(7 << 19)))));
         assert_eq!(found.would_pay(), Bytes(7 << 19));
     }
 

@@ -33,7 +33,7 @@ impl User {
 
     /// Address space without pages yet.
     pub fn untouched(&self) -> Bytes {
-        self.mapped - self.in_use()
+        self.mapped.saturating_sub(self.in_use())
     }
 }
 

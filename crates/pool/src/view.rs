@@ -60,7 +60,7 @@ impl View {
 
     /// Memory that the pools leave for ordinary programs, page cache and the kernel.
     pub fn left(&self) -> Bytes {
-        self.memory.total - self.held()
+        self.memory.total.saturating_sub(self.held())
     }
 
     /// Memory in the pools that nobody uses and nobody was promised.

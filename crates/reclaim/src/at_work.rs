@@ -82,7 +82,7 @@ impl AtWork {
 
     fn due(&self, elapsed: Duration, policies: &Policies, stock: &Stock) -> ReclaimPlan {
         let all_due = policies.due(stock, Nanos::from_duration(elapsed));
-        let due = ByUse::of(|class| all_due[class] - self.freed[class]);
+        let due = ByUse::of(|class| all_due[class].saturating_sub(self.freed[class]));
         plan(policies, stock, &due, &self.mechanism.reach())
     }
 }

@@ -45,7 +45,7 @@ impl MemoryReading {
             at_ns: since_boot(),
             free_bytes: memory.free,
             free_huge_bytes: buddy.free_huge(),
-            file_cache_bytes: memory.cached + memory.buffers - memory.shared,
+            file_cache_bytes: (memory.cached + memory.buffers).saturating_sub(memory.shared),
             unusable: fragmentation.unusable,
             fragmentation_index: fragmentation.index,
             free_blocks: buddy.free_blocks(),

@@ -299,7 +299,7 @@ fn stock(root: &Root, Known { files, host_takes_free }: Known) -> Result<Stock, 
         MemoryUse::ReadOnlyData => read_only,
         MemoryUse::Anonymous => memory.anonymous,
         MemoryUse::Shared => memory.shared,
-        MemoryUse::MappedFiles => mapped - code - read_only,
+        MemoryUse::MappedFiles => mapped.saturating_sub(code).saturating_sub(read_only),
         MemoryUse::UnmappedCache => memory.unmapped_cache(files.shared),
     });
     Ok(Stock {
@@ -324,14 +324,15 @@ fn account(effect: &Effect, stock: &Stock, applied: &mut ByUse<Bytes>, reclaimed
             (part(effect.applied, applied_left), part(effect.reclaimed, reclaimed_left));
         applied[class] += more_applied;
         reclaimed[class] += more_reclaimed;
-        (applied_left, reclaimed_left) = (applied_left - more_applied, reclaimed_left - more_reclaimed);
+        (applied_left, reclaimed_left) =
+            (applied_left.saturating_sub(more_applied), reclaimed_left.saturating_sub(more_reclaimed));
     }
 }
 
 /// What one mechanism has freed the next need neither free again nor count on.
 fn pass_on(effect: &Effect, left: &mut Stock, freed: &mut ByUse<Bytes>) {
     for class in effect.uses.iter() {
-        left.held[class] = left.held[class] - effect.reclaimed;
+        left.held[class] = left.held[class].saturating_sub(effect.reclaimed);
         freed[class] += effect.reclaimed;
     }
 }

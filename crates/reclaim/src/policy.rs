@@ -143,7 +143,7 @@ impl Policies {
     /// How much more must be free, at least, for nothing to be reclaimed; None where there are no marks.
     fn missing(&self, stock: &Stock) -> Option<Bytes> {
         let (free, huge) = self.marks(stock);
-        let of = |mark: Option<Bytes>, free: Bytes| mark.map(|mark| mark - free);
+        let of = |mark: Option<Bytes>, free: Bytes| mark.map(|mark| mark.saturating_sub(free));
         of(free, stock.free).max(of(huge, stock.free_huge))
     }
 
@@ -223,7 +223,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
     // What need not stay at all can be taken whole.
     let spare = ByUse::of(|class| match policies.floor(class, stock) {
         Bytes(0) => Bytes(u64::MAX),
-        floor => stock.held[class] - floor,
+        floor => stock.held[class].saturating_sub(floor),
     });
     let kept = ByUse::of(|class| match policies.allow(class) {
         Err(reason) => Some(reason),
@@ -250,7 +250,7 @@ pub fn plan(policies: &Policies, stock: &Stock, due: &ByUse<Bytes>, reach: &[Use
         let least = touched.iter().map(|class| spare[class]).min().unwrap_or_default();
         let most = Bytes(least.0 / reach.len() as u64);
         let bytes = all_due.min(most).min(missing);
-        missing = missing - bytes;
+        missing = missing.saturating_sub(bytes);
         divide(bytes, wanted, due, &mut decisions);
         batches.extend((bytes > Bytes(0)).then_some(Batch { uses: touched, bytes, most }));
     }
@@ -264,7 +264,7 @@ fn divide(bytes: Bytes, wanted: Uses, due: &ByUse<Bytes>, decisions: &mut ByUse<
     for class in wanted.iter() {
         let part = if due_left == Bytes(0) { 0 } else { mul_div(left.0, due[class].0, due_left.0) };
         decisions[class] = UseDecision { bytes: Bytes(part), reason: ReclaimReason::Reclaimed };
-        (left, due_left) = (left - Bytes(part), due_left - due[class]);
+        (left, due_left) = (left.saturating_sub(Bytes(part)), due_left.saturating_sub(due[class]));
     }
 }
 
@@ -500,7 +500,7 @@ mod tests {
                 let batches = made.batches.iter().filter(|batch| batch.uses.has(class));
                 let (bytes, most) = batches.fold((Bytes(0), Bytes(0)), |sums, each| (sums.0 + each.bytes, sums.1 + each.most));
                 prop_assert!(bytes <= most);
-                prop_assert!(most == Bytes(0) || stock.held[class] - most >= policies.floor(class, &stock));
+                prop_assert!(most == Bytes(0) || stock.held[class].saturating_sub(most) >= policies.floor(class, &stock));
                 prop_assert!(most == Bytes(0) || policies.allow(class).is_ok(), "{}: mapped at 100, or of rate 0", class);
                 prop_assert!(most == Bytes(0) || !policies.are_met(&stock));
             }

@@ -89,7 +89,7 @@ impl Launch {
         let passing = [RefusalReason::Changed, RefusalReason::Exited];
         let refused = pilot_summary.outcome.refused.iter().map(|refusal| refusal.reason);
         let piloted = piloted.then(|| Piloted {
-            promoted: pilot_summary.outcome.applied_bytes() - given_back,
+            promoted: pilot_summary.outcome.applied_bytes().saturating_sub(given_back),
             refused: refused.filter(|reason| !passing.contains(reason)).collect(),
         });
         Verification::of(seen, (request, recipe, machine), placed.as_ref(), piloted.as_ref(), self.required)

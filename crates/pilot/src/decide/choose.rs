@@ -213,7 +213,7 @@ impl Budget {
         if self.huge_pages_left() == Some(0) {
             return Err(Reason::HugeLimit);
         }
-        self.growth_left = self.growth_left - growth;
+        self.growth_left = self.growth_left.saturating_sub(growth);
         self.huge_pages += 1;
         self.worth_accounted += worth;
         Ok(())

@@ -49,12 +49,12 @@ impl Allowance {
     /// The limits for a process with this much resident memory. A share of a machine's memory that is still unknown allows nothing.
     pub fn limits(&self, rss: Bytes, spent: &Spent) -> Limits {
         let left = |allowed: SizeOrShare, elsewhere: Bytes| match allowed {
-            SizeOrShare::Size(size) => size - elsewhere,
+            SizeOrShare::Size(size) => size.saturating_sub(elsewhere),
             SizeOrShare::Share(share) => rss.share(share),
             SizeOrShare::ShareOfRam(_) => Bytes(0),
         };
         Limits {
-            max_growth: left(self.max_growth, spent.growth_elsewhere) - spent.growth,
+            max_growth: left(self.max_growth, spent.growth_elsewhere).saturating_sub(spent.growth),
             max_huge: self.max_huge.map(|max| left(max, spent.huge_elsewhere)),
             quota: None,
             give_back: false,

@@ -404,7 +404,7 @@ impl Member {
     ) -> Result<(), ObserveError> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
         let now = pilot.survey(process)?;
-        unfinished.check(&now, self.quota.map(|quota| quota - self.huge()))?;
+        unfinished.check(&now, self.quota.map(|quota| quota.saturating_sub(self.huge())))?;
         let regions: Vec<(Address, Promoted)> = unfinished.decisions().iter().map(on_record).collect();
         let acted = promote(process, &now, &regions, turn, pilot, pilot_summary);
         self.remember(unfinished.decisions().iter(), &acted.results, pilot.now());

@@ -15,7 +15,7 @@ use crate::engine::shared::huge_in_any;
 
 /// Memory on huge pages in these programs, what they share counted once.
 pub(super) fn huge_once<'a>(members: impl Iterator<Item = &'a Member> + Clone) -> Bytes {
-    let private: Bytes = members.clone().map(|member| member.huge() - member.view.bytes()).sum();
+    let private: Bytes = members.clone().map(|member| member.huge().saturating_sub(member.view.bytes())).sum();
     private + Bytes(huge_in_any(members.map(|member| &member.view)).len() as u64 * HUGE_PAGE)
 }
 
@@ -30,10 +30,11 @@ impl Fleet {
             return;
         };
         // Huge pages that others made can be neither moved nor divided.
-        let foreign: Vec<Bytes> = self.members.values().map(|member| member.huge() - member.promoted()).collect();
+        let foreign: Vec<Bytes> =
+            self.members.values().map(|member| member.huge().saturating_sub(member.promoted())).collect();
         let claims: Vec<Demand> = self.members.values().map(|member| member.claim.clone()).collect();
         let promoted = self.members.values().map(Member::promoted).sum();
-        let ours = (all - (huge_once(self.members.values()) - promoted)).0 / HUGE_PAGE;
+        let ours = (all.saturating_sub(huge_once(self.members.values()).saturating_sub(promoted))).0 / HUGE_PAGE;
         let quotas = divide(ours, &claims, self.rules.fairness);
         // What nobody has a use for may be anybody's.
         let unclaimed = ours - quotas.iter().sum::<u64>();
@@ -55,7 +56,7 @@ impl Fleet {
     /// Whether hardly anything is left of a limit that holds for all: if anything else is to be huge, something has to go.
     pub(super) fn is_used_up(&self, allowance: &Allowance) -> bool {
         let Some(SizeOrShare::Size(all)) = allowance.max_huge else { return false };
-        all - huge_once(self.members.values()) < Bytes(all.0 / USED_UP)
+        all.saturating_sub(huge_once(self.members.values())) < Bytes(all.0 / USED_UP)
     }
 
     /// What the allowance has already given to the others.
@@ -64,7 +65,7 @@ impl Fleet {
         Spent {
             growth: Bytes(0),
             growth_elsewhere: self.others(process).map(|other| other.growth() + other.reserved().1).sum(),
-            huge_elsewhere: huge_once(self.members.values()) - own
+            huge_elsewhere: huge_once(self.members.values()).saturating_sub(own)
                 + self.others(process).map(|other| other.reserved().0).sum(),
         }
     }

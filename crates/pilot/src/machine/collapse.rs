@@ -46,7 +46,7 @@ pub(super) fn collapse(
     let held_up = match who_waits {
         WhoWaits::AnyThread => took,
         // It begins by waiting for other processors to empty their lists, which takes long where they are busy, and holds nobody up.
-        WhoWaits::WhoTouchesIt => thread_cpu_time() - cpu_before,
+        WhoWaits::WhoTouchesIt => thread_cpu_time().saturating_sub(cpu_before),
     };
     Step {
         result,

@@ -226,7 +226,8 @@ impl DropBehind {
             position.round.close();
         }
         // Not the time that it waited for a disk.
-        let (dropped, took) = (self.counts.dropped_pages - before, (thread_cpu_time() - cpu_before).duration());
+        let (dropped, took) =
+            (self.counts.dropped_pages - before, (thread_cpu_time().saturating_sub(cpu_before)).duration());
         if took.as_nanos() > u128::from(dropped) * WORTH_A_PAGE.as_nanos() {
             self.waits_until = begun + WAITS * took;
         }

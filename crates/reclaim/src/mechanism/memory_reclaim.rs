@@ -61,7 +61,7 @@ impl MemoryReclaim {
             self.ask(group, Bytes(part as u64), argument, stop)?;
             let after = Held::read(&self.root, group);
             for effect in &mut effects {
-                let gone = before.of(effect.uses) - after.of(effect.uses);
+                let gone = before.of(effect.uses).saturating_sub(after.of(effect.uses));
                 effect.applied += gone;
                 effect.reclaimed += gone;
             }
@@ -77,7 +77,7 @@ impl MemoryReclaim {
             let part = left.min(MOST_AT_ONCE);
             self.calls += 1;
             match write(&path, format!("{} {argument}", part.0).trim_end()) {
-                Ok(()) => left = left - part,
+                Ok(()) => left = left.saturating_sub(part),
                 Err(ReclaimError::MemoryReclaim { cause, .. }) if is_short(&cause) => {
                     self.fell_short += 1;
                     return Ok(());
@@ -129,7 +129,7 @@ impl Held {
         let (shared, mapped) = (value("shmem"), value("file_mapped"));
         // Only what it may take is on these lists: no shared memory, and nothing that is locked.
         let takeable = value("active_file") + value("inactive_file");
-        Self { anonymous: value("anon"), shared, mapped, unmapped: takeable - mapped }
+        Self { anonymous: value("anon"), shared, mapped, unmapped: takeable.saturating_sub(mapped) }
     }
 
     fn of(self, uses: Uses) -> Bytes {

@@ -114,7 +114,7 @@ pub fn account(report: &LaunchReport) -> String {
         lines
             .push(format!("huge from the first touch, they saved up to {} page faults", count(account.faults_saved())));
     }
-    let lacking = sample.could - sample.huge();
+    let lacking = sample.could.saturating_sub(sample.huge());
     if !account.rest.is_empty() {
         let reasons: Vec<String> = account.rest.iter().map(why).collect();
         lines.push(format!("the other {lacking}: {}", reasons.join("; ")));

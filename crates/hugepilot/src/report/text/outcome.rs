@@ -193,7 +193,8 @@ fn row(name: &str, before: String, after: Option<String>, change: Option<String>
 
 /// The difference in size, and in percent where that reads well.
 fn grown(before: Bytes, after: Bytes) -> String {
-    let (sign, difference) = if after < before { ('-', before - after) } else { ('+', after - before) };
+    let (sign, difference) =
+        if after < before { ('-', before.saturating_sub(after)) } else { ('+', after.saturating_sub(before)) };
     let percent = relative(before.0 as f64, after.0 as f64).map_or(String::new(), |change| format!(" ({change})"));
     format!("{sign}{difference}{percent}")
 }

@@ -92,7 +92,7 @@ fn tracker(tracker: Option<TrackerKind>) -> String {
 fn huge_pages(state: &State) -> String {
     let huge = state.budget.huge_bytes;
     match state.budget.max_huge_bytes {
-        Some(most) => format!("{huge} of the {most} that all targets may have, {} left", most - huge),
+        Some(most) => format!("{huge} of the {most} that all targets may have, {} left", most.saturating_sub(huge)),
         None => format!("{huge}, without a limit"),
     }
 }
