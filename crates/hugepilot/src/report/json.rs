@@ -436,13 +436,17 @@ fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> BeforeAndAfter 
 
 #[cfg(test)]
 mod tests {
-    use heat::samples::{clearing, mixed_heat};
+    use heat::clearing::{ClearReason, Clearing};
+    use heat::samples::{clearing, heat_of, mixed_heat};
+    use heat::{Estimate, Reclaim, Sample, WalkCost, WalkShare};
     use pilot::decide::GainPercent;
     use pilot::engine::Family;
+    use pilot::explain::{Surroundings, explain as explain_heat};
 
     use super::*;
-    use crate::report::Expectation;
-    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
+    use crate::report::page_counts::PageCounts;
+    use crate::report::samples::{self, AFTER, BEFORE, mixed_plan, outcome};
+    use crate::report::{AfterRestart, Expectation, ExplainReport, LaunchReport, ReclaimStatusReport, pool_samples};
 
     /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
     pub(super) fn pretty(document: &str) -> String {
@@ -531,5 +535,92 @@ mod tests {
         };
         insta::assert_snapshot!(pretty(&run(&report)));
         assert!(attach(42, &report.pilot_summary).starts_with(r#"{"version":1,"pid":42,"rounds":3,"#));
+    }
+
+    /// What scripts that do not parse JSON rely on, too: which fields there are, in which order, and how each is spelled.
+    #[test]
+    fn every_document_keeps_its_form() {
+        let (plan, outcome) = (mixed_plan(), outcome());
+        let estimate = Estimate { value: 1.5, error: 0.5 };
+        let sample = Sample { observed: Bytes(1), of: Bytes(2), walks_per_second: estimate, pages_walked: estimate };
+        let heat_of_all = Heat { clearing: Some(clearing()), sample: Some(sample), ..mixed_heat() };
+        let (before, after) = (Some(BEFORE), Some(AFTER));
+        let (prepared, account) = (samples::prepared_search(), samples::account_of_a_search());
+        let left_alone = BTreeSet::from(["process 7 is a virtual machine".to_owned()]);
+        let pilot_summary = PilotReport {
+            rounds: 3,
+            processes: 1,
+            left_alone: &left_alone,
+            too_small: Some(Bytes(7)),
+            outcome: &Outcome { prepared_on: BTreeMap::from([(1, 2)]), ..outcome.clone() },
+            given_back: 2,
+            growth: Bytes(4096),
+            before,
+            after,
+            pilot: Nanos(5),
+            elapsed: Nanos(500_000_000),
+        };
+        let launch = Some(LaunchReport { prepared: &prepared, account: &account });
+        let (family, gain) =
+            (Family::alone(Bytes(80), Bytes(0)), Some(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }));
+        let smaller = vec![Bytes(1 << 16); heat_of_all.regions.len()];
+        let explanation = explain_heat(&heat_of_all, &plan, Some(&smaller), &Surroundings::default());
+        let explain_report = ExplainReport {
+            heat: &heat_of_all,
+            explanation: &explanation,
+            family,
+            gain,
+            after_restart: Some(AfterRestart { would_pay: Bytes(4 << 30), gain }),
+            cost: WalkCost::UNCALIBRATED,
+            cost_from: "as other machines showed",
+            walk_share: Some(WalkShare { low: 0.1, high: 0.125 }),
+        };
+        let clearing = heat_of_all.clearing;
+        let (census, now) = (samples::census(), samples::moment(9));
+        let mut counts = PageCounts::default();
+        counts.add(&heat_of_all);
+        insta::assert_snapshot!(
+            [
+                heat(&heat_of_all),
+                super::plan(&PlanReport { plan: &plan, family, clearing, gain, expectation: None }),
+                promote(&PromoteReport { plan: &plan, outcome: &outcome, before: BEFORE, after, elapsed: Nanos(15) }),
+                give_back(&GiveBackReport { pid: 1, outcome: &outcome, before: AFTER, after, frees_empty_pages: None }),
+                run(&RunReport {
+                    command: &["a".to_owned()],
+                    exit_status: Some(1),
+                    signal: None,
+                    pilot_summary,
+                    launch
+                }),
+                attach(42, &pilot_summary),
+                explain(&explain_report),
+                group(&samples::group_seen()),
+                pools(&pool_samples::view()),
+                resized(&[pool_samples::short()]),
+                reclaim_status(&ReclaimStatusReport { census: Ok(&census), now: &now, state: None, is_alive: false }),
+                counts.json(7),
+            ]
+            .concat()
+        );
+    }
+
+    #[test]
+    fn every_reason_for_clearing_has_its_name() {
+        let clearing_with = |reason, reclaim| {
+            let clearing = Clearing { reason, method: reason.method(), reclaim, ..clearing() };
+            heat(&Heat { clearing: Some(clearing), ..heat_of(Vec::new()) })
+        };
+        let reasons = [
+            (ClearReason::Short, None),
+            (ClearReason::FewCalls, Some(Reclaim::MemoryShort)),
+            (ClearReason::ManyCalls, Some(Reclaim::SwapInUse)),
+            (ClearReason::UnknownCalls, None),
+            (ClearReason::BitsSetAgain, None),
+            (ClearReason::StallAllowed, None),
+            (ClearReason::SlicesWanted, None),
+            (ClearReason::Sampled, None),
+            (ClearReason::OneOfMany, None),
+        ];
+        insta::assert_snapshot!(reasons.map(|(reason, reclaim)| clearing_with(reason, reclaim)).concat());
     }
 }

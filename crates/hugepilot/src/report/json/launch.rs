@@ -121,6 +121,11 @@ fn why_name(why: &NotHugeReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use launch::counts::InTheWay;
+    use launch::verify::{NotHugeReason, Verification};
+
     use super::*;
     use crate::report::samples::{account_of_a_search, prepared_search};
 
@@ -129,5 +134,26 @@ mod tests {
         let (prepared, account) = (prepared_search(), account_of_a_search());
         let fields = launch_fields(&LaunchReport { prepared: &prepared, account: &account });
         insta::assert_snapshot!(serde_json::to_string_pretty(&fields).unwrap());
+    }
+
+    #[test]
+    fn every_reason_has_its_name() {
+        let rest = vec![
+            NotHugeReason::SwitchedOff,
+            NotHugeReason::SwitchedOffForItself(1),
+            NotHugeReason::PoolEmpty,
+            NotHugeReason::PoolUsedUp,
+            NotHugeReason::Limited("/a".to_owned()),
+            NotHugeReason::Hindered(InTheWay::default()),
+            NotHugeReason::NotReached(Vec::new()),
+            NotHugeReason::Refused(BTreeSet::new()),
+            NotHugeReason::NotPiloted,
+            NotHugeReason::Unknown,
+        ];
+        let (prepared, account) = (prepared_search(), Verification { rest, ..account_of_a_search() });
+        let fields = launch_fields(&LaunchReport { prepared: &prepared, account: &account });
+        assert!(serde_json::to_string(&fields).unwrap().ends_with(
+            r#""rest":["switched_off","switched_off_for_itself","pool_empty","pool_used_up","limited","hindered","not_reached","refused","not_piloted","unknown"]}"#
+        ));
     }
 }

@@ -301,7 +301,7 @@ fn file_fields(edit: &Edit) -> FileFields<'_> {
 
 #[cfg(test)]
 mod tests {
-    use pool::NextStep;
+    use pool::{Ended, NextStep};
 
     use super::*;
     use crate::report::json::tests::pretty;
@@ -330,5 +330,29 @@ mod tests {
         let expected = "{\"version\":1,\"path\":\"/dev/hugepages-1G\",\"page_size_bytes\":1073741824,\"limit_bytes\":4294967296,\
                         \"least_bytes\":null,\"uid\":0,\"gid\":27,\"mode\":\"1770\"}\n";
         assert_eq!(mount(&pool_samples::mount()), expected);
+    }
+
+    #[test]
+    fn every_end_and_every_hindrance_has_its_name() {
+        for (ended, name) in
+            [(Ended::Done, "done"), (Ended::NoMore, "no_more"), (Ended::TimeUp, "time_up"), (Ended::Stopped, "stopped")]
+        {
+            let document = resized(&[Resized { ended, ..pool_samples::short() }]);
+            assert!(document.contains(&format!(r#""ended":"{name}""#)), "{document}");
+        }
+        let short = |size: u64, available: u64, ended| {
+            let mut short = pool_samples::short();
+            let obstacles = short.obstacles.as_mut().unwrap();
+            obstacles.change.page_size = Bytes(size);
+            (obstacles.available, obstacles.ended) = (Bytes(available), ended);
+            resized(&[short])
+        };
+        for (document, names) in [
+            (short(1 << 30, 0, Ended::NoMore), r#""reasons":["too_little_memory","giant"]"#),
+            (short(2 << 20, 1 << 40, Ended::NoMore), r#""reasons":["broken_up"]"#),
+            (short(2 << 20, 1 << 40, Ended::TimeUp), r#""reasons":["time_up"]"#),
+        ] {
+            assert!(document.contains(names), "{document}");
+        }
     }
 }
