@@ -3,6 +3,19 @@
 //! Names carry their unit last; bytes and nanoseconds, addresses as numbers. Fields may be added; `version` changes
 //! when one is renamed, removed or means something else.
 
+#![expect(non_camel_case_types, reason = "the type of an object's field is named like the field")]
+
+/// An object with these fields, in this order. What serde is to know of a field stands before it.
+macro_rules! object {
+    ($($(#[$attribute:meta])* $name:ident $(: $value:expr)?),* $(,)?) => {{
+        #[derive(serde::Serialize)]
+        struct Object<$($name),*> {
+            $($(#[$attribute])* $name: $name),*
+        }
+        Object { $($name $(: $value)?),* }
+    }};
+}
+
 mod clearing;
 mod color;
 mod explain;
@@ -12,252 +25,53 @@ mod pool;
 mod reclaim;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 pub use self::reclaim::{reclaim, reclaim_status};
-use clearing::{ClearingFields, clearing_fields};
+use clearing::clearing;
 pub use color::color;
 pub use explain::explain;
 pub use group::group;
-use launch::{LaunchFields, launch_fields};
+use launch::launch;
 pub use pool::{mount, persist, pools, resized};
 use serde::Serialize;
 pub use status::{given_back_by_daemon, status};
 
 use super::{GiveBackReport, PilotReport, PlanReport, PromoteReport, RunReport};
 use heat::Snapshot;
-use heat::units::{Address, Bytes, Nanos};
-use heat::{Heat, Obstacle, RefusalReason, Region, Summary, TrackerKind};
+use heat::{Heat, Region, Summary};
 use pilot::act::Outcome;
-use pilot::decide::{Decision, GainPercent, Reason, Verdict};
-use pilot::words::name;
 
 /// The version that every document carries.
 pub const VERSION: u32 = 1;
 
-#[derive(Serialize)]
-struct HeatDocument {
-    version: u32,
-    #[serde(flatten)]
-    summary: SummaryFields,
-    regions: Vec<RegionFields>,
-}
-
-/// What was seen of a process, shared by every document that tells it.
-#[derive(Serialize)]
-struct SummaryFields {
-    pid: u32,
-    tracker: TrackerKind,
-    meaning: String,
-    clearing: Option<ClearingFields>,
-    window_ns: Nanos,
-    busy_cpus: Option<f64>,
-    rss_bytes: Bytes,
-    pages_present: u64,
-    pages_walked: u64,
-    pages_unobserved: u64,
-    walks_per_second: f64,
-    walks_at_least_per_second: f64,
-    /// 0 if walks go along addresses, 1 if they are at random; null if unknown.
-    scattered: Option<f64>,
-    huge_bytes: Bytes,
-    cost: CostFields,
-    /// Null where everything was observed; else `walks_per_second` and `pages_walked` are extrapolated from this.
-    sample: Option<SampleFields>,
-}
-
-/// Errors are standard errors.
-#[derive(Serialize)]
-struct SampleFields {
-    observed_bytes: Bytes,
-    of_bytes: Bytes,
-    walks_error_per_second: f64,
-    pages_walked_error: f64,
-}
-
-#[derive(Serialize)]
-struct CostFields {
-    clear_ns: Nanos,
-    longest_stall_ns: Nanos,
-    read_ns: Nanos,
-    reads: u32,
-    interim_read_ns: Nanos,
-    inspect_ns: Nanos,
-    kernel_ns: Nanos,
-    program_ns: Nanos,
-}
-
-#[derive(Serialize)]
-struct RegionFields {
-    start: Address,
-    pages_present: usize,
-    pages_walked: usize,
-    pages_unobserved: u16,
-    huge: bool,
-    walks_per_second: f64,
-    growth_bytes: Bytes,
-    obstacle: Option<Obstacle>,
-}
-
-#[derive(Serialize)]
-struct PlanDocument {
-    version: u32,
-    pid: u32,
-    dry_run: bool,
-    meaning: String,
-    clearing: Option<ClearingFields>,
-    walk_share: Option<f64>,
-    walks_saved_per_second: f64,
-    faults_saved_per_second: f64,
-    page_tables_saved_bytes: Bytes,
-    processes: u64,
-    processes_observed: u64,
-    growth_bytes: Bytes,
-    expected_gain_percent: Option<GainFields>,
-    expected_seconds: Option<f64>,
-    expected_longest_stall_ns: Option<Nanos>,
-    decisions: Vec<DecisionFields>,
-}
-
-#[derive(Serialize)]
-struct GainFields {
-    low: f64,
-    likely: f64,
-    high: f64,
-}
-
-#[derive(Serialize)]
-struct RangeFields {
-    low: f64,
-    high: f64,
-}
-
-#[derive(Serialize)]
-struct DecisionFields {
-    start: Address,
-    verdict: Verdict,
-    reason: Reason,
-    walks_per_second: f64,
-    faults_per_second: f64,
-    page_tables: u16,
-    growth_bytes: Bytes,
-}
-
-/// What an action did, shared by every document that reports one.
-#[derive(Serialize)]
-struct OutcomeFields {
-    tried: u64,
-    applied: u64,
-    refused: Vec<RefusalFields>,
-    not_reached: u64,
-    elapsed_ns: Nanos,
-    busy_ns: Nanos,
-    preparing_ns: Nanos,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    prepared_on_nodes: BTreeMap<u32, u64>,
-    longest_step_ns: Nanos,
-    step_median_ns: Option<Nanos>,
-    step_p90_ns: Option<Nanos>,
-    longest_stall_ns: Option<Nanos>,
-    held_up_share: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct RefusalFields {
-    start: Address,
-    reason: RefusalReason,
-    errno: i32,
-}
-
-/// Two moments, shared by every document that has them. Null where nobody read it.
-#[derive(Serialize)]
-struct BeforeAndAfter {
-    rss_before_bytes: Option<Bytes>,
-    rss_after_bytes: Option<Bytes>,
-    huge_before_bytes: Option<Bytes>,
-    huge_after_bytes: Option<Bytes>,
-    page_tables_before_bytes: Option<Bytes>,
-    page_tables_after_bytes: Option<Bytes>,
-    walks_before_per_second: Option<f64>,
-    walks_after_per_second: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct PromoteDocument {
-    version: u32,
-    pid: u32,
-    meaning: String,
-    #[serde(flatten)]
-    outcome: OutcomeFields,
-    #[serde(flatten)]
-    moments: BeforeAndAfter,
-    reasons: BTreeMap<Reason, u64>,
-    seconds: f64,
-}
-
-#[derive(Serialize)]
-struct GiveBackDocument {
-    version: u32,
-    pid: u32,
-    #[serde(flatten)]
-    outcome: OutcomeFields,
-    #[serde(flatten)]
-    moments: BeforeAndAfter,
-    frees_empty_pages: Option<bool>,
-    seconds: f64,
-}
-
-#[derive(Serialize)]
-struct RunDocument<'a> {
-    version: u32,
-    command: &'a [String],
-    exit_status: Option<i32>,
-    signal: Option<i32>,
-    #[serde(flatten)]
-    pilot_summary: PilotFields<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    launch: Option<LaunchFields<'a>>,
-}
-
-#[derive(Serialize)]
-struct AttachDocument<'a> {
-    version: u32,
-    pid: u32,
-    #[serde(flatten)]
-    pilot_summary: PilotFields<'a>,
-}
-
-#[derive(Serialize)]
-struct PilotFields<'a> {
-    rounds: u64,
-    processes: usize,
-    left_alone: &'a BTreeSet<String>,
-    too_small_bytes: Option<Bytes>,
-    given_back: u64,
-    #[serde(flatten)]
-    outcome: OutcomeFields,
-    #[serde(flatten)]
-    moments: BeforeAndAfter,
-    growth_bytes: Bytes,
-    pilot_cpu_ns: Nanos,
-    seconds: f64,
-}
-
 /// The heat, each region listed.
 pub fn heat(heat: &Heat) -> String {
-    let regions = heat.regions.iter().map(region_fields).collect();
-    line(&HeatDocument { version: VERSION, summary: summary_fields(&heat.summary()), regions })
+    let region = |region: &Region| {
+        object! {
+            start: region.start,
+            pages_present: region.present.len(),
+            pages_walked: region.walked.len(),
+            pages_unobserved: region.unobserved,
+            huge: region.huge,
+            walks_per_second: region.walks_per_second,
+            growth_bytes: region.growth.bytes(),
+            obstacle: region.obstacle,
+        }
+    };
+    document(&object! {
+        #[serde(flatten)]
+        summary: summary(heat.summary()),
+        regions: heat.regions.iter().map(region).collect::<Vec<_>>(),
+    })
 }
 
 /// The dry run, each decision listed.
 pub fn plan(report: &PlanReport) -> String {
     let plan = report.plan;
-    line(&PlanDocument {
-        version: VERSION,
+    document(&object! {
         pid: plan.pid,
         dry_run: true,
-        meaning: name(plan.meaning),
-        clearing: report.clearing.map(clearing_fields),
+        meaning: plan.meaning,
+        clearing: report.clearing.map(clearing),
         walk_share: plan.walk_share,
         walks_saved_per_second: plan.walks_saved_per_second(),
         faults_saved_per_second: plan.faults_saved_per_second(),
@@ -265,33 +79,34 @@ pub fn plan(report: &PlanReport) -> String {
         processes: report.family.processes,
         processes_observed: report.family.observed,
         growth_bytes: plan.growth(),
-        expected_gain_percent: report.gain.map(gain_fields),
+        expected_gain_percent: report.gain,
         expected_seconds: report.expectation.map(|expectation| expectation.elapsed.seconds()),
         expected_longest_stall_ns: report.expectation.map(|expectation| expectation.longest_stall),
-        decisions: plan.decisions.iter().map(decision_fields).collect(),
+        decisions: &plan.decisions,
     })
 }
 
 /// The promotion, each refused region listed.
 pub fn promote(report: &PromoteReport) -> String {
-    let counts = report.plan.counts();
-    line(&PromoteDocument {
-        version: VERSION,
+    document(&object! {
         pid: report.plan.pid,
-        meaning: name(report.plan.meaning),
-        outcome: outcome_fields(report.outcome),
+        meaning: report.plan.meaning,
+        #[serde(flatten)]
+        outcome: outcome(report.outcome),
+        #[serde(flatten)]
         moments: moments(Some(report.before), report.after),
-        reasons: counts,
+        reasons: report.plan.counts(),
         seconds: report.elapsed.seconds(),
     })
 }
 
 /// What was given back.
 pub fn give_back(report: &GiveBackReport) -> String {
-    line(&GiveBackDocument {
-        version: VERSION,
+    document(&object! {
         pid: report.pid,
-        outcome: outcome_fields(report.outcome),
+        #[serde(flatten)]
+        outcome: outcome(report.outcome),
+        #[serde(flatten)]
         moments: moments(Some(report.before), report.after),
         frees_empty_pages: report.frees_empty_pages,
         seconds: report.outcome.elapsed.seconds(),
@@ -300,29 +115,37 @@ pub fn give_back(report: &GiveBackReport) -> String {
 
 /// The summary of a run.
 pub fn run(report: &RunReport) -> String {
-    line(&RunDocument {
-        version: VERSION,
+    document(&object! {
         command: report.command,
         exit_status: report.exit_status,
         signal: report.signal,
-        pilot_summary: pilot_fields(&report.pilot_summary),
-        launch: report.launch.as_ref().map(launch_fields),
+        #[serde(flatten)]
+        pilot_summary: pilot_summary(&report.pilot_summary),
+        #[serde(flatten)]
+        launch: report.launch.map(|report| object! { launch: launch(report) }),
     })
 }
 
 /// The summary of an attachment.
 pub fn attach(pid: u32, report: &PilotReport) -> String {
-    line(&AttachDocument { version: VERSION, pid, pilot_summary: pilot_fields(report) })
+    document(&object! {
+        pid,
+        #[serde(flatten)]
+        pilot_summary: pilot_summary(report),
+    })
 }
 
-fn pilot_fields<'a>(report: &PilotReport<'a>) -> PilotFields<'a> {
-    PilotFields {
+/// What came of piloting, shared by every document that reports it.
+fn pilot_summary(report: &PilotReport) -> impl Serialize {
+    object! {
         rounds: report.rounds,
         processes: report.processes,
         left_alone: report.left_alone,
         too_small_bytes: report.too_small,
         given_back: report.given_back,
-        outcome: outcome_fields(report.outcome),
+        #[serde(flatten)]
+        outcome: outcome(report.outcome),
+        #[serde(flatten)]
         moments: moments(report.before, report.after),
         growth_bytes: report.growth,
         pilot_cpu_ns: report.pilot,
@@ -330,89 +153,75 @@ fn pilot_fields<'a>(report: &PilotReport<'a>) -> PilotFields<'a> {
     }
 }
 
+/// A document of these fields.
+fn document(fields: &impl Serialize) -> String {
+    line(&object! {
+        version: VERSION,
+        #[serde(flatten)]
+        fields,
+    })
+}
+
 fn line(document: &impl Serialize) -> String {
     serde_json::to_string(document).expect("documents have string keys only and cannot fail") + "\n"
 }
 
-fn region_fields(region: &Region) -> RegionFields {
-    RegionFields {
-        start: region.start,
-        pages_present: region.present.len(),
-        pages_walked: region.walked.len(),
-        pages_unobserved: region.unobserved,
-        huge: region.huge,
-        walks_per_second: region.walks_per_second,
-        growth_bytes: region.growth.bytes(),
-        obstacle: region.obstacle,
-    }
-}
-
-fn summary_fields(summary: &Summary) -> SummaryFields {
-    SummaryFields {
-        pid: summary.pid,
-        tracker: summary.tracker,
-        meaning: name(summary.meaning),
-        clearing: summary.clearing.map(clearing_fields),
-        window_ns: summary.window,
-        busy_cpus: summary.busy_cpus,
-        rss_bytes: summary.rss,
-        pages_present: summary.amount.present.0,
-        pages_walked: summary.amount.walked.0,
-        pages_unobserved: summary.unobserved.0,
-        walks_per_second: summary.amount.walks_per_second,
-        walks_at_least_per_second: summary.walks_at_least_per_second,
-        scattered: summary.scattered,
-        huge_bytes: summary.amount.huge,
-        cost: CostFields {
-            clear_ns: summary.cost.clear,
-            longest_stall_ns: summary.cost.longest_stall,
-            read_ns: summary.cost.read,
-            reads: summary.cost.reads,
-            interim_read_ns: summary.cost.interim_read,
-            inspect_ns: summary.cost.inspect,
-            kernel_ns: summary.cost.kernel,
-            program_ns: summary.cost.program,
-        },
-        sample: summary.sample.map(|sample| SampleFields {
+/// What was seen of a process, shared by every document that tells it.
+fn summary(summary: Summary) -> impl Serialize {
+    let cost = object! {
+        clear_ns: summary.cost.clear,
+        longest_stall_ns: summary.cost.longest_stall,
+        read_ns: summary.cost.read,
+        reads: summary.cost.reads,
+        interim_read_ns: summary.cost.interim_read,
+        inspect_ns: summary.cost.inspect,
+        kernel_ns: summary.cost.kernel,
+        program_ns: summary.cost.program,
+    };
+    // Errors are standard errors.
+    let sample = summary.sample.map(|sample| {
+        object! {
             observed_bytes: sample.observed,
             of_bytes: sample.of,
             walks_error_per_second: sample.walks_per_second.error,
             pages_walked_error: sample.pages_walked.error,
-        }),
-    }
-}
-
-fn gain_fields(gain: GainPercent) -> GainFields {
-    GainFields { low: gain.low, likely: gain.likely, high: gain.high }
-}
-
-fn decision_fields(decision: &Decision) -> DecisionFields {
-    DecisionFields {
-        start: decision.start,
-        verdict: decision.verdict,
-        reason: decision.reason,
-        walks_per_second: decision.walks_per_second,
-        faults_per_second: decision.faults_per_second,
-        page_tables: decision.page_tables,
-        growth_bytes: decision.growth,
-    }
-}
-
-fn outcome_fields(outcome: &Outcome) -> OutcomeFields {
-    let refused = outcome.refused.iter().map(|refusal| RefusalFields {
-        start: refusal.start,
-        reason: refusal.reason,
-        errno: refusal.errno,
+        }
     });
-    OutcomeFields {
+    object! {
+        pid: summary.pid,
+        tracker: summary.tracker,
+        meaning: summary.meaning,
+        clearing: summary.clearing.map(clearing),
+        window_ns: summary.window,
+        busy_cpus: summary.busy_cpus,
+        rss_bytes: summary.rss,
+        pages_present: summary.amount.present,
+        pages_walked: summary.amount.walked,
+        pages_unobserved: summary.unobserved,
+        walks_per_second: summary.amount.walks_per_second,
+        walks_at_least_per_second: summary.walks_at_least_per_second,
+        // 0 if walks go along addresses, 1 if they are at random; null if unknown.
+        scattered: summary.scattered,
+        huge_bytes: summary.amount.huge,
+        cost,
+        // Null where everything was observed; else `walks_per_second` and `pages_walked` are extrapolated from this.
+        sample,
+    }
+}
+
+/// What an action did, shared by every document that reports one.
+fn outcome(outcome: &Outcome) -> impl Serialize {
+    let nodes = Some(&outcome.prepared_on).filter(|nodes| !nodes.is_empty());
+    object! {
         tried: outcome.tried,
         applied: outcome.applied,
-        refused: refused.collect(),
+        refused: &outcome.refused,
         not_reached: outcome.not_reached,
         elapsed_ns: outcome.elapsed,
         busy_ns: outcome.busy,
         preparing_ns: outcome.preparing,
-        prepared_on_nodes: outcome.prepared_on.clone(),
+        #[serde(flatten)]
+        prepared_on_nodes: nodes.map(|nodes| object! { prepared_on_nodes: nodes }),
         longest_step_ns: outcome.longest,
         step_median_ns: outcome.times.percentile(0.5),
         step_p90_ns: outcome.times.percentile(0.9),
@@ -421,8 +230,9 @@ fn outcome_fields(outcome: &Outcome) -> OutcomeFields {
     }
 }
 
-fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> BeforeAndAfter {
-    BeforeAndAfter {
+/// Two moments, shared by every document that has them. Null where nobody read it.
+fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> impl Serialize {
+    object! {
         rss_before_bytes: before.map(|snapshot| snapshot.rss),
         rss_after_bytes: after.map(|snapshot| snapshot.rss),
         huge_before_bytes: before.map(|snapshot| snapshot.huge),
@@ -438,10 +248,13 @@ fn moments(before: Option<Snapshot>, after: Option<Snapshot>) -> BeforeAndAfter 
 mod tests {
     use heat::clearing::{ClearReason, Clearing};
     use heat::samples::{clearing, heat_of, mixed_heat};
+    use heat::units::{Bytes, Nanos};
     use heat::{Estimate, Reclaim, Sample, WalkCost, WalkShare};
     use pilot::decide::GainPercent;
     use pilot::engine::Family;
     use pilot::explain::{Surroundings, explain as explain_heat};
+
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
     use crate::report::page_counts::PageCounts;

@@ -1,18 +1,8 @@
-//! Words for what is done with pools of huge pages, and the short names that JSON uses for the same things.
+//! Words for what is done with pools of huge pages.
 
 use kernel::hugetlb::size_name;
 use pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
 use similar::TextDiff;
-
-/// The name that JSON uses for why resizing ended.
-pub(super) fn ended_name(ended: Ended) -> &'static str {
-    match ended {
-        Ended::Done => "done",
-        Ended::NoMore => "no_more",
-        Ended::TimeUp => "time_up",
-        Ended::Stopped => "stopped",
-    }
-}
 
 /// Why resizing ended, for people.
 pub(super) fn ended(ended: Ended) -> &'static str {
@@ -21,16 +11,6 @@ pub(super) fn ended(ended: Ended) -> &'static str {
         Ended::NoMore => "no more are to be had",
         Ended::TimeUp => "time was up (--time-limit)",
         Ended::Stopped => "stopped by a signal",
-    }
-}
-
-/// The name that JSON uses for what stands in the way.
-pub(super) fn hindrance_name(hindrance: Hindrance) -> &'static str {
-    match hindrance {
-        Hindrance::TooLittleMemory => "too_little_memory",
-        Hindrance::TimeUp => "time_up",
-        Hindrance::Giant => "giant",
-        Hindrance::BrokenUp => "broken_up",
     }
 }
 

@@ -134,7 +134,7 @@ fn who(by: &By) -> String {
 }
 
 fn mechanism(mechanism: &MemoryMechanism) -> String {
-    format!("{} ({})", mechanism.memory.word(), mechanism.name)
+    format!("{} ({})", mechanism.memory, mechanism.name)
 }
 
 fn why(reason: &NotHugeReason) -> String {
