@@ -5,12 +5,12 @@ use heat::units::Bytes;
 use pilot::decide::Reason;
 use pilot::engine::Family;
 use pilot::explain::Explained;
-use pilot::words::{count, count_of, meaning, printable, rate, reason, why};
+use pilot::words::{count, count_of, meaning, rate, reason, why};
 
 use super::clearing::clearing;
 use super::joined;
-use crate::report::table::{Side, table};
-use crate::report::{AfterRestart, ExplainReport};
+use crate::report::table::table;
+use crate::report::{AfterRestart, ExplainReport, mapping_name};
 
 /// Mappings told about one by one; the others are added up in JSON only.
 const MOST: usize = 8;
@@ -109,38 +109,20 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
 }
 
 fn overview(mappings: &[Explained]) -> Vec<String> {
-    let columns = [
-        ("walks", Side::Right),
-        ("size", Side::Right),
-        ("resident", Side::Right),
-        ("huge", Side::Right),
-        ("walked", Side::Right),
-        ("would pay", Side::Right),
-        ("start", Side::Right),
-        ("mapping", Side::Left),
-    ];
-    let rows: Vec<Vec<String>> = mappings.iter().take(MOST).map(row).collect();
-    table(&columns, &rows)
-}
-
-fn row(explained: &Explained) -> Vec<String> {
-    vec![
-        rate(explained.walks_per_second),
-        explained.mapping.range.len().to_string(),
-        explained.resident.to_string(),
-        explained.huge.to_string(),
-        explained.walked.bytes().to_string(),
-        explained.would_pay().to_string(),
-        explained.mapping.range.start.to_string(),
-        name(explained),
-    ]
+    table(mappings.iter().take(MOST))
+        .right("walks", |each| rate(each.walks_per_second))
+        .right("size", |each| each.mapping.range.len())
+        .right("resident", |each| each.resident)
+        .right("huge", |each| each.huge)
+        .right("walked", |each| each.walked.bytes())
+        .right("would pay", |each| each.would_pay())
+        .right("start", |each| each.mapping.range.start)
+        .left("mapping", |each| name(each))
+        .lines()
 }
 
 fn name(explained: &Explained) -> String {
-    match &explained.mapping.name[..] {
-        "" => "(anonymous)".to_owned(),
-        name => printable(name, NAME_LIMIT),
-    }
+    mapping_name(Some(&explained.mapping), NAME_LIMIT)
 }
 
 fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {

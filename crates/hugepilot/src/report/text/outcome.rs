@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use super::{joined, plan};
-use crate::report::table::{Side, table};
+use crate::report::table::table;
 use crate::report::{GiveBackReport, PilotReport, PromoteReport};
 use heat::RefusalReason;
 use heat::Snapshot;
@@ -172,23 +172,28 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
         let change = now.and_then(|now| relative(walks, now));
         rows.push(row("page walks", rate(walks), now.map(rate), change));
     }
-    let mut size_row = |name, was: Bytes, now: Option<Bytes>| {
+    let mut size_row = |name, size: fn(&Snapshot) -> Bytes| {
+        let (was, now) = (size(before), after.map(size));
         rows.push(row(name, was.to_string(), now.map(|now| now.to_string()), now.map(|now| grown(was, now))));
     };
-    size_row("resident", before.rss, after.map(|after| after.rss));
-    size_row("on huge pages", before.huge, after.map(|after| after.huge));
-    size_row("page tables", before.page_tables, after.map(|after| after.page_tables));
-    let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right), ("change", Side::Left)];
-    let mut lines = table(&columns, &rows);
+    size_row("resident", |snapshot| snapshot.rss);
+    size_row("on huge pages", |snapshot| snapshot.huge);
+    size_row("page tables", |snapshot| snapshot.page_tables);
+    let mut lines = table(rows)
+        .left("", |row| row[0].clone())
+        .right("before", |row| row[1].clone())
+        .right("after", |row| row[2].clone())
+        .left("change", |row| row[3].clone())
+        .lines();
     if after.is_none() {
         lines.push("the process ended before it could be observed again".to_owned());
     }
     lines
 }
 
-fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> Vec<String> {
+fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> [String; 4] {
     let known = |cell: Option<String>| cell.unwrap_or("-".to_owned());
-    vec![name.to_owned(), before, known(after), known(change)]
+    [name.to_owned(), before, known(after), known(change)]
 }
 
 /// The difference in size, and in percent where that reads well.
