@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
     use crate::report::page_counts::PageCounts;
-    use crate::report::samples::{self, AFTER, BEFORE, mixed_plan, outcome};
+    use crate::report::samples::{self, AFTER, mixed_plan, outcome, pilot_report};
     use crate::report::{AfterRestart, Expectation, ExplainReport, LaunchReport, ReclaimStatusReport, pool_samples};
 
     /// The document as people can read it in a snapshot; fails if it is not one line of JSON.
@@ -301,13 +301,7 @@ mod tests {
     #[test]
     fn a_promotion_has_its_fields() {
         let (plan, outcome) = (mixed_plan(), outcome());
-        let report = PromoteReport {
-            plan: &plan,
-            outcome: &outcome,
-            before: BEFORE,
-            after: Some(AFTER),
-            elapsed: Nanos(1_500_000_000),
-        };
+        let report = samples::promotion(&plan, &outcome);
         insta::assert_snapshot!(pretty(&promote(&report)));
         let gone = promote(&PromoteReport { after: None, ..report });
         assert!(
@@ -326,24 +320,12 @@ mod tests {
 
     #[test]
     fn a_run_has_its_fields() {
-        let outcome = outcome();
+        let (outcome, left_alone) = (outcome(), BTreeSet::from(["process 7 is a virtual machine".to_owned()]));
         let report = RunReport {
             command: &["memcached".to_owned(), "-m".to_owned()],
             exit_status: None,
             signal: Some(15),
-            pilot_summary: PilotReport {
-                rounds: 3,
-                processes: 1,
-                left_alone: &BTreeSet::from(["process 7 is a virtual machine".to_owned()]),
-                too_small: None,
-                outcome: &outcome,
-                given_back: 2,
-                growth: Bytes(4096),
-                before: Some(BEFORE),
-                after: Some(AFTER),
-                pilot: Nanos(5),
-                elapsed: Nanos(500_000_000),
-            },
+            pilot_summary: pilot_report(&outcome, &left_alone),
             launch: None,
         };
         insta::assert_snapshot!(pretty(&run(&report)));
@@ -357,22 +339,11 @@ mod tests {
         let estimate = Estimate { value: 1.5, error: 0.5 };
         let sample = Sample { observed: Bytes(1), of: Bytes(2), walks_per_second: estimate, pages_walked: estimate };
         let heat_of_all = Heat { clearing: Some(clearing()), sample: Some(sample), ..mixed_heat() };
-        let (before, after) = (Some(BEFORE), Some(AFTER));
+        let after = Some(AFTER);
         let (prepared, account) = (samples::prepared_search(), samples::account_of_a_search());
         let left_alone = BTreeSet::from(["process 7 is a virtual machine".to_owned()]);
-        let pilot_summary = PilotReport {
-            rounds: 3,
-            processes: 1,
-            left_alone: &left_alone,
-            too_small: Some(Bytes(7)),
-            outcome: &Outcome { prepared_on: BTreeMap::from([(1, 2)]), ..outcome.clone() },
-            given_back: 2,
-            growth: Bytes(4096),
-            before,
-            after,
-            pilot: Nanos(5),
-            elapsed: Nanos(500_000_000),
-        };
+        let prepared_on_nodes = Outcome { prepared_on: BTreeMap::from([(1, 2)]), ..outcome.clone() };
+        let pilot_summary = PilotReport { too_small: Some(Bytes(7)), ..pilot_report(&prepared_on_nodes, &left_alone) };
         let launch = Some(LaunchReport { prepared: &prepared, account: &account });
         let (family, gain) =
             (Family::alone(Bytes(80), Bytes(0)), Some(GainPercent { low: 3.0, likely: 4.5, high: 12.0 }));
@@ -396,7 +367,7 @@ mod tests {
             [
                 heat(&heat_of_all),
                 super::plan(&PlanReport { plan: &plan, family, clearing, gain, expectation: None }),
-                promote(&PromoteReport { plan: &plan, outcome: &outcome, before: BEFORE, after, elapsed: Nanos(15) }),
+                promote(&PromoteReport { elapsed: Nanos(15), ..samples::promotion(&plan, &outcome) }),
                 give_back(&GiveBackReport { pid: 1, outcome: &outcome, before: AFTER, after, frees_empty_pages: None }),
                 run(&RunReport {
                     command: &["a".to_owned()],

@@ -53,6 +53,8 @@ fn at_boot(of: &Obstacles) -> String {
     }
 }
 
+const REBOOT: &str = "then reboot: pages that large are reserved at boot";
+
 /// A command for a root shell, where there is one, and what for.
 pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
     match step {
@@ -65,15 +67,9 @@ pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
             let units: Vec<String> = units.iter().map(|unit| format!("'{unit}'")).collect();
             (Some(format!("systemctl daemon-reload && systemctl start {}", units.join(" "))), "to mount them now, too")
         }
-        NextStep::UpdateGrub => (Some("update-grub".to_owned()), "then reboot: pages that large are reserved at boot"),
-        NextStep::InstallKernel { image } => (
-            Some(format!("kernel-install add \"$(uname -r)\" \"{image}\"")),
-            "then reboot: pages that large are reserved at boot",
-        ),
-        NextStep::Grubby { words } => (
-            Some(format!("grubby --update-kernel=ALL --args=\"{words}\"")),
-            "then reboot: pages that large are reserved at boot",
-        ),
+        NextStep::UpdateGrub => (Some("update-grub".to_owned()), REBOOT),
+        NextStep::InstallKernel { image } => (Some(format!("kernel-install add \"$(uname -r)\" \"{image}\"")), REBOOT),
+        NextStep::Grubby { words } => (Some(format!("grubby --update-kernel=ALL --args=\"{words}\"")), REBOOT),
         NextStep::ByHand { words } => (
             Some(words.clone()),
             "no boot loader was found that hugepilot knows: add these words to the kernel's command line",

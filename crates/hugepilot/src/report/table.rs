@@ -45,6 +45,11 @@ impl<Row> Table<Row> {
     }
 }
 
+/// A cell that may have nothing to show.
+pub(super) fn or_dash(cell: Option<impl Display>) -> String {
+    cell.map_or("-".to_owned(), |cell| cell.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use heat::Meaning;
 use heat::units::Bytes;
-use pilot::decide::Reason;
+use pilot::decide::{GainPercent, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explained;
 use pilot::words::{count, count_of, meaning, rate, reason, why};
@@ -68,13 +68,15 @@ fn family(family: &Family) -> Option<String> {
 }
 
 fn after_restart(restarted: &AfterRestart) -> String {
-    let gain = restarted.gain.map_or(String::new(), |gain| {
-        format!(", which should gain about {:.1} % of speed, {:.1} to {:.1}", gain.likely, gain.low, gain.high)
-    });
+    let gain = restarted.gain.map_or(String::new(), |gain| format!(", which should gain {}", about(gain)));
     format!(
         "after a restart     {} could be on huge pages{gain}; they do not fit where the program has mapped it",
         restarted.would_pay
     )
+}
+
+fn about(gain: GainPercent) -> String {
+    format!("about {:.1} % of speed, {:.1} to {:.1}", gain.likely, gain.low, gain.high)
 }
 
 fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
@@ -97,11 +99,9 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
         ),
         Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
         Some(gain) => format!(
-            "{would_pay} more on huge pages should gain about {:.1} % of speed, {:.1} to {:.1} ({cost})\n                    \
+            "{would_pay} more on huge pages should gain {} ({cost})\n                    \
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
-            gain.likely,
-            gain.low,
-            gain.high,
+            about(gain),
             report.heat.pid,
             if report.family.processes > 1 { " --children" } else { "" }
         ),
@@ -154,7 +154,6 @@ fn benefit(reason: Reason) -> &'static str {
 mod tests {
     use heat::samples::mixed_heat;
     use heat::{WalkCost, WalkShare};
-    use pilot::decide::GainPercent;
     use pilot::explain::{Surroundings, explain as explanation_of};
 
     use super::*;

@@ -4,7 +4,7 @@ use heat::group::{Member, Piece, SharedObject};
 use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
 use heat::{Group, Meaning, Object, Region, SeenMemory};
 use pilot::group::GroupSeen;
-use pilot::words::{count, count_of, meaning, printable, rate, unobserved as why_unobserved};
+use pilot::words::{count_of, meaning, printable, rate, unobserved as why_unobserved};
 
 use super::heat::amounts;
 use super::joined;
@@ -48,7 +48,7 @@ fn totals(group: &Group) -> Vec<String> {
     let window = group.members().map(|member| member.summary.window).max().unwrap_or(Nanos(0));
     let longest_stall = group.members().map(|member| member.summary.cost.longest_stall).max().unwrap_or(Nanos(0));
     let unobserved = Pages(group.members().map(|member| member.summary.unobserved.0).sum());
-    let processes = processes_in_words(group.members().len());
+    let processes = super::processes(group.members().len() as u64);
     let mut lines = vec![
         format!("{processes}, one after the other watched for {window}; shared memory is counted once"),
         parts("page walks", &|memory| rate(memory.walks_per_second)),
@@ -69,10 +69,6 @@ fn totals(group: &Group) -> Vec<String> {
     lines
 }
 
-fn processes_in_words(number: usize) -> String {
-    if number == 1 { "1 process".to_owned() } else { format!("{} processes", count(number as u64)) }
-}
-
 fn left_out(seen: &GroupSeen) -> Vec<String> {
     let line = |(_, reason): &(u32, String)| format!("  left out: {}", printable(reason, REASON_LIMIT));
     let mut lines: Vec<String> = seen.left_out.iter().take(HOTTEST).map(line).collect();
@@ -89,7 +85,7 @@ fn processes(group: &Group) -> Vec<String> {
     let rows = members.iter().take(HOTTEST).map(|member| (member.private, name(member)));
     let mut lines = amounts_table(rows, group, "private memory of process");
     if members.len() > HOTTEST {
-        let rest = processes_in_words(members.len() - HOTTEST);
+        let rest = super::processes((members.len() - HOTTEST) as u64);
         lines.push(format!("and {rest} with fewer page walks in private memory"));
     }
     lines

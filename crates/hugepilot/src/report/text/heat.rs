@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use heat::units::Pages;
-use heat::{Estimate, Heat, Mapping, Meaning, SeenMemory, by_mapping};
+use heat::{Estimate, Heat, Meaning, SeenMemory, by_mapping};
 use pilot::words::{count, count_of, meaning, percent, rate, unobserved};
 
 use super::clearing::clearing;
 use super::joined;
 use crate::report::heat_map::{Canvas, heat_map};
 use crate::report::mapping_name;
-use crate::report::table::{Table, table};
+use crate::report::table::{Table, or_dash, table};
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -93,10 +93,9 @@ fn hottest_mappings(heat: &Heat) -> Vec<String> {
     let mut totals: Vec<_> = totals.into_iter().map(|(mapping, amount)| (of(mapping), amount)).collect();
     totals.sort_by(|(_, left), (_, right)| right.walks_per_second.total_cmp(&left.walks_per_second));
 
-    let start = |mapping: &Mapping| mapping.range.start.to_string();
     let hottest = table(totals.iter().take(HOTTEST));
     let mut lines = amounts(hottest, heat.walks_per_second(), |(_, amount)| *amount)
-        .right("start", |(mapping, _)| mapping.map_or("-".to_owned(), start))
+        .right("start", |(mapping, _)| or_dash(mapping.map(|mapping| mapping.range.start)))
         .left("mapping", |(mapping, _)| mapping_name(*mapping, NAME_LIMIT))
         .lines();
     if totals.len() > HOTTEST {

@@ -1,11 +1,9 @@
 //! What came of acting: before, after, and what the kernel refused.
 
 use std::collections::BTreeMap;
-#[cfg(test)]
-use std::collections::BTreeSet;
 
-use super::{joined, plan};
-use crate::report::table::table;
+use super::{joined, marked, plan, sums};
+use crate::report::table::{or_dash, table};
 use crate::report::{GiveBackReport, PilotReport, PromoteReport};
 use heat::RefusalReason;
 use heat::Snapshot;
@@ -91,8 +89,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         given_back => format!(", {} given back", count(given_back)),
     };
     let share = percent(report.pilot.seconds(), report.elapsed.seconds());
-    let sums =
-        if report.processes > 1 { format!(" (sums over {} processes)", report.processes) } else { String::new() };
+    let sums = sums(report.processes);
     let mut lines = match (report.before, report.too_small) {
         (None, Some(most)) => {
             vec![format!(
@@ -117,7 +114,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         report.pilot,
         count_of(report.rounds, "round")
     ));
-    lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+    marked(lines)
 }
 
 /// What came of a run so far, in a few words.
@@ -192,8 +189,7 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
 }
 
 fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> [String; 4] {
-    let known = |cell: Option<String>| cell.unwrap_or("-".to_owned());
-    [name.to_owned(), before, known(after), known(change)]
+    [name.to_owned(), before, or_dash(after), or_dash(change)]
 }
 
 /// The difference in size, and in percent where that reads well.
@@ -211,21 +207,15 @@ fn relative(before: f64, after: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use heat::units::Nanos;
+    use std::collections::BTreeSet;
 
     use super::*;
-    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
+    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome, pilot_report, promotion};
 
     #[test]
     fn a_promotion_shows_before_and_after_and_every_refusal() {
         let (plan, outcome) = (mixed_plan(), outcome());
-        let report = PromoteReport {
-            plan: &plan,
-            outcome: &outcome,
-            before: BEFORE,
-            after: Some(AFTER),
-            elapsed: Nanos(2_300_000_000),
-        };
+        let report = PromoteReport { elapsed: Nanos(2_300_000_000), ..promotion(&plan, &outcome) };
         insta::assert_snapshot!(promote(&report));
         let gone = promote(&PromoteReport { after: None, ..report });
         assert!(gone.contains("the process ended before it could be observed again"), "{gone}");
@@ -245,18 +235,14 @@ mod tests {
     #[test]
     fn a_run_ends_with_a_few_lines() {
         let outcome = outcome();
+        let nobody = BTreeSet::new();
         let report = PilotReport {
-            rounds: 3,
             processes: 2,
-            left_alone: &BTreeSet::new(),
-            too_small: None,
-            outcome: &outcome,
             given_back: 1200,
             growth: Bytes(12 << 10),
-            before: Some(BEFORE),
-            after: Some(AFTER),
             pilot: Nanos(1_200_000_000),
             elapsed: Nanos(60_000_000_000),
+            ..pilot_report(&outcome, &nobody)
         };
         insta::assert_snapshot!(pilot_summary(&report));
         let short = pilot_summary(&PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report });

@@ -6,10 +6,10 @@ use kernel::hugetlb_limits::Limit;
 use pilot::words::{count, count_of, percent, printable};
 use pool::{Ended, Obstacles, Resized, View, is_all_promised};
 
-use super::joined;
+use super::{joined, processes};
 use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
-use crate::report::table::table;
+use crate::report::table::{or_dash, table};
 
 /// Processes told about; JSON has all.
 const MOST_USERS: usize = 20;
@@ -44,36 +44,31 @@ fn counts(view: &View) -> Vec<String> {
     if view.pools.is_empty() {
         return vec!["this kernel has no pools of huge pages (CONFIG_HUGETLBFS)".to_owned()];
     }
-    let mut rows: Vec<(String, String, [Option<u64>; 7])> = Vec::new();
+    let mut rows: Vec<(&Pool, Option<&NodePool>)> = Vec::new();
     for pool in &view.pools {
-        let is_default = view.default_size == Some(pool.page_size);
-        let size = format!("{}{}", size_name(pool.page_size), if is_default { "*" } else { "" });
-        let counts =
-            [pool.total, pool.in_use(), pool.free, pool.reserved, pool.available(), pool.surplus, pool.overcommit];
-        rows.push((size, "all".to_owned(), counts.map(Some)));
+        rows.push((pool, None));
         let nodes: Vec<_> = view.nodes.iter().filter(|node| node.page_size == pool.page_size).collect();
         if nodes.len() > 1 {
-            rows.extend(nodes.into_iter().map(|node| (String::new(), node.node.to_string(), node_counts(node))));
+            rows.extend(nodes.into_iter().map(|node| (pool, Some(node))));
         }
     }
-    let names = ["total", "in use", "free", "reserved", "available", "surplus", "overcommit"];
-    let names = names.into_iter().enumerate();
-    let sizes = table(rows).left("pages", |(size, ..)| size.clone()).right("node", |(_, node, _)| node.clone());
-    let counted =
-        names.fold(sizes, |table, (index, name)| table.right(name, |(.., counts)| dash_or(counts[index].map(count))));
-    let mut lines = counted.lines();
+    let star = |pool: &Pool| if view.default_size == Some(pool.page_size) { "*" } else { "" };
+    let size = |pool: &Pool| format!("{}{}", size_name(pool.page_size), star(pool));
+    // Promises are not counted by node.
+    let of_all = |node: &Option<&NodePool>, pages: u64| or_dash(node.is_none().then(|| count(pages)));
+    let mut lines = table(rows)
+        .left("pages", |(pool, node)| node.map_or_else(|| size(pool), |_| String::new()))
+        .right("node", |(_, node)| node.map_or("all".to_owned(), |node| node.node.to_string()))
+        .right("total", |(pool, node)| count(node.map_or(pool.total, |node| node.total)))
+        .right("in use", |(pool, node)| count(node.map_or(pool.in_use(), |node| node.total.saturating_sub(node.free))))
+        .right("free", |(pool, node)| count(node.map_or(pool.free, |node| node.free)))
+        .right("reserved", |(pool, node)| of_all(node, pool.reserved))
+        .right("available", |(pool, node)| of_all(node, pool.available()))
+        .right("surplus", |(pool, node)| count(node.map_or(pool.surplus, |node| node.surplus)))
+        .right("overcommit", |(pool, node)| of_all(node, pool.overcommit))
+        .lines();
     lines.push("* the size that programs get which name none; free pages that are reserved are spoken for".to_owned());
     lines
-}
-
-/// Promises are not counted by node.
-fn node_counts(node: &NodePool) -> [Option<u64>; 7] {
-    let in_use = node.total.saturating_sub(node.free);
-    [Some(node.total), Some(in_use), Some(node.free), None, None, Some(node.surplus), None]
-}
-
-fn dash_or(cell: Option<impl ToString>) -> String {
-    cell.map_or("-".to_owned(), |cell| cell.to_string())
 }
 
 /// What surprises people who read the counts.
@@ -121,14 +116,10 @@ fn users(view: &View) -> Vec<String> {
         lines.push(format!("and {} more (--json has all)", view.users.len() - MOST_USERS));
     }
     if view.unseen > 0 {
-        let processes = count_of_processes(view.unseen);
+        let processes = processes(view.unseen);
         lines.push(format!("{processes} could not be read, for want of rights or for endless mappings"));
     }
     lines
-}
-
-fn count_of_processes(number: u64) -> String {
-    if number == 1 { "1 process".to_owned() } else { format!("{} processes", count(number)) }
 }
 
 fn mounts(mounts: &[FileSystem]) -> Vec<String> {
@@ -158,7 +149,7 @@ fn limits(limits: &[Limit]) -> Vec<String> {
             .left("pages", |limit| size_name(limit.page_size))
             .right("limit", |limit| limit.limit)
             .right("has", |limit| limit.usage)
-            .right("refused", |limit| dash_or(limit.refused.map(count)))
+            .right("refused", |limit| or_dash(limit.refused.map(count)))
             .left("when over", |limit| when_over(limit))
             .left("control group", |limit| printable(&limit.cgroup, PATH_LIMIT))
             .lines(),
@@ -252,8 +243,8 @@ fn obstacles(obstacles: &Obstacles) -> Vec<String> {
             .right("node", |zone| zone.node)
             .left("zone", |zone| zone.name.clone())
             .right("free", |zone| zone.free)
-            .right("largest block", |zone| dash_or(zone.largest_free))
-            .right("with unmovable pages", |zone| dash_or(zone.unmovable))
+            .right("largest block", |zone| or_dash(zone.largest_free))
+            .right("with unmovable pages", |zone| or_dash(zone.unmovable))
             .lines(),
     );
     for (why, next_step) in obstacles.hindrances().into_iter().map(|each| hindrance(each, obstacles)) {

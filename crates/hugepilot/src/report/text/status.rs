@@ -6,7 +6,7 @@ use pilot::engine::shared_state::{ClientState, Counts, DecisionState, State, Tar
 use pilot::words::{self, count, count_of, duration, name, percent, printable, rate};
 
 use super::joined;
-use crate::report::table::table;
+use crate::report::table::{or_dash, table};
 
 /// Decisions told about, of all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
@@ -120,15 +120,14 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
     if targets.is_empty() {
         return vec!["no targets here; only root sees those of other users".to_owned()];
     }
-    let known = |walks: Option<f64>| walks.map_or("-".to_owned(), rate);
     table(targets)
         .right("pid", |target| target.pid)
         .left("name", |target| printable(&target.name, NAME_LIMIT))
         .right("resident", |target| target.rss_bytes)
         .right("huge", |target| target.huge_bytes)
         .right("growth", |target| target.growth_bytes)
-        .right("walks before", |target| known(target.walks_per_second_before))
-        .right("walks now", |target| known(target.walks_per_second))
+        .right("walks before", |target| or_dash(target.walks_per_second_before.map(rate)))
+        .right("walks now", |target| or_dash(target.walks_per_second.map(rate)))
         .right("page faults", |target| rate(target.faults_per_second))
         .right("page tables", |target| target.page_tables_bytes)
         .right("may have", |target| target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()))
