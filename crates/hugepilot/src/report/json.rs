@@ -5,17 +5,6 @@
 
 #![expect(non_camel_case_types, reason = "the type of an object's field is named like the field")]
 
-/// An object with these fields, in this order. What serde is to know of a field stands before it.
-macro_rules! object {
-    ($($(#[$attribute:meta])* $name:ident $(: $value:expr)?),* $(,)?) => {{
-        #[derive(serde::Serialize)]
-        struct Object<$($name),*> {
-            $($(#[$attribute])* $name: $name),*
-        }
-        Object { $($name $(: $value)?),* }
-    }};
-}
-
 mod clearing;
 mod color;
 mod explain;
@@ -41,7 +30,7 @@ use heat::{Heat, Region, Summary};
 use pilot::act::Outcome;
 
 /// The version that every document carries.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// The heat, each region listed.
 pub fn heat(heat: &Heat) -> String {

@@ -3,6 +3,17 @@
 //! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
 //! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
 
+/// An object with these fields, in this order. What serde is to know of a field stands before it.
+macro_rules! object {
+    ($($(#[$attribute:meta])* $name:ident $(: $value:expr)?),* $(,)?) => {{
+        #[derive(serde::Serialize)]
+        struct Object<$($name),*> {
+            $($(#[$attribute])* $name: $name),*
+        }
+        Object { $($name $(: $value)?),* }
+    }};
+}
+
 pub mod heat_map;
 pub mod heat_map_over_time;
 pub mod json;

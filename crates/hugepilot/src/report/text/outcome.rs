@@ -80,14 +80,9 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         snapshot.and_then(|snapshot| snapshot.walks_per_second).map_or("unknown".to_owned(), rate)
     };
     let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
-    let refused = match outcome.refused.len() {
-        0 => String::new(),
-        refused => format!(", {} refused", count(refused as u64)),
-    };
-    let given_back = match report.given_back {
-        0 => String::new(),
-        given_back => format!(", {} given back", count(given_back)),
-    };
+    let if_any = |regions, done| if regions > 0 { format!(", {} {done}", count(regions)) } else { String::new() };
+    let (given_back, refused) =
+        (if_any(report.given_back, "given back"), if_any(outcome.refused.len() as u64, "refused"));
     let share = percent(report.pilot.seconds(), report.elapsed.seconds());
     let sums = sums(report.processes);
     let mut lines = match (report.before, report.too_small) {

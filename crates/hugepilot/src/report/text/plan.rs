@@ -76,9 +76,9 @@ fn gain(report: &PlanReport) -> String {
 
 /// How many regions there are of each reason, one line each.
 pub(super) fn by_reason(plan: &Plan) -> Vec<String> {
-    let is_promoted = |why| plan.decisions.iter().any(|decision| decision.reason == why && is_promoted(decision));
+    let any_promoted = |why| plan.decisions.iter().any(|decision| decision.reason == why && is_promoted(decision));
     table(plan.counts())
-        .left("", |&(why, _)| done(is_promoted(why)))
+        .left("", |&(why, _)| done(any_promoted(why)))
         .right("regions", |&(_, regions)| count(regions))
         .left("reason", |&(why, _)| reason(why, plan.meaning))
         .lines()

@@ -27,7 +27,7 @@ pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
         Some(state) => {
             let who = if report.is_alive { "reclaims memory" } else { "reclaimed memory and has ended; it ran" };
             lines.push(format!("process {} {who}, for {}", state.pid, duration(state.up_ns)));
-            lines.extend(work(state));
+            lines.extend(applied(state));
         }
     }
     joined(lines)
@@ -35,10 +35,7 @@ pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
 
 /// What would be done, and why not more.
 pub fn reclaim_preview(state: &ReclaimState) -> String {
-    let mut lines = vec![when(state)];
-    lines.extend(classes(state, "next second", |class| class.step_bytes));
-    lines.push(String::new());
-    lines.extend(mechanisms(&state.mechanisms));
+    let mut lines = work(state, "next second", |class| class.step_bytes);
     lines.push("nothing was changed".to_owned());
     joined(lines)
 }
@@ -46,7 +43,7 @@ pub fn reclaim_preview(state: &ReclaimState) -> String {
 /// The account of what was done.
 pub fn reclaimed(state: &ReclaimState) -> String {
     let mut lines = vec![format!("reclaimed for {}: {} freed", duration(state.up_ns), state.reclaimed())];
-    lines.extend(work(state));
+    lines.extend(applied(state));
     lines.push(String::new());
     lines.extend(before_and_after(state));
     joined(lines)
@@ -59,9 +56,14 @@ pub fn reclaiming(state: &ReclaimState) -> String {
     format!("{doing}: {} freed so far; {free_bytes} free, {free_huge_bytes} of it in huge pages", state.reclaimed())
 }
 
-fn work(state: &ReclaimState) -> Vec<String> {
+fn applied(state: &ReclaimState) -> Vec<String> {
+    work(state, "applied", |class| class.applied_bytes)
+}
+
+/// When memory is reclaimed, how much of each use, what was done or would be, and by what.
+fn work(state: &ReclaimState, what: &str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
     let mut lines = vec![when(state)];
-    lines.extend(classes(state, "applied", |class| class.applied_bytes));
+    lines.extend(classes(state, what, bytes));
     lines.push(String::new());
     lines.extend(mechanisms(&state.mechanisms));
     lines
@@ -85,7 +87,7 @@ fn when(state: &ReclaimState) -> String {
     format!("memory is reclaimed {when}{host}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
 }
 
-fn classes(state: &ReclaimState, what: &'static str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
+fn classes(state: &ReclaimState, what: &str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
     table(&state.classes)
         .left("use", |class| class.class)
         .right("held before", |class| class.held_before_bytes)
