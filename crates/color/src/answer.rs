@@ -5,6 +5,7 @@
 use heat::statistics::{Interval, paired_ratio};
 use heat::units::Bytes;
 use kernel::cache::Cache;
+use serde::Serialize;
 
 /// Reads of pages that share a color take so much longer where colors count. A set that overflows at every read makes them take several
 /// times as long; what stays below a tenth gains nothing that a program would notice.
@@ -13,7 +14,8 @@ pub const MARGIN: f64 = 1.1;
 pub const CONFIDENCE: f64 = 0.95;
 
 /// Whether colors are real.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// Pages of one color evict each other.
     Real,
@@ -24,11 +26,13 @@ pub enum Answer {
 }
 
 /// How the set of an address is told, as far as that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Indexing {
     /// By bits of the address as they are.
     BareBits,
     /// By a hash of the address: bits as they are do not make so many sets.
+    #[serde(rename = "hashed")]
     HashedBySets,
     /// By a hash of the address: this is the machine itself, and its bits as they are do not tell it.
     Hashed,

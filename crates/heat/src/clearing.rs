@@ -50,7 +50,7 @@ pub enum ClearPolicy {
 
 /// A way of clearing accessed bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum ClearMethod {
     /// At once: one write to `/proc/PID/clear_refs`.
     ClearRefs,
@@ -60,7 +60,7 @@ pub enum ClearMethod {
 
 /// Why a way of clearing was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum ClearReason {
     /// Clearing at once takes no longer than what is always accepted.
     Short,

@@ -128,15 +128,18 @@ impl Cost {
 }
 
 /// Some memory, and what was seen of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SeenMemory {
-    /// Page walks a second.
-    pub walks_per_second: f64,
     /// Base pages present, those of huge pages included.
+    #[serde(rename = "pages_present")]
     pub present: Pages,
     /// Base pages walked at the 100 ms read; a walked huge page counts as 512.
+    #[serde(rename = "pages_walked")]
     pub walked: Pages,
+    /// Page walks a second.
+    pub walks_per_second: f64,
     /// Memory on huge pages, hugetlb included.
+    #[serde(rename = "huge_bytes")]
     pub huge: Bytes,
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why reclaim depends on accessed bits here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Reclaim {
     /// Programs wait for memory, or little of it is available.
     MemoryShort,

@@ -3,6 +3,7 @@
 //! Owns: those files and each memory node's (Documentation/admin-guide/mm/hugetlbpage.rst). Never touches: the pools' sizes.
 
 use heat::units::Bytes;
+use serde::{Serialize, Serializer};
 
 use crate::mounts::Mount;
 use crate::process::kilobytes;
@@ -54,11 +55,12 @@ impl Pool {
 }
 
 /// The part of a pool that lies on one memory node; counts are in pages, as in [`Pool`]. Nobody counts what is promised by node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodePool {
     /// The memory node.
     pub node: u32,
     /// Bytes in one page.
+    #[serde(skip)]
     pub page_size: Bytes,
     /// Pages on this node, in use or not.
     pub total: u64,
@@ -81,22 +83,31 @@ impl NodePool {
 }
 
 /// A mounted hugetlbfs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileSystem {
     /// Where it is mounted.
+    #[serde(rename = "path")]
     pub point: String,
     /// Bytes in each of its pages.
+    #[serde(rename = "page_size_bytes")]
     pub page_size: Bytes,
     /// The most that its files may hold; `None` for what the pool has.
+    #[serde(rename = "limit_bytes")]
     pub limit: Option<Bytes>,
     /// What is promised to it as long as it is mounted.
+    #[serde(rename = "least_bytes")]
     pub least: Option<Bytes>,
     /// User id of the top directory's owner.
     pub uid: u32,
     /// Group id of the top directory.
     pub gid: u32,
     /// Permissions of the top directory: 0o755.
+    #[serde(serialize_with = "in_octal")]
     pub mode: u32,
+}
+
+fn in_octal<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{mode:o}"))
 }
 
 impl FileSystem {

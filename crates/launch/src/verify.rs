@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heat::RefusalReason;
 use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
+use serde::Serialize;
 
 use crate::counts::{InTheWay, Placed, Placing};
 use crate::machine::MachineFacts;
@@ -13,36 +14,38 @@ use crate::recipe::{Memory, MemoryMechanism, Recipe};
 use crate::request::LaunchRequest;
 use crate::watch::{Seen, TreeSample};
 
-/// Who put memory on huge pages.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Who put memory on huge pages. Serialized by its name alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum By {
     /// One of the recipe's mechanisms, or several that cannot be told apart.
-    Recipe(Vec<MemoryMechanism>),
+    Recipe(#[serde(skip)] Vec<MemoryMechanism>),
     /// The pilot, from outside.
     Pilot,
     /// The program, or the kernel by itself.
     Itself,
 }
 
-/// Why memory was not on huge pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why memory was not on huge pages. Serialized by its name alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NotHugeReason {
     /// Transparent huge pages were switched off.
     SwitchedOff,
     /// So many of its processes may have no transparent huge pages (`PR_SET_THP_DISABLE`).
-    SwitchedOffForItself(usize),
+    SwitchedOffForItself(#[serde(skip)] usize),
     /// The pool had nothing to give out when the program started.
     PoolEmpty,
     /// The pool had next to nothing left at some time.
     PoolUsedUp,
     /// This control group may have less than the pool could give out.
-    Limited(String),
+    Limited(#[serde(skip)] String),
     /// The preload library was hindered.
-    Hindered(InTheWay),
+    Hindered(#[serde(skip)] InTheWay),
     /// No mechanism reaches that memory.
-    NotReached(Vec<String>),
+    NotReached(#[serde(skip)] Vec<String>),
     /// The kernel refused the pilot.
-    Refused(BTreeSet<RefusalReason>),
+    Refused(#[serde(skip)] BTreeSet<RefusalReason>),
     /// No mechanism of the recipe put it there, and the pilot, which might have, did not run.
     NotPiloted,
     /// Nobody knows: it may come in pieces too small, or be mapped past all mechanisms, and be walked too little for the pilot.

@@ -10,6 +10,7 @@ use hugepilot_os::stop::Stop;
 use kernel::process::{ProcessStatus, descendants, thread_cpu_time};
 use kernel::rollup::Rollup;
 use kernel::{Root, hugetlb};
+use serde::Serialize;
 
 use crate::request::PageKind;
 
@@ -27,19 +28,24 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 const ALIKE: f64 = 0.9;
 
 /// A program and its descendants at one moment; sums.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TreeSample {
     /// Processes that had any memory which could be on huge pages.
     pub processes: usize,
     /// Of these, processes that may have no transparent huge pages, because they or what started them said so.
+    #[serde(skip)]
     pub switched_off: usize,
     /// Private and shared memory that was there, of each process rounded down to whole huge pages, and files that were on huge pages.
+    #[serde(rename = "could_be_huge_bytes")]
     pub could: Bytes,
     /// Memory on transparent huge pages.
+    #[serde(rename = "transparent_bytes")]
     pub transparent: Bytes,
     /// Memory on a pool's pages.
+    #[serde(rename = "reserved_bytes")]
     pub reserved: Bytes,
     /// Pages that the pool could still give out; None without a pool.
+    #[serde(rename = "pool_left_pages")]
     pub pool_left: Option<u64>,
 }
 

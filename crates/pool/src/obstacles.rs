@@ -7,6 +7,7 @@ use kernel::buddy::Buddy;
 use kernel::memory::Meminfo;
 use kernel::page_types::PageTypes;
 use kernel::{KernelError, Root};
+use serde::Serialize;
 
 use crate::{Change, Ended, is_giant};
 
@@ -28,22 +29,27 @@ pub struct Obstacles {
 }
 
 /// How one zone of memory is broken up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneObstacles {
     /// The memory node.
     pub node: u32,
     /// `DMA32`, `Normal`, `Movable`.
+    #[serde(rename = "zone")]
     pub name: String,
     /// Free memory.
+    #[serde(rename = "free_bytes")]
     pub free: Bytes,
     /// The largest free block; `None` where nothing is free.
+    #[serde(rename = "largest_free_bytes")]
     pub largest_free: Option<Bytes>,
     /// Memory in blocks that hold pages of the kernel's own, which cannot be moved; `None` where that may not be read.
+    #[serde(rename = "unmovable_bytes")]
     pub unmovable: Option<Bytes>,
 }
 
 /// A reason for which pages were not to be had, with its own next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Hindrance {
     /// Programs use the memory: less is available than is missing.
     TooLittleMemory,

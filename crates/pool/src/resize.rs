@@ -15,6 +15,7 @@ use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::Stop;
 use kernel::hugetlb::{self, NodePool, Pool};
 use kernel::{KernelError, Root};
+use serde::Serialize;
 
 use crate::{Change, Obstacles, PoolError, is_giant};
 
@@ -39,7 +40,8 @@ pub struct Effort {
 }
 
 /// Why resizing ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// The pool is as it should be.
     Done,

@@ -7,21 +7,26 @@ use heat::units::Bytes;
 use kernel::mounts::Mount;
 use kernel::process::ProcessStatus;
 use kernel::{KernelError, Root, maps, smaps, vm_flags};
+use serde::Serialize;
 
 /// What one process has of one pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct User {
     /// The process.
     pub pid: u32,
     /// Its name, as it calls itself.
     pub name: String,
     /// Bytes in each page.
+    #[serde(rename = "page_size_bytes")]
     pub page_size: Bytes,
     /// Pages that only it has.
+    #[serde(rename = "private_bytes")]
     pub private: Bytes,
     /// Pages that others have, too; each of them counts these.
+    #[serde(rename = "shared_bytes")]
     pub shared: Bytes,
     /// Address space that such pages are for. What is not used of it yet is promised, unless it was mapped without (`MAP_NORESERVE`).
+    #[serde(rename = "mapped_bytes")]
     pub mapped: Bytes,
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use heat::units::Address;
 use heat::{Heat, Region, SeenMemory};
-use pilot::words::{percent, printable, rate};
+use pilot::words::{percent, rate};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -15,6 +15,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
 use super::heat_map::{Shade, cells_of};
+use super::mapping_name;
 
 /// The smallest terminal in which anything can be read.
 const SMALLEST: (u16, u16) = (50, 10);
@@ -191,8 +192,11 @@ impl Live {
         let mut totals: BTreeMap<Address, Total> = BTreeMap::new();
         for region in &heat.regions {
             let start = start_of(heat, region);
-            let total =
-                totals.entry(start).or_insert_with(|| Total { start, name: name_of(heat, region), ..Total::default() });
+            let total = totals.entry(start).or_insert_with(|| Total {
+                start,
+                name: mapping_name(heat.mapping_of(region), NAME_LIMIT),
+                ..Total::default()
+            });
             total.amount += region.amount();
         }
         let mut totals: Vec<Total> = totals.into_values().collect();
@@ -221,18 +225,7 @@ impl Order {
 
 /// Where a region's mapping starts; one whose mapping went away stands for itself.
 fn start_of(heat: &Heat, region: &Region) -> Address {
-    region
-        .mapping_index()
-        .and_then(|mapping| heat.mappings.get(mapping))
-        .map_or(region.start, |mapping| mapping.range.start)
-}
-
-fn name_of(heat: &Heat, region: &Region) -> String {
-    match region.mapping_index().and_then(|mapping| heat.mappings.get(mapping)) {
-        None => "(went away)".to_owned(),
-        Some(mapping) if mapping.name.is_empty() => "(anonymous)".to_owned(),
-        Some(mapping) => printable(&mapping.name, NAME_LIMIT),
-    }
+    heat.mapping_of(region).map_or(region.start, |mapping| mapping.range.start)
 }
 
 #[cfg(test)]

@@ -3,6 +3,17 @@
 //! Owns: every word and every JSON field that commands put out. Never touches: the system, a terminal, or a decision;
 //! each report is a pure function of data, and the caller says how wide the terminal is and whether it shows colour.
 
+/// An object with these fields, in this order. What serde is to know of a field stands before it.
+macro_rules! object {
+    ($($(#[$attribute:meta])* $name:ident $(: $value:expr)?),* $(,)?) => {{
+        #[derive(serde::Serialize)]
+        struct Object<$($name),*> {
+            $($(#[$attribute])* $name: $name),*
+        }
+        Object { $($name $(: $value)?),* }
+    }};
+}
+
 pub mod heat_map;
 pub mod heat_map_over_time;
 pub mod json;
@@ -18,7 +29,7 @@ use std::collections::BTreeSet;
 
 use heat::clearing::Clearing;
 use heat::units::{Bytes, Nanos, Slowdown};
-use heat::{Heat, Snapshot, WalkCost, WalkShare};
+use heat::{Heat, Mapping, Snapshot, WalkCost, WalkShare};
 use launch::Prepared;
 use launch::verify::Verification;
 use observe::Census;
@@ -26,15 +37,19 @@ use pilot::act::Outcome;
 use pilot::decide::{GainPercent, Plan};
 use pilot::engine::Family;
 use pilot::explain::Explanation;
+use pilot::words::printable;
 use pool::{Edit, NextStep};
 use reclaim::{MemoryReading, ReclaimState};
+use serde::Serialize;
 
 /// What could be promoted of a program that was started again.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AfterRestart {
     /// Memory that would pay.
+    #[serde(rename = "would_pay_bytes")]
     pub would_pay: Bytes,
     /// The speed that should gain; None if that cannot be told.
+    #[serde(rename = "expected_gain_percent")]
     pub gain: Option<GainPercent>,
 }
 
@@ -194,6 +209,15 @@ pub struct PersistReport<'a> {
     pub applied: bool,
     /// Whether nothing is to last any more.
     pub removes: bool,
+}
+
+/// What a mapping is called, for people; None stands for one that went away.
+fn mapping_name(mapping: Option<&Mapping>, limit: usize) -> String {
+    match mapping {
+        None => "(went away)".to_owned(),
+        Some(mapping) if mapping.name.is_empty() => "(anonymous)".to_owned(),
+        Some(mapping) => printable(&mapping.name, limit),
+    }
 }
 
 #[cfg(test)]

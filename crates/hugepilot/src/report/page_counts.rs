@@ -7,8 +7,10 @@ use std::fmt::Write;
 
 use heat::units::{Address, AddressRange, BASE_PAGE, PAGES_PER_REGION};
 use heat::{Heat, Mapping};
-use pilot::words::{count_of, printable};
+use pilot::words::count_of;
 use serde_json::json;
+
+use super::mapping_name;
 
 /// Characters of a mapping's name that are shown.
 const NAME_LIMIT: usize = 48;
@@ -65,8 +67,7 @@ impl PageCounts {
             let mapping = self.mappings.iter().find(|mapping| mapping.range.contains(range.start));
             if named != mapping.map(|mapping| mapping.range.start) {
                 named = mapping.map(|mapping| mapping.range.start);
-                let name = mapping.map(|mapping| printable(&mapping.name, NAME_LIMIT)).unwrap_or_default();
-                let name = if name.is_empty() { "(anonymous)".to_owned() } else { name };
+                let name = mapping.map_or("(anonymous)".to_owned(), |mapping| mapping_name(Some(mapping), NAME_LIMIT));
                 _ = writeln!(text, "{name}");
             }
             _ = writeln!(text, "  {}-{} {count}", range.start, range.end);

@@ -1,18 +1,8 @@
-//! Words for what is done with pools of huge pages, and the short names that JSON uses for the same things.
+//! Words for what is done with pools of huge pages.
 
 use kernel::hugetlb::size_name;
 use pool::{Edit, Ended, Hindrance, NextStep, Obstacles};
 use similar::TextDiff;
-
-/// The name that JSON uses for why resizing ended.
-pub(super) fn ended_name(ended: Ended) -> &'static str {
-    match ended {
-        Ended::Done => "done",
-        Ended::NoMore => "no_more",
-        Ended::TimeUp => "time_up",
-        Ended::Stopped => "stopped",
-    }
-}
 
 /// Why resizing ended, for people.
 pub(super) fn ended(ended: Ended) -> &'static str {
@@ -21,16 +11,6 @@ pub(super) fn ended(ended: Ended) -> &'static str {
         Ended::NoMore => "no more are to be had",
         Ended::TimeUp => "time was up (--time-limit)",
         Ended::Stopped => "stopped by a signal",
-    }
-}
-
-/// The name that JSON uses for what stands in the way.
-pub(super) fn hindrance_name(hindrance: Hindrance) -> &'static str {
-    match hindrance {
-        Hindrance::TooLittleMemory => "too_little_memory",
-        Hindrance::TimeUp => "time_up",
-        Hindrance::Giant => "giant",
-        Hindrance::BrokenUp => "broken_up",
     }
 }
 
@@ -73,6 +53,8 @@ fn at_boot(of: &Obstacles) -> String {
     }
 }
 
+const REBOOT: &str = "then reboot: pages that large are reserved at boot";
+
 /// A command for a root shell, where there is one, and what for.
 pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
     match step {
@@ -85,15 +67,9 @@ pub(super) fn next_step(step: &NextStep) -> (Option<String>, &'static str) {
             let units: Vec<String> = units.iter().map(|unit| format!("'{unit}'")).collect();
             (Some(format!("systemctl daemon-reload && systemctl start {}", units.join(" "))), "to mount them now, too")
         }
-        NextStep::UpdateGrub => (Some("update-grub".to_owned()), "then reboot: pages that large are reserved at boot"),
-        NextStep::InstallKernel { image } => (
-            Some(format!("kernel-install add \"$(uname -r)\" \"{image}\"")),
-            "then reboot: pages that large are reserved at boot",
-        ),
-        NextStep::Grubby { words } => (
-            Some(format!("grubby --update-kernel=ALL --args=\"{words}\"")),
-            "then reboot: pages that large are reserved at boot",
-        ),
+        NextStep::UpdateGrub => (Some("update-grub".to_owned()), REBOOT),
+        NextStep::InstallKernel { image } => (Some(format!("kernel-install add \"$(uname -r)\" \"{image}\"")), REBOOT),
+        NextStep::Grubby { words } => (Some(format!("grubby --update-kernel=ALL --args=\"{words}\"")), REBOOT),
         NextStep::ByHand { words } => (
             Some(words.clone()),
             "no boot loader was found that hugepilot knows: add these words to the kernel's command line",

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{PilotReport, PromoteReport};
 use color::Probe;
 use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::memory_use::{ByUse, MemoryUse};
@@ -68,17 +69,9 @@ pub(super) fn group_seen() -> GroupSeen {
     seen
 }
 
-/// A pilot with three targets: one gains, one was paused, one cannot be observed and has an evil name.
-pub(super) fn pilot_state() -> State {
-    let decision = |seconds: u64, done: DecisionResult, reason: Reason| DecisionState {
-        ns_ago: Nanos(seconds * 1_000_000_000),
-        start: Address(0x7f81_ee60_0000),
-        done,
-        reason,
-        refused: (done == DecisionResult::Refused).then_some(RefusalReason::NoContiguousMemory),
-        walks_per_second: 4500.0,
-    };
-    let memcached = TargetState {
+/// A target that gains, with what was done to it.
+fn memcached() -> TargetState {
+    TargetState {
         pid: 4242,
         start_ticks: 100,
         name: "memcached".to_owned(),
@@ -97,17 +90,33 @@ pub(super) fn pilot_state() -> State {
         scanned_ns_ago: Some(Nanos(12_000_000_000)),
         next_scan_in_ns: Nanos(48_000_000_000),
         last_decisions: vec![
-            decision(130, DecisionResult::Promoted, Reason::Pays),
-            decision(12, DecisionResult::GivenBack, Reason::OverQuota),
+            decided(130, DecisionResult::Promoted, Reason::Pays),
+            decided(12, DecisionResult::GivenBack, Reason::OverQuota),
         ],
         ..TargetState::default()
-    };
+    }
+}
+
+/// What was done so many seconds ago.
+fn decided(seconds: u64, done: DecisionResult, reason: Reason) -> DecisionState {
+    DecisionState {
+        ns_ago: Nanos(seconds * 1_000_000_000),
+        start: Address(0x7f81_ee60_0000),
+        done,
+        reason,
+        refused: (done == DecisionResult::Refused).then_some(RefusalReason::NoContiguousMemory),
+        walks_per_second: 4500.0,
+    }
+}
+
+/// A pilot with three targets: one gains, one was paused, one cannot be observed and has an evil name.
+pub(super) fn pilot_state() -> State {
     let paused = TargetState {
         pid: 77,
         name: "redis-server".to_owned(),
         paused: true,
-        last_decisions: vec![decision(60, DecisionResult::Refused, Reason::Pays)],
-        ..memcached.clone()
+        last_decisions: vec![decided(60, DecisionResult::Refused, Reason::Pays)],
+        ..memcached()
     };
     let left_alone = TargetState {
         pid: 123_456,
@@ -138,7 +147,7 @@ pub(super) fn pilot_state() -> State {
             given_back: 1,
             collapse_classes: vec![0, 0, 1000, 24, 0, 0, 0, 0, 0],
         },
-        targets: vec![memcached, paused, left_alone],
+        targets: vec![memcached(), paused, left_alone],
         clients: vec![ClientState {
             pid: 900,
             start_ticks: 3,
@@ -255,6 +264,28 @@ pub(super) fn outcome() -> Outcome {
         times,
         waited: Some(Waited { total: Nanos(3_000_000), longest: Nanos(1_200_000), ran: Nanos(97_000_000) }),
         elapsed: Nanos(11_000_000),
+    }
+}
+
+/// A promotion that went as this outcome says.
+pub(super) fn promotion<'a>(plan: &'a Plan, outcome: &'a Outcome) -> PromoteReport<'a> {
+    PromoteReport { plan, outcome, before: BEFORE, after: Some(AFTER), elapsed: Nanos(1_500_000_000) }
+}
+
+/// What came of piloting a process.
+pub(super) fn pilot_report<'a>(outcome: &'a Outcome, left_alone: &'a BTreeSet<String>) -> PilotReport<'a> {
+    PilotReport {
+        rounds: 3,
+        processes: 1,
+        left_alone,
+        too_small: None,
+        outcome,
+        given_back: 2,
+        growth: Bytes(4096),
+        before: Some(BEFORE),
+        after: Some(AFTER),
+        pilot: Nanos(5),
+        elapsed: Nanos(500_000_000),
     }
 }
 

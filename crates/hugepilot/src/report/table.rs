@@ -1,31 +1,53 @@
 //! Columns of text, lined up.
 
-/// Which side of a column its cells stand on.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Side {
-    Left,
-    Right,
+use std::fmt::Display;
+
+/// Rows, and the lines in which they are shown: columns two spaces apart, and no space at a line's end.
+pub(super) struct Table<Row> {
+    rows: Vec<Row>,
+    /// A heading, then the rows; the cells of each as wide as their column.
+    lines: Vec<Vec<String>>,
 }
 
-/// Lines of a table: a heading, then the rows, columns two spaces apart and no space at a line's end.
-///
-/// Each row must have as many cells as there are columns.
-pub(super) fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> Vec<String> {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([columns[column].0.chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..columns.len()).map(width).collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded = cells.zip(columns).zip(&widths).map(|((cell, (_, side)), &width)| match side {
-            Side::Left => format!("{cell:<width$}"),
-            Side::Right => format!("{cell:>width$}"),
-        });
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let heading = line(&mut columns.iter().map(|(name, _)| *name));
-    let body = rows.iter().map(|row| line(&mut row.iter().map(String::as_str)));
-    std::iter::once(heading).chain(body).collect()
+/// A table of these rows, which has no columns yet.
+pub(super) fn table<Row>(rows: impl IntoIterator<Item = Row>) -> Table<Row> {
+    let rows: Vec<Row> = rows.into_iter().collect();
+    Table { lines: vec![Vec::new(); rows.len() + 1], rows }
+}
+
+impl<Row> Table<Row> {
+    /// Another column, whose cells stand on the left side.
+    pub(super) fn left<Cell: Display>(self, heading: &str, cell: impl Fn(&Row) -> Cell) -> Self {
+        self.column(heading, cell, |cell, width| format!("{cell:<width$}"))
+    }
+
+    /// Another column, whose cells stand on the right side.
+    pub(super) fn right<Cell: Display>(self, heading: &str, cell: impl Fn(&Row) -> Cell) -> Self {
+        self.column(heading, cell, |cell, width| format!("{cell:>width$}"))
+    }
+
+    fn column<Cell: Display>(
+        mut self,
+        heading: &str,
+        cell: impl Fn(&Row) -> Cell,
+        pad: fn(&str, usize) -> String,
+    ) -> Self {
+        let cells: Vec<String> = self.rows.iter().map(|row| cell(row).to_string()).collect();
+        let cells = || std::iter::once(heading).chain(cells.iter().map(String::as_str));
+        let width = cells().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        self.lines.iter_mut().zip(cells()).for_each(|(line, cell)| line.push(pad(cell, width)));
+        self
+    }
+
+    /// The heading, then the rows.
+    pub(super) fn lines(self) -> Vec<String> {
+        self.lines.iter().map(|cells| cells.join("  ").trim_end().to_owned()).collect()
+    }
+}
+
+/// A cell that may have nothing to show.
+pub(super) fn or_dash(cell: Option<impl Display>) -> String {
+    cell.map_or("-".to_owned(), |cell| cell.to_string())
 }
 
 #[cfg(test)]
@@ -34,10 +56,10 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["bcd".to_owned(), "1000".to_owned()]];
-        let lines = table(&[("x", Side::Left), ("n/s", Side::Right)], &rows);
+        let rows = [["a", "1"], ["bcd", "1000"]];
+        let lines = table(rows).left("x", |row| row[0]).right("n/s", |row| row[1]).lines();
         assert_eq!(lines, ["x     n/s", "a       1", "bcd  1000"]);
-        let lines = table(&[("x", Side::Right), ("name", Side::Left)], &rows);
+        let lines = table(rows).right("x", |row| row[0]).left("name", |row| row[1]).lines();
         assert_eq!(lines, ["  x  name", "  a  1", "bcd  1000"]);
     }
 }

@@ -13,7 +13,10 @@ mod server;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
+
+use serde::Serialize;
 
 use crate::machine::MachineFacts;
 use crate::program::{Program, ProgramFamily};
@@ -35,7 +38,7 @@ pub struct Recipe {
 }
 
 /// Something to be said.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remark {
     /// What is the matter.
     pub what: String,
@@ -79,7 +82,8 @@ pub enum ArgumentPlace {
 }
 
 /// A part of a program's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Memory {
     /// What an allocator hands out, or a runtime.
     Heap,
@@ -94,13 +98,14 @@ pub enum Memory {
 }
 
 /// Who puts which memory on huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct MemoryMechanism {
     /// Which memory.
     pub memory: Memory,
     /// By what: a setting's name, or `preload`.
     pub name: &'static str,
     /// Whether the pages come from a pool.
+    #[serde(skip)]
     pub is_reserved: bool,
 }
 
@@ -261,16 +266,9 @@ struct List {
     separator: char,
 }
 
-impl Memory {
-    /// For people and for JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Heap => "heap",
-            Self::Buffers => "buffers",
-            Self::Mmap => "mmap",
-            Self::Shm => "shm",
-            Self::Text => "text",
-        }
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

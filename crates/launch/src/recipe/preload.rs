@@ -21,7 +21,7 @@ pub(super) fn apply(recipe: &mut Recipe, context: Context<'_>, covered: Covered)
     if wanted.is_empty() {
         return;
     }
-    let words = wanted.iter().map(|memory| memory.word()).collect::<Vec<_>>().join(", ");
+    let words = wanted.iter().map(Memory::to_string).collect::<Vec<_>>().join(", ");
     if let Some(why) = to_preloading(context.program) {
         recipe.left_to_pilot.push(format!("{words}: nothing can be preloaded, because {why}"));
         return;

@@ -10,6 +10,7 @@ use heat::units::{Address, Bytes, Nanos};
 use kernel::nodes::Node;
 use observe::Waited;
 use rustix::io::Errno;
+use serde::Serialize;
 
 use crate::act::times::Times;
 use crate::world::Step;
@@ -68,7 +69,7 @@ pub struct Outcome {
 }
 
 /// One region in which the action did not take effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// Where the region starts.
     pub start: Address,

@@ -26,7 +26,7 @@ pub struct Plan {
 }
 
 /// What happens to one region, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
     /// Where the region starts.
     pub start: Address,
@@ -41,8 +41,10 @@ pub struct Decision {
     /// Page tables that a huge page frees, in all processes that map it: 4 KiB each.
     pub page_tables: u16,
     /// All that as so many page walks a second ([`Limits::worth`]).
+    #[serde(skip)]
     pub worth: f64,
     /// Memory that promoting it takes; nothing where it is given back.
+    #[serde(rename = "growth_bytes")]
     pub growth: Bytes,
 }
 

@@ -2,40 +2,24 @@
 //!
 //! Owns: the page. Never touches: the network; script and data are part of it.
 
-use serde::Serialize;
+#![expect(non_camel_case_types, reason = "the type of an object's field is named like the field")]
 
-use super::HeatMapOverTime;
+use super::{Cell, HeatMapOverTime};
 
 const PAGE: &str = include_str!("page.html");
 /// Where the data goes in the page.
 const PLACE: &str = "/*DATA*/null";
 
-#[derive(Serialize)]
-struct Data<'a> {
-    title: &'a str,
-    /// Start, regions, mapping.
-    rows: Vec<(String, usize, &'a str)>,
-    seconds: Vec<f64>,
-    hottest: f64,
-    /// Page walks a second, share on huge pages, bytes present.
-    cells: Vec<Vec<(f64, f64, u64)>>,
-}
-
 /// The page.
 pub fn page(heat_map: &HeatMapOverTime) -> String {
-    let data = Data {
+    let cell = |cell: &Cell| (cell.walks_per_second.round(), rounded(cell.huge), cell.present);
+    let data = object! {
         title: &heat_map.title,
-        rows: heat_map.rows.iter().map(|row| (row.start.to_string(), row.regions, &row.mapping[..])).collect(),
-        seconds: heat_map.times.iter().map(|time| time.seconds()).collect(),
+        rows: heat_map.rows.iter().map(|row| (row.start.to_string(), row.regions, &row.mapping)).collect::<Vec<_>>(),
+        seconds: heat_map.times.iter().map(|time| time.seconds()).collect::<Vec<_>>(),
         hottest: heat_map.hottest(),
-        cells: heat_map
-            .cells
-            .iter()
-            .map(|column| {
-                let cell = |cell: &super::Cell| (cell.walks_per_second.round(), rounded(cell.huge), cell.present.0);
-                column.iter().map(cell).collect()
-            })
-            .collect(),
+        // Of each column, page walks a second, the share on huge pages, and bytes present.
+        cells: heat_map.cells.iter().map(|column| column.iter().map(cell).collect()).collect::<Vec<Vec<_>>>(),
     };
     let data = serde_json::to_string(&data).expect("numbers and text cannot fail");
     PAGE.replace(PLACE, &harmless(&data))

@@ -168,7 +168,7 @@ fn rows(names: &BTreeMap<Address, String>) -> Vec<Row> {
 }
 
 fn name<'a>(heat: &'a Heat, region: &Region) -> &'a str {
-    match region.mapping_index().and_then(|mapping| heat.mappings.get(mapping)) {
+    match heat.mapping_of(region) {
         None => "(went away)",
         Some(mapping) if mapping.name.is_empty() => "(anonymous)",
         Some(mapping) => &mapping.name,

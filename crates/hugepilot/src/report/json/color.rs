@@ -1,111 +1,70 @@
 //! Page colors: how many there are by level, and whether they are real.
 
 use color::Probe;
-use color::answer::{Answer, ColorObstacle, Finding, Indexing};
-use heat::units::Bytes;
+use color::answer::{ColorObstacle, Finding};
 use serde::Serialize;
 
-use super::{VERSION, line};
-
-#[derive(Serialize)]
-struct ColorDocument<'a> {
-    version: u32,
-    cpu: u32,
-    model: &'a str,
-    virtual_machine: bool,
-    coloring_can_help: bool,
-    caches: Vec<CacheFields>,
-}
-
-#[derive(Serialize)]
-struct CacheFields {
-    level: u32,
-    size_bytes: Bytes,
-    ways: u32,
-    line_bytes: Bytes,
-    sets: u64,
-    colors: u32,
-    answer: &'static str,
-    slowdown: Option<SlowdownFields>,
-    indexing: Option<&'static str>,
-    obstacle: Option<&'static str>,
-    memory: Option<MemoryFields>,
-}
-
-/// How many times as long reads of pages that share a color take.
-#[derive(Serialize)]
-struct SlowdownFields {
-    estimate: f64,
-    low: f64,
-    high: f64,
-    confidence: f64,
-    rounds: usize,
-}
-
-/// What pages to choose from would take, where that is too much, and what there is.
-#[derive(Serialize)]
-struct MemoryFields {
-    needed_bytes: Bytes,
-    available_bytes: Bytes,
-}
+use super::document;
 
 /// What was found out of page colors.
 pub fn color(probe: &Probe) -> String {
-    line(&ColorDocument {
-        version: VERSION,
+    document(&object! {
         cpu: probe.cpu,
         model: &probe.model,
         virtual_machine: probe.virtual_machine,
         coloring_can_help: probe.coloring_can_help(),
-        caches: probe.findings.iter().map(cache_fields).collect(),
+        caches: probe.findings.iter().map(cache).collect::<Vec<_>>(),
     })
 }
 
-fn cache_fields(finding: &Finding) -> CacheFields {
-    let Finding { cache, answer, slowdown, indexing, obstacle } = *finding;
-    CacheFields {
+fn cache(finding: &Finding) -> impl Serialize {
+    let cache = finding.cache;
+    // How many times as long reads of pages that share a color take.
+    let slowdown = finding.slowdown.map(|interval| {
+        object! {
+            estimate: interval.estimate,
+            low: interval.low,
+            high: interval.high,
+            confidence: interval.confidence,
+            rounds: interval.pairs,
+        }
+    });
+    object! {
         level: cache.level,
         size_bytes: cache.size,
         ways: cache.ways,
         line_bytes: cache.line,
         sets: cache.sets,
         colors: cache.colors(),
-        answer: match answer {
-            Answer::Real => "real",
-            Answer::NotObservable => "not-observable",
-            Answer::Undecided => "undecided",
-        },
-        slowdown: slowdown.map(|interval| SlowdownFields {
-            estimate: interval.estimate,
-            low: interval.low,
-            high: interval.high,
-            confidence: interval.confidence,
-            rounds: interval.pairs,
-        }),
-        indexing: indexing.map(|indexing| match indexing {
-            Indexing::BareBits => "bare-bits",
-            Indexing::HashedBySets | Indexing::Hashed => "hashed",
-            Indexing::HashedOrHidden => "hashed-or-hidden",
-        }),
-        obstacle: obstacle.map(|obstacle| match obstacle {
-            ColorObstacle::OneColor => "one-color",
-            ColorObstacle::UnknownBelow => "unknown-level-below",
-            ColorObstacle::FewColors => "too-few-colors",
-            ColorObstacle::NotConfirmed => "not-confirmed",
-            ColorObstacle::FewPages => "too-few-pages",
-            ColorObstacle::Memory { .. } => "too-little-memory",
-        }),
-        memory: obstacle.and_then(memory_fields),
+        answer: finding.answer,
+        slowdown,
+        indexing: finding.indexing,
+        obstacle: finding.obstacle.map(obstacle_name),
+        memory: finding.obstacle.and_then(memory),
     }
 }
 
-fn memory_fields(obstacle: ColorObstacle) -> Option<MemoryFields> {
+fn obstacle_name(obstacle: ColorObstacle) -> &'static str {
+    match obstacle {
+        ColorObstacle::OneColor => "one-color",
+        ColorObstacle::UnknownBelow => "unknown-level-below",
+        ColorObstacle::FewColors => "too-few-colors",
+        ColorObstacle::NotConfirmed => "not-confirmed",
+        ColorObstacle::FewPages => "too-few-pages",
+        ColorObstacle::Memory { .. } => "too-little-memory",
+    }
+}
+
+/// What pages to choose from would take, where that is too much, and what there is.
+fn memory(obstacle: ColorObstacle) -> Option<impl Serialize> {
     let ColorObstacle::Memory { needed, available } = obstacle else { return None };
-    Some(MemoryFields { needed_bytes: needed, available_bytes: available })
+    Some(object! { needed_bytes: needed, available_bytes: available })
 }
 
 #[cfg(test)]
 mod tests {
+    use heat::units::Bytes;
+
     use super::*;
     use crate::report::samples;
 

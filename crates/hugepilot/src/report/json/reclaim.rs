@@ -1,48 +1,13 @@
 //! Reclaim: what memory is used for, what was reclaimed, and what that has changed.
 
 use heat::memory_use::MemoryUse;
-use heat::units::Bytes;
 use kernel::page_use::Age;
 use observe::Census;
-use reclaim::{MemoryReading, ReclaimState};
+use reclaim::ReclaimState;
 use serde::Serialize;
 
-use super::{VERSION, line};
+use super::{document, line};
 use crate::report::ReclaimStatusReport;
-
-#[derive(Serialize)]
-struct StatusDocument<'a> {
-    version: u32,
-    census: Option<CensusFields>,
-    no_census_because: Option<&'a str>,
-    now: &'a MemoryReading,
-    running: bool,
-    reclaim: Option<&'a ReclaimState>,
-}
-
-#[derive(Serialize)]
-struct CensusFields {
-    total_bytes: Bytes,
-    sampled: f64,
-    classes: Vec<ClassFields>,
-    free_bytes: Bytes,
-    unevictable_bytes: Bytes,
-    hugetlb_bytes: Bytes,
-    slab_bytes: Bytes,
-    page_tables_bytes: Bytes,
-    kernel_bytes: Bytes,
-    behind_cache_bytes: Bytes,
-}
-
-#[derive(Serialize)]
-struct ClassFields {
-    class: MemoryUse,
-    held_bytes: Bytes,
-    active_bytes: Bytes,
-    referenced_bytes: Bytes,
-    old_bytes: Bytes,
-    idle_bytes: Bytes,
-}
 
 /// How reclaim stands, whole.
 pub fn reclaim(state: &ReclaimState) -> String {
@@ -51,9 +16,8 @@ pub fn reclaim(state: &ReclaimState) -> String {
 
 /// What memory is used for, and how reclaim stands.
 pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
-    line(&StatusDocument {
-        version: VERSION,
-        census: report.census.ok().map(census_fields),
+    document(&object! {
+        census: report.census.ok().map(census),
         no_census_because: report.census.err(),
         now: report.now,
         running: report.is_alive,
@@ -61,10 +25,10 @@ pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
     })
 }
 
-fn census_fields(census: &Census) -> CensusFields {
+fn census(census: &Census) -> impl Serialize {
     let class = |&class: &MemoryUse| {
         let of = |age: Age| census.held[class][age as usize];
-        ClassFields {
+        object! {
             class,
             held_bytes: census.held(class),
             active_bytes: of(Age::Active),
@@ -73,10 +37,10 @@ fn census_fields(census: &Census) -> CensusFields {
             idle_bytes: of(Age::Idle),
         }
     };
-    CensusFields {
+    object! {
         total_bytes: census.total,
         sampled: census.sampled,
-        classes: MemoryUse::ALL.iter().map(class).collect(),
+        classes: MemoryUse::ALL.iter().map(class).collect::<Vec<_>>(),
         free_bytes: census.free,
         unevictable_bytes: census.fixed.unevictable,
         hugetlb_bytes: census.fixed.hugetlb,

@@ -1,27 +1,17 @@
 //! A running pilot, and what it did on request.
 
 use pilot::engine::shared_state::State;
-use serde::Serialize;
 
-use super::{VERSION, line};
-
-/// Fewer fields than when the command gives back by itself: the daemon tells no more.
-#[derive(Serialize)]
-struct GivenBackByDaemonDocument {
-    version: u32,
-    pid: u32,
-    applied: u64,
-    paused: bool,
-}
+use super::{document, line};
 
 /// The state of a running pilot, whole.
 pub fn status(state: &State) -> String {
     line(state)
 }
 
-/// What the daemon gave back; it paused the process.
+/// What the daemon gave back; it paused the process. Fewer fields than when the command gives back by itself: the daemon tells no more.
 pub fn given_back_by_daemon(pid: u32, regions: u64) -> String {
-    line(&GivenBackByDaemonDocument { version: VERSION, pid, applied: regions, paused: true })
+    document(&object! { pid, applied: regions, paused: true })
 }
 
 #[cfg(test)]

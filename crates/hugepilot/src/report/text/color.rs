@@ -3,7 +3,7 @@
 use color::Probe;
 use color::answer::{Answer, ColorObstacle, Finding, Indexing};
 use heat::statistics::Interval;
-use pilot::words::count;
+use pilot::words::{count, name};
 
 use super::joined;
 
@@ -21,11 +21,7 @@ pub fn color(probe: &Probe) -> String {
 
 fn level(finding: &Finding) -> Vec<String> {
     let cache = finding.cache;
-    let answer = match finding.answer {
-        Answer::Real => "real",
-        Answer::NotObservable => "not observable",
-        Answer::Undecided => "undecided",
-    };
+    let answer = name(finding.answer).replace('-', " ");
     let colors = match cache.colors() {
         1 => "one color".to_owned(),
         many => format!("{} colors", count(many.into())),

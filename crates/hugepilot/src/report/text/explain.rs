@@ -2,15 +2,15 @@
 
 use heat::Meaning;
 use heat::units::Bytes;
-use pilot::decide::Reason;
+use pilot::decide::{GainPercent, Reason};
 use pilot::engine::Family;
 use pilot::explain::Explained;
-use pilot::words::{count, count_of, meaning, printable, rate, reason, why};
+use pilot::words::{count, count_of, meaning, rate, reason, why};
 
 use super::clearing::clearing;
 use super::joined;
-use crate::report::table::{Side, table};
-use crate::report::{AfterRestart, ExplainReport};
+use crate::report::table::table;
+use crate::report::{AfterRestart, ExplainReport, mapping_name};
 
 /// Mappings told about one by one; the others are added up in JSON only.
 const MOST: usize = 8;
@@ -68,13 +68,15 @@ fn family(family: &Family) -> Option<String> {
 }
 
 fn after_restart(restarted: &AfterRestart) -> String {
-    let gain = restarted.gain.map_or(String::new(), |gain| {
-        format!(", which should gain about {:.1} % of speed, {:.1} to {:.1}", gain.likely, gain.low, gain.high)
-    });
+    let gain = restarted.gain.map_or(String::new(), |gain| format!(", which should gain {}", about(gain)));
     format!(
         "after a restart     {} could be on huge pages{gain}; they do not fit where the program has mapped it",
         restarted.would_pay
     )
+}
+
+fn about(gain: GainPercent) -> String {
+    format!("about {:.1} % of speed, {:.1} to {:.1}", gain.likely, gain.low, gain.high)
 }
 
 fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
@@ -97,11 +99,9 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
         ),
         Some(_) if would_pay == Bytes(0) => "no: no memory pays for the move, for the reasons below".to_owned(),
         Some(gain) => format!(
-            "{would_pay} more on huge pages should gain about {:.1} % of speed, {:.1} to {:.1} ({cost})\n                    \
+            "{would_pay} more on huge pages should gain {} ({cost})\n                    \
              `hugepilot promote {}{}` does it, `--dry-run` shows the plan",
-            gain.likely,
-            gain.low,
-            gain.high,
+            about(gain),
             report.heat.pid,
             if report.family.processes > 1 { " --children" } else { "" }
         ),
@@ -109,38 +109,20 @@ fn worth(report: &ExplainReport, would_pay: Bytes) -> String {
 }
 
 fn overview(mappings: &[Explained]) -> Vec<String> {
-    let columns = [
-        ("walks", Side::Right),
-        ("size", Side::Right),
-        ("resident", Side::Right),
-        ("huge", Side::Right),
-        ("walked", Side::Right),
-        ("would pay", Side::Right),
-        ("start", Side::Right),
-        ("mapping", Side::Left),
-    ];
-    let rows: Vec<Vec<String>> = mappings.iter().take(MOST).map(row).collect();
-    table(&columns, &rows)
-}
-
-fn row(explained: &Explained) -> Vec<String> {
-    vec![
-        rate(explained.walks_per_second),
-        explained.mapping.range.len().to_string(),
-        explained.resident.to_string(),
-        explained.huge.to_string(),
-        explained.walked.bytes().to_string(),
-        explained.would_pay().to_string(),
-        explained.mapping.range.start.to_string(),
-        name(explained),
-    ]
+    table(mappings.iter().take(MOST))
+        .right("walks", |each| rate(each.walks_per_second))
+        .right("size", |each| each.mapping.range.len())
+        .right("resident", |each| each.resident)
+        .right("huge", |each| each.huge)
+        .right("walked", |each| each.walked.bytes())
+        .right("would pay", |each| each.would_pay())
+        .right("start", |each| each.mapping.range.start)
+        .left("mapping", |each| name(each))
+        .lines()
 }
 
 fn name(explained: &Explained) -> String {
-    match &explained.mapping.name[..] {
-        "" => "(anonymous)".to_owned(),
-        name => printable(name, NAME_LIMIT),
-    }
+    mapping_name(Some(&explained.mapping), NAME_LIMIT)
 }
 
 fn details(explained: &Explained, meaning: Meaning) -> Vec<String> {
@@ -172,7 +154,6 @@ fn benefit(reason: Reason) -> &'static str {
 mod tests {
     use heat::samples::mixed_heat;
     use heat::{WalkCost, WalkShare};
-    use pilot::decide::GainPercent;
     use pilot::explain::{Surroundings, explain as explanation_of};
 
     use super::*;

@@ -4,11 +4,12 @@ use heat::group::{Member, Piece, SharedObject};
 use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
 use heat::{Group, Meaning, Object, Region, SeenMemory};
 use pilot::group::GroupSeen;
-use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved as why_unobserved};
+use pilot::words::{count_of, meaning, printable, rate, unobserved as why_unobserved};
 
+use super::heat::amounts;
 use super::joined;
 use crate::report::heat_map::{Canvas, heat_map};
-use crate::report::table::{Side, table};
+use crate::report::table::table;
 
 /// Lines of each list; a server may have a thousand processes, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -18,13 +19,6 @@ const HOTTEST_MAPPINGS: usize = 4;
 const NAME_LIMIT: usize = 48;
 /// Characters of a reason that are shown.
 const REASON_LIMIT: usize = 160;
-
-/// The columns of both tables; `last` is what they are about.
-fn columns(last: &str) -> [(&str, Side); 6] {
-    let [walks, share, present, walked, huge] =
-        ["walks", "share", "present", "walked", "huge"].map(|name| (name, Side::Right));
-    [walks, share, present, walked, huge, (last, Side::Left)]
-}
 
 /// The summary of a group.
 pub fn group(seen: &GroupSeen, canvas: Canvas) -> String {
@@ -48,31 +42,19 @@ pub fn group(seen: &GroupSeen, canvas: Canvas) -> String {
 fn totals(group: &Group) -> Vec<String> {
     let (private, shared) = (group.private(), group.shared());
     let all: SeenMemory = [private, shared].into_iter().sum();
+    let parts = |name: &str, of: &dyn Fn(&SeenMemory) -> String| {
+        format!("  {name:<12} {}: {} private, {} shared", of(&all), of(&private), of(&shared))
+    };
     let window = group.members().map(|member| member.summary.window).max().unwrap_or(Nanos(0));
     let longest_stall = group.members().map(|member| member.summary.cost.longest_stall).max().unwrap_or(Nanos(0));
     let unobserved = Pages(group.members().map(|member| member.summary.unobserved.0).sum());
-    let processes = processes_in_words(group.members().len());
+    let processes = super::processes(group.members().len() as u64);
     let mut lines = vec![
         format!("{processes}, one after the other watched for {window}; shared memory is counted once"),
-        format!(
-            "  page walks   {}: {} private, {} shared",
-            rate(all.walks_per_second),
-            rate(private.walks_per_second),
-            rate(shared.walks_per_second)
-        ),
-        format!(
-            "  present      {}: {} private, {} shared",
-            all.present.bytes(),
-            private.present.bytes(),
-            shared.present.bytes()
-        ),
-        format!(
-            "  walked       {}: {} private, {} shared",
-            all.walked.bytes(),
-            private.walked.bytes(),
-            shared.walked.bytes()
-        ),
-        format!("  huge pages   {}: {} private, {} shared", all.huge, private.huge, shared.huge),
+        parts("page walks", &|memory| rate(memory.walks_per_second)),
+        parts("present", &|memory| memory.present.bytes().to_string()),
+        parts("walked", &|memory| memory.walked.bytes().to_string()),
+        parts("huge pages", &|memory| memory.huge.to_string()),
         format!("  observing    longest stall {longest_stall}"),
     ];
     if unobserved > Pages(0) {
@@ -87,10 +69,6 @@ fn totals(group: &Group) -> Vec<String> {
     lines
 }
 
-fn processes_in_words(number: usize) -> String {
-    if number == 1 { "1 process".to_owned() } else { format!("{} processes", count(number as u64)) }
-}
-
 fn left_out(seen: &GroupSeen) -> Vec<String> {
     let line = |(_, reason): &(u32, String)| format!("  left out: {}", printable(reason, REASON_LIMIT));
     let mut lines: Vec<String> = seen.left_out.iter().take(HOTTEST).map(line).collect();
@@ -101,52 +79,43 @@ fn left_out(seen: &GroupSeen) -> Vec<String> {
 }
 
 fn processes(group: &Group) -> Vec<String> {
-    let all = group.private().walks_per_second + group.shared().walks_per_second;
     let mut members: Vec<&Member> = group.members().collect();
     members.sort_by(|left, right| right.private.walks_per_second.total_cmp(&left.private.walks_per_second));
-    let row = |member: &&Member| {
-        cells(member.private, all, format!("{} ({})", member.summary.pid, printable(&member.name, NAME_LIMIT)))
-    };
-    let rows: Vec<_> = members.iter().take(HOTTEST).map(row).collect();
-    let mut lines = table(&columns("private memory of process"), &rows);
+    let name = |member: &Member| format!("{} ({})", member.summary.pid, printable(&member.name, NAME_LIMIT));
+    let rows = members.iter().take(HOTTEST).map(|member| (member.private, name(member)));
+    let mut lines = amounts_table(rows, group, "private memory of process");
     if members.len() > HOTTEST {
-        let rest = processes_in_words(members.len() - HOTTEST);
+        let rest = super::processes((members.len() - HOTTEST) as u64);
         lines.push(format!("and {rest} with fewer page walks in private memory"));
     }
     lines
 }
 
 fn shared(group: &Group, objects: &[(&Object, &SharedObject)]) -> Vec<String> {
-    let all = group.private().walks_per_second + group.shared().walks_per_second;
     let mut rows = Vec::new();
     for (id, object) in objects.iter().take(HOTTEST) {
         let mappings = count_of(object.mappings.len() as u64, "mapping");
-        rows.push(cells(object.amount(), all, format!("{}, {mappings}", title(id, object))));
+        rows.push((object.amount(), format!("{}, {mappings}", title(id, object))));
         let walking = object.mappings.iter().filter(|(_, mapping)| mapping.amount.walks_per_second > 0.0);
         let mut mappings: Vec<_> = walking.map(|(&(pid, _), mapping)| (pid, mapping)).collect();
         mappings
             .sort_by(|(_, left), (_, right)| right.amount.walks_per_second.total_cmp(&left.amount.walks_per_second));
         rows.extend(mappings.iter().take(HOTTEST_MAPPINGS).map(|(pid, mapping)| {
             let (start, len) = (mapping.range.start, mapping.range.len());
-            cells(mapping.amount, all, format!("  in {pid}: {len} at {start}"))
+            (mapping.amount, format!("  in {pid}: {len} at {start}"))
         }));
     }
-    let mut lines = table(&columns("shared memory, and the mappings that walk it most"), &rows);
+    let mut lines = amounts_table(rows, group, "shared memory, and the mappings that walk it most");
     if objects.len() > HOTTEST {
         lines.push(format!("and {} with fewer page walks", count_of((objects.len() - HOTTEST) as u64, "object")));
     }
     lines
 }
 
-fn cells(amount: SeenMemory, all: f64, what: String) -> Vec<String> {
-    vec![
-        rate(amount.walks_per_second),
-        percent(amount.walks_per_second, all),
-        amount.present.bytes().to_string(),
-        amount.walked.bytes().to_string(),
-        amount.huge.to_string(),
-        what,
-    ]
+/// A line for each memory and what it is; page walks are counted by their share of all.
+fn amounts_table(rows: impl IntoIterator<Item = (SeenMemory, String)>, group: &Group, heading: &str) -> Vec<String> {
+    let all = group.private().walks_per_second + group.shared().walks_per_second;
+    amounts(table(rows), all, |(amount, _)| *amount).left(heading, |(_, what)| what.clone()).lines()
 }
 
 /// What an object is called; the inode tells it from others of the same name.

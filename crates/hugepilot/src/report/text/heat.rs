@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use heat::units::Pages;
 use heat::{Estimate, Heat, Meaning, SeenMemory, by_mapping};
-use pilot::words::{count, count_of, meaning, percent, printable, rate, unobserved};
+use pilot::words::{count, count_of, meaning, percent, rate, unobserved};
 
 use super::clearing::clearing;
 use super::joined;
 use crate::report::heat_map::{Canvas, heat_map};
-use crate::report::table::{Side, table};
+use crate::report::mapping_name;
+use crate::report::table::{Table, or_dash, table};
 
 /// Mappings listed; a process may have thousands, and the tenth hottest is rarely warm.
 const HOTTEST: usize = 10;
@@ -88,21 +89,15 @@ fn hottest_mappings(heat: &Heat) -> Vec<String> {
     for part in by_mapping(heat) {
         *totals.entry(part.mapping).or_default() += extrapolated(part.amount, heat.times_observed());
     }
-    let mut totals: Vec<_> = totals.into_iter().collect();
+    let of = |mapping: Option<usize>| mapping.and_then(|index| heat.mappings.get(index));
+    let mut totals: Vec<_> = totals.into_iter().map(|(mapping, amount)| (of(mapping), amount)).collect();
     totals.sort_by(|(_, left), (_, right)| right.walks_per_second.total_cmp(&left.walks_per_second));
 
-    let all = heat.walks_per_second();
-    let rows: Vec<_> = totals.iter().take(HOTTEST).map(|(mapping, total)| row(heat, *mapping, total, all)).collect();
-    let columns = [
-        ("walks", Side::Right),
-        ("share", Side::Right),
-        ("present", Side::Right),
-        ("walked", Side::Right),
-        ("huge", Side::Right),
-        ("start", Side::Right),
-        ("mapping", Side::Left),
-    ];
-    let mut lines = table(&columns, &rows);
+    let hottest = table(totals.iter().take(HOTTEST));
+    let mut lines = amounts(hottest, heat.walks_per_second(), |(_, amount)| *amount)
+        .right("start", |(mapping, _)| or_dash(mapping.map(|mapping| mapping.range.start)))
+        .left("mapping", |(mapping, _)| mapping_name(*mapping, NAME_LIMIT))
+        .lines();
     if totals.len() > HOTTEST {
         lines.push(format!("and {} with fewer page walks", count_of((totals.len() - HOTTEST) as u64, "mapping")));
     }
@@ -115,22 +110,13 @@ fn extrapolated(amount: SeenMemory, times: f64) -> SeenMemory {
     SeenMemory { walks_per_second: amount.walks_per_second * times, walked, ..amount }
 }
 
-fn row(heat: &Heat, mapping: Option<usize>, total: &SeenMemory, all: f64) -> Vec<String> {
-    let mapping = mapping.and_then(|index| heat.mappings.get(index));
-    let (start, name) = match mapping {
-        None => ("-".to_owned(), "(went away)".to_owned()),
-        Some(mapping) if mapping.name.is_empty() => (mapping.range.start.to_string(), "(anonymous)".to_owned()),
-        Some(mapping) => (mapping.range.start.to_string(), printable(&mapping.name, NAME_LIMIT)),
-    };
-    vec![
-        rate(total.walks_per_second),
-        percent(total.walks_per_second, all),
-        total.present.bytes().to_string(),
-        total.walked.bytes().to_string(),
-        total.huge.to_string(),
-        start,
-        name,
-    ]
+/// A table with columns for the memory that each row is about; page walks are so many in all.
+pub(super) fn amounts<Row>(rows: Table<Row>, all: f64, amount: impl Fn(&Row) -> SeenMemory) -> Table<Row> {
+    rows.right("walks", |row| rate(amount(row).walks_per_second))
+        .right("share", |row| percent(amount(row).walks_per_second, all))
+        .right("present", |row| amount(row).present.bytes())
+        .right("walked", |row| amount(row).walked.bytes())
+        .right("huge", |row| amount(row).huge)
 }
 
 #[cfg(test)]

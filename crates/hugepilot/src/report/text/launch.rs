@@ -7,6 +7,7 @@ use launch::recipe::{ArgumentPlace, Insert, MemoryMechanism, Recipe, Remark, Var
 use launch::verify::{By, NotHugeReason};
 use pilot::words::{count, percent, printable, refusal};
 
+use super::{joined, marked, sums};
 use crate::report::LaunchReport;
 
 /// Characters of a value that is shown; the user's own part of it may be long.
@@ -22,7 +23,7 @@ pub fn recipe(prepared: &Prepared) -> String {
     lines.extend(arguments.iter().map(|Insert { words, why, .. }| format!("with {}: {why}", words.join(" "))));
     lines.extend(named.iter().flat_map(remark));
     lines.extend(left_to_pilot.iter().map(|why| format!("left to the pilot: {why}")));
-    lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+    marked(lines)
 }
 
 fn remark(remark: &Remark) -> impl Iterator<Item = String> {
@@ -63,7 +64,7 @@ fn environment(prepared: &Prepared, line: &dyn Fn(&str, &str) -> String, command
     lines.extend(recipe.named.iter().flat_map(remark).map(|text| comment(&text)));
     lines.extend(recipe.left_to_pilot.iter().map(|why| comment(&format!("only the pilot helps here: {why}"))));
     lines.push(command);
-    super::joined(lines)
+    joined(lines)
 }
 
 /// The command with the arguments that are added.
@@ -99,11 +100,7 @@ pub fn account(report: &LaunchReport) -> String {
         None => lines
             .push("no memory that could be huge was seen: there was less than 2 MiB, or it went too soon".to_owned()),
         Some(_) => {
-            let sums = if sample.processes > 1 {
-                format!(" (sums over {} processes)", sample.processes)
-            } else {
-                String::new()
-            };
+            let sums = sums(sample.processes);
             let share = percent(sample.huge().0 as f64, sample.could.0 as f64);
             let by: Vec<String> = account.by.iter().map(|(by, bytes)| format!("{bytes} {}", who(by))).collect();
             let by = if by.is_empty() { String::new() } else { format!(": {}", by.join(", ")) };
@@ -122,7 +119,7 @@ pub fn account(report: &LaunchReport) -> String {
     if let (Some(required), false) = (account.required, account.is_met()) {
         lines.push(format!("that is less than the {required} % that --require asks for"));
     }
-    lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+    marked(lines)
 }
 
 fn who(by: &By) -> String {
@@ -134,7 +131,7 @@ fn who(by: &By) -> String {
 }
 
 fn mechanism(mechanism: &MemoryMechanism) -> String {
-    format!("{} ({})", mechanism.memory.word(), mechanism.name)
+    format!("{} ({})", mechanism.memory, mechanism.name)
 }
 
 fn why(reason: &NotHugeReason) -> String {

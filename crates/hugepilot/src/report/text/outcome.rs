@@ -1,11 +1,9 @@
 //! What came of acting: before, after, and what the kernel refused.
 
 use std::collections::BTreeMap;
-#[cfg(test)]
-use std::collections::BTreeSet;
 
-use super::{joined, plan};
-use crate::report::table::{Side, table};
+use super::{joined, marked, plan, sums};
+use crate::report::table::{or_dash, table};
 use crate::report::{GiveBackReport, PilotReport, PromoteReport};
 use heat::RefusalReason;
 use heat::Snapshot;
@@ -82,17 +80,11 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         snapshot.and_then(|snapshot| snapshot.walks_per_second).map_or("unknown".to_owned(), rate)
     };
     let huge = report.after.map_or("an unknown amount".to_owned(), |after| after.huge.to_string());
-    let refused = match outcome.refused.len() {
-        0 => String::new(),
-        refused => format!(", {} refused", count(refused as u64)),
-    };
-    let given_back = match report.given_back {
-        0 => String::new(),
-        given_back => format!(", {} given back", count(given_back)),
-    };
+    let if_any = |regions, done| if regions > 0 { format!(", {} {done}", count(regions)) } else { String::new() };
+    let (given_back, refused) =
+        (if_any(report.given_back, "given back"), if_any(outcome.refused.len() as u64, "refused"));
     let share = percent(report.pilot.seconds(), report.elapsed.seconds());
-    let sums =
-        if report.processes > 1 { format!(" (sums over {} processes)", report.processes) } else { String::new() };
+    let sums = sums(report.processes);
     let mut lines = match (report.before, report.too_small) {
         (None, Some(most)) => {
             vec![format!(
@@ -117,7 +109,7 @@ pub fn pilot_summary(report: &PilotReport) -> String {
         report.pilot,
         count_of(report.rounds, "round")
     ));
-    lines.into_iter().map(|line| format!("hugepilot: {line}\n")).collect()
+    marked(lines)
 }
 
 /// What came of a run so far, in a few words.
@@ -172,23 +164,27 @@ fn before_and_after(before: &Snapshot, after: Option<&Snapshot>) -> Vec<String> 
         let change = now.and_then(|now| relative(walks, now));
         rows.push(row("page walks", rate(walks), now.map(rate), change));
     }
-    let mut size_row = |name, was: Bytes, now: Option<Bytes>| {
+    let mut size_row = |name, size: fn(&Snapshot) -> Bytes| {
+        let (was, now) = (size(before), after.map(size));
         rows.push(row(name, was.to_string(), now.map(|now| now.to_string()), now.map(|now| grown(was, now))));
     };
-    size_row("resident", before.rss, after.map(|after| after.rss));
-    size_row("on huge pages", before.huge, after.map(|after| after.huge));
-    size_row("page tables", before.page_tables, after.map(|after| after.page_tables));
-    let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right), ("change", Side::Left)];
-    let mut lines = table(&columns, &rows);
+    size_row("resident", |snapshot| snapshot.rss);
+    size_row("on huge pages", |snapshot| snapshot.huge);
+    size_row("page tables", |snapshot| snapshot.page_tables);
+    let mut lines = table(rows)
+        .left("", |row| row[0].clone())
+        .right("before", |row| row[1].clone())
+        .right("after", |row| row[2].clone())
+        .left("change", |row| row[3].clone())
+        .lines();
     if after.is_none() {
         lines.push("the process ended before it could be observed again".to_owned());
     }
     lines
 }
 
-fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> Vec<String> {
-    let known = |cell: Option<String>| cell.unwrap_or("-".to_owned());
-    vec![name.to_owned(), before, known(after), known(change)]
+fn row(name: &str, before: String, after: Option<String>, change: Option<String>) -> [String; 4] {
+    [name.to_owned(), before, or_dash(after), or_dash(change)]
 }
 
 /// The difference in size, and in percent where that reads well.
@@ -207,21 +203,15 @@ fn relative(before: f64, after: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use heat::units::Nanos;
+    use std::collections::BTreeSet;
 
     use super::*;
-    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome};
+    use crate::report::samples::{AFTER, BEFORE, mixed_plan, outcome, pilot_report, promotion};
 
     #[test]
     fn a_promotion_shows_before_and_after_and_every_refusal() {
         let (plan, outcome) = (mixed_plan(), outcome());
-        let report = PromoteReport {
-            plan: &plan,
-            outcome: &outcome,
-            before: BEFORE,
-            after: Some(AFTER),
-            elapsed: Nanos(2_300_000_000),
-        };
+        let report = PromoteReport { elapsed: Nanos(2_300_000_000), ..promotion(&plan, &outcome) };
         insta::assert_snapshot!(promote(&report));
         let gone = promote(&PromoteReport { after: None, ..report });
         assert!(gone.contains("the process ended before it could be observed again"), "{gone}");
@@ -241,18 +231,14 @@ mod tests {
     #[test]
     fn a_run_ends_with_a_few_lines() {
         let outcome = outcome();
+        let nobody = BTreeSet::new();
         let report = PilotReport {
-            rounds: 3,
             processes: 2,
-            left_alone: &BTreeSet::new(),
-            too_small: None,
-            outcome: &outcome,
             given_back: 1200,
             growth: Bytes(12 << 10),
-            before: Some(BEFORE),
-            after: Some(AFTER),
             pilot: Nanos(1_200_000_000),
             elapsed: Nanos(60_000_000_000),
+            ..pilot_report(&outcome, &nobody)
         };
         insta::assert_snapshot!(pilot_summary(&report));
         let short = pilot_summary(&PilotReport { before: None, after: None, outcome: &Outcome::default(), ..report });

@@ -1,6 +1,5 @@
 //! A plan before it is carried out: what would be done, and why.
 
-use heat::Meaning;
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use pilot::decide::{Decision, Plan, Verdict};
 use pilot::words::{count, count_of, meaning, rate, reason};
@@ -8,7 +7,7 @@ use pilot::words::{count, count_of, meaning, rate, reason};
 use super::clearing::clearing;
 use super::{expectation, joined};
 use crate::report::PlanReport;
-use crate::report::table::{Side, table};
+use crate::report::table::table;
 
 /// Runs of regions listed; what is left out adds up to little, and JSON has it.
 const MAX_RUNS: usize = 40;
@@ -77,11 +76,16 @@ fn gain(report: &PlanReport) -> String {
 
 /// How many regions there are of each reason, one line each.
 pub(super) fn by_reason(plan: &Plan) -> Vec<String> {
-    let rows = plan.counts().into_iter().map(|(why, regions)| {
-        let promoted = plan.decisions.iter().any(|decision| decision.reason == why && is_promoted(decision));
-        vec![if promoted { "promote" } else { "keep" }.to_owned(), count(regions), reason(why, plan.meaning).to_owned()]
-    });
-    table(&[("", Side::Left), ("regions", Side::Right), ("reason", Side::Left)], &rows.collect::<Vec<_>>())
+    let any_promoted = |why| plan.decisions.iter().any(|decision| decision.reason == why && is_promoted(decision));
+    table(plan.counts())
+        .left("", |&(why, _)| done(any_promoted(why)))
+        .right("regions", |&(_, regions)| count(regions))
+        .left("reason", |&(why, _)| reason(why, plan.meaning))
+        .lines()
+}
+
+fn done(is_promoted: bool) -> &'static str {
+    if is_promoted { "promote" } else { "keep" }
 }
 
 fn is_promoted(decision: &Decision) -> bool {
@@ -94,16 +98,15 @@ fn runs_table(plan: &Plan) -> Vec<String> {
     let all: Vec<_> = by_address.chunk_by(|left, right| continues(left, right)).collect();
     let shown = hottest_runs(&all);
 
-    let columns = [
-        ("start", Side::Right),
-        ("regions", Side::Right),
-        ("walks", Side::Right),
-        ("growth", Side::Right),
-        ("decision", Side::Left),
-        ("reason", Side::Left),
-    ];
-    let mut lines = table(&columns, &shown.iter().map(|run| row(run, plan.meaning)).collect::<Vec<_>>());
-    let left_out = all.len() - shown.len();
+    let mut lines = table(shown)
+        .right("start", |run| run[0].start)
+        .right("regions", |run| count(run.len() as u64))
+        .right("walks", |run| rate(walks(run)))
+        .right("growth", |run| run.iter().map(|decision| decision.growth).sum::<Bytes>())
+        .left("decision", |run| done(is_promoted(run[0])))
+        .left("reason", |run| reason(run[0].reason, plan.meaning))
+        .lines();
+    let left_out = all.len().saturating_sub(MAX_RUNS);
     if left_out > 0 {
         lines
             .push(format!("and {} with fewer page walks; --json lists every region", count_of(left_out as u64, "run")));
@@ -127,18 +130,6 @@ fn hottest_runs<'a>(all: &[&'a [&'a Decision]]) -> Vec<&'a [&'a Decision]> {
 
 fn walks(run: &[&Decision]) -> f64 {
     run.iter().map(|decision| decision.walks_per_second).fold(0.0, |sum, walks| sum + walks)
-}
-
-fn row(run: &[&Decision], meaning: Meaning) -> Vec<String> {
-    let growth: Bytes = run.iter().map(|decision| decision.growth).sum();
-    vec![
-        run[0].start.to_string(),
-        count(run.len() as u64),
-        rate(walks(run)),
-        growth.to_string(),
-        if is_promoted(run[0]) { "promote" } else { "keep" }.to_owned(),
-        reason(run[0].reason, meaning).to_owned(),
-    ]
 }
 
 #[cfg(test)]

@@ -4,20 +4,17 @@ use heat::units::Bytes;
 use kernel::hugetlb::{FileSystem, NodePool, Pool, size_name};
 use kernel::hugetlb_limits::Limit;
 use pilot::words::{count, count_of, percent, printable};
-use pool::{Ended, Obstacles, Resized, User, View, is_all_promised};
+use pool::{Ended, Obstacles, Resized, View, is_all_promised};
 
-use super::joined;
+use super::{joined, processes};
 use crate::report::PersistReport;
 use crate::report::pool_words::{diff, ended, hindrance, next_step};
-use crate::report::table::{Side, table};
+use crate::report::table::{or_dash, table};
 
 /// Processes told about; JSON has all.
 const MOST_USERS: usize = 20;
 const NAME_LIMIT: usize = 15;
 const PATH_LIMIT: usize = 60;
-
-const LEFT: Side = Side::Left;
-const RIGHT: Side = Side::Right;
 
 /// Every pool, what it leaves for ordinary programs, and who uses it.
 pub fn pools(view: &View) -> String {
@@ -47,31 +44,31 @@ fn counts(view: &View) -> Vec<String> {
     if view.pools.is_empty() {
         return vec!["this kernel has no pools of huge pages (CONFIG_HUGETLBFS)".to_owned()];
     }
-    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut rows: Vec<(&Pool, Option<&NodePool>)> = Vec::new();
     for pool in &view.pools {
-        let is_default = view.default_size == Some(pool.page_size);
-        let size = format!("{}{}", size_name(pool.page_size), if is_default { "*" } else { "" });
-        let counts =
-            [pool.total, pool.in_use(), pool.free, pool.reserved, pool.available(), pool.surplus, pool.overcommit];
-        rows.push([size, "all".to_owned()].into_iter().chain(counts.map(count)).collect());
+        rows.push((pool, None));
         let nodes: Vec<_> = view.nodes.iter().filter(|node| node.page_size == pool.page_size).collect();
         if nodes.len() > 1 {
-            rows.extend(nodes.into_iter().map(node_cells));
+            rows.extend(nodes.into_iter().map(|node| (pool, Some(node))));
         }
     }
-    let names = ["node", "total", "in use", "free", "reserved", "available", "surplus", "overcommit"];
-    let columns: Vec<_> = [("pages", LEFT)].into_iter().chain(names.map(|name| (name, RIGHT))).collect();
-    let mut lines = table(&columns, &rows);
+    let star = |pool: &Pool| if view.default_size == Some(pool.page_size) { "*" } else { "" };
+    let size = |pool: &Pool| format!("{}{}", size_name(pool.page_size), star(pool));
+    // Promises are not counted by node.
+    let of_all = |node: &Option<&NodePool>, pages: u64| or_dash(node.is_none().then(|| count(pages)));
+    let mut lines = table(rows)
+        .left("pages", |(pool, node)| node.map_or_else(|| size(pool), |_| String::new()))
+        .right("node", |(_, node)| node.map_or("all".to_owned(), |node| node.node.to_string()))
+        .right("total", |(pool, node)| count(node.map_or(pool.total, |node| node.total)))
+        .right("in use", |(pool, node)| count(node.map_or(pool.in_use(), |node| node.total.saturating_sub(node.free))))
+        .right("free", |(pool, node)| count(node.map_or(pool.free, |node| node.free)))
+        .right("reserved", |(pool, node)| of_all(node, pool.reserved))
+        .right("available", |(pool, node)| of_all(node, pool.available()))
+        .right("surplus", |(pool, node)| count(node.map_or(pool.surplus, |node| node.surplus)))
+        .right("overcommit", |(pool, node)| of_all(node, pool.overcommit))
+        .lines();
     lines.push("* the size that programs get which name none; free pages that are reserved are spoken for".to_owned());
     lines
-}
-
-/// Promises are not counted by node.
-fn node_cells(node: &NodePool) -> Vec<String> {
-    let dash = || "-".to_owned();
-    let in_use = count(node.total.saturating_sub(node.free));
-    let (total, free, surplus) = (count(node.total), count(node.free), count(node.surplus));
-    vec![String::new(), node.node.to_string(), total, in_use, free, dash(), dash(), surplus, dash()]
 }
 
 /// What surprises people who read the counts.
@@ -103,83 +100,65 @@ fn riddles(view: &View) -> Vec<String> {
 
 fn users(view: &View) -> Vec<String> {
     let mut lines = vec![String::new()];
-    let row = |user: &User| {
-        let process = format!("{} ({})", user.pid, printable(&user.name, NAME_LIMIT));
-        let sizes = [user.in_use(), user.shared, user.untouched()].map(|size| size.to_string());
-        sizes.into_iter().chain([size_name(user.page_size), process]).collect()
-    };
     match view.users.is_empty() {
         true => lines.push("no process uses them".to_owned()),
-        false => {
-            let rows: Vec<Vec<String>> = view.users.iter().take(MOST_USERS).map(row).collect();
-            let columns = [
-                ("in use", RIGHT),
-                ("of it shared", RIGHT),
-                ("not touched", RIGHT),
-                ("pages", LEFT),
-                ("process", LEFT),
-            ];
-            lines.extend(table(&columns, &rows));
-        }
+        false => lines.extend(
+            table(view.users.iter().take(MOST_USERS))
+                .right("in use", |user| user.in_use())
+                .right("of it shared", |user| user.shared)
+                .right("not touched", |user| user.untouched())
+                .left("pages", |user| size_name(user.page_size))
+                .left("process", |user| format!("{} ({})", user.pid, printable(&user.name, NAME_LIMIT)))
+                .lines(),
+        ),
     }
     if view.users.len() > MOST_USERS {
         lines.push(format!("and {} more (--json has all)", view.users.len() - MOST_USERS));
     }
     if view.unseen > 0 {
-        let processes = count_of_processes(view.unseen);
+        let processes = processes(view.unseen);
         lines.push(format!("{processes} could not be read, for want of rights or for endless mappings"));
     }
     lines
-}
-
-fn count_of_processes(number: u64) -> String {
-    if number == 1 { "1 process".to_owned() } else { format!("{} processes", count(number)) }
 }
 
 fn mounts(mounts: &[FileSystem]) -> Vec<String> {
     if mounts.is_empty() {
         return vec![String::new(), "no pool is mounted (hugetlbfs); `hugepilot pool mount` does that".to_owned()];
     }
-    let rows: Vec<Vec<String>> = mounts.iter().map(mount_cells).collect();
-    let columns = [("pages", LEFT), ("limit", RIGHT), ("owner", RIGHT), ("mode", RIGHT), ("mounted at", LEFT)];
-    [String::new()].into_iter().chain(table(&columns, &rows)).collect()
-}
-
-fn mount_cells(mount: &FileSystem) -> Vec<String> {
-    vec![
-        size_name(mount.page_size),
-        mount.limit.map_or("none".to_owned(), |limit| limit.to_string()),
-        format!("{}:{}", mount.uid, mount.gid),
-        format!("{:o}", mount.mode),
-        printable(&mount.point, PATH_LIMIT),
+    [
+        vec![String::new()],
+        table(mounts)
+            .left("pages", |mount| size_name(mount.page_size))
+            .right("limit", |mount| mount.limit.map_or("none".to_owned(), |limit| limit.to_string()))
+            .right("owner", |mount| format!("{}:{}", mount.uid, mount.gid))
+            .right("mode", |mount| format!("{:o}", mount.mode))
+            .left("mounted at", |mount| printable(&mount.point, PATH_LIMIT))
+            .lines(),
     ]
+    .concat()
 }
 
 fn limits(limits: &[Limit]) -> Vec<String> {
     if limits.is_empty() {
         return Vec::new();
     }
-    let rows: Vec<Vec<String>> = limits.iter().map(limit_cells).collect();
-    let columns = [
-        ("pages", LEFT),
-        ("limit", RIGHT),
-        ("has", RIGHT),
-        ("refused", RIGHT),
-        ("when over", LEFT),
-        ("control group", LEFT),
-    ];
-    [String::new()].into_iter().chain(table(&columns, &rows)).collect()
+    [
+        vec![String::new()],
+        table(limits)
+            .left("pages", |limit| size_name(limit.page_size))
+            .right("limit", |limit| limit.limit)
+            .right("has", |limit| limit.usage)
+            .right("refused", |limit| or_dash(limit.refused.map(count)))
+            .left("when over", |limit| when_over(limit))
+            .left("control group", |limit| printable(&limit.cgroup, PATH_LIMIT))
+            .lines(),
+    ]
+    .concat()
 }
 
-fn limit_cells(limit: &Limit) -> Vec<String> {
-    vec![
-        size_name(limit.page_size),
-        limit.limit.to_string(),
-        limit.usage.to_string(),
-        limit.refused.map_or("-".to_owned(), count),
-        if limit.of_reservations { "mmap and shmget fail" } else { "touching ends it (SIGBUS)" }.to_owned(),
-        printable(&limit.cgroup, PATH_LIMIT),
-    ]
+fn when_over(limit: &Limit) -> &'static str {
+    if limit.of_reservations { "mmap and shmget fail" } else { "touching ends it (SIGBUS)" }
 }
 
 fn shared_memory(group: u32) -> [String; 2] {
@@ -236,16 +215,20 @@ fn one_resized(resized: &Resized) -> Vec<String> {
 }
 
 fn before_and_after(before: &Pool, after: &Pool) -> Vec<String> {
-    let row = |name: &str, of: fn(&Pool) -> u64| vec![name.to_owned(), count(of(before)), count(of(after))];
-    let rows = [
-        row("total", |pool| pool.total),
-        row("free", |pool| pool.free),
-        row("reserved", |pool| pool.reserved),
-        row("available", Pool::available),
-        row("surplus", |pool| pool.surplus),
-        row("overcommit", |pool| pool.overcommit),
+    type Figure = (&'static str, fn(&Pool) -> u64);
+    let rows: [Figure; 6] = [
+        ("total", |pool| pool.total),
+        ("free", |pool| pool.free),
+        ("reserved", |pool| pool.reserved),
+        ("available", Pool::available),
+        ("surplus", |pool| pool.surplus),
+        ("overcommit", |pool| pool.overcommit),
     ];
-    table(&[("pages", LEFT), ("before", RIGHT), ("after", RIGHT)], &rows)
+    table(rows)
+        .left("pages", |(name, _)| *name)
+        .right("before", |(_, of)| count(of(before)))
+        .right("after", |(_, of)| count(of(after)))
+        .lines()
 }
 
 fn obstacles(obstacles: &Obstacles) -> Vec<String> {
@@ -255,18 +238,15 @@ fn obstacles(obstacles: &Obstacles) -> Vec<String> {
         Some(node) => format!("{available} free on node {node}"),
     };
     let mut lines = vec![String::new(), format!("{missing} missing; {to_be_had}. Where it could come from:")];
-    let rows: Vec<Vec<String>> = obstacles
-        .zones
-        .iter()
-        .map(|zone| {
-            let size = |size: Option<Bytes>| size.map_or("-".to_owned(), |size| size.to_string());
-            let largest = size(zone.largest_free);
-            vec![zone.node.to_string(), zone.name.clone(), zone.free.to_string(), largest, size(zone.unmovable)]
-        })
-        .collect();
-    let columns =
-        [("node", RIGHT), ("zone", LEFT), ("free", RIGHT), ("largest block", RIGHT), ("with unmovable pages", RIGHT)];
-    lines.extend(table(&columns, &rows));
+    lines.extend(
+        table(&obstacles.zones)
+            .right("node", |zone| zone.node)
+            .left("zone", |zone| zone.name.clone())
+            .right("free", |zone| zone.free)
+            .right("largest block", |zone| or_dash(zone.largest_free))
+            .right("with unmovable pages", |zone| or_dash(zone.unmovable))
+            .lines(),
+    );
     for (why, next_step) in obstacles.hindrances().into_iter().map(|each| hindrance(each, obstacles)) {
         lines.push(why.to_owned());
         lines.push(format!("  {next_step}"));
@@ -407,6 +387,6 @@ mod tests {
             mount(&mount_sample(), "mounted"),
             "mounted /dev/hugepages-1G: pages of 1 GiB, at most 4 GiB, owner 0:27, mode 1770\n"
         );
-        assert_eq!(limit_cells(&limit())[4], "touching ends it (SIGBUS)");
+        assert_eq!(when_over(&limit()), "touching ends it (SIGBUS)");
     }
 }

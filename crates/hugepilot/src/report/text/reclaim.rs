@@ -9,7 +9,7 @@ use reclaim::{ClassState, MechanismState, MemoryReading, ReclaimState};
 
 use super::joined;
 use crate::report::ReclaimStatusReport;
-use crate::report::table::{Side, table};
+use crate::report::table::table;
 
 const REFUSAL_LIMIT: usize = 400;
 
@@ -27,7 +27,7 @@ pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
         Some(state) => {
             let who = if report.is_alive { "reclaims memory" } else { "reclaimed memory and has ended; it ran" };
             lines.push(format!("process {} {who}, for {}", state.pid, duration(state.up_ns)));
-            lines.extend(work(state));
+            lines.extend(applied(state));
         }
     }
     joined(lines)
@@ -35,10 +35,7 @@ pub fn reclaim_status(report: &ReclaimStatusReport<'_>) -> String {
 
 /// What would be done, and why not more.
 pub fn reclaim_preview(state: &ReclaimState) -> String {
-    let mut lines = vec![when(state)];
-    lines.extend(classes(state, "next second", |class| class.step_bytes));
-    lines.push(String::new());
-    lines.extend(mechanisms(&state.mechanisms));
+    let mut lines = work(state, "next second", |class| class.step_bytes);
     lines.push("nothing was changed".to_owned());
     joined(lines)
 }
@@ -46,7 +43,7 @@ pub fn reclaim_preview(state: &ReclaimState) -> String {
 /// The account of what was done.
 pub fn reclaimed(state: &ReclaimState) -> String {
     let mut lines = vec![format!("reclaimed for {}: {} freed", duration(state.up_ns), state.reclaimed())];
-    lines.extend(work(state));
+    lines.extend(applied(state));
     lines.push(String::new());
     lines.extend(before_and_after(state));
     joined(lines)
@@ -59,9 +56,14 @@ pub fn reclaiming(state: &ReclaimState) -> String {
     format!("{doing}: {} freed so far; {free_bytes} free, {free_huge_bytes} of it in huge pages", state.reclaimed())
 }
 
-fn work(state: &ReclaimState) -> Vec<String> {
+fn applied(state: &ReclaimState) -> Vec<String> {
+    work(state, "applied", |class| class.applied_bytes)
+}
+
+/// When memory is reclaimed, how much of each use, what was done or would be, and by what.
+fn work(state: &ReclaimState, what: &str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
     let mut lines = vec![when(state)];
-    lines.extend(classes(state, "applied", |class| class.applied_bytes));
+    lines.extend(classes(state, what, bytes));
     lines.push(String::new());
     lines.extend(mechanisms(&state.mechanisms));
     lines
@@ -85,30 +87,17 @@ fn when(state: &ReclaimState) -> String {
     format!("memory is reclaimed {when}{host}{rests}; {cost} (--mapped-page-cost {})", state.mapped_page_cost)
 }
 
-fn classes(state: &ReclaimState, what: &'static str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
-    let columns = [
-        ("use", Side::Left),
-        ("held before", Side::Right),
-        ("now", Side::Right),
-        ("a minute", Side::Right),
-        ("floor", Side::Right),
-        (what, Side::Right),
-        ("freed", Side::Right),
-        ("", Side::Left),
-    ];
-    let row = |class: &ClassState| {
-        vec![
-            class.class.to_string(),
-            class.held_before_bytes.to_string(),
-            class.held_bytes.to_string(),
-            printable(&class.rate, 20),
-            class.floor_bytes.to_string(),
-            bytes(class).to_string(),
-            class.reclaimed_bytes.to_string(),
-            reason(&class.reason).to_owned(),
-        ]
-    };
-    table(&columns, &state.classes.iter().map(row).collect::<Vec<_>>())
+fn classes(state: &ReclaimState, what: &str, bytes: fn(&ClassState) -> Bytes) -> Vec<String> {
+    table(&state.classes)
+        .left("use", |class| class.class)
+        .right("held before", |class| class.held_before_bytes)
+        .right("now", |class| class.held_bytes)
+        .right("a minute", |class| printable(&class.rate, 20))
+        .right("floor", |class| class.floor_bytes)
+        .right(what, |class| bytes(class))
+        .right("freed", |class| class.reclaimed_bytes)
+        .left("", |class| reason(&class.reason))
+        .lines()
 }
 
 /// Why a use of memory is reclaimed, or not, for people; by the short name.
@@ -148,29 +137,28 @@ fn counts(mechanism: &MechanismState) -> String {
 }
 
 fn before_and_after(state: &ReclaimState) -> Vec<String> {
-    let columns = [("", Side::Left), ("before", Side::Right), ("after", Side::Right)];
-    let (before, after) = (&state.before, &state.after);
-    let row = |name: &str, of: &dyn Fn(&MemoryReading) -> String| vec![name.to_owned(), of(before), of(after)];
-    let rows = [
-        row("free", &|moment| moment.free_bytes.to_string()),
-        row("free in huge pages", &|moment| moment.free_huge_bytes.to_string()),
-        row("files in memory", &|moment| moment.file_cache_bytes.to_string()),
-        row("free memory that is broken up", &|moment| percent(moment.unusable, 1.0)),
+    type Figure = (&'static str, fn(&MemoryReading) -> String);
+    let rows: [Figure; 4] = [
+        ("free", |moment| moment.free_bytes.to_string()),
+        ("free in huge pages", |moment| moment.free_huge_bytes.to_string()),
+        ("files in memory", |moment| moment.file_cache_bytes.to_string()),
+        ("free memory that is broken up", |moment| percent(moment.unusable, 1.0)),
     ];
-    table(&columns, &rows)
+    table(rows)
+        .left("", |(name, _)| *name)
+        .right("before", |(_, of)| of(&state.before))
+        .right("after", |(_, of)| of(&state.after))
+        .lines()
 }
 
 /// What each use holds, by how lately it was used, and what reclaim does not reach.
 fn uses(census: &Census) -> Vec<String> {
-    let mut columns = vec![("use", Side::Left), ("held", Side::Right)];
-    columns.extend(Age::ALL.map(|age| (age.name(), Side::Right)));
-    let row = |&class: &MemoryUse| {
-        let ages = census.held[class].iter().map(Bytes::to_string);
-        [class.to_string(), census.held(class).to_string()].into_iter().chain(ages).collect()
-    };
-    let rows: Vec<Vec<String>> = MemoryUse::ALL.iter().map(row).collect();
+    let held = table(MemoryUse::ALL).left("use", |class| *class).right("held", |class| census.held(*class));
+    let by_age = Age::ALL
+        .into_iter()
+        .fold(held, |table, age| table.right(age.name(), |class| census.held[*class][age as usize]));
     let mut lines = vec![format!("{} of memory, of which {} was sampled", census.total, percent(census.sampled, 1.0))];
-    lines.extend(table(&columns, &rows));
+    lines.extend(by_age.lines());
     let fixed = &census.fixed;
     lines.push(format!(
         "besides: {} free, {} kept (locked, ramfs), {} in pools of huge pages, {} slab, {} page tables, {} other",
@@ -185,10 +173,11 @@ fn uses(census: &Census) -> Vec<String> {
 
 /// Free memory by the size of its blocks.
 fn contiguous(now: &MemoryReading) -> Vec<String> {
-    let sizes: Vec<String> = (0..now.free_blocks.len()).map(|order| Bytes(BASE_PAGE << order).to_string()).collect();
-    let mut columns = vec![("free blocks of", Side::Left)];
-    columns.extend(sizes.iter().map(|size| (size.as_str(), Side::Right)));
-    let row = ["".to_owned()].into_iter().chain(now.free_blocks.iter().map(|&blocks| count(blocks))).collect();
+    let sizes = (0..).map(|order| Bytes(BASE_PAGE << order).to_string());
+    let blocks =
+        sizes.zip(&now.free_blocks).fold(table([()]).left("free blocks of", |()| ""), |table, (size, blocks)| {
+            table.right(&size, |()| count(*blocks))
+        });
     let index = match now.fragmentation_index {
         None => "a huge page can be had".to_owned(),
         Some(index) => format!("no huge page can be had; fragmentation index {index:.3}"),
@@ -199,7 +188,7 @@ fn contiguous(now: &MemoryReading) -> Vec<String> {
         now.free_huge_bytes,
         percent(now.unusable, 1.0)
     )];
-    lines.extend(table(&columns, &[row]));
+    lines.extend(blocks.lines());
     lines
 }
 

@@ -1,12 +1,12 @@
 //! The state of a running pilot: what it does, what it may spend, its targets, and what it did last.
 
-use heat::units::{Bytes, Slowdown};
+use heat::units::{Bytes, Nanos, Slowdown};
 use heat::{Meaning, TrackerKind};
 use pilot::engine::shared_state::{ClientState, Counts, DecisionState, State, TargetState};
 use pilot::words::{self, count, count_of, duration, name, percent, printable, rate};
 
 use super::joined;
-use crate::report::table::{Side, table};
+use crate::report::table::{or_dash, table};
 
 /// Decisions told about, of all targets; JSON has more.
 const MOST_DECISIONS: usize = 12;
@@ -120,56 +120,50 @@ fn targets(targets: &[TargetState]) -> Vec<String> {
     if targets.is_empty() {
         return vec!["no targets here; only root sees those of other users".to_owned()];
     }
-    let columns = [
-        ("pid", Side::Right),
-        ("name", Side::Left),
-        ("resident", Side::Right),
-        ("huge", Side::Right),
-        ("growth", Side::Right),
-        ("walks before", Side::Right),
-        ("walks now", Side::Right),
-        ("page faults", Side::Right),
-        ("page tables", Side::Right),
-        ("may have", Side::Right),
-        ("last scan", Side::Right),
-        ("", Side::Left),
-    ];
-    table(&columns, &targets.iter().map(row).collect::<Vec<_>>())
+    table(targets)
+        .right("pid", |target| target.pid)
+        .left("name", |target| printable(&target.name, NAME_LIMIT))
+        .right("resident", |target| target.rss_bytes)
+        .right("huge", |target| target.huge_bytes)
+        .right("growth", |target| target.growth_bytes)
+        .right("walks before", |target| or_dash(target.walks_per_second_before.map(rate)))
+        .right("walks now", |target| or_dash(target.walks_per_second.map(rate)))
+        .right("page faults", |target| rate(target.faults_per_second))
+        .right("page tables", |target| target.page_tables_bytes)
+        .right("may have", |target| target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()))
+        .right("last scan", |target| target.scanned_ns_ago.map_or("not yet".to_owned(), ago))
+        .left("", |target| remark(target))
+        .lines()
+}
+
+fn ago(time: Nanos) -> String {
+    format!("{} ago", duration(time))
+}
+
+fn remark(target: &TargetState) -> String {
+    match &target.left_alone {
+        _ if target.paused => "paused".to_owned(),
+        Some(why) => printable(why, REASON_LIMIT),
+        None => String::new(),
+    }
 }
 
 /// Those who see to their huge pages themselves.
 fn clients(clients: &[ClientState]) -> Vec<String> {
-    let row = |client: &ClientState| {
-        let doing = if client.resting { "rests" } else { "tracked" };
-        vec![client.pid.to_string(), count(client.active_pages), count(client.lists), doing.to_owned()]
-    };
-    let columns =
-        [("pid", Side::Right), ("active pages", Side::Right), ("lists", Side::Right), ("libhps client", Side::Left)];
-    let rows: Vec<_> = clients.iter().map(row).collect();
-    if rows.is_empty() { Vec::new() } else { [vec![String::new()], table(&columns, &rows)].concat() }
-}
-
-fn row(target: &TargetState) -> Vec<String> {
-    let known = |walks: Option<f64>| walks.map_or("-".to_owned(), rate);
-    let remark = match &target.left_alone {
-        _ if target.paused => "paused".to_owned(),
-        Some(why) => printable(why, REASON_LIMIT),
-        None => String::new(),
-    };
-    vec![
-        target.pid.to_string(),
-        printable(&target.name, NAME_LIMIT),
-        target.rss_bytes.to_string(),
-        target.huge_bytes.to_string(),
-        target.growth_bytes.to_string(),
-        known(target.walks_per_second_before),
-        known(target.walks_per_second),
-        rate(target.faults_per_second),
-        target.page_tables_bytes.to_string(),
-        target.may_have_bytes.map_or("no limit".to_owned(), |most| most.to_string()),
-        target.scanned_ns_ago.map_or("not yet".to_owned(), |since| format!("{} ago", duration(since))),
-        remark,
-    ]
+    if clients.is_empty() {
+        Vec::new()
+    } else {
+        [
+            vec![String::new()],
+            table(clients)
+                .right("pid", |client| client.pid)
+                .right("active pages", |client| count(client.active_pages))
+                .right("lists", |client| count(client.lists))
+                .left("libhps client", |client| if client.resting { "rests" } else { "tracked" })
+                .lines(),
+        ]
+        .concat()
+    }
 }
 
 /// Why it came to that, in words.
@@ -182,36 +176,25 @@ fn why(decision: &DecisionState) -> &'static str {
 
 /// The last decisions of all targets, latest first.
 fn last_decisions(targets: &[TargetState]) -> Vec<String> {
-    let of = |target: &'_ TargetState| target.pid;
-    let mut decisions: Vec<_> =
-        targets.iter().flat_map(|target| target.last_decisions.iter().map(move |each| (of(target), each))).collect();
+    let mut decisions: Vec<(u32, &DecisionState)> =
+        targets.iter().flat_map(|target| target.last_decisions.iter().map(|each| (target.pid, each))).collect();
     decisions.sort_by_key(|(_, decision)| decision.ns_ago);
-    let rows: Vec<_> = decisions
-        .iter()
-        .take(MOST_DECISIONS)
-        .map(|(pid, decision)| {
-            vec![
-                format!("{} ago", duration(decision.ns_ago)),
-                pid.to_string(),
-                decision.start.to_string(),
-                name(decision.done).replace('_', " "),
-                rate(decision.walks_per_second),
-                why(decision).to_owned(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    decisions.truncate(MOST_DECISIONS);
+    if decisions.is_empty() {
         return Vec::new();
     }
-    let columns = [
-        ("done", Side::Right),
-        ("pid", Side::Right),
-        ("region", Side::Right),
-        ("what", Side::Left),
-        ("walks then", Side::Right),
-        ("why", Side::Left),
-    ];
-    [vec![String::new()], table(&columns, &rows)].concat()
+    [
+        vec![String::new()],
+        table(decisions)
+            .right("done", |(_, decision)| ago(decision.ns_ago))
+            .right("pid", |(pid, _)| *pid)
+            .right("region", |(_, decision)| decision.start)
+            .left("what", |(_, decision)| name(decision.done).replace('_', " "))
+            .right("walks then", |(_, decision)| rate(decision.walks_per_second))
+            .left("why", |(_, decision)| why(decision))
+            .lines(),
+    ]
+    .concat()
 }
 
 #[cfg(test)]
