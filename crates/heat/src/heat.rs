@@ -65,14 +65,7 @@ pub enum TrackerKind {
 
 impl fmt::Display for TrackerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            TrackerKind::PageWalk => "page-walk",
-            TrackerKind::DamonVaddr => "damon-vaddr",
-            TrackerKind::IdlePage => "idle-page",
-            TrackerKind::DamonPaddr => "damon-paddr",
-            TrackerKind::WriteScan => "write-scan",
-            TrackerKind::PerfMem => "perf-mem",
-        })
+        self.serialize(f)
     }
 }
 
@@ -143,8 +136,8 @@ pub struct SeenMemory {
 impl AddAssign for SeenMemory {
     fn add_assign(&mut self, other: Self) {
         self.walks_per_second += other.walks_per_second;
-        self.present.0 += other.present.0;
-        self.walked.0 += other.walked.0;
+        self.present += other.present;
+        self.walked += other.walked;
         self.huge += other.huge;
     }
 }
@@ -159,7 +152,7 @@ impl Sum for SeenMemory {
 }
 
 /// One mapping of the process, a line of `/proc/PID/maps`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
     /// The addresses it covers.
@@ -229,7 +222,7 @@ pub enum Obstacle {
 }
 
 /// One aligned 2 MiB of virtual memory. Small, because there are half a million of them in a tebibyte.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Region {
     /// Where it starts; a multiple of 2 MiB.
     pub start: Address,
@@ -301,21 +294,7 @@ impl Object {
 impl Region {
     /// A region of which nothing is known but where it is.
     pub fn blank(start: Address, mapping: Option<u32>) -> Self {
-        Self {
-            start,
-            mapping,
-            obstacle: None,
-            huge: false,
-            present: PageSet::NONE,
-            walked: PageSet::NONE,
-            walked_in_window: 0,
-            unobserved: 0,
-            walks_per_second: 0.0,
-            faults_per_second: 0.0,
-            growth: Growth::default(),
-            page_tables: 0,
-            at_most_accesses_per_second: None,
-        }
+        Self { start, mapping, ..Self::default() }
     }
 
     /// Its mapping's place in [`Heat::mappings`].
@@ -364,6 +343,25 @@ pub struct Summary {
 }
 
 impl Heat {
+    /// Nothing seen of a process.
+    pub fn blank(pid: u32, tracker: TrackerKind, meaning: Meaning) -> Self {
+        Self {
+            pid,
+            address_space: None,
+            tracker,
+            meaning,
+            clearing: None,
+            window: Nanos(0),
+            busy_cpus: None,
+            rss: Bytes(0),
+            mappings: Vec::new(),
+            regions: Vec::new(),
+            cost: Cost::default(),
+            walks: Walks::default(),
+            sample: None,
+        }
+    }
+
     /// Everything but the regions, which are added up.
     pub fn summary(&self) -> Summary {
         Summary {

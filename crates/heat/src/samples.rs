@@ -18,19 +18,12 @@ pub fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Region {
     (usize::from(unpopulated)..512).for_each(|page| present.insert(page));
     let walked = if walks_per_second > 0.0 { present.clone() } else { PageSet::NONE };
     Region {
-        start: at(number),
-        mapping: Some(0),
-        obstacle: None,
-        huge: false,
         present,
         walked_in_window: walked.len() as u16,
         walked,
-        unobserved: 0,
         walks_per_second,
         growth: Growth { unpopulated, ..Growth::default() },
-        faults_per_second: 0.0,
-        page_tables: 0,
-        at_most_accesses_per_second: None,
+        ..Region::blank(at(number), Some(0))
     }
 }
 
