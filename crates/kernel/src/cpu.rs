@@ -74,8 +74,14 @@ impl Cpu {
 ///
 /// Errors: `/sys/devices/system/cpu/online` cannot be read, or is not a list such as `0-3,8`.
 pub fn online(root: &Root) -> Result<Vec<u32>, KernelError> {
-    root.parsed("sys/devices/system/cpu/online", Root::LIMIT, |text| {
-        parse_list(text.trim(), MOST_CPUS).ok_or_else(|| Malformed::new(1, "processors such as '0-3,8'", text.trim()))
+    list(root, "sys/devices/system/cpu/online", MOST_CPUS)
+}
+
+/// A file that holds a list, perhaps of nothing.
+pub(super) fn list(root: &Root, name: &str, end: u32) -> Result<Vec<u32>, KernelError> {
+    root.parsed(name, Root::LIMIT, |text| match text.trim() {
+        "" => Ok(Vec::new()),
+        text => parse_list(text, end).ok_or_else(|| Malformed::new(1, "numbers such as '0-3,8'", text)),
     })
 }
 

@@ -226,7 +226,7 @@ fn capabilities(facts: &Facts) -> HostCheck {
     if lacking.is_empty() {
         return HostCheck::ok(name, "all that are needed", "Other users' processes can be watched and promoted.");
     }
-    let names: Vec<&str> = lacking.iter().map(|(capability, _)| capability.name()).collect();
+    let names: Vec<String> = lacking.iter().map(|(capability, _)| capability.to_string()).collect();
     let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
     HostCheck::missing(name, format!("missing: {}", names.join(", ")), format!("Not possible: {}.", uses.join("; ")))
         .fixed_by(more_rights(facts, held))
@@ -250,7 +250,7 @@ fn more_rights(facts: &Facts, held: Capabilities) -> Fix {
 }
 
 fn names(capabilities: &[Capability]) -> String {
-    capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
+    capabilities.iter().map(Capability::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn bpf(facts: &Facts) -> HostCheck {

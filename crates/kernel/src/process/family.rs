@@ -11,7 +11,7 @@ use heat::units::Nanos;
 
 use crate::process::Stat;
 use crate::process::stat::TICK;
-use crate::root::optional;
+use crate::root::{optional, unless_ended};
 use crate::{KernelError, Root};
 
 /// The ids of a process's threads, ascending.
@@ -28,10 +28,8 @@ pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
 pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     let mut parents = Vec::new();
     for id in root.numbered_entries("proc")? {
-        match Stat::read(root, id) {
-            Ok(stat) => parents.push((id, stat.parent)),
-            Err(error) if error.is_gone() => {}
-            Err(error) => return Err(error),
+        if let Some(stat) = unless_ended(Stat::read(root, id))? {
+            parents.push((id, stat.parent));
         }
     }
     Ok(below(pid, &parents).into_iter().collect())
