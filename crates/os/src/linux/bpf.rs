@@ -3,7 +3,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use crate::answer::made;
 
 /// Commands and types of `bpf(2)`, from `linux/bpf.h`; they are part of the kernel's ABI.
 const BPF_LINK_CREATE: libc::c_long = 28;
@@ -80,10 +82,6 @@ impl TaskIterator {
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads `size_of::<T>()` bytes from `attributes`, a `repr(C)` prefix of `union bpf_attr` with
     // every byte initialised; what it points to lives across the call.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes as *const T, size_of::<T>()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    // The descriptor that both commands make is ours alone.
+    unsafe { made(libc::syscall(libc::SYS_bpf, command, attributes as *const T, size_of::<T>())) }
 }

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::answer::{checked, made};
 
 /// `struct uffdio_api`
 #[repr(C)]
@@ -29,16 +31,11 @@ const UFFD_USER_MODE_ONLY: i32 = 1;
 
 /// A descriptor with these features. Errors: `EINVAL` the kernel lacks one, `ENOSYS` it has no userfaultfd, `EPERM` forbidden (seccomp).
 pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
-    // SAFETY: takes flags and gives a new descriptor or an error.
-    let faults = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) };
-    let faults = i32::try_from(faults).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-    let faults = unsafe { OwnedFd::from_raw_fd(faults) };
+    // SAFETY: takes flags and gives a new descriptor, which nobody else has, or an error.
+    let faults = unsafe { made(libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY)) }?;
     let mut api = Api { api: UFFD_API, features, ioctls: 0 };
     // SAFETY: `api` has the shape that this request expects, and lives through the call.
-    if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) })?;
     Ok(faults)
 }
 
@@ -47,18 +44,12 @@ pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
 pub(crate) fn register(faults: &OwnedFd, start: u64, len: u64, mode: u64) -> io::Result<()> {
     let mut register = Register { start, len, mode, ioctls: 0 };
     // SAFETY: `register` has the shape that this request expects and lives through the call; contents stay as they are.
-    if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) }).map(drop)
 }
 
 /// Lets go of this part. Errors: `EINVAL` it is not registered whole.
 pub(crate) fn unregister(faults: &OwnedFd, start: u64, len: u64) -> io::Result<()> {
     let range = [start, len];
     // SAFETY: the kernel reads two numbers (`struct uffdio_range`), which live through the call; contents stay as they are.
-    if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_UNREGISTER, &raw const range) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_UNREGISTER, &raw const range) }).map(drop)
 }
