@@ -58,7 +58,7 @@ fn pass_over(memory: &[u8]) -> Nanos {
         page = next(page);
         black_box(memory[place(page)]);
     }
-    Nanos::from_duration(started.elapsed())
+    Nanos::since(started)
 }
 
 /// A linear congruential sequence that comes to each page (Hull and Dobell).

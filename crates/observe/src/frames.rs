@@ -4,11 +4,11 @@
 //! target.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use heat::{Growth, PageSet};
 use kernel::Root;
 use kernel::page_use::flag::{ANON, COMPOUND_HEAD, COMPOUND_TAIL, HUGE, KSM, LRU, SWAPBACKED, THP, ZERO_PAGE};
+use kernel::pagemap::words_at;
 
 use crate::ObserveError;
 
@@ -236,20 +236,14 @@ fn classify(flags: u64, mapped: u64, dirty: bool) -> Option<Trait> {
 
 /// Beyond the last frame there is nothing, and 0 says so: a page table that was freed while it was copied may name any frame.
 fn read(file: &File, name: &str, first: u64, count: u64) -> Result<Vec<u64>, ObserveError> {
-    let mut bytes = vec![0; count as usize * 8];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let read = file.read_at(&mut bytes[filled..], first * 8 + filled as u64);
-        match read.map_err(|cause| ObserveError::FrameTable { path: format!("/proc/{name}").into(), cause })? {
-            0 => break,
-            more => filled += more,
-        }
-    }
-    Ok(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect())
+    words_at(file, first, count as usize)
+        .map_err(|cause| ObserveError::FrameTable { path: format!("/proc/{name}").into(), cause })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     #[test]

@@ -30,10 +30,11 @@ use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::pagemap::Entry;
 use kernel::target::Target;
-use kernel::{Root, probe, process};
+use kernel::{Root, probe};
 
 use crate::frames::{Frame, FrameFlags, FrameTables};
 use crate::survey::Survey;
+use crate::window::Window;
 use crate::{ObserveError, ObserveOptions, Tracker, first_walk, wait_until};
 
 /// Frames of one word of the file.
@@ -92,13 +93,12 @@ impl Tracker for IdlePage {
     }
 
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
-        let started = Instant::now();
-        let busy_before = process::cpu_time(&self.root, target.pid())?;
+        let window = Window::begin(&self.root, target.pid())?;
         let (mut heat, frames) = self.initial_scan(target)?;
         let mut marks = Marks::of(&self.bitmap, frames);
         heat.cost.clear = marks.set()?;
         let read_counts = marks.follow(&mut heat, target, stop)?;
-        let end = started + options.window.duration();
+        let end = window.started() + options.window.duration();
         if Instant::now() < end {
             wait_until(end, target, stop)?;
             marks.read(&mut heat.cost)?;
@@ -108,12 +108,10 @@ impl Tracker for IdlePage {
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
         // Once after marking, and once after the read that saw it.
         heat.cost.program = Nanos(2 * heat.regions.iter().map(bits).sum::<u64>() * price.0);
-        let elapsed = started.elapsed();
-        let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
-        let busy_cpus = Nanos(busy).seconds() / elapsed.as_secs_f64();
+        let (length, busy_cpus) = window.end(&self.root)?;
         rate::rate(&mut heat.regions, &read_counts);
         rate::undo_slowdown(&mut heat.regions, busy_cpus);
-        heat.window = Nanos::from_duration(elapsed);
+        heat.window = length;
         heat.busy_cpus = Some(busy_cpus);
         Ok(heat)
     }
@@ -268,7 +266,7 @@ impl<'a> Marks<'a> {
             self.bitmap.set(chunk.first, &chunk.wanted)?;
             chunk.set_at = before + before.elapsed() / 2;
         }
-        Ok(Nanos::from_duration(started.elapsed()))
+        Ok(Nanos::since(started))
     }
 
     /// Reads at growing delays from now on.
@@ -298,7 +296,7 @@ impl<'a> Marks<'a> {
                 *used |= wanted & !idle;
             }
         }
-        cost.read = cost.read + Nanos::from_duration(started.elapsed());
+        cost.read += Nanos::since(started);
         cost.reads += 1;
         Ok(())
     }
@@ -320,7 +318,7 @@ impl<'a> Marks<'a> {
             let index = frame.region as usize;
             let (count, delays) = &mut sums[index];
             *count += 1;
-            *delays = *delays + Nanos::from_duration(chunk.read_at - chunk.set_at);
+            *delays += Nanos::from_duration(chunk.read_at - chunk.set_at);
             if chunk.is_used(frame.number) {
                 let region = &mut regions[index];
                 if region.huge {

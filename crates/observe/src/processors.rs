@@ -78,7 +78,7 @@ impl Processors {
                 && let Ok(cpu) = processor(&root, pid, thread)
             {
                 let sum = self.used.entry(cpu).or_default();
-                *sum = *sum + lately;
+                *sum += lately;
             }
         }
         self.last = Some(Scan { at: Instant::now(), pid, times });

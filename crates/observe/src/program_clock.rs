@@ -8,7 +8,7 @@
 use heat::units::Nanos;
 use hugepilot_os::perf::{Counters, Event};
 use kernel::{Root, process};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 /// `PERF_COUNT_SW_TASK_CLOCK` of `PERF_TYPE_SOFTWARE` (man 2 `perf_event_open`): every kernel counts it, without a device.
 const TASK_CLOCK: Event = Event { kind: 1, config: 1, config1: 0, config2: 0 };
@@ -127,8 +127,7 @@ impl ProgramClock {
 
 /// CLOCK_MONOTONIC, the clock that the eBPF program reads too.
 pub(super) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    process::time_of(ClockId::Monotonic)
 }
 
 #[cfg(test)]

@@ -76,6 +76,9 @@ impl Cleared {
     }
 }
 
+/// How many bits are set in a range.
+pub(super) type BitsSet<'a> = dyn Fn(AddressRange) -> Pages + 'a;
+
 /// Splits the regions into batches that are cleared, watched and read one after the other.
 ///
 /// `spans` are ascending runs of populated memory, each within one mapping. `clear_refs` knows one batch only: the process.
@@ -83,7 +86,7 @@ impl Cleared {
 pub(super) fn batches(
     method: ClearMethod,
     spans: &[AddressRange],
-    bits_of_a_batch: Option<(Pages, &dyn Fn(AddressRange) -> Pages)>,
+    bits_of_a_batch: Option<(Pages, &BitsSet<'_>)>,
 ) -> Vec<Vec<AddressRange>> {
     if method == ClearMethod::ClearRefs {
         return vec![spans.to_vec()];

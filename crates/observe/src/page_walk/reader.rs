@@ -12,9 +12,10 @@ use heat::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos
 use hugepilot_os::bpf::TaskIterator;
 use hugepilot_os::memory::SharedView;
 use kernel::pagemap;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
 use crate::mapped::MappingFlags;
+use crate::object;
 use crate::page_walk::{Layout, ObserveError};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_walk.bpf.o"));
@@ -120,13 +121,8 @@ impl PageTableReader {
     pub(super) fn load() -> Result<Self, ObserveError> {
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("libbpf: {}", text.trim()))));
         let refused = |cause| ObserveError::BpfRefused { cause };
-        let mut builder = ObjectBuilder::default();
-        let object = builder.name("hugepilot").and_then(|builder| builder.open_memory(PROGRAM)).map_err(refused)?;
-        let object = object.load().map_err(refused)?;
-        let map = |name: &str| {
-            let map = object.maps().find(|map| map.name() == name).expect("bpf/page_walk.bpf.c defines the map");
-            MapHandle::try_from(&map).map_err(refused)
-        };
+        let object = object::load("hugepilot", PROGRAM).map_err(refused)?;
+        let map = |name: &str| object::map(&object, name).map_err(refused);
         let view = |name: &str, len| {
             SharedView::map(map(name)?.as_fd(), len).map_err(|error| refused(libbpf_rs::Error::from(error)))
         };
