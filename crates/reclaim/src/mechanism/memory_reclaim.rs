@@ -15,7 +15,7 @@ use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 use kernel::{Root, cgroup};
 
-use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
 use crate::policy::Batch;
 
 /// Asked for in one call, which does not return before the kernel has tried that much.
@@ -125,7 +125,7 @@ impl Held {
     /// Nothing, for a group that has gone.
     fn read(root: &Root, group: &str) -> Self {
         let text = root.text(&format!("{group}/memory.stat")).unwrap_or_default();
-        let value = |name: &str| cgroup::statistic(&text, name).unwrap_or_default();
+        let value = |name: &str| cgroup::statistic(&text, name).map_or(Bytes(0), Bytes);
         let (shared, mapped) = (value("shmem"), value("file_mapped"));
         // Only what it may take is on these lists: no shared memory, and nothing that is locked.
         let takeable = value("active_file") + value("inactive_file");
@@ -152,12 +152,10 @@ impl Mechanism for MemoryReclaim {
         if self.spares_swap { vec![Uses::OF_FILES, Uses::ALL] } else { vec![Uses::ALL] }
     }
 
-    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
-        let mut effects = Vec::new();
-        for batch in order.batches {
-            effects.extend(self.batch(batch, stop)?);
-        }
-        Ok(effects)
+    fn step(&mut self, batches: &[Batch], stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+        let effects: Vec<Vec<Effect>> =
+            batches.iter().map(|batch| self.batch(batch, stop)).collect::<Result<_, _>>()?;
+        Ok(effects.concat())
     }
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
@@ -199,7 +197,7 @@ mod tests {
         let mut reclaim = MemoryReclaim::open(&root).unwrap();
         // Of 3,200 and 1,000.
         let batch = Batch { uses: Uses::OF_FILES, bytes: Bytes(420), most: Bytes(420) };
-        let effects = reclaim.step(Order { batches: &[batch] }, &Stop::default()).unwrap();
+        let effects = reclaim.step(&[batch], &Stop::default()).unwrap();
         assert!(asked(&root, "system.slice").starts_with("320 swappiness=0"), "{}", asked(&root, "system.slice"));
         assert!(asked(&root, "user.slice").starts_with("100 swappiness=0"));
         assert!(effects.iter().all(|effect| effect.reclaimed == Bytes(0)), "nothing has gone here: {effects:?}");
