@@ -6,23 +6,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::answer::{checked, made};
 
-/// `struct uffdio_api`
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// `struct uffdio_register`
-#[repr(C)]
-struct Register {
-    start: u64,
-    len: u64,
-    mode: u64,
-    ioctls: u64,
-}
-
 const UFFDIO_API: libc::Ioctl = 0xC018_AA3F_u32 as libc::Ioctl;
 const UFFDIO_REGISTER: libc::Ioctl = 0xC020_AA00_u32 as libc::Ioctl;
 const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_AA01_u32 as libc::Ioctl;
@@ -33,8 +16,9 @@ const UFFD_USER_MODE_ONLY: i32 = 1;
 pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
     // SAFETY: takes flags and gives a new descriptor, which nobody else has, or an error.
     let faults = unsafe { made(libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY)) }?;
-    let mut api = Api { api: UFFD_API, features, ioctls: 0 };
-    // SAFETY: `api` has the shape that this request expects, and lives through the call.
+    // The version, the features, and room for what else can be asked for.
+    let mut api = [UFFD_API, features, 0];
+    // SAFETY: `api` has the shape that this request expects (`struct uffdio_api`), and lives through the call.
     checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) })?;
     Ok(faults)
 }
@@ -42,8 +26,9 @@ pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
 /// Registers memory of this process. Errors: `EINVAL` nothing is mapped there, or of a kind that this mode is not for, `EBUSY` another
 /// userfaultfd has it.
 pub(crate) fn register(faults: &OwnedFd, start: u64, len: u64, mode: u64) -> io::Result<()> {
-    let mut register = Register { start, len, mode, ioctls: 0 };
-    // SAFETY: `register` has the shape that this request expects and lives through the call; contents stay as they are.
+    // The last is room for what can be asked for of this memory.
+    let mut register = [start, len, mode, 0];
+    // SAFETY: the kernel reads and writes four numbers (`struct uffdio_register`), which live through the call; contents stay as they are.
     checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) }).map(drop)
 }
 

@@ -147,6 +147,17 @@ impl Attributes {
 pub struct Counters(Vec<File>);
 
 impl Counters {
+    /// Counters of each of these threads, but for those that have ended meanwhile.
+    ///
+    /// Errors: as [`Counters::open`], for any of them.
+    pub fn of_threads(events: &[Event], threads: &[u32]) -> io::Result<Vec<Self>> {
+        let open = |&thread: &u32| match Self::open(events, thread) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
+            opened => Some(opened),
+        };
+        threads.iter().filter_map(open).collect()
+    }
+
     /// Counts from now on. The events share the device's time, so that their counts can be compared.
     ///
     /// Errors: as [`Sampler::open`].
