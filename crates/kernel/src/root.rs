@@ -90,7 +90,7 @@ impl Root {
     /// A file to be read wherever one likes.
     ///
     /// Errors: the file cannot be opened.
-    pub fn open(&self, name: &str) -> Result<File, KernelError> {
+    pub(crate) fn open(&self, name: &str) -> Result<File, KernelError> {
         self.told(name, |path| File::open(path))
     }
 

@@ -23,7 +23,7 @@ pub(super) fn observing(choice: TrackerChoice) -> anyhow::Result<()> {
 /// Errors if this process lacks one of the capabilities, naming those that are missing.
 pub(super) fn capabilities(needed: &[Capability]) -> anyhow::Result<()> {
     let own = ProcessStatus::read(&Root::host(), std::process::id())?.cap_eff;
-    let missing: Vec<&str> = needed.iter().filter(|each| !own.permits(**each)).map(|each| each.name()).collect();
+    let missing: Vec<String> = needed.iter().filter(|each| !own.permits(**each)).map(Capability::to_string).collect();
     if !missing.is_empty() {
         bail!(
             "missing {}: run as root (sudo hugepilot ..), or give the capabilities with systemd's AmbientCapabilities= or \

@@ -56,7 +56,7 @@ impl FamilyUsage {
     /// What has been used since another reading.
     pub fn since(self, before: Self) -> Self {
         Self {
-            cpu_time: Nanos(self.cpu_time.0.saturating_sub(before.cpu_time.0)),
+            cpu_time: self.cpu_time - before.cpu_time,
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             minor_faults_of_ended: self.minor_faults_of_ended.saturating_sub(before.minor_faults_of_ended),
         }
