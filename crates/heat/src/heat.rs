@@ -133,6 +133,13 @@ pub struct SeenMemory {
     pub huge: Bytes,
 }
 
+impl SeenMemory {
+    pub(crate) fn of(walks_per_second: f64, present: &PageSet, walked: &PageSet, huge: Bytes) -> Self {
+        let pages = |set: &PageSet| Pages(set.len() as u64);
+        Self { walks_per_second, present: pages(present), walked: pages(walked), huge }
+    }
+}
+
 impl AddAssign for SeenMemory {
     fn add_assign(&mut self, other: Self) {
         self.walks_per_second += other.walks_per_second;
@@ -309,12 +316,8 @@ impl Region {
 
     /// All of it.
     pub fn amount(&self) -> SeenMemory {
-        SeenMemory {
-            walks_per_second: self.walks_per_second,
-            present: Pages(self.present.len() as u64),
-            walked: Pages(self.walked.len() as u64),
-            huge: Bytes(if self.huge { HUGE_PAGE } else { 0 }),
-        }
+        let huge = Bytes(if self.huge { HUGE_PAGE } else { 0 });
+        SeenMemory::of(self.walks_per_second, &self.present, &self.walked, huge)
     }
 
     /// The address of one of its base pages.
