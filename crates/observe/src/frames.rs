@@ -7,7 +7,7 @@ use std::fs::File;
 
 use heat::{Growth, PageSet};
 use kernel::Root;
-use kernel::page_use::flag::{ANON, COMPOUND_HEAD, COMPOUND_TAIL, HUGE, KSM, LRU, SWAPBACKED, THP, ZERO_PAGE};
+use kernel::page_use::flag::{ANON, KSM, SWAPBACKED, ZERO_PAGE};
 use kernel::pagemap::words_at;
 
 use crate::ObserveError;
@@ -50,29 +50,9 @@ impl FrameFlags {
         Self(bits)
     }
 
-    /// Whether it is part of a huge page: a transparent one of any size, of a pool, or the huge zero page.
-    pub(super) fn is_of_huge_page(self) -> bool {
-        self.0 & (THP | HUGE | ZERO_PAGE) != 0
-    }
-
-    /// Whether it is part of a transparent huge page of any size.
-    pub(super) fn is_transparent_huge(self) -> bool {
-        self.0 & THP != 0
-    }
-
-    /// Whether it is the first of several frames that the kernel keeps together.
-    pub(super) fn is_head(self) -> bool {
-        self.0 & COMPOUND_HEAD != 0
-    }
-
-    /// Whether it is another than the first of them.
-    pub(super) fn is_tail(self) -> bool {
-        self.0 & COMPOUND_TAIL != 0
-    }
-
-    /// Whether the kernel keeps it on a list of pages by their use.
-    pub(super) fn is_on_lru(self) -> bool {
-        self.0 & LRU != 0
+    /// Whether any of these flags is set.
+    pub(super) fn has(self, any_of: u64) -> bool {
+        self.0 & any_of != 0
     }
 }
 
@@ -140,8 +120,7 @@ impl FrameTables {
         while let Some(first) = rest.first() {
             let (run, after) = rest.split_at(run_length(rest));
             let span = run[run.len() - 1].number - first.number + 1;
-            let flags = read(&self.flags, "kpageflags", first.number, span)?;
-            let counts = read(&self.counts, "kpagecount", first.number, span)?;
+            let (flags, counts) = self.bits_and_counts(first.number, span)?;
             for frame in run {
                 let at = (frame.number - first.number) as usize;
                 let found = classify(flags[at], counts[at], frame.dirty);

@@ -28,6 +28,7 @@ use heat::rate::{self, DELAYS, ReadCount, ReadCounts};
 use heat::units::Nanos;
 use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use hugepilot_os::stop::Stop;
+use kernel::page_use::flag::{COMPOUND_HEAD, COMPOUND_TAIL, LRU};
 use kernel::pagemap::Entry;
 use kernel::target::Target;
 use kernel::{Root, probe};
@@ -143,9 +144,9 @@ impl Folio {
     fn mark_of(&mut self, number: u64, flags: FrameFlags) -> Option<u64> {
         let goes_on = number <= self.next;
         self.next = number + 1;
-        if !flags.is_tail() {
-            self.head = flags.is_head().then_some(number).filter(|_| flags.is_on_lru());
-            return flags.is_on_lru().then_some(number);
+        if !flags.has(COMPOUND_TAIL) {
+            self.head = flags.has(COMPOUND_HEAD).then_some(number).filter(|_| flags.has(LRU));
+            return flags.has(LRU).then_some(number);
         }
         self.head = self.head.filter(|_| goes_on);
         self.head

@@ -30,13 +30,8 @@ impl ProgramClock {
     /// Begins; where nothing can be counted (`perf_event_open` refused, too many threads) it goes like any clock.
     pub(super) fn start(root: &Root, pid: u32) -> Self {
         let threads = process::threads(root, pid).unwrap_or_default();
-        let counted = threads.len() <= MOST_THREADS;
-        let open = |thread: &u32| match Counters::open(&[TASK_CLOCK], *thread) {
-            // A thread that has ended meanwhile.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
-            opened => Some(opened),
-        };
-        let counters: Result<Vec<_>, _> = threads.iter().filter(|_| counted).filter_map(open).collect();
+        let counted = if threads.len() <= MOST_THREADS { &threads[..] } else { &[] };
+        let counters = Counters::of_threads(&[TASK_CLOCK], counted);
         let counters = counters.unwrap_or_else(|error| {
             tracing::debug!("the program's CPU time cannot be counted: {error}");
             Vec::new()

@@ -13,8 +13,8 @@ mod interface;
 
 use std::ops::Range;
 
-pub use interface::DamonError;
-use interface::{Intervals, Seen, Session, Space, Watched};
+pub use interface::{DamonError, Space};
+use interface::{Intervals, Seen, Session, Watched};
 
 use crate::survey::Survey;
 use crate::window::Window;
@@ -46,19 +46,8 @@ pub struct DamonTracker {
 }
 
 impl DamonTracker {
-    /// `damon-vaddr`, ready to observe any process. Errors: DAMON is missing, in use, or cannot watch virtual addresses.
-    pub fn of_virtual_addresses() -> Result<Self, ObserveError> {
-        Self::new(Space::Virtual, TrackerKind::DamonVaddr)
-    }
-
-    /// `damon-paddr`, likewise.
-    ///
-    /// Errors: DAMON is missing, in use, or cannot watch physical addresses, or `/proc/iomem` hides where memory lies (CAP_SYS_ADMIN).
-    pub fn of_physical_addresses() -> Result<Self, ObserveError> {
-        Self::new(Space::Physical, TrackerKind::DamonPaddr)
-    }
-
-    fn new(space: Space, tracker: TrackerKind) -> Result<Self, ObserveError> {
+    /// Errors: DAMON is missing or in use, the kernel has no operations for such addresses, or physical addresses are hidden (CAP_SYS_ADMIN).
+    pub fn new(space: Space) -> Result<Self, ObserveError> {
         let root = Root::host();
         interface::ensure_usable(&root, space)?;
         let memory = match space {
@@ -68,16 +57,13 @@ impl DamonTracker {
         if space == Space::Physical && memory.is_empty() {
             return Err(ObserveError::HiddenFrames);
         }
-        Ok(Self { survey: Survey::new(&root, tracker, Meaning::Sampled)?, root, space, memory })
+        Ok(Self { survey: Survey::new(&root, space.tracker(), Meaning::Sampled)?, root, space, memory })
     }
 }
 
 impl Tracker for DamonTracker {
     fn kind(&self) -> TrackerKind {
-        match self.space {
-            Space::Virtual => TrackerKind::DamonVaddr,
-            Space::Physical => TrackerKind::DamonPaddr,
-        }
+        self.space.tracker()
     }
 
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {

@@ -100,7 +100,7 @@ pub(super) fn batches(
             batches.push(Vec::new());
             (room, bits_left) = (BATCH, bits_of_a_batch.map_or(Pages(0), |(most, _)| most));
         }
-        (room, bits_left) = (room - slice.len(), Pages(bits_left.0.saturating_sub(bits.0)));
+        (room, bits_left) = (room - slice.len(), bits_left - bits);
         batches.last_mut().expect("just pushed").push(slice);
     }
     batches

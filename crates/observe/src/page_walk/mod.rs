@@ -171,6 +171,16 @@ impl PageWalk {
         *self.price.get_or_insert_with(|| first_walk::price(&self.root))
     }
 
+    /// Reads the tables of base pages once.
+    fn each_base_table(&mut self, target: &Target, mut each: impl FnMut(PageTable<'_>)) -> Result<(), ObserveError> {
+        let (range, thread) = (self.reader.layout.user_space(), crate::living_thread(target)?);
+        self.reader.attach(target.pid(), thread)?.read(range, |table| {
+            if !table.pages.is_huge() {
+                each(table);
+            }
+        })
+    }
+
     /// As [`Tracker::survey`]. `each` gets every region, ascending, with its entries, and answers whether its growth is wanted.
     pub(super) fn survey_pages(
         &mut self,
@@ -228,23 +238,13 @@ impl Tracker for PageWalk {
     }
 
     fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
-        let range = self.reader.layout.user_space();
         let mut walked = 0;
-        self.reader.attach(target.pid(), crate::living_thread(target)?)?.read(range, |table| {
-            if !table.pages.is_huge() {
-                walked += table.pages.accessed() as u64;
-            }
-        })?;
+        self.each_base_table(target, |table| walked += table.pages.accessed() as u64)?;
         Ok(Some(Pages(walked)))
     }
 
     fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
-        let range = self.reader.layout.user_space();
-        self.reader.attach(target.pid(), crate::living_thread(target)?)?.read(range, |table| {
-            if !table.pages.is_huge() {
-                each(table.start, &table.pages.present_and_accessed().1);
-            }
-        })?;
+        self.each_base_table(target, |table| each(table.start, &table.pages.present_and_accessed().1))?;
         Ok(true)
     }
 }
@@ -455,7 +455,7 @@ impl Watch<'_> {
                 let Some((index, region)) = at.find(table.start) else { return };
                 let Some(cleared_at) = cleared.at(first_byte(region)) else { return };
                 let accessed = table.pages.accessed() as u32;
-                let delay = Nanos(table.read_at.0.saturating_sub(cleared_at.0));
+                let delay = table.read_at - cleared_at;
                 let walked = if region.huge { accessed.min(1) } else { accessed };
                 read_counts[index][1 + number] = ReadCount::new(delay, walked);
                 if number < EARLY {

@@ -26,7 +26,7 @@ use crate::perf_mem::samples::FIELDS;
 use crate::perf_mem::tally::Tally;
 use crate::survey::Survey;
 use crate::window::Window;
-use crate::{ObserveError, ObserveOptions, Tracker};
+use crate::{ObserveError, ObserveOptions, Tracker, wait_until};
 
 const SAMPLES_PER_SECOND: u64 = 4000;
 /// From one scan of the samples to the next: they take half of the ring's room in this time.
@@ -109,10 +109,7 @@ impl PerfMem {
         let mut samplers = Samplers::new(&self.root, self.pmu);
         samplers.follow(&self.scopes(pid)?)?;
         while Instant::now() < end {
-            stop.sleep_until(end.min(Instant::now() + POLL))?;
-            if target.handle().has_exited() {
-                return Err(ObserveError::Exited { pid });
-            }
+            wait_until(end.min(Instant::now() + POLL), target, stop)?;
             let reading = Instant::now();
             samplers.take(&mut tally);
             samplers.follow(&self.scopes(pid)?)?;

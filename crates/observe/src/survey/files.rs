@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use heat::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
 use heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use kernel::page_use::flag::{HUGE, THP, ZERO_PAGE};
 use kernel::pagemap::{Entry, Pagemap};
 use kernel::target::Target;
 use kernel::{Root, process, smaps};
@@ -116,7 +117,7 @@ impl FileSurvey {
         let holder = contents.partition_point(|each| each.line.range.end <= start);
         let huge = match huge_frame(entries) {
             Some(first) if contents.get(holder).is_some_and(|each| each.huge > Bytes(0)) => {
-                self.frames.flags(first, 1)?[0].is_of_huge_page()
+                self.frames.flags(first, 1)?[0].has(THP | HUGE | ZERO_PAGE)
             }
             _ => false,
         };
