@@ -245,7 +245,7 @@ fn serving(mechanism: Box<dyn Mechanism>, policies: &Policies, stock: &Stock) ->
     if policies.are_served_by(stock, &reach) {
         return Ok(AtWork::begin(mechanism));
     }
-    let in_the_way: Vec<String> = policies.in_the_way(stock, &reach).iter().map(|class| class.to_string()).collect();
+    let in_the_way: Vec<&str> = policies.in_the_way(stock, &reach).iter().map(MemoryUse::name).collect();
     Err(match in_the_way.first() {
         None => "nothing of what it could take is to be reclaimed".to_owned(),
         Some(first) => format!(
