@@ -7,7 +7,6 @@ use kernel::page_types::PageTypes;
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(buddy) = Buddy::parse(text) {
         assert!(buddy.free_huge() <= buddy.free());
-        assert!(buddy.free_giant_estimate() <= buddy.free());
         assert!((0.0..=1.0).contains(&buddy.fragmentation().unusable));
     }
     if let Ok(types) = PageTypes::parse(text) {

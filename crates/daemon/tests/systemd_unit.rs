@@ -19,7 +19,8 @@ fn words(setting: &str) -> Vec<&'static str> {
 #[test]
 fn every_capability_is_known_and_has_its_reason() {
     let named: BTreeSet<&str> = words("CapabilityBoundingSet").into_iter().collect();
-    let known: BTreeSet<&str> = Capability::ALL.iter().map(|capability| capability.name()).collect();
+    let known = Capability::ALL.map(|capability| capability.to_string());
+    let known: BTreeSet<&str> = known.iter().map(String::as_str).collect();
     let reasons = UNIT.lines().filter_map(|line| line.strip_prefix("# CAP_")?.split_once(": "));
     let explained: BTreeSet<String> =
         reasons.filter(|(_, why)| !why.is_empty()).map(|(name, _)| format!("CAP_{name}")).collect();

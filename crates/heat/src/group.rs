@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::parts::{Part, cut};
-use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION, Pages};
+use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, PAGES_PER_REGION};
 use crate::{Heat, Mapping, Object, PageSet, Region, SeenMemory, Summary};
 
 /// Processes that were observed.
@@ -157,12 +157,8 @@ impl SharedObject {
 impl Piece {
     /// All of it.
     pub fn amount(&self) -> SeenMemory {
-        SeenMemory {
-            walks_per_second: self.walks_per_second,
-            present: Pages(self.present.len() as u64),
-            walked: Pages(self.walked.len() as u64),
-            huge: Bytes(if self.huge_in > 0 { HUGE_PAGE } else { 0 }),
-        }
+        let huge = Bytes(if self.huge_in > 0 { HUGE_PAGE } else { 0 });
+        SeenMemory::of(self.walks_per_second, &self.present, &self.walked, huge)
     }
 }
 
@@ -196,6 +192,7 @@ mod tests {
     use super::*;
     use crate::Shared;
     use crate::samples::{MEMFD, at, heat_of, huge, region};
+    use crate::units::Pages;
 
     /// A process that maps so many regions of some shared memory, from this one on, and after them as many private ones.
     fn heat(pid: u32, offset: u64, regions: Vec<Region>, shared_regions: u64) -> Heat {

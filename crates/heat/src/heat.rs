@@ -65,14 +65,7 @@ pub enum TrackerKind {
 
 impl fmt::Display for TrackerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            TrackerKind::PageWalk => "page-walk",
-            TrackerKind::DamonVaddr => "damon-vaddr",
-            TrackerKind::IdlePage => "idle-page",
-            TrackerKind::DamonPaddr => "damon-paddr",
-            TrackerKind::WriteScan => "write-scan",
-            TrackerKind::PerfMem => "perf-mem",
-        })
+        self.serialize(f)
     }
 }
 
@@ -143,11 +136,18 @@ pub struct SeenMemory {
     pub huge: Bytes,
 }
 
+impl SeenMemory {
+    pub(crate) fn of(walks_per_second: f64, present: &PageSet, walked: &PageSet, huge: Bytes) -> Self {
+        let pages = |set: &PageSet| Pages(set.len() as u64);
+        Self { walks_per_second, present: pages(present), walked: pages(walked), huge }
+    }
+}
+
 impl AddAssign for SeenMemory {
     fn add_assign(&mut self, other: Self) {
         self.walks_per_second += other.walks_per_second;
-        self.present.0 += other.present.0;
-        self.walked.0 += other.walked.0;
+        self.present += other.present;
+        self.walked += other.walked;
         self.huge += other.huge;
     }
 }
@@ -162,7 +162,7 @@ impl Sum for SeenMemory {
 }
 
 /// One mapping of the process, a line of `/proc/PID/maps`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
     /// The addresses it covers.
@@ -230,7 +230,7 @@ pub enum Obstacle {
 }
 
 /// One aligned 2 MiB of virtual memory. Small, because there are half a million of them in a tebibyte.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Region {
     /// Where it starts; a multiple of 2 MiB.
     pub start: Address,
@@ -302,21 +302,7 @@ impl Object {
 impl Region {
     /// A region of which nothing is known but where it is.
     pub fn blank(start: Address, mapping: Option<u32>) -> Self {
-        Self {
-            start,
-            mapping,
-            obstacle: None,
-            huge: false,
-            present: PageSet::NONE,
-            walked: PageSet::NONE,
-            walked_in_window: 0,
-            unobserved: 0,
-            walks_per_second: 0.0,
-            faults_per_second: 0.0,
-            growth: Growth::default(),
-            page_tables: 0,
-            at_most_accesses_per_second: None,
-        }
+        Self { start, mapping, ..Self::default() }
     }
 
     /// Its mapping's place in [`Heat::mappings`].
@@ -331,12 +317,8 @@ impl Region {
 
     /// All of it.
     pub fn amount(&self) -> SeenMemory {
-        SeenMemory {
-            walks_per_second: self.walks_per_second,
-            present: Pages(self.present.len() as u64),
-            walked: Pages(self.walked.len() as u64),
-            huge: Bytes(if self.huge { HUGE_PAGE } else { 0 }),
-        }
+        let huge = Bytes(if self.huge { HUGE_PAGE } else { 0 });
+        SeenMemory::of(self.walks_per_second, &self.present, &self.walked, huge)
     }
 
     /// The address of one of its base pages.
@@ -365,6 +347,25 @@ pub struct Summary {
 }
 
 impl Heat {
+    /// Nothing seen of a process.
+    pub fn blank(pid: u32, tracker: TrackerKind, meaning: Meaning) -> Self {
+        Self {
+            pid,
+            address_space: None,
+            tracker,
+            meaning,
+            clearing: None,
+            window: Nanos(0),
+            busy_cpus: None,
+            rss: Bytes(0),
+            mappings: Vec::new(),
+            regions: Vec::new(),
+            cost: Cost::default(),
+            walks: Walks::default(),
+            sample: None,
+        }
+    }
+
     /// Everything but the regions, which are added up.
     pub fn summary(&self) -> Summary {
         Summary {

@@ -14,6 +14,7 @@ pub mod group;
 mod heat;
 mod memory_state;
 pub mod memory_use;
+pub mod names;
 pub mod page_set;
 pub mod parts;
 pub mod rate;

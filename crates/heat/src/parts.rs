@@ -16,13 +16,8 @@ pub(crate) struct Part<O> {
 
 impl<O> Part<O> {
     pub(crate) fn amount(&self) -> SeenMemory {
-        let present = Pages(self.present.len() as u64);
-        SeenMemory {
-            walks_per_second: self.walks_per_second,
-            present,
-            walked: Pages(self.walked.len() as u64),
-            huge: if self.huge { present.bytes() } else { Bytes(0) },
-        }
+        let huge = if self.huge { Pages(self.present.len() as u64).bytes() } else { Bytes(0) };
+        SeenMemory::of(self.walks_per_second, &self.present, &self.walked, huge)
     }
 }
 

@@ -91,11 +91,6 @@ impl Estimate {
     pub fn percent(&self) -> Option<f64> {
         (self.value > 0.0).then(|| 100.0 * CONFIDENCE * self.error / self.value)
     }
-
-    /// Whether this is more than the other by more than both errors explain.
-    pub fn exceeds(&self, other: &Estimate) -> bool {
-        self.value - other.value > CONFIDENCE * self.error.hypot(other.error)
-    }
 }
 
 impl Sample {
@@ -281,10 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_the_error_is_a_rise() {
+    fn the_error_is_told_as_a_share_and_as_bounds() {
         let estimate = |value, error| Estimate { value, error };
-        assert!(estimate(200.0, 30.0).exceeds(&estimate(100.0, 30.0)));
-        assert!(!estimate(180.0, 30.0).exceeds(&estimate(100.0, 30.0)));
         assert_eq!((estimate(100.0, 4.0).percent(), estimate(0.0, 0.0).percent()), (Some(8.0), None));
         assert_eq!((estimate(100.0, 60.0).low(), estimate(100.0, 60.0).high()), (0.0, 220.0));
     }

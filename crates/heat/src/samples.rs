@@ -2,7 +2,7 @@
 
 use crate::clearing::{CallSample, ClearMethod, ClearReason, Clearing};
 use crate::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
-use crate::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind, Walks};
+use crate::{Cost, Growth, Heat, Mapping, Meaning, Object, Obstacle, PageSet, Region, Shared, TrackerKind};
 
 /// A mapping of the beginning of some shared memory.
 pub const MEMFD: Shared = Shared { object: Object { device: (0, 1), inode: 7, ipc_namespace: None }, offset: 0 };
@@ -18,19 +18,12 @@ pub fn region(number: u64, walks_per_second: f64, unpopulated: u16) -> Region {
     (usize::from(unpopulated)..512).for_each(|page| present.insert(page));
     let walked = if walks_per_second > 0.0 { present.clone() } else { PageSet::NONE };
     Region {
-        start: at(number),
-        mapping: Some(0),
-        obstacle: None,
-        huge: false,
         present,
         walked_in_window: walked.len() as u16,
         walked,
-        unobserved: 0,
         walks_per_second,
         growth: Growth { unpopulated, ..Growth::default() },
-        faults_per_second: 0.0,
-        page_tables: 0,
-        at_most_accesses_per_second: None,
+        ..Region::blank(at(number), Some(0))
     }
 }
 
@@ -44,21 +37,13 @@ pub fn heat_of(regions: Vec<Region>) -> Heat {
     let end = regions.last().map_or(at(0), |region| region.range().end);
     let present: usize = regions.iter().map(|region| region.present.len()).sum();
     Heat {
-        pid: 4242,
-        address_space: None,
-        tracker: TrackerKind::PageWalk,
-        meaning: Meaning::Walked,
-        clearing: None,
         window: Nanos(1_000_000_000),
         busy_cpus: Some(1.0),
         rss: Bytes(present as u64 * BASE_PAGE),
         mappings: vec![Mapping {
             range: AddressRange { start: at(0), end },
             name: "[heap]".to_owned(),
-            obstacle: None,
-            shared: None,
-            asked_for: false,
-            spread_over_nodes: false,
+            ..Mapping::default()
         }],
         regions,
         cost: Cost {
@@ -66,13 +51,10 @@ pub fn heat_of(regions: Vec<Region>) -> Heat {
             longest_stall: Nanos(13_000_000),
             read: Nanos(1_500_000),
             reads: 3,
-            interim_read: Nanos(0),
-            inspect: Nanos(0),
-            kernel: Nanos(0),
             program: Nanos(20_000_000),
+            ..Cost::default()
         },
-        walks: Walks::default(),
-        sample: None,
+        ..Heat::blank(4242, TrackerKind::PageWalk, Meaning::Walked)
     }
 }
 
@@ -99,13 +81,6 @@ pub fn mixed_heat() -> Heat {
         Region { mapping: None, ..region(20, 1.0, 510) },
     ]);
     heat.mappings[0].range.end = at(5);
-    heat.mappings.push(Mapping {
-        range: AddressRange { start: at(8), end: at(11) },
-        name: String::new(),
-        obstacle: None,
-        shared: None,
-        asked_for: false,
-        spread_over_nodes: false,
-    });
+    heat.mappings.push(Mapping { range: AddressRange { start: at(8), end: at(11) }, ..Mapping::default() });
     heat
 }

@@ -1,11 +1,12 @@
 //! Units that every other module speaks: sizes, page counts, durations, addresses.
 //!
-//! Owns: the arithmetic, parsing and printing of units. Never touches: the system.
+//! Owns: the arithmetic, parsing and printing of units. Never touches: the system, but for the clock that [`Nanos::since`] reads.
 
 use std::fmt;
+use std::iter::Sum;
 use std::ops::{Add, AddAssign, RangeInclusive};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +40,7 @@ pub struct Nanos(pub u64);
 pub struct Address(pub u64);
 
 /// A half-open range of virtual addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AddressRange {
     /// The first address in the range.
     pub start: Address,
@@ -48,11 +49,6 @@ pub struct AddressRange {
 }
 
 impl Bytes {
-    /// What is left of it without `other`; nothing where that is more.
-    pub fn saturating_sub(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_sub(other.0))
-    }
-
     /// A fraction of it, rounded down.
     pub fn share(self, share: f64) -> Bytes {
         Bytes((self.0 as f64 * share) as u64)
@@ -67,11 +63,6 @@ impl Pages {
 }
 
 impl Nanos {
-    /// From `other` to this; nothing where that is later.
-    pub fn saturating_sub(self, other: Nanos) -> Nanos {
-        Nanos(self.0.saturating_sub(other.0))
-    }
-
     /// Whole and fractional seconds.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
@@ -85,6 +76,11 @@ impl Nanos {
     /// From the standard library's type; saturates after 584 years.
     pub fn from_duration(duration: Duration) -> Self {
         Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// How long ago that was.
+    pub fn since(moment: Instant) -> Self {
+        Self::from_duration(moment.elapsed())
     }
 
     /// To the standard library's type.
@@ -127,37 +123,38 @@ impl AddressRange {
     }
 }
 
-impl Add for Bytes {
-    type Output = Bytes;
-    fn add(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_add(other.0))
-    }
+/// Sums, which stop at the largest number, and differences, which say that they stop at 0.
+macro_rules! saturating {
+    ($($unit:ident)*) => {$(
+        impl Add for $unit {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self(self.0.saturating_add(other.0))
+            }
+        }
+
+        impl AddAssign for $unit {
+            fn add_assign(&mut self, other: Self) {
+                *self = *self + other;
+            }
+        }
+
+        impl $unit {
+            /// What is left of it without `other`; nothing where that is more.
+            pub fn saturating_sub(self, other: Self) -> Self {
+                Self(self.0.saturating_sub(other.0))
+            }
+        }
+
+        impl Sum for $unit {
+            fn sum<I: Iterator<Item = Self>>(items: I) -> Self {
+                items.fold(Self(0), Add::add)
+            }
+        }
+    )*};
 }
 
-impl Add for Nanos {
-    type Output = Nanos;
-    fn add(self, other: Nanos) -> Nanos {
-        Nanos(self.0.saturating_add(other.0))
-    }
-}
-
-impl AddAssign for Bytes {
-    fn add_assign(&mut self, other: Bytes) {
-        *self = *self + other;
-    }
-}
-
-impl std::iter::Sum for Bytes {
-    fn sum<I: Iterator<Item = Bytes>>(items: I) -> Bytes {
-        items.fold(Bytes(0), |a, b| a + b)
-    }
-}
-
-impl std::iter::Sum for Pages {
-    fn sum<I: Iterator<Item = Pages>>(items: I) -> Pages {
-        Pages(items.map(|pages| pages.0).sum())
-    }
-}
+saturating!(Bytes Pages Nanos);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

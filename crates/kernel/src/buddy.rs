@@ -2,8 +2,9 @@
 //!
 //! Owns: the shape of that file (Documentation/filesystems/proc.rst). Never touches: compaction.
 
-use heat::units::{BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE};
+use heat::units::{BASE_PAGE, Bytes, HUGE_PAGE};
 
+use crate::lines::parse_lines;
 use crate::{KernelError, Malformed, Root};
 
 /// Free blocks of every zone.
@@ -36,10 +37,7 @@ impl Buddy {
     ///
     /// Errors: a line is not a zone such as `Node 0, zone DMA 1 0 2`.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
-        let zones = text.lines().enumerate().map(|(index, line)| {
-            parse_zone(line).ok_or_else(|| Malformed::new(index + 1, "a zone such as 'Node 0, zone DMA 1 0 2'", line))
-        });
-        Ok(Self { zones: zones.collect::<Result<_, _>>()? })
+        Ok(Self { zones: parse_lines(text, "a zone such as 'Node 0, zone DMA 1 0 2'", parse_zone)? })
     }
 
     /// All free memory.
@@ -50,14 +48,6 @@ impl Buddy {
     /// Free memory in blocks that a huge page fits in: to be had at once, without compaction.
     pub fn free_huge(&self) -> Bytes {
         self.zones.iter().map(|zone| zone.free_from(Bytes(HUGE_PAGE))).sum()
-    }
-
-    /// An estimate of the free memory from which pages of 1 GiB can be made: whole GiBs in blocks of the largest order,
-    /// zone by zone. The kernel's largest block is 4 MiB, so whether they lie side by side cannot be seen here; but it
-    /// can move what lies between.
-    pub fn free_giant_estimate(&self) -> Bytes {
-        let whole = |zone: &Zone| Bytes(zone.free_in_largest_blocks().0 / GIANT_PAGE * GIANT_PAGE);
-        self.zones.iter().map(whole).sum()
     }
 }
 
@@ -70,10 +60,6 @@ impl Zone {
     /// The largest block that is free; `None` where none is.
     pub fn largest_free(&self) -> Option<Bytes> {
         self.free_blocks.iter().rposition(|&blocks| blocks > 0).map(block)
-    }
-
-    fn free_in_largest_blocks(&self) -> Bytes {
-        self.free_blocks.len().checked_sub(1).map_or(Bytes(0), |order| self.free_in(order))
     }
 
     fn free_in(&self, order: usize) -> Bytes {
@@ -161,7 +147,6 @@ mod tests {
         assert_eq!((buddy.zones[1].node, buddy.zones[1].name.as_str()), (1, "Normal"));
         assert_eq!(buddy.zones[0].free_from(Bytes(0)), Bytes((1 << 20) + (2 << 20) + 3 * (4 << 20)));
         assert_eq!(buddy.free_huge(), Bytes((1 + 144) * (2 << 20) + (3 + 669) * (4 << 20)));
-        assert_eq!(buddy.free_giant_estimate(), Bytes(2 << 30), "669 blocks of 4 MiB hold two whole GiB");
         assert_eq!(buddy.zones[0].largest_free(), Some(Bytes(4 << 20)));
         let [full, little] =
             ["0 0 0", "9 1 0"].map(|blocks| parse_zone(&format!("Node 0, zone DMA {blocks}")).unwrap());
@@ -202,7 +187,6 @@ mod tests {
             if let Ok(buddy) = Buddy::parse(&text) {
                 prop_assert!(buddy.free_huge() <= buddy.free());
                 prop_assert!((0.0..=1.0).contains(&buddy.fragmentation().unusable));
-                prop_assert!(buddy.free_giant_estimate() <= buddy.free_huge().max(buddy.free()));
             }
         }
     }

@@ -4,8 +4,11 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// A capability that some step of hugepilot needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[repr(u8)]
 pub enum Capability {
     /// Open files of other users: `clear_refs` of their processes.
@@ -44,27 +47,13 @@ impl Capability {
         Self::Perfmon,
         Self::Bpf,
     ];
-
-    /// The name as manuals and systemd write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DacOverride => "CAP_DAC_OVERRIDE",
-            Self::Kill => "CAP_KILL",
-            Self::IpcLock => "CAP_IPC_LOCK",
-            Self::SysPtrace => "CAP_SYS_PTRACE",
-            Self::SysAdmin => "CAP_SYS_ADMIN",
-            Self::SysNice => "CAP_SYS_NICE",
-            Self::SysResource => "CAP_SYS_RESOURCE",
-            Self::Syslog => "CAP_SYSLOG",
-            Self::Perfmon => "CAP_PERFMON",
-            Self::Bpf => "CAP_BPF",
-        }
-    }
 }
 
+/// As manuals and systemd write it.
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str("CAP_")?;
+        self.serialize(f)
     }
 }
 

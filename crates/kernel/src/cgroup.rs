@@ -225,8 +225,8 @@ pub(super) fn unless_gone<T>(result: Result<T, KernelError>) -> Result<Option<T>
 fn read_room(root: &Root, version: Version, mount: &str, group: &str) -> Result<Option<Room>, KernelError> {
     let name = |file: &str| format!("{mount}{group}/{file}");
     let (limits, usage, cache): (&[&str], _, _) = match version {
-        Version::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file "),
-        Version::Two => (&["memory.max", "memory.high"], "memory.current", "inactive_file "),
+        Version::One => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file"),
+        Version::Two => (&["memory.max", "memory.high"], "memory.current", "inactive_file"),
     };
     let mut limit: Option<Bytes> = None;
     for file in limits {
@@ -236,15 +236,14 @@ fn read_room(root: &Root, version: Version, mount: &str, group: &str) -> Result<
     let Some(limit) = limit else { return Ok(None) };
     let Some(usage) = unless_gone(root.number(&name(usage)))?.map(Bytes) else { return Ok(None) };
     let statistics = unless_gone(root.text(&name("memory.stat")))?.unwrap_or_default();
-    let reclaimable =
-        statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse().ok()).map_or(Bytes(0), Bytes);
+    let reclaimable = statistic(&statistics, cache).map_or(Bytes(0), Bytes);
     let cgroup = if group.is_empty() { "/" } else { group }.to_owned();
     Ok(Some(Room { cgroup, limit, usage, reclaimable }))
 }
 
-/// A value of `memory.stat`; none where the kernel does not tell it.
-pub fn statistic(text: &str, name: &str) -> Option<Bytes> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).map(Bytes)
+/// A value of `memory.stat` or `hugetlb.2MB.events`; none where the kernel does not tell it.
+pub fn statistic(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 /// A number of bytes; none for `max`, or for the huge number that version 1 writes in its place.

@@ -25,8 +25,6 @@ pub struct Cpu {
     pub model: String,
     /// Bits of a physical address.
     pub physical_bits: u32,
-    /// Bits of a virtual address.
-    pub virtual_bits: u32,
     /// Page tables have five levels: the kernel shows the flag `la57` only while it uses them.
     pub five_levels: bool,
     /// Pages of 1 GiB are possible.
@@ -54,7 +52,7 @@ impl Cpu {
         let text_of = |wanted: &str| value(wanted).map_or("", |(_, text)| text.trim());
         let flags: Vec<&str> = text_of("flags").split_ascii_whitespace().collect();
         let (_, sizes) = value("address sizes").ok_or_else(|| Malformed::missing(first, "a line 'address sizes'"))?;
-        let (physical_bits, virtual_bits) = parse_sizes(sizes)
+        let physical_bits = parse_sizes(sizes)
             .ok_or_else(|| Malformed::new(1, "address sizes such as '48 bits physical, 48 bits virtual'", sizes))?;
         Ok(Self {
             vendor: text_of("vendor_id").to_owned(),
@@ -62,7 +60,6 @@ impl Cpu {
             model_number: text_of("model").parse().ok(),
             model: text_of("model name").to_owned(),
             physical_bits,
-            virtual_bits,
             five_levels: flags.contains(&"la57"),
             giant_pages: flags.contains(&"pdpe1gb"),
             virtual_machine: flags.contains(&"hypervisor"),
@@ -74,8 +71,14 @@ impl Cpu {
 ///
 /// Errors: `/sys/devices/system/cpu/online` cannot be read, or is not a list such as `0-3,8`.
 pub fn online(root: &Root) -> Result<Vec<u32>, KernelError> {
-    root.parsed("sys/devices/system/cpu/online", Root::LIMIT, |text| {
-        parse_list(text.trim(), MOST_CPUS).ok_or_else(|| Malformed::new(1, "processors such as '0-3,8'", text.trim()))
+    list(root, "sys/devices/system/cpu/online", MOST_CPUS)
+}
+
+/// A file that holds a list, perhaps of nothing.
+pub(super) fn list(root: &Root, name: &str, end: u32) -> Result<Vec<u32>, KernelError> {
+    root.parsed(name, Root::LIMIT, |text| match text.trim() {
+        "" => Ok(Vec::new()),
+        text => parse_list(text, end).ok_or_else(|| Malformed::new(1, "numbers such as '0-3,8'", text)),
     })
 }
 
@@ -93,10 +96,10 @@ pub(super) fn parse_list(text: &str, end: u32) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-fn parse_sizes(text: &str) -> Option<(u32, u32)> {
+fn parse_sizes(text: &str) -> Option<u32> {
     let (physical, rest) = text.trim().split_once(" bits physical, ")?;
     let bits = |digits: &str| digits.parse::<u32>().ok().filter(|bits| (1..=64).contains(bits));
-    Some((bits(physical)?, bits(rest.strip_suffix(" bits virtual")?)?))
+    bits(rest.strip_suffix(" bits virtual")?).and(bits(physical))
 }
 
 #[cfg(test)]
@@ -110,7 +113,7 @@ mod tests {
         let text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Some CPU: fast\nflags\t\t: fpu pdpe1gb la57 lm\n\
                     address sizes\t: 52 bits physical, 57 bits virtual\n\nprocessor\t: 1\nflags\t: hypervisor\n";
         let cpu = Cpu::parse(text).unwrap();
-        assert_eq!((cpu.model.as_str(), cpu.physical_bits, cpu.virtual_bits), ("Some CPU: fast", 52, 57));
+        assert_eq!((cpu.model.as_str(), cpu.physical_bits), ("Some CPU: fast", 52));
         assert_eq!((cpu.vendor.as_str(), cpu.family, cpu.model_number), ("GenuineIntel", Some(6), Some(143)));
         assert_eq!((cpu.five_levels, cpu.giant_pages, cpu.virtual_machine), (true, true, false));
         // Linux 6.16 and later print this where the kernel was booted with no5lvl.

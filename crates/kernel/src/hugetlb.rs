@@ -5,10 +5,10 @@
 use heat::units::Bytes;
 use serde::{Serialize, Serializer};
 
+use crate::memory::Meminfo;
 use crate::mounts::Mount;
-use crate::process::kilobytes;
 use crate::root::optional;
-use crate::{KernelError, Malformed, Root};
+use crate::{KernelError, Root};
 
 /// Where the pools are, one directory a page size.
 pub const DIRECTORY: &str = "sys/kernel/mm/hugepages";
@@ -161,12 +161,8 @@ pub fn node_pools(root: &Root) -> Result<Vec<NodePool>, KernelError> {
 ///
 /// Errors: `/proc/meminfo` cannot be read, or its line `Hugepagesize:` is malformed.
 pub fn default_size(root: &Root) -> Result<Option<Bytes>, KernelError> {
-    root.parsed("proc/meminfo", Root::LIMIT, |text| {
-        let mut lines = text.lines().enumerate();
-        let found = lines.find_map(|(index, line)| Some((index, line, line.strip_prefix("Hugepagesize:")?)));
-        let Some((index, line, value)) = found else { return Ok(None) };
-        kilobytes(value.trim()).map(Some).ok_or_else(|| Malformed::new(index + 1, "a size such as '2048 kB'", line))
-    })
+    let size = Meminfo::read(root)?.default_huge_page;
+    Ok((size > Bytes(0)).then_some(size))
 }
 
 /// The group whose members may put System V shared memory on huge pages without CAP_IPC_LOCK; `None` on a kernel without

@@ -93,7 +93,9 @@ fn read_limit(
     let Some(usage) = unless_gone(root.number(&format!("{stem}{usage}")))? else { return Ok(None) };
     let refused = match version {
         Version::One => unless_gone(root.number(&format!("{stem}failcnt")))?,
-        Version::Two => unless_gone(root.text(&format!("{stem}events")))?.as_deref().and_then(refusals),
+        Version::Two => {
+            unless_gone(root.text(&format!("{stem}events")))?.and_then(|events| cgroup::statistic(&events, "max"))
+        }
     };
     let below = mount.below_its_point(directory).unwrap_or_default();
     let cgroup = format!("{}{below}", mount.top.trim_end_matches('/'));
@@ -110,10 +112,6 @@ fn limit_file(version: Version, name: &str) -> Option<(Bytes, bool)> {
     let size = name.strip_prefix("hugetlb.")?.strip_suffix(end)?;
     let (size, of_reservations) = size.strip_suffix(".rsvd").map_or((size, false), |size| (size, true));
     Some((size.parse().ok()?, of_reservations))
-}
-
-fn refusals(events: &str) -> Option<u64> {
-    events.lines().find_map(|line| line.strip_prefix("max ")?.trim().parse().ok())
 }
 
 #[cfg(test)]

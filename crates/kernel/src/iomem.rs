@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use heat::units::BASE_PAGE;
 
+use crate::lines::parse_lines;
 use crate::{KernelError, Malformed, Root};
 
 /// The first physical address after the last memory; `None` where the kernel shows zeros (no CAP_SYS_ADMIN).
@@ -38,17 +39,12 @@ fn in_whole_pages(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 ///
 /// Errors: a line `System RAM` has no range such as `1000-9fbff`.
 pub fn parse(text: &str) -> Result<Vec<Range<u64>>, Malformed> {
-    let mut found = Vec::new();
-    for (index, line) in text.lines().enumerate() {
+    let ranges = parse_lines(text, "a range such as '1000-9fbff'", |line| match line.split_once(" : ") {
         // Memory plugged in later stands further in, below its device, as "System RAM (kmem)".
-        let Some((range, name)) = line.split_once(" : ") else { continue };
-        if !name.starts_with("System RAM") {
-            continue;
-        }
-        let range =
-            parse_range(range).ok_or_else(|| Malformed::new(index + 1, "a range such as '1000-9fbff'", line))?;
-        found.extend(Some(range).filter(|range| range.end > 1 && !range.is_empty()));
-    }
+        Some((range, name)) if name.starts_with("System RAM") => parse_range(range).map(Some),
+        _ => Some(None),
+    })?;
+    let mut found: Vec<_> = ranges.into_iter().flatten().filter(|range| range.end > 1 && !range.is_empty()).collect();
     found.sort_by_key(|range| range.start);
     Ok(found)
 }

@@ -17,6 +17,7 @@ pub mod hugetlb;
 pub mod hugetlb_limits;
 pub mod iomem;
 pub mod kallsyms;
+mod lines;
 pub mod lockdown;
 pub mod maps;
 pub mod memory;
@@ -39,4 +40,4 @@ pub mod thp;
 pub mod vm_flags;
 
 pub use error::{KernelError, Malformed};
-pub use root::{Root, optional};
+pub use root::{Root, optional, unless_ended};

@@ -2,12 +2,16 @@
 //!
 //! Owns: that file (man 7 kernel_lockdown). Never touches: the state, which can only be raised.
 
+use heat::names::named;
+use serde::Deserialize;
+
 use crate::root::optional;
 use crate::thp::Setting;
 use crate::{KernelError, Root};
 
 /// How much of the kernel even root may not see or change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Lockdown {
     /// Nothing is withheld.
     None,
@@ -22,12 +26,7 @@ pub enum Lockdown {
 /// Errors: `/sys/kernel/security/lockdown` is there but cannot be read, or brackets no choice.
 pub fn read(root: &Root) -> Result<Option<Lockdown>, KernelError> {
     let setting = optional(root.parsed("sys/kernel/security/lockdown", Root::LIMIT, Setting::parse))?;
-    Ok(setting.and_then(|setting| match setting.chosen.as_str() {
-        "none" => Some(Lockdown::None),
-        "integrity" => Some(Lockdown::Integrity),
-        "confidentiality" => Some(Lockdown::Confidentiality),
-        _ => None,
-    }))
+    Ok(setting.and_then(|setting| named(&setting.chosen)))
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@
 
 use heat::units::{Address, AddressRange, Bytes};
 
+use crate::lines::parse_lines;
 use crate::{KernelError, Malformed, Root};
 
 /// The bound on the file: 64 MiB hold some 600,000 mappings; Linux allows a process 65,530 unless told otherwise.
 pub const LIMIT: Bytes = Bytes(64 << 20);
 
 /// One mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// Where it lies; never empty.
     pub range: AddressRange,
@@ -43,14 +44,7 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<Line>, KernelError> {
 ///
 /// Errors: a line is not a mapping such as `7f00-7fff rw-p 00000000 00:00 0 [heap]`.
 pub fn parse(text: &str) -> Result<Vec<Line>, Malformed> {
-    let mut lines = Vec::with_capacity(text.len() / 64);
-    for (index, line) in text.lines().enumerate() {
-        let parsed = parse_line(line).ok_or_else(|| {
-            Malformed::new(index + 1, "a mapping such as '7f00-7fff rw-p 00000000 00:00 0 [heap]'", line)
-        })?;
-        lines.push(parsed);
-    }
-    Ok(lines)
+    parse_lines(text, "a mapping such as '7f00-7fff rw-p 00000000 00:00 0 [heap]'", parse_line)
 }
 
 /// Understands one line, which heads a mapping in `smaps` as well.

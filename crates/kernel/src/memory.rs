@@ -4,7 +4,7 @@
 
 use heat::units::Bytes;
 
-use crate::process::kilobytes;
+use crate::lines::{kilobytes, take_fields};
 use crate::{KernelError, Malformed, Root};
 
 /// The wanted lines of `meminfo`; 0 for a line that the kernel does not print.
@@ -28,6 +28,8 @@ pub struct Meminfo {
     pub file_huge: Bytes,
     /// Memory in hugetlb pools of all sizes, used or not.
     pub hugetlb: Bytes,
+    /// The size of huge pages from a pool that a program gets without asking for a size.
+    pub default_huge_page: Bytes,
     /// Memory in page tables.
     pub page_tables: Bytes,
     /// Memory of processes that belongs to no file.
@@ -72,8 +74,7 @@ impl Meminfo {
     /// Errors: a wanted line has no size such as `12 kB`, or `MemTotal` is missing.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut memory = Self::default();
-        for (index, line) in text.lines().enumerate() {
-            let Some((key, value)) = line.split_once(':') else { continue };
+        take_fields(text, |key, value| {
             let field = match key {
                 "MemTotal" => &mut memory.total,
                 "MemFree" => &mut memory.free,
@@ -84,6 +85,7 @@ impl Meminfo {
                 "ShmemHugePages" => &mut memory.shmem_huge,
                 "FileHugePages" => &mut memory.file_huge,
                 "Hugetlb" => &mut memory.hugetlb,
+                "Hugepagesize" => &mut memory.default_huge_page,
                 "PageTables" => &mut memory.page_tables,
                 "AnonPages" => &mut memory.anonymous,
                 "Mapped" => &mut memory.mapped,
@@ -94,11 +96,11 @@ impl Meminfo {
                 "Writeback" => &mut memory.writeback,
                 // One of its two lines adds to the other.
                 "Active(file)" | "Inactive(file)" => &mut memory.takeable_files,
-                _ => continue,
+                _ => return Some(()),
             };
-            *field +=
-                kilobytes(value.trim()).ok_or_else(|| Malformed::new(index + 1, "a size such as '12 kB'", line))?;
-        }
+            *field += kilobytes(value)?;
+            Some(())
+        })?;
         match memory.total {
             Bytes(0) => Err(Malformed::missing(text, "a line 'MemTotal:'")),
             _ => Ok(memory),

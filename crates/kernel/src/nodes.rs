@@ -2,8 +2,8 @@
 //!
 //! Owns: which nodes have memory, and which processors belong to a node. Never touches: where memory is placed.
 
-use crate::cpu::{MOST_CPUS, parse_list};
-use crate::{KernelError, Malformed, Root, optional};
+use crate::cpu::{MOST_CPUS, list};
+use crate::{KernelError, Root, optional};
 
 /// The number of a memory node.
 pub type Node = u32;
@@ -30,14 +30,6 @@ pub fn are_several(root: &Root) -> Result<bool, KernelError> {
 /// The processors of a node; none where it has memory only. Errors: there is no such node.
 pub fn processors(root: &Root, node: Node) -> Result<Vec<u32>, KernelError> {
     list(root, &format!("{FOLDER}/node{node}/cpulist"), MOST_CPUS)
-}
-
-/// A file that holds a list, perhaps of nothing.
-fn list(root: &Root, name: &str, end: u32) -> Result<Vec<u32>, KernelError> {
-    root.parsed(name, Root::LIMIT, |text| match text.trim() {
-        "" => Ok(Vec::new()),
-        text => parse_list(text, end).ok_or_else(|| Malformed::new(1, "numbers such as '0-3,8'", text)),
-    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use heat::units::{Address, Bytes, Pages};
 
 use crate::cpu::parse_list;
+use crate::lines::parse_lines;
 use crate::nodes::{MOST_NODES, Node};
 use crate::{KernelError, Malformed, Root};
 
@@ -100,13 +101,7 @@ pub fn read(root: &Root, pid: u32) -> Result<Vec<NumaLine>, KernelError> {
 ///
 /// Errors: a line does not begin with a hexadecimal address, or one of its counts is not like `N1=512`.
 pub fn parse(text: &str) -> Result<Vec<NumaLine>, Malformed> {
-    let mut lines = Vec::with_capacity(text.len() / 64);
-    for (index, line) in text.lines().enumerate() {
-        let parsed = parse_line(line)
-            .ok_or_else(|| Malformed::new(index + 1, "a mapping such as '7f00 default anon=3 N0=3'", line))?;
-        lines.push(parsed);
-    }
-    Ok(lines)
+    parse_lines(text, "a mapping such as '7f00 default anon=3 N0=3'", parse_line)
 }
 
 fn parse_line(line: &str) -> Option<NumaLine> {

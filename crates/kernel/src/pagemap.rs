@@ -3,6 +3,7 @@
 //! Owns: the shape of its entries, and reading many in one call. Never touches: what is mapped there.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -62,11 +63,8 @@ pub struct Pagemap {
 impl Pagemap {
     /// Errors: the process has ended (`is_gone`), or belongs to another user and CAP_SYS_PTRACE is missing (`is_denied`).
     pub fn open(root: &Root, pid: u32) -> Result<Self, KernelError> {
-        let path = root.path(&format!("proc/{pid}/pagemap"));
-        match File::open(&path) {
-            Ok(file) => Ok(Self { file, path }),
-            Err(cause) => Err(KernelError::Read { path, cause }),
-        }
+        let name = format!("proc/{pid}/pagemap");
+        Ok(Self { file: root.open(&name)?, path: root.path(&name) })
     }
 
     /// Reads the entries of `into.len()` base pages from `start`, 512 of a region in one call. Nothing is present beyond the
@@ -74,20 +72,26 @@ impl Pagemap {
     ///
     /// Errors: the kernel cannot read the entries, as for want of memory (`ENOMEM`).
     pub fn read(&self, start: Address, into: &mut [Entry]) -> Result<(), KernelError> {
-        let mut bytes = vec![0; into.len() * 8];
-        let (mut filled, first) = (0, start.0 / BASE_PAGE * 8);
-        while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], first + filled as u64) {
-                Ok(0) => break,
-                Ok(more) => filled += more,
-                Err(cause) => return Err(KernelError::Read { path: self.path.clone(), cause }),
-            }
-        }
-        for (entry, word) in into.iter_mut().zip(bytes.chunks_exact(8)) {
-            *entry = Entry(u64::from_ne_bytes(word.try_into().expect("8 bytes")));
-        }
+        let words = words_at(&self.file, start.0 / BASE_PAGE, into.len());
+        let words = words.map_err(|cause| KernelError::Read { path: self.path.clone(), cause })?;
+        into.iter_mut().zip(words).for_each(|(entry, word)| *entry = Entry(word));
         Ok(())
     }
+}
+
+/// The numbers of 64 bits in a file from one of them on; 0 beyond its end.
+///
+/// Errors: the file cannot be read.
+pub fn words_at(file: &File, first: u64, count: usize) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0; count * 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], first * 8 + filled as u64)? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    Ok(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }
 
 /// The page frames of memory of our own, from `start`; 0 where there is none to be seen.

@@ -9,6 +9,7 @@ use crate::{KernelError, Malformed, Root};
 
 /// Of the machine.
 const MACHINE: &str = "proc/pressure/memory";
+const SHAPE: &str = "a line such as 'some avg10=0.00 avg60=0.00 ..'";
 
 /// How much time was lost to waiting for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,16 +54,13 @@ impl Pressure {
     ///
     /// Errors: the line `some` is missing, or its `avg10` is not a percentage.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
-        let line = text.lines().position(|line| line.starts_with("some "));
-        let wrong = |number: usize| {
-            let line = text.lines().nth(number).unwrap_or_default();
-            Malformed::new(number + 1, "a line such as 'some avg10=0.00 avg60=0.00 ..'", line)
-        };
-        let number = line.ok_or_else(|| wrong(0))?;
-        let words = || text.lines().nth(number).unwrap_or_default().split(' ');
-        let value = |name: &str| words().find_map(|word| word.strip_prefix(name));
+        let found = text.lines().enumerate().find(|(_, line)| line.starts_with("some "));
+        let (index, line) = found.ok_or_else(|| Malformed::missing(text, SHAPE))?;
+        let value = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
         let percent = value("avg10=").and_then(|value| value.parse::<f64>().ok());
-        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(|| wrong(number))?;
+        let percent = percent
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .ok_or_else(|| Malformed::new(index + 1, SHAPE, line))?;
         let micros = value("total=").and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
         Ok(Self { some: percent / 100.0, waited: Nanos(micros.saturating_mul(1000)) })
     }

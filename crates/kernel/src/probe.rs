@@ -9,12 +9,13 @@ use crate::buddy::Buddy;
 use crate::capability::Capabilities;
 use crate::cpu::Cpu;
 use crate::hugetlb::{self, Pool};
+use crate::lines::kilobytes;
 use crate::lockdown::{self, Lockdown};
 use crate::memory::Meminfo;
 use crate::pmu::{self, MemorySampling};
-use crate::process::{ProcessStatus, kilobytes};
+use crate::process::ProcessStatus;
 use crate::thp::Thp;
-use crate::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms};
+use crate::{KernelError, Malformed, Root, balloon, cgroup, damon, kallsyms, unless_ended};
 
 /// Something known, or the reason why it is not.
 pub type Fact<T> = Result<T, KernelError>;
@@ -249,11 +250,9 @@ fn is_identity(uid_map: &str) -> bool {
 fn thp_disabled(root: &Root) -> Fact<Vec<ProcessName>> {
     let mut disabled = Vec::new();
     for pid in root.numbered_entries("proc")? {
-        match ProcessStatus::read(root, pid) {
-            Ok(status) if status.thp_enabled == Some(false) => disabled.push(ProcessName { pid, name: status.name }),
-            Ok(_) => {}
-            Err(error) if error.is_gone() => {}
-            Err(error) => return Err(error),
+        let status = unless_ended(ProcessStatus::read(root, pid))?;
+        if let Some(status) = status.filter(|status| status.thp_enabled == Some(false)) {
+            disabled.push(ProcessName { pid, name: status.name });
         }
     }
     Ok(disabled)

@@ -5,7 +5,7 @@
 
 use heat::units::Bytes;
 
-use crate::process::kilobytes;
+use crate::lines::kilobytes;
 use crate::{KernelError, Malformed, Root};
 
 /// Memory mapped by entries of 2 MiB or more, by its kind.

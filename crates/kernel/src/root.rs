@@ -34,11 +34,6 @@ impl Root {
         Self { directory: directory.into() }
     }
 
-    /// Whether this is the running system.
-    pub fn is_host(&self) -> bool {
-        self.directory == Path::new("/")
-    }
-
     /// Where a file, named from the top of the tree with or without a leading slash, really is.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name.trim_start_matches('/'))
@@ -55,17 +50,12 @@ impl Root {
     ///
     /// Errors: the file cannot be opened or read, or is longer than `limit`.
     pub fn text_within(&self, name: &str, limit: Bytes) -> Result<String, KernelError> {
-        let path = self.path(name);
         let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(limit.0.saturating_add(1)).read_to_end(&mut bytes));
-        match read {
-            Ok(count) if count as u64 > limit.0 => Err(KernelError::TooLong { path, limit }),
-            Ok(_) => {
-                Ok(String::from_utf8(bytes)
-                    .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
-            }
-            Err(cause) => Err(KernelError::Read { path, cause }),
+        let read = self.told(name, |path| File::open(path)?.take(limit.0.saturating_add(1)).read_to_end(&mut bytes))?;
+        if read as u64 > limit.0 {
+            return Err(KernelError::TooLong { path: self.path(name), limit });
         }
+        Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     /// A whole file, understood by `parse`.
@@ -94,11 +84,14 @@ impl Root {
     ///
     /// Errors: the file cannot be opened.
     pub fn stream(&self, name: &str, limit: Bytes) -> Result<impl io::BufRead + use<>, KernelError> {
-        let path = self.path(name);
-        match File::open(&path) {
-            Ok(file) => Ok(BufReader::with_capacity(64 << 10, file.take(limit.0))),
-            Err(cause) => Err(KernelError::Read { path, cause }),
-        }
+        Ok(BufReader::with_capacity(64 << 10, self.open(name)?.take(limit.0)))
+    }
+
+    /// A file to be read wherever one likes.
+    ///
+    /// Errors: the file cannot be opened.
+    pub(crate) fn open(&self, name: &str) -> Result<File, KernelError> {
+        self.told(name, |path| File::open(path))
     }
 
     /// The names in a directory, sorted, at most [`Root::ENTRIES`].
@@ -116,34 +109,31 @@ impl Root {
     }
 
     fn sorted_entries<T: Ord>(&self, name: &str, wanted: impl Fn(&OsStr) -> Option<T>) -> Result<Vec<T>, KernelError> {
-        let path = self.path(name);
-        let list = || -> io::Result<Vec<T>> {
-            let names = fs::read_dir(&path)?.take(Self::ENTRIES);
+        let mut names: Vec<T> = self.told(name, |path| {
+            let names = fs::read_dir(path)?.take(Self::ENTRIES);
             names.filter_map(|entry| entry.map(|entry| wanted(&entry.file_name())).transpose()).collect()
-        };
-        match list() {
-            Ok(mut names) => {
-                names.sort_unstable();
-                Ok(names)
-            }
-            Err(cause) => Err(KernelError::Read { path, cause }),
-        }
+        })?;
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// What a symbolic link says.
     ///
     /// Errors: nothing is there, or it is not a symbolic link (`EINVAL`), or the reader may not read it (`is_denied`).
     pub fn link(&self, name: &str) -> Result<PathBuf, KernelError> {
-        let path = self.path(name);
-        fs::read_link(&path).map_err(|cause| KernelError::Read { path, cause })
+        self.told(name, |path| fs::read_link(path))
     }
 
     /// Whether a file is there.
     ///
     /// Errors: the kernel does not tell, as where a directory above it may not be searched (`is_denied`).
     pub fn exists(&self, name: &str) -> Result<bool, KernelError> {
+        self.told(name, Path::try_exists)
+    }
+
+    fn told<T>(&self, name: &str, ask: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, KernelError> {
         let path = self.path(name);
-        path.try_exists().map_err(|cause| KernelError::Read { path, cause })
+        ask(&path).map_err(|cause| KernelError::Read { path, cause })
     }
 }
 
@@ -152,9 +142,18 @@ impl Root {
 /// Errors: whatever `result` holds, other than the absence of the file (`is_absent`).
 pub fn optional<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
     match result {
-        Ok(value) => Ok(Some(value)),
         Err(error) if error.is_absent() => Ok(None),
-        Err(error) => Err(error),
+        result => result.map(Some),
+    }
+}
+
+/// Turns "the process has ended" into `None`, for whoever asks about several.
+///
+/// Errors: whatever `result` holds, other than the end of the process (`is_gone`).
+pub fn unless_ended<T>(result: Result<T, KernelError>) -> Result<Option<T>, KernelError> {
+    match result {
+        Err(error) if error.is_gone() => Ok(None),
+        result => result.map(Some),
     }
 }
 

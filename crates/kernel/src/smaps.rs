@@ -5,14 +5,14 @@
 
 use heat::units::Bytes;
 
-use crate::process::kilobytes;
+use crate::lines::kilobytes;
 use crate::{KernelError, Malformed, Root, maps, vm_flags};
 
 /// The bound on the file: some 800 bytes for each of 300,000 mappings; Linux allows a process 65,530 unless told otherwise.
 pub const LIMIT: Bytes = Bytes(256 << 20);
 
 /// One mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SmapsMapping {
     /// What `maps` says of it.
     pub line: maps::Line,
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> Result<Vec<SmapsMapping>, Malformed> {
     for (index, line) in text.lines().enumerate() {
         let malformed = || Malformed::new(index + 1, "a mapping or a field of one, such as 'Rss: 8 kB'", line);
         if let Some(line) = maps::parse_line(line) {
-            mappings.push(SmapsMapping::empty(line));
+            mappings.push(SmapsMapping { line, ..SmapsMapping::default() });
             continue;
         }
         let (name, value) = line.split_once(':').ok_or_else(malformed)?;
@@ -59,26 +59,6 @@ pub fn parse(text: &str) -> Result<Vec<SmapsMapping>, Malformed> {
 }
 
 impl SmapsMapping {
-    fn empty(line: maps::Line) -> Self {
-        let nothing = Bytes(0);
-        Self {
-            line,
-            resident: nothing,
-            proportional: nothing,
-            lazily_freed: nothing,
-            huge: nothing,
-            page_size: nothing,
-            hugetlb_private: nothing,
-            hugetlb_shared: nothing,
-            flags: 0,
-        }
-    }
-
-    /// Memory in it that is a hugetlb pool's.
-    pub fn hugetlb(&self) -> Bytes {
-        self.hugetlb_private + self.hugetlb_shared
-    }
-
     /// Takes one field; fields that are not wanted are passed over.
     fn take(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
@@ -133,7 +113,7 @@ VmFlags: rd wr sh mr mw me ms sd
         assert_eq!(heap.line.range, AddressRange { start: Address(0x555d5b10b000), end: Address(0x555d5b12c000) });
         assert_eq!((heap.resident, heap.lazily_freed, heap.huge), (Bytes(20 << 10), Bytes(8 << 10), Bytes(6 << 20)));
         assert_eq!((heap.proportional, mappings[1].proportional), (Bytes(12 << 10), Bytes(0)));
-        assert_eq!((heap.page_size, heap.hugetlb()), (Bytes(4 << 10), Bytes(4 << 20)));
+        assert_eq!((heap.page_size, heap.hugetlb_private + heap.hugetlb_shared), (Bytes(4 << 10), Bytes(4 << 20)));
         assert_eq!((heap.flags, mappings[1].flags), (vm_flags::NOHUGEPAGE, vm_flags::SHARED));
         assert_eq!(mappings[1].line.name, "/memfd:Size: (deleted)");
     }

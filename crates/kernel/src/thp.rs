@@ -19,8 +19,6 @@ pub struct Thp {
     pub defrag: Setting,
     /// The same as `enabled` for shared memory; `None` on a kernel built without it.
     pub shmem_enabled: Option<Setting>,
-    /// Whether the first read of untouched memory maps a huge page of zeros.
-    pub use_zero_page: Option<bool>,
     /// The thread that makes huge pages in the background.
     pub khugepaged: Khugepaged,
     /// The setting of every single size, ascending (6.8 and later).
@@ -70,8 +68,6 @@ impl Thp {
             enabled,
             defrag: setting(root, "defrag")?,
             shmem_enabled: optional(setting(root, "shmem_enabled"))?,
-            use_zero_page: optional(root.number::<u8>(&format!("{DIRECTORY}/use_zero_page")))?
-                .map(|number| number != 0),
             khugepaged: Khugepaged::read(root)?,
             sizes: sizes(root)?,
         }))

@@ -12,6 +12,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "lock_waits.h"
+#include "task_iterator.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -26,13 +27,6 @@ struct mm_struct {
 
 struct task_struct {
 	struct mm_struct *mm;
-} __attribute__((preserve_access_index));
-
-struct bpf_iter_meta;
-
-struct bpf_iter__task {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
 struct {

@@ -13,6 +13,7 @@
 #include <bpf/bpf_core_read.h>
 
 #include "page_walk.h"
+#include "task_iterator.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -33,13 +34,6 @@ struct vm_area_struct {
 
 struct pt_regs {
 	unsigned long sp;
-} __attribute__((preserve_access_index));
-
-struct bpf_iter_meta;
-
-struct bpf_iter__task {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
 struct bpf_iter__task_vma {

@@ -8,8 +8,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use heat::TrackerKind;
+use heat::names::named;
 use kernel::Root;
 
+use crate::damon::Space;
 use crate::{DamonTracker, IdlePage, ObserveError, PageWalk, PerfMem, Tracker, reclaim};
 
 /// Every tracker that can watch another process, best first: those that count page walks before those that sample
@@ -54,9 +56,9 @@ pub fn open(choice: TrackerChoice) -> Result<Box<dyn Tracker>, ObserveError> {
 fn open_one(kind: TrackerKind) -> Result<Box<dyn Tracker>, ObserveError> {
     Ok(match kind {
         TrackerKind::PageWalk => Box::new(PageWalk::new()?),
-        TrackerKind::DamonVaddr => Box::new(DamonTracker::of_virtual_addresses()?),
+        TrackerKind::DamonVaddr => Box::new(DamonTracker::new(Space::Virtual)?),
         TrackerKind::IdlePage => Box::new(IdlePage::new()?),
-        TrackerKind::DamonPaddr => Box::new(DamonTracker::of_physical_addresses()?),
+        TrackerKind::DamonPaddr => Box::new(DamonTracker::new(Space::Physical)?),
         TrackerKind::PerfMem => Box::new(PerfMem::new()?),
         TrackerKind::WriteScan => return Err(ObserveError::OnlyItself { tracker: kind }),
     })
@@ -66,15 +68,13 @@ impl FromStr for TrackerChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = TRACKERS.into_iter().chain([TrackerKind::WriteScan]).find(|kind| kind.to_string() == text);
-        match (text, named) {
-            ("auto", _) => Ok(TrackerChoice::Auto),
-            (_, Some(kind)) => Ok(TrackerChoice::Only(kind)),
-            _ => {
-                let names: Vec<String> = TRACKERS.iter().map(TrackerKind::to_string).collect();
-                Err(format!("'{text}' is no tracker: write auto, {}", names.join(", ")))
-            }
+        if text == "auto" {
+            return Ok(TrackerChoice::Auto);
         }
+        named(text).map(TrackerChoice::Only).ok_or_else(|| {
+            let names = TRACKERS.map(|kind| kind.to_string()).join(", ");
+            format!("'{text}' is no tracker: write auto, {names}")
+        })
     }
 }
 

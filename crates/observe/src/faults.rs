@@ -6,14 +6,15 @@
 //! processes count that map the memory at the same one, as forked ones do.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
 use heat::Heat;
 use heat::units::Address;
+
+use crate::object;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_faults.bpf.o"));
 // bpf/page_faults.h
@@ -73,34 +74,29 @@ impl Faults {
 }
 
 impl Programs {
-    fn load() -> io::Result<Self> {
-        let object = ObjectBuilder::default().name("hugepilot_fault").and_then(|builder| builder.open_memory(PROGRAM));
-        let object = object.and_then(|object| object.load()).map_err(io::Error::other)?;
-        let map = |name: &str| {
-            let map = object.maps().find(|map| map.name() == name).expect("bpf/page_faults.bpf.c defines the map");
-            MapHandle::try_from(&map).map_err(io::Error::other)
-        };
-        let (processes, faults) = (map("processes")?, map("faults")?);
+    fn load() -> libbpf_rs::Result<Self> {
+        let object = object::load("hugepilot_fault", PROGRAM)?;
+        let (processes, faults) = (object::map(&object, "processes")?, object::map(&object, "faults")?);
         Ok(Self { object, processes, faults, number: NonZeroU32::MIN, links: Vec::new(), since: Instant::now() })
     }
 
-    fn begin(&mut self, processes: impl Iterator<Item = u32>, whose: Whose) -> io::Result<()> {
+    fn begin(&mut self, processes: impl Iterator<Item = u32>, whose: Whose) -> libbpf_rs::Result<()> {
         self.links.clear();
         [&self.processes, &self.faults].into_iter().try_for_each(clear)?;
         self.number = self.number.checked_add(1).unwrap_or(NonZeroU32::MIN);
         let number = if whose == Whose::Theirs { ITSELF } else { self.number.get() };
         for process in processes.take(MOST_PROCESSES) {
             let (key, value) = (process.to_ne_bytes(), number.to_ne_bytes());
-            self.processes.update(&key, &value, MapFlags::ANY).map_err(io::Error::other)?;
+            self.processes.update(&key, &value, MapFlags::ANY)?;
         }
         for program in self.object.progs_mut() {
-            self.links.push(program.attach().map_err(io::Error::other)?);
+            self.links.push(program.attach()?);
         }
         self.since = Instant::now();
         Ok(())
     }
 
-    fn end(&mut self) -> io::Result<FaultRates> {
+    fn end(&mut self) -> libbpf_rs::Result<FaultRates> {
         let seconds = self.since.elapsed().as_secs_f64();
         if self.links.is_empty() || seconds <= 0.0 {
             return Ok(FaultRates::new());
@@ -124,13 +120,13 @@ pub fn note(rates: &FaultRates, heat: &mut Heat) {
     }
 }
 
-fn clear(map: &MapHandle) -> io::Result<()> {
+fn clear(map: &MapHandle) -> libbpf_rs::Result<()> {
     let keys: Vec<Vec<u8>> = map.keys().collect();
-    keys.iter().try_for_each(|key| map.delete(key)).map_err(io::Error::other)
+    keys.iter().try_for_each(|key| map.delete(key))
 }
 
 /// Without page faults there is less to decide on, and nothing else is lost.
-fn said<T>(result: io::Result<T>) -> Option<T> {
+fn said<T>(result: libbpf_rs::Result<T>) -> Option<T> {
     result.inspect_err(|error| tracing::debug!("page faults are not counted: {error}")).ok()
 }
 

@@ -48,7 +48,7 @@ fn measure(root: &Root) -> io::Result<Nanos> {
         shortest[cleared] = shortest[cleared].min(pass_over(memory.bytes()));
     }
     let [with_bits, without_bits] = shortest;
-    Ok(Nanos(without_bits.0.saturating_sub(with_bits.0) / PAGES as u64))
+    Ok(Nanos((without_bits.saturating_sub(with_bits)).0 / PAGES as u64))
 }
 
 /// One read of each page, in an order that seems random.
@@ -58,7 +58,7 @@ fn pass_over(memory: &[u8]) -> Nanos {
         page = next(page);
         black_box(memory[place(page)]);
     }
-    Nanos::from_duration(started.elapsed())
+    Nanos::since(started)
 }
 
 /// A linear congruential sequence that comes to each page (Hull and Dobell).

@@ -4,11 +4,11 @@
 //! target.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use heat::{Growth, PageSet};
 use kernel::Root;
-use kernel::page_use::flag::{ANON, COMPOUND_HEAD, COMPOUND_TAIL, HUGE, KSM, LRU, SWAPBACKED, THP, ZERO_PAGE};
+use kernel::page_use::flag::{ANON, KSM, SWAPBACKED, ZERO_PAGE};
+use kernel::pagemap::words_at;
 
 use crate::ObserveError;
 
@@ -50,29 +50,9 @@ impl FrameFlags {
         Self(bits)
     }
 
-    /// Whether it is part of a huge page: a transparent one of any size, of a pool, or the huge zero page.
-    pub(super) fn is_of_huge_page(self) -> bool {
-        self.0 & (THP | HUGE | ZERO_PAGE) != 0
-    }
-
-    /// Whether it is part of a transparent huge page of any size.
-    pub(super) fn is_transparent_huge(self) -> bool {
-        self.0 & THP != 0
-    }
-
-    /// Whether it is the first of several frames that the kernel keeps together.
-    pub(super) fn is_head(self) -> bool {
-        self.0 & COMPOUND_HEAD != 0
-    }
-
-    /// Whether it is another than the first of them.
-    pub(super) fn is_tail(self) -> bool {
-        self.0 & COMPOUND_TAIL != 0
-    }
-
-    /// Whether the kernel keeps it on a list of pages by their use.
-    pub(super) fn is_on_lru(self) -> bool {
-        self.0 & LRU != 0
+    /// Whether any of these flags is set.
+    pub(super) fn has(self, any_of: u64) -> bool {
+        self.0 & any_of != 0
     }
 }
 
@@ -140,8 +120,7 @@ impl FrameTables {
         while let Some(first) = rest.first() {
             let (run, after) = rest.split_at(run_length(rest));
             let span = run[run.len() - 1].number - first.number + 1;
-            let flags = read(&self.flags, "kpageflags", first.number, span)?;
-            let counts = read(&self.counts, "kpagecount", first.number, span)?;
+            let (flags, counts) = self.bits_and_counts(first.number, span)?;
             for frame in run {
                 let at = (frame.number - first.number) as usize;
                 let found = classify(flags[at], counts[at], frame.dirty);
@@ -236,20 +215,14 @@ fn classify(flags: u64, mapped: u64, dirty: bool) -> Option<Trait> {
 
 /// Beyond the last frame there is nothing, and 0 says so: a page table that was freed while it was copied may name any frame.
 fn read(file: &File, name: &str, first: u64, count: u64) -> Result<Vec<u64>, ObserveError> {
-    let mut bytes = vec![0; count as usize * 8];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let read = file.read_at(&mut bytes[filled..], first * 8 + filled as u64);
-        match read.map_err(|cause| ObserveError::FrameTable { path: format!("/proc/{name}").into(), cause })? {
-            0 => break,
-            more => filled += more,
-        }
-    }
-    Ok(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect())
+    words_at(file, first, count as usize)
+        .map_err(|cause| ObserveError::FrameTable { path: format!("/proc/{name}").into(), cause })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     #[test]

@@ -28,12 +28,14 @@ use heat::rate::{self, DELAYS, ReadCount, ReadCounts};
 use heat::units::Nanos;
 use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use hugepilot_os::stop::Stop;
+use kernel::page_use::flag::{COMPOUND_HEAD, COMPOUND_TAIL, LRU};
 use kernel::pagemap::Entry;
 use kernel::target::Target;
-use kernel::{Root, probe, process};
+use kernel::{Root, probe};
 
 use crate::frames::{Frame, FrameFlags, FrameTables};
 use crate::survey::Survey;
+use crate::window::Window;
 use crate::{ObserveError, ObserveOptions, Tracker, first_walk, wait_until};
 
 /// Frames of one word of the file.
@@ -92,13 +94,12 @@ impl Tracker for IdlePage {
     }
 
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
-        let started = Instant::now();
-        let busy_before = process::cpu_time(&self.root, target.pid())?;
+        let window = Window::begin(&self.root, target.pid())?;
         let (mut heat, frames) = self.initial_scan(target)?;
         let mut marks = Marks::of(&self.bitmap, frames);
         heat.cost.clear = marks.set()?;
         let read_counts = marks.follow(&mut heat, target, stop)?;
-        let end = started + options.window.duration();
+        let end = window.started() + options.window.duration();
         if Instant::now() < end {
             wait_until(end, target, stop)?;
             marks.read(&mut heat.cost)?;
@@ -108,12 +109,10 @@ impl Tracker for IdlePage {
         let bits = |region: &Region| if region.huge { 1 } else { u64::from(region.walked_in_window) };
         // Once after marking, and once after the read that saw it.
         heat.cost.program = Nanos(2 * heat.regions.iter().map(bits).sum::<u64>() * price.0);
-        let elapsed = started.elapsed();
-        let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
-        let busy_cpus = Nanos(busy).seconds() / elapsed.as_secs_f64();
+        let (length, busy_cpus) = window.end(&self.root)?;
         rate::rate(&mut heat.regions, &read_counts);
         rate::undo_slowdown(&mut heat.regions, busy_cpus);
-        heat.window = Nanos::from_duration(elapsed);
+        heat.window = length;
         heat.busy_cpus = Some(busy_cpus);
         Ok(heat)
     }
@@ -145,9 +144,9 @@ impl Folio {
     fn mark_of(&mut self, number: u64, flags: FrameFlags) -> Option<u64> {
         let goes_on = number <= self.next;
         self.next = number + 1;
-        if !flags.is_tail() {
-            self.head = flags.is_head().then_some(number).filter(|_| flags.is_on_lru());
-            return flags.is_on_lru().then_some(number);
+        if !flags.has(COMPOUND_TAIL) {
+            self.head = flags.has(COMPOUND_HEAD).then_some(number).filter(|_| flags.has(LRU));
+            return flags.has(LRU).then_some(number);
         }
         self.head = self.head.filter(|_| goes_on);
         self.head
@@ -268,7 +267,7 @@ impl<'a> Marks<'a> {
             self.bitmap.set(chunk.first, &chunk.wanted)?;
             chunk.set_at = before + before.elapsed() / 2;
         }
-        Ok(Nanos::from_duration(started.elapsed()))
+        Ok(Nanos::since(started))
     }
 
     /// Reads at growing delays from now on.
@@ -298,7 +297,7 @@ impl<'a> Marks<'a> {
                 *used |= wanted & !idle;
             }
         }
-        cost.read = cost.read + Nanos::from_duration(started.elapsed());
+        cost.read += Nanos::since(started);
         cost.reads += 1;
         Ok(())
     }
@@ -320,7 +319,7 @@ impl<'a> Marks<'a> {
             let index = frame.region as usize;
             let (count, delays) = &mut sums[index];
             *count += 1;
-            *delays = *delays + Nanos::from_duration(chunk.read_at - chunk.set_at);
+            *delays += Nanos::from_duration(chunk.read_at - chunk.set_at);
             if chunk.is_used(frame.number) {
                 let region = &mut regions[index];
                 if region.huge {

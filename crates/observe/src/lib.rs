@@ -16,6 +16,7 @@ mod frames;
 mod idle_page;
 mod mapped;
 mod node_policy;
+mod object;
 pub mod page_walk;
 pub mod perf_mem;
 pub mod populated;
@@ -26,6 +27,7 @@ mod smaller;
 mod survey;
 mod waits;
 pub mod walk_cycles;
+mod window;
 pub mod write_scan;
 
 use std::time::{Duration, Instant};

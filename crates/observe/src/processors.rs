@@ -72,13 +72,12 @@ impl Processors {
         let before = self.last.take().filter(|scan| scan.pid == pid).map(|scan| scan.times).unwrap_or_default();
         self.used.clear();
         for (&thread, time) in &times {
-            let earlier = before.get(&thread).map_or(0, |time| time.ran.0);
-            let lately = Nanos(time.ran.0.saturating_sub(earlier));
+            let lately = time.ran.saturating_sub(before.get(&thread).map_or(Nanos(0), |time| time.ran));
             if lately > Nanos(0)
                 && let Ok(cpu) = processor(&root, pid, thread)
             {
                 let sum = self.used.entry(cpu).or_default();
-                *sum = *sum + lately;
+                *sum += lately;
             }
         }
         self.last = Some(Scan { at: Instant::now(), pid, times });

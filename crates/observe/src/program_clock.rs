@@ -8,7 +8,7 @@
 use heat::units::Nanos;
 use hugepilot_os::perf::{Counters, Event};
 use kernel::{Root, process};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 /// `PERF_COUNT_SW_TASK_CLOCK` of `PERF_TYPE_SOFTWARE` (man 2 `perf_event_open`): every kernel counts it, without a device.
 const TASK_CLOCK: Event = Event { kind: 1, config: 1, config1: 0, config2: 0 };
@@ -30,13 +30,8 @@ impl ProgramClock {
     /// Begins; where nothing can be counted (`perf_event_open` refused, too many threads) it goes like any clock.
     pub(super) fn start(root: &Root, pid: u32) -> Self {
         let threads = process::threads(root, pid).unwrap_or_default();
-        let counted = threads.len() <= MOST_THREADS;
-        let open = |thread: &u32| match Counters::open(&[TASK_CLOCK], *thread) {
-            // A thread that has ended meanwhile.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
-            opened => Some(opened),
-        };
-        let counters: Result<Vec<_>, _> = threads.iter().filter(|_| counted).filter_map(open).collect();
+        let counted = if threads.len() <= MOST_THREADS { &threads[..] } else { &[] };
+        let counters = Counters::of_threads(&[TASK_CLOCK], counted);
         let counters = counters.unwrap_or_else(|error| {
             tracing::debug!("the program's CPU time cannot be counted: {error}");
             Vec::new()
@@ -127,8 +122,7 @@ impl ProgramClock {
 
 /// CLOCK_MONOTONIC, the clock that the eBPF program reads too.
 pub(super) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    process::time_of(ClockId::Monotonic)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use heat::Heat;
 use heat::units::{Bytes, PAGES_PER_REGION, Pages};
 use kernel::Root;
+use kernel::page_use::flag::{COMPOUND_HEAD, COMPOUND_TAIL, THP};
 use kernel::pagemap::{Entry, Pagemap};
 
 use crate::ObserveError;
@@ -64,9 +65,9 @@ fn whole_pages(flags: &[FrameFlags]) -> usize {
     let mut pages = 0;
     let mut rest = flags;
     while let Some((first, after)) = rest.split_first() {
-        let tails = after.iter().take_while(|flags| flags.is_tail()).count();
+        let tails = after.iter().take_while(|flags| flags.has(COMPOUND_TAIL)).count();
         let is_whole = tails < after.len();
-        if first.is_head() && first.is_transparent_huge() && is_whole && (1..MOST_PAGES).contains(&tails) {
+        if first.has(COMPOUND_HEAD) && first.has(THP) && is_whole && (1..MOST_PAGES).contains(&tails) {
             pages += 1 + tails;
         }
         rest = &after[tails..];

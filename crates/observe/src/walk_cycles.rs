@@ -18,21 +18,11 @@ impl WalkCycles {
     /// Counts from now on. None where that cannot be had.
     pub fn start(root: &Root, pid: u32) -> Option<Self> {
         let events = walk_events(root).ok().flatten()?;
-        let open = |thread| Counters::open(&[events.cycles, events.loads, events.stores], thread);
-        let mut counters = Vec::new();
-        for thread in process::threads(root, pid).ok()? {
-            match open(thread) {
-                Ok(opened) => counters.push(opened),
-                // A thread that has ended meanwhile.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                // Part of the threads would tell nothing of the whole.
-                Err(error) => {
-                    tracing::debug!("cycles of page walks cannot be counted: {error}");
-                    return None;
-                }
-            }
-        }
-        Some(Self(counters))
+        let threads = process::threads(root, pid).ok()?;
+        // Part of the threads would tell nothing of the whole.
+        let counters = Counters::of_threads(&[events.cycles, events.loads, events.stores], &threads);
+        let counters = counters.inspect_err(|error| tracing::debug!("cycles of page walks cannot be counted: {error}"));
+        counters.ok().map(Self)
     }
 
     /// What was counted so far. None if nothing was.

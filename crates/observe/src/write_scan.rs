@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, HUGE_PAGE, Nanos};
-use heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind, Walks};
+use heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
 use hugepilot_os::page_scan::{PageRun, WriteWatch, category, scan};
 use hugepilot_os::stop::Stop;
 
@@ -43,7 +43,7 @@ impl WriteScan {
         let mut cost = Cost::default();
         let clearing = Instant::now();
         self.take_written(|_| ()).map_err(refused)?;
-        cost.clear = Nanos::from_duration(clearing.elapsed());
+        cost.clear = Nanos::since(clearing);
         let started = Instant::now();
         stop.sleep_until(started + window.duration())?;
         let elapsed = started.elapsed();
@@ -90,28 +90,13 @@ impl WriteScan {
 
     fn heat(&self, regions: Vec<Region>, window: Nanos, cost: Cost) -> Heat {
         let present: usize = regions.iter().map(|region| region.present.len()).sum();
-        let mapping = Mapping {
-            range: self.range,
-            name: String::new(),
-            obstacle: None,
-            shared: None,
-            asked_for: false,
-            spread_over_nodes: false,
-        };
         Heat {
-            pid: std::process::id(),
-            address_space: None,
-            tracker: TrackerKind::WriteScan,
-            meaning: Meaning::Written,
-            clearing: None,
             window,
-            busy_cpus: None,
             rss: Bytes(present as u64 * BASE_PAGE),
-            mappings: vec![mapping],
+            mappings: vec![Mapping { range: self.range, ..Mapping::default() }],
             regions,
             cost,
-            walks: Walks::default(),
-            sample: None,
+            ..Heat::blank(std::process::id(), TrackerKind::WriteScan, Meaning::Written)
         }
     }
 }

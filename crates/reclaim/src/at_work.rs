@@ -8,7 +8,7 @@ use heat::memory_use::ByUse;
 use heat::units::{Bytes, Nanos};
 use hugepilot_os::stop::Stop;
 
-use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
 use crate::policy::{Policies, ReclaimPlan, Stock, plan};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl AtWork {
         self.stepped = Some(now);
         let plan = self.due(self.mechanism.span(elapsed), policies, stock);
         self.freed = ByUse::default();
-        let done = self.mechanism.step(Order { batches: &plan.batches }, stop);
+        let done = self.mechanism.step(&plan.batches, stop);
         self.plan = Some(plan);
         done
     }
@@ -77,7 +77,7 @@ impl AtWork {
     ///
     /// Errors: as [`Mechanism::step`].
     pub fn finish(&mut self) -> Result<Vec<Effect>, ReclaimError> {
-        self.mechanism.step(Order::default(), &Stop::default())
+        self.mechanism.step(&[], &Stop::default())
     }
 
     fn due(&self, elapsed: Duration, policies: &Policies, stock: &Stock) -> ReclaimPlan {
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::mechanism::LONGEST_PAUSE;
-    use crate::policy::Preset;
+    use crate::policy::{Batch, Preset};
 
     /// Does all that it is told to at once.
     struct Obedient(Duration);
@@ -113,13 +113,13 @@ mod tests {
             vec![[MemoryUse::UnmappedCache].into_iter().collect()]
         }
 
-        fn step(&mut self, order: Order<'_>, _: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+        fn step(&mut self, batches: &[Batch], _: &Stop) -> Result<Vec<Effect>, ReclaimError> {
             let effect = |batch: &crate::policy::Batch| Effect {
                 uses: batch.uses,
                 applied: batch.bytes,
                 reclaimed: batch.bytes,
             };
-            Ok(order.batches.iter().map(effect).collect())
+            Ok(batches.iter().map(effect).collect())
         }
 
         fn counts(&self) -> BTreeMap<&'static str, u64> {

@@ -2,13 +2,13 @@
 //!
 //! Owns: the moments kept, and how far apart they are. Never touches: memory.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use heat::units::{Bytes, Nanos};
 use kernel::buddy::Buddy;
 use kernel::memory::Meminfo;
-use kernel::{KernelError, Root};
-use rustix::time::{ClockId, clock_gettime};
+use kernel::{KernelError, Root, process};
+use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
 /// Moments kept. When there are more, every other goes, and the next ones come half as often.
@@ -42,7 +42,7 @@ impl MemoryReading {
         let (memory, buddy) = (Meminfo::read(root)?, Buddy::read(root)?);
         let fragmentation = buddy.fragmentation();
         Ok(Self {
-            at_ns: since_boot(),
+            at_ns: process::time_of(ClockId::Boottime),
             free_bytes: memory.free,
             free_huge_bytes: buddy.free_huge(),
             file_cache_bytes: (memory.cached + memory.buffers).saturating_sub(memory.shared),
@@ -51,11 +51,6 @@ impl MemoryReading {
             free_blocks: buddy.free_blocks(),
         })
     }
-}
-
-fn since_boot() -> Nanos {
-    let now = clock_gettime(ClockId::Boottime);
-    Nanos::from_duration(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
 }
 
 /// Moments from the beginning on, ever farther apart.

@@ -21,7 +21,7 @@ pub use store::Store;
 use crate::mechanism::{
     DamonReclaim, DropBehind, DropBehindOptions, Effect, Mechanism, MechanismKind, MemoryReclaim, ReclaimError,
 };
-use crate::policy::{Policies, ReclaimPlan, ReclaimReason, Stock};
+use crate::policy::{Policies, ReclaimPlan, ReclaimReason, Stock, UseDecision};
 use heat::memory_use::{ByUse, MemoryUse};
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
@@ -73,7 +73,7 @@ pub struct Reclaimer {
     stock: Stock,
     applied: ByUse<Bytes>,
     reclaimed: ByUse<Bytes>,
-    last: ByUse<(Bytes, ReclaimReason)>,
+    last: ByUse<UseDecision>,
     history: History,
     began: Instant,
 }
@@ -104,7 +104,7 @@ impl Reclaimer {
             stock: before,
             applied: ByUse::default(),
             reclaimed: ByUse::default(),
-            last: ByUse::of(|_| (Bytes(0), ReclaimReason::CannotTellApart)),
+            last: ByUse::of(|_| UseDecision { bytes: Bytes(0), reason: ReclaimReason::CannotTellApart }),
             history,
             began: Instant::now(),
         })
@@ -168,9 +168,7 @@ impl Reclaimer {
 
     /// What all mechanisms together have last done with each use.
     fn judge(&mut self) {
-        let mut verdicts = Verdicts::default();
-        self.mechanisms.iter().filter_map(AtWork::plan).for_each(|plan| verdicts.add(plan));
-        self.last = verdicts.0.unwrap_or(self.last);
+        self.last = together(self.mechanisms.iter().filter_map(AtWork::plan)).unwrap_or(self.last);
     }
 
     /// Ends it: nothing is reclaimed any more, and what was left to be told is accounted for.
@@ -178,9 +176,9 @@ impl Reclaimer {
         for at_work in &mut self.mechanisms {
             match at_work.finish() {
                 Ok(effects) => {
-                    effects
-                        .iter()
-                        .for_each(|effect| account(effect, &self.stock, &mut self.applied, &mut self.reclaimed));
+                    for effect in &effects {
+                        account(effect, &self.stock, &mut self.applied, &mut self.reclaimed);
+                    }
                 }
                 Err(error) => tracing::debug!("the last account is missing: {error}"),
             }
@@ -338,19 +336,11 @@ fn pass_on(effect: &Effect, left: &mut Stock, freed: &mut ByUse<Bytes>) {
 }
 
 /// What all mechanisms together do with each use: the most that one of them does, with its reason.
-#[derive(Default)]
-struct Verdicts(Option<ByUse<(Bytes, ReclaimReason)>>);
-
-impl Verdicts {
-    fn add(&mut self, plan: &ReclaimPlan) {
-        let new = ByUse::of(|class| (plan.decisions[class].bytes, plan.decisions[class].reason));
-        let before = self.0.unwrap_or(new);
-        self.0 = Some(ByUse::of(|class| match (before[class], new[class]) {
-            (before @ (_, ReclaimReason::Reclaimed), (_, reason)) if reason != ReclaimReason::Reclaimed => before,
-            (before, new) if before.1 == ReclaimReason::Reclaimed => (before.0.max(new.0), ReclaimReason::Reclaimed),
-            (_, new) => new,
-        }));
-    }
+fn together<'a>(plans: impl Iterator<Item = &'a ReclaimPlan>) -> Option<ByUse<UseDecision>> {
+    let rank = |decision: UseDecision| (decision.reason == ReclaimReason::Reclaimed, decision.bytes);
+    let more = |before, new| if rank(before) > rank(new) { before } else { new };
+    let both = |before: ByUse<UseDecision>, new: ByUse<_>| ByUse::of(|class| more(before[class], new[class]));
+    plans.map(|plan| plan.decisions).reduce(both)
 }
 
 #[cfg(test)]
@@ -361,7 +351,7 @@ mod tests {
     use heat::units::SizeOrShare;
 
     use super::*;
-    use crate::mechanism::Order;
+    use crate::policy::Batch;
     use crate::policy::Preset;
 
     #[test]
@@ -392,7 +382,7 @@ mod tests {
             vec![Uses::OF_FILES]
         }
 
-        fn step(&mut self, _: Order<'_>, _: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+        fn step(&mut self, _: &[Batch], _: &Stop) -> Result<Vec<Effect>, ReclaimError> {
             Err(ReclaimError::NoMemoryReclaim)
         }
 
@@ -513,9 +503,9 @@ mod tests {
             batches: Vec::new(),
         };
         let verdict = |plans: &[ReclaimReason]| {
-            let mut verdicts = Verdicts::default();
-            plans.iter().for_each(|&reason| verdicts.add(&of(reason)));
-            verdicts.0.unwrap()[MemoryUse::Code]
+            let plans: Vec<ReclaimPlan> = plans.iter().map(|&reason| of(reason)).collect();
+            let UseDecision { bytes, reason } = together(plans.iter()).unwrap()[MemoryUse::Code];
+            (bytes, reason)
         };
         assert_eq!(
             verdict(&[ReclaimReason::Reclaimed, ReclaimReason::CannotTellApart]),

@@ -5,10 +5,13 @@
 mod preset;
 mod written;
 
+use std::fmt;
+
 pub use preset::Preset;
 
 use heat::memory_use::{ByUse, MemoryUse, Uses};
 use heat::units::{Bytes, Nanos, SizeOrShare};
+use serde::Serialize;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
@@ -96,7 +99,8 @@ pub struct UseDecision {
 }
 
 /// Why memory is reclaimed, or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ReclaimReason {
     /// It is reclaimed.
     Reclaimed,
@@ -112,6 +116,13 @@ pub enum ReclaimReason {
     AtFloor,
     /// No mechanism here takes it without taking what must stay.
     CannotTellApart,
+}
+
+/// A short name for it.
+impl fmt::Display for ReclaimReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// Memory that a mechanism takes without telling its uses apart.

@@ -10,7 +10,7 @@ use kernel::process;
 use serde::{Deserialize, Serialize};
 
 use crate::at_work::AtWork;
-use crate::policy::ReclaimReason;
+use crate::policy::UseDecision;
 use crate::{MemoryReading, Reclaimer};
 
 /// How reclaim stands.
@@ -96,7 +96,7 @@ impl Reclaimer {
             version: 1,
             pid: std::process::id(),
             start_ticks: process::start_time(&self.root, std::process::id()).unwrap_or_default(),
-            up_ns: Nanos::from_duration(self.began.elapsed()),
+            up_ns: Nanos::since(self.began),
             enough_free: self.policies.are_met(&self.stock),
             mapped_page_cost: self.policies.mapped_page_cost.get(),
             free_below: requested(self.policies.free_below),
@@ -111,15 +111,15 @@ impl Reclaimer {
     }
 
     fn class_state(&self, class: MemoryUse) -> ClassState {
-        let (step_bytes, reason) = self.last[class];
+        let UseDecision { bytes, reason } = self.last[class];
         ClassState {
             class,
             rate: self.policies.classes[class].rate.to_string(),
             floor_bytes: self.policies.floor(class, &self.stock),
             held_before_bytes: self.before.held[class],
             held_bytes: self.stock.held[class],
-            step_bytes,
-            reason: reason_name(reason).to_owned(),
+            step_bytes: bytes,
+            reason: reason.to_string(),
             applied_bytes: self.applied[class],
             reclaimed_bytes: self.reclaimed[class],
         }
@@ -144,18 +144,5 @@ impl ReclaimState {
     /// Memory that was freed, of all uses.
     pub fn reclaimed(&self) -> Bytes {
         self.classes.iter().map(|class| class.reclaimed_bytes).sum()
-    }
-}
-
-/// A short name for a reason.
-fn reason_name(reason: ReclaimReason) -> &'static str {
-    match reason {
-        ReclaimReason::Reclaimed => "reclaimed",
-        ReclaimReason::NotRequested => "not_requested",
-        ReclaimReason::CostForbids => "cost_forbids",
-        ReclaimReason::NoSwap => "no_swap",
-        ReclaimReason::EnoughFree => "enough_free",
-        ReclaimReason::AtFloor => "at_floor",
-        ReclaimReason::CannotTellApart => "cannot_tell_apart",
     }
 }

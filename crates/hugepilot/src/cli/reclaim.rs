@@ -114,7 +114,7 @@ fn steps(
 fn at_work(state: &ReclaimState) -> String {
     let names: Vec<&str> =
         state.mechanisms.iter().filter(|each| each.refused.is_none()).map(|each| each.name.as_str()).collect();
-    let damon = state.mechanisms.iter().find(|each| each.name == MechanismKind::Damon.name());
+    let damon = state.mechanisms.iter().find(|each| each.name == MechanismKind::Damon.to_string());
     let why = damon.and_then(|damon| damon.refused.as_ref()).map(|why| format!("; not with damon: {why}"));
     format!("{}{}", names.join(", "), why.unwrap_or_default())
 }

@@ -190,7 +190,7 @@ fn capabilities(facts: &Facts) -> Checked {
     if lacking.is_empty() {
         return Ok(HostCheck::ok("all that are needed", "Other users' processes can be watched and promoted."));
     }
-    let names: Vec<&str> = lacking.iter().map(|(capability, _)| capability.name()).collect();
+    let names: Vec<String> = lacking.iter().map(|(capability, _)| capability.to_string()).collect();
     let uses: Vec<&str> = lacking.iter().map(|(_, used_for)| *used_for).collect();
     let meaning = format!("Not possible: {}.", uses.join("; "));
     Ok(HostCheck::missing(format!("missing: {}", names.join(", ")), meaning).fixed_by(more_rights(facts, held)))
@@ -214,7 +214,7 @@ fn more_rights(facts: &Facts, held: Capabilities) -> Fix {
 }
 
 fn names(capabilities: &[Capability]) -> String {
-    capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" ")
+    capabilities.iter().map(Capability::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn bpf(facts: &Facts) -> Checked {

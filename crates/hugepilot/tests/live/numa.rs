@@ -165,7 +165,7 @@ fn pages_come_from_the_node_that_they_are_bound_to() {
     let (own, nodes) = (PidFd::open(std::process::id()).expect("it lives"), RegionNodes::new(&Root::host()));
     for node in [1, 0] {
         let mut memory = AlignedMemory::anonymous(HUGE_PAGE as usize).expect("memory");
-        memory.bind_to_node(node).expect("the node has memory");
+        memory.set_node_policy(NodePolicy::Bind, &[node]).expect("the node has memory");
         memory.advise(0, HUGE_PAGE as usize, OwnAdvice::HugePage).expect("advice");
         memory.bytes_mut()[0] = 1;
         assert_eq!(nodes_of_pages(&own, &[memory.address()]).expect("the kernel tells"), [Some(node)]);

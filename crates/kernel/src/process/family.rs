@@ -11,7 +11,7 @@ use heat::units::Nanos;
 
 use crate::process::Stat;
 use crate::process::stat::TICK;
-use crate::root::optional;
+use crate::root::{optional, unless_ended};
 use crate::{KernelError, Root};
 
 /// The ids of a process's threads, ascending.
@@ -28,10 +28,8 @@ pub fn threads(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
 pub fn descendants(root: &Root, pid: u32) -> Result<Vec<u32>, KernelError> {
     let mut parents = Vec::new();
     for id in root.numbered_entries("proc")? {
-        match Stat::read(root, id) {
-            Ok(stat) => parents.push((id, stat.parent)),
-            Err(error) if error.is_gone() => {}
-            Err(error) => return Err(error),
+        if let Some(stat) = unless_ended(Stat::read(root, id))? {
+            parents.push((id, stat.parent));
         }
     }
     Ok(below(pid, &parents).into_iter().collect())
@@ -58,7 +56,7 @@ impl FamilyUsage {
     /// What has been used since another reading.
     pub fn since(self, before: Self) -> Self {
         Self {
-            cpu_time: Nanos(self.cpu_time.0.saturating_sub(before.cpu_time.0)),
+            cpu_time: self.cpu_time.saturating_sub(before.cpu_time),
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             minor_faults_of_ended: self.minor_faults_of_ended.saturating_sub(before.minor_faults_of_ended),
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use heat::units::Nanos;
 
-use crate::{KernelError, Malformed, Root};
+use crate::{KernelError, Malformed, Root, unless_ended};
 
 /// Threads that are read; those of larger processes are like them.
 const MOST_THREADS: usize = 64;
@@ -39,10 +39,9 @@ impl ThreadTime {
 pub fn thread_times(root: &Root, pid: u32) -> Result<BTreeMap<u32, ThreadTime>, KernelError> {
     let mut times = BTreeMap::new();
     for thread in crate::process::threads(root, pid)?.into_iter().take(MOST_THREADS) {
-        match root.parsed(&format!("proc/{pid}/task/{thread}/schedstat"), Root::LIMIT, ThreadTime::parse) {
-            Ok(time) => _ = times.insert(thread, time),
-            Err(error) if error.is_gone() => {}
-            Err(error) => return Err(error),
+        let name = format!("proc/{pid}/task/{thread}/schedstat");
+        if let Some(time) = unless_ended(root.parsed(&name, Root::LIMIT, ThreadTime::parse))? {
+            times.insert(thread, time);
         }
     }
     Ok(times)

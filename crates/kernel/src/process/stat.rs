@@ -123,7 +123,8 @@ pub fn thread_cpu_time() -> Nanos {
     time_of(ClockId::ThreadCPUTime)
 }
 
-fn time_of(clock: ClockId) -> Nanos {
+/// What a clock shows.
+pub fn time_of(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

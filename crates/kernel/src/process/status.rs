@@ -5,6 +5,7 @@
 use heat::units::Bytes;
 
 use crate::capability::Capabilities;
+use crate::lines::{kilobytes, take_fields};
 use crate::{KernelError, Malformed, Root};
 
 /// The wanted lines of one process's `status`.
@@ -76,19 +77,17 @@ impl ProcessStatus {
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut status = Self::default();
         let (mut tgid, mut kthread, mut has_memory) = (None, None, false);
-        for (index, line) in text.lines().enumerate() {
-            let Some((key, value)) = line.split_once(':') else { continue };
-            let value = value.trim();
-            let known = match key {
-                "Tgid" => value.parse().ok().map(|pid| tgid = Some(pid)),
-                "Kthread" => flag(value).map(|set| kthread = Some(set)),
+        take_fields(text, |key, value| {
+            match key {
+                "Tgid" => tgid = Some(value.parse().ok()?),
+                "Kthread" => kthread = Some(flag(value)?),
                 _ => {
                     has_memory |= key == "VmRSS";
-                    status.set(key, value)
+                    status.set(key, value)?;
                 }
-            };
-            known.ok_or_else(|| Malformed::new(index + 1, "a key with a value such as 'VmRSS: 12 kB'", line))?;
-        }
+            }
+            Some(())
+        })?;
         status.tgid = tgid.ok_or_else(|| Malformed::missing(text, "a line 'Tgid:'"))?;
         // `Kthread:` came with 6.8; before it, kernel threads are kthreadd (2) and its children, without memory.
         let below_kthreadd = status.tgid == 2 && status.parent == 0 || status.parent == 2;
@@ -125,12 +124,6 @@ impl ProcessStatus {
         }
         Some(())
     }
-}
-
-/// `12 kB`, the kernel's way to write 12 KiB.
-pub(crate) fn kilobytes(value: &str) -> Option<Bytes> {
-    let number: u64 = value.strip_suffix("kB")?.trim().parse().ok()?;
-    number.checked_mul(1 << 10).map(Bytes)
 }
 
 fn flag(value: &str) -> Option<bool> {

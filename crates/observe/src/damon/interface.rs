@@ -7,6 +7,7 @@ use std::fs;
 pub use damon::DamonError;
 use damon::{Claim, ensure_free, number};
 pub(super) use damon::{Intervals, Watched};
+use heat::TrackerKind;
 use heat::units::{Address, AddressRange, Nanos};
 use kernel::damon::Purpose;
 use kernel::{Root, kallsyms, probe};
@@ -17,7 +18,7 @@ const MOST_READS: u32 = 20;
 
 /// Whose addresses DAMON observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Space {
+pub enum Space {
     /// A process's virtual addresses.
     Virtual,
     /// The machine's physical addresses.
@@ -25,6 +26,13 @@ pub(super) enum Space {
 }
 
 impl Space {
+    pub(super) fn tracker(self) -> TrackerKind {
+        match self {
+            Space::Virtual => TrackerKind::DamonVaddr,
+            Space::Physical => TrackerKind::DamonPaddr,
+        }
+    }
+
     /// As DAMON calls it.
     fn operations(self) -> &'static str {
         match self {

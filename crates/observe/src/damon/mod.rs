@@ -12,19 +12,19 @@
 mod interface;
 
 use std::ops::Range;
-use std::time::Instant;
 
-pub use interface::DamonError;
-use interface::{Intervals, Seen, Session, Space, Watched};
+pub use interface::{DamonError, Space};
+use interface::{Intervals, Seen, Session, Watched};
 
 use crate::survey::Survey;
+use crate::window::Window;
 use crate::{ObserveError, ObserveOptions, Tracker, wait_until};
 use heat::units::{Address, AddressRange, BASE_PAGE, Nanos};
 use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::pagemap::Entry;
 use kernel::target::Target;
-use kernel::{Root, iomem, process};
+use kernel::{Root, iomem};
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
 /// Samples in an aggregation.
@@ -46,19 +46,8 @@ pub struct DamonTracker {
 }
 
 impl DamonTracker {
-    /// `damon-vaddr`, ready to observe any process. Errors: DAMON is missing, in use, or cannot watch virtual addresses.
-    pub fn of_virtual_addresses() -> Result<Self, ObserveError> {
-        Self::new(Space::Virtual, TrackerKind::DamonVaddr)
-    }
-
-    /// `damon-paddr`, likewise.
-    ///
-    /// Errors: DAMON is missing, in use, or cannot watch physical addresses, or `/proc/iomem` hides where memory lies (CAP_SYS_ADMIN).
-    pub fn of_physical_addresses() -> Result<Self, ObserveError> {
-        Self::new(Space::Physical, TrackerKind::DamonPaddr)
-    }
-
-    fn new(space: Space, tracker: TrackerKind) -> Result<Self, ObserveError> {
+    /// Errors: DAMON is missing or in use, the kernel has no operations for such addresses, or physical addresses are hidden (CAP_SYS_ADMIN).
+    pub fn new(space: Space) -> Result<Self, ObserveError> {
         let root = Root::host();
         interface::ensure_usable(&root, space)?;
         let memory = match space {
@@ -68,21 +57,17 @@ impl DamonTracker {
         if space == Space::Physical && memory.is_empty() {
             return Err(ObserveError::HiddenFrames);
         }
-        Ok(Self { survey: Survey::new(&root, tracker, Meaning::Sampled)?, root, space, memory })
+        Ok(Self { survey: Survey::new(&root, space.tracker(), Meaning::Sampled)?, root, space, memory })
     }
 }
 
 impl Tracker for DamonTracker {
     fn kind(&self) -> TrackerKind {
-        match self.space {
-            Space::Virtual => TrackerKind::DamonVaddr,
-            Space::Physical => TrackerKind::DamonPaddr,
-        }
+        self.space.tracker()
     }
 
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
-        let started = Instant::now();
-        let busy_before = process::cpu_time(&self.root, target.pid())?;
+        let watching = Window::begin(&self.root, target.pid())?;
         let watched = match self.space {
             Space::Virtual => Watched::Process(target.pid()),
             Space::Physical => Watched::Physical(&self.memory),
@@ -91,25 +76,20 @@ impl Tracker for DamonTracker {
         let window = options.window.max(SHORTEST).duration();
         let mut scans = Vec::new();
         for scan in 1..=READS {
-            wait_until(started + window / 2 + window * scan / (2 * READS), target, stop)?;
+            wait_until(watching.started() + window / 2 + window * scan / (2 * READS), target, stop)?;
             scans.push(session.read()?);
         }
         let stretches = over_all(&scans);
         let kernel = session.cpu_time();
         drop(session);
-        let elapsed = started.elapsed();
-        let busy = process::cpu_time(&self.root, target.pid())?.0.saturating_sub(busy_before.0);
+        let (length, busy_cpus) = watching.end(&self.root)?;
         let space = self.space;
         let heat = self.survey.scan(target, |region, entries| {
             warm(region, entries, space, &stretches);
             !region.walked.is_empty()
         })?;
-        Ok(Heat {
-            cost: Cost { kernel, ..heat.cost },
-            window: Nanos::from_duration(elapsed),
-            busy_cpus: Some(Nanos(busy).seconds() / elapsed.as_secs_f64()),
-            ..heat
-        })
+        let cost = Cost { kernel, ..heat.cost };
+        Ok(Heat { cost, window: length, busy_cpus: Some(busy_cpus), ..heat })
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

@@ -52,7 +52,7 @@ impl CallSampler {
             resized |= now.virtual_size != before.virtual_size;
             let faults = |stat: &Stat| stat.minor_faults.saturating_add(stat.major_faults);
             let sample = CallSample {
-                length: Nanos::from_duration(started.elapsed()),
+                length: Nanos::since(started),
                 faults: faults(&now).saturating_sub(faults(&before)),
                 mmap_calls: counting.as_ref().and_then(|counting| counting.calls().ok()),
                 resized,

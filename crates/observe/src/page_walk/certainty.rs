@@ -5,7 +5,6 @@
 use std::ops::Range;
 
 use heat::clearing::ClearMethod;
-use heat::units::Nanos;
 use heat::walks::{self, SeenPages, TLB_ENTRIES};
 use heat::{Region, Walks, rate};
 
@@ -14,7 +13,7 @@ use crate::page_walk::Watch;
 impl Watch<'_> {
     /// Undoes for each of the batches, which were watched one after the other, what watching did to the program; and bounds the walks.
     /// `price`: what a first walk costs the program on this machine.
-    pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64, price: Nanos) -> Walks {
+    pub(super) fn bound_walks(&mut self, batches: &[Range<usize>], busy_cpus: f64) -> Walks {
         let mut bounds = Walks { scattered: walks::scattered(self.seen(0..self.regions.len())), ..Walks::default() };
         // All batches share one TLB, and a program that goes on as it does keeps the same pages in it.
         let (tlb_entries, all_pages) =
@@ -29,7 +28,7 @@ impl Watch<'_> {
                 }
             };
             let regions = &mut self.regions[of_batch.clone()];
-            let at_most = seen * rate::slowdown(regions, busy_cpus, price);
+            let at_most = seen * rate::slowdown(regions, busy_cpus, self.price);
             rate::undo_slowdown(regions, busy_cpus);
             let walks = base_walks(regions);
             bounds.at_least_per_second += certain * walks;

@@ -76,6 +76,9 @@ impl Cleared {
     }
 }
 
+/// How many bits are set in a range.
+pub(super) type BitsSet<'a> = dyn Fn(AddressRange) -> Pages + 'a;
+
 /// Splits the regions into batches that are cleared, watched and read one after the other.
 ///
 /// `spans` are ascending runs of populated memory, each within one mapping. `clear_refs` knows one batch only: the process.
@@ -83,7 +86,7 @@ impl Cleared {
 pub(super) fn batches(
     method: ClearMethod,
     spans: &[AddressRange],
-    bits_of_a_batch: Option<(Pages, &dyn Fn(AddressRange) -> Pages)>,
+    bits_of_a_batch: Option<(Pages, &BitsSet<'_>)>,
 ) -> Vec<Vec<AddressRange>> {
     if method == ClearMethod::ClearRefs {
         return vec![spans.to_vec()];
@@ -97,7 +100,7 @@ pub(super) fn batches(
             batches.push(Vec::new());
             (room, bits_left) = (BATCH, bits_of_a_batch.map_or(Pages(0), |(most, _)| most));
         }
-        (room, bits_left) = (room.saturating_sub(slice.len()), Pages(bits_left.0.saturating_sub(bits.0)));
+        (room, bits_left) = (room.saturating_sub(slice.len()), bits_left.saturating_sub(bits));
         batches.last_mut().expect("just pushed").push(slice);
     }
     batches

@@ -13,16 +13,12 @@ use std::time::{Duration, Instant};
 
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, Nanos};
 use heat::{Mapping, Region};
+use hugepilot_os::Advice;
 use hugepilot_os::advise::advise;
-use hugepilot_os::stop::Stop;
-use hugepilot_os::{Advice, PidFd};
-use kernel::Root;
 use kernel::pagemap::{Entry, Pagemap};
-use kernel::target::Target;
 
 use crate::page_walk::{Cursor, ObserveError, Watch, timed_read};
 use crate::program_clock::now;
-use crate::wait_until;
 
 /// Delays after the flush at which bits are read.
 const DELAYS: [Duration; 4] =
@@ -40,21 +36,19 @@ pub(super) const LEAST: Duration = Duration::from_millis(500);
 
 impl Watch<'_> {
     /// Finds out how soon each huge page is used, and by the end of the window whether at all.
-    pub(super) fn tell_use_of_huge(&mut self, target: &Target, end: Instant, stop: &Stop) -> Result<(), ObserveError> {
+    pub(super) fn tell_use_of_huge(&mut self, end: Instant) -> Result<(), ObserveError> {
         let spans = spans_of_huge(&self.regions);
         let (Some(first), Some(last)) = (spans.first().copied(), spans.last().copied()) else { return Ok(()) };
         // Where it is refused the bits stay, and the pages count as used.
-        let is_cleared =
-            |span: &AddressRange| advise(target.handle(), span.start.0, span.len().0, Advice::Cold).is_ok();
-        let cleared: Vec<AddressRange> = spans.into_iter().filter(is_cleared).collect();
+        let cleared: Vec<AddressRange> = spans.into_iter().filter(|span| self.is_made_cold(span)).collect();
         let range = AddressRange { start: first.start, end: last.end };
-        if !self.flush(target.handle(), &cleared) {
-            return self.see_whether_it_rests(range, target, end, stop);
+        if !self.flush(&cleared) {
+            return self.see_whether_it_rests(range, end);
         }
         self.clock.tick();
         let (flushed, mut reads, mut first_seen) = (Instant::now(), vec![now()], vec![None; self.regions.len()]);
         for at in DELAYS.into_iter().map(|delay| flushed + delay).chain([end]) {
-            wait_until(at, target, stop)?;
+            self.wait_until(at)?;
             self.see_use(range, reads.len() as u8, &mut first_seen)?;
             self.clock.tick();
             reads.push(now());
@@ -64,20 +58,24 @@ impl Watch<'_> {
     }
 
     /// Keeps some pieces of base pages in these regions for the flush.
-    pub(super) fn keep_pieces(&mut self, regions: Range<usize>, mappings: &[Mapping], target: &PidFd) {
-        let Ok(pagemap) = Pagemap::open(&Root::host(), target.pid()) else { return };
-        let pieces = walked_pieces(mappings, &self.regions[regions]).take(MOST_PIECES);
+    pub(super) fn keep_pieces(&mut self, regions: Range<usize>) {
+        let Ok(pagemap) = Pagemap::open(self.root, self.target.pid()) else { return };
+        let pieces = walked_pieces(&self.mappings, &self.regions[regions]).take(MOST_PIECES);
         let own = pieces.filter(|piece| is_own(&pagemap, piece.start) && is_own(&pagemap, last_page(piece)));
         self.pieces.extend(own.take(TRIES - self.pieces.len()));
     }
 
+    fn is_made_cold(&self, range: &AddressRange) -> bool {
+        advise(self.target.handle(), range.start.0, range.len().0, Advice::Cold).is_ok()
+    }
+
     /// Flushes the TLB for the process; whether that was done, by clearing a huge page that was walked or else by a piece of base pages.
-    fn flush(&self, target: &PidFd, cleared: &[AddressRange]) -> bool {
-        let Ok(pagemap) = Pagemap::open(&Root::host(), target.pid()) else { return false };
+    fn flush(&self, cleared: &[AddressRange]) -> bool {
+        let Ok(pagemap) = Pagemap::open(self.root, self.target.pid()) else { return false };
         let was_cleared = |region: &&Region| cleared.iter().any(|span| span.contains(region.start));
         let huge = self.regions.iter().filter(|region| region.huge && !region.walked.is_empty()).filter(was_cleared);
-        let flush = |piece: &AddressRange| advise(target, piece.start.0, piece.len().0, Advice::Cold).is_ok();
-        huge.take(TRIES).any(|region| is_own(&pagemap, region.start)) || self.pieces.iter().any(flush)
+        huge.take(TRIES).any(|region| is_own(&pagemap, region.start))
+            || self.pieces.iter().any(|piece| self.is_made_cold(piece))
     }
 
     /// Notes which pages this read is the first to see used.
@@ -111,16 +109,10 @@ impl Watch<'_> {
     }
 
     /// Nothing could be flushed: only of a program that does not run it is known what it uses.
-    fn see_whether_it_rests(
-        &mut self,
-        range: AddressRange,
-        target: &Target,
-        end: Instant,
-        stop: &Stop,
-    ) -> Result<(), ObserveError> {
+    fn see_whether_it_rests(&mut self, range: AddressRange, end: Instant) -> Result<(), ObserveError> {
         self.clock.tick();
         let since = now();
-        wait_until(end, target, stop)?;
+        self.wait_until(end)?;
         self.clock.tick();
         if self.clock.rested_since(since) {
             let huge = self.regions.iter_mut().filter(|region| region.huge && range.contains(region.start));

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use heat::units::{Address, HUGE_PAGE, Nanos, Pages};
-use heat::{Cost, Heat, Mapping, Meaning, Region, TrackerKind, Walks};
+use heat::{Cost, Heat, Mapping, Meaning, Region, TrackerKind};
 use kernel::target::Target;
 use kernel::{Root, maps, process};
 
@@ -43,7 +43,7 @@ impl InitialScan {
         let mut mappings = mapped::mappings(lines, &reader.mapping_flags(range)?, &stack_pointers, ipc_namespace);
         let asking = Instant::now();
         node_policy::mark_spread(root, pid, &mut mappings)?;
-        cost.inspect = cost.inspect + Nanos::from_duration(asking.elapsed());
+        cost.inspect += Nanos::since(asking);
         let mut collector = RegionCollector::new(&mappings, &stack_pointers);
         let mut accessed_pages = Vec::new();
         timed_read(&mut reader, cost, &[range], |table| {
@@ -83,19 +83,12 @@ impl InitialScan {
     /// As an answer, in which nothing was watched.
     pub(super) fn heat(self, root: &Root, target: &Target, cost: Cost) -> Result<Heat, ObserveError> {
         Ok(Heat {
-            pid: target.pid(),
             address_space: self.address_space,
-            tracker: TrackerKind::PageWalk,
-            meaning: Meaning::Walked,
-            clearing: None,
-            window: Nanos(0),
-            busy_cpus: None,
             rss: resident(root, target.pid())?,
             mappings: self.mappings,
             regions: self.regions,
             cost,
-            walks: Walks::default(),
-            sample: None,
+            ..Heat::blank(target.pid(), TrackerKind::PageWalk, Meaning::Walked)
         })
     }
 }

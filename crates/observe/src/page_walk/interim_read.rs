@@ -42,9 +42,9 @@ pub(super) struct Seen {
 }
 
 /// The interim reads of one clearing.
-pub(super) struct InterimReads<'a> {
+pub(super) struct InterimReads {
     /// Pages of each region with a bit set before clearing.
-    before: &'a [u32],
+    before: Vec<u32>,
     regions: Vec<InterimRead>,
     /// The first region that may still have to be read.
     trail: usize,
@@ -54,10 +54,16 @@ pub(super) struct InterimReads<'a> {
     fronts: Vec<(usize, Nanos)>,
 }
 
-impl<'a> InterimReads<'a> {
+impl InterimReads {
     /// Before anything is cleared: how many pages of each region have their bit set.
-    pub(super) fn new(before: &'a [u32]) -> Self {
-        Self { before, regions: vec![InterimRead::default(); before.len()], trail: 0, front: 0, fronts: Vec::new() }
+    pub(super) fn new(before: &[u32]) -> Self {
+        Self {
+            before: before.to_vec(),
+            regions: vec![InterimRead::default(); before.len()],
+            trail: 0,
+            front: 0,
+            fronts: Vec::new(),
+        }
     }
 
     /// The regions worth reading now; empty when all have been passed and read.
@@ -107,7 +113,7 @@ mod tests {
     const US: u64 = 1000;
 
     /// A program all of whose pages are walked within `rewalk`, cleared from 1 ms on, a region in 20 us, read every 200 us.
-    fn watched(regions: usize, rewalk: u64) -> InterimReads<'static> {
+    fn watched(regions: usize, rewalk: u64) -> InterimReads {
         let mut interim_reads = InterimReads::new(&[512; 2000][..regions]);
         for now in (1000 * US..1000 * US + regions as u64 * 20 * US).step_by(200_000) {
             let walked = |index: usize| match now.checked_sub(cleared_at(index).0) {

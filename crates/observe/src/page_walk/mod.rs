@@ -37,15 +37,15 @@ use crate::page_walk::reach::Reach;
 use crate::page_walk::reader::{AttachedReader, PageTable, PageTableReader};
 use crate::page_walk::settle::{Asked, inquire};
 use crate::program_clock::{ProgramClock, now};
-use crate::reclaim;
-use crate::{ObserveOptions, Tracker, wait_until};
+use crate::window::Window;
+use crate::{ObserveOptions, Tracker, reclaim, wait_until};
 use heat::Coverage;
 use heat::clearing::{ClearMethod, ClearPolicy, Clearing};
 use heat::rate;
 use heat::rate::{DELAYS, ReadCount, ReadCounts};
 use heat::units::{Address, AddressRange, Bytes, HUGE_PAGE, Nanos, Pages, Slowdown};
 use heat::walks::{EARLY, EarlyRead, EarlyReads};
-use heat::{Cost, Heat, PageSet, Region, TrackerKind};
+use heat::{Cost, Heat, Mapping, PageSet, Region, TrackerKind};
 use hugepilot_os::stop::Stop;
 use kernel::target::Target;
 use kernel::{Root, pagemap, process};
@@ -122,9 +122,63 @@ impl PageWalk {
         Ok(Clearing { method: reason.method(), reason, expected, bits_set_again, calls, reclaim })
     }
 
+    /// Scans everything, and chooses how much of it is observed, and how.
+    fn begin<'a>(
+        &'a mut self,
+        target: &'a Target,
+        options: &ObserveOptions,
+        stop: &'a Stop,
+    ) -> Result<Watch<'a>, ObserveError> {
+        let mut cost = Cost::default();
+        let scan = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
+        let price = self.price();
+        let most_bits = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
+        let layout = self.reader.layout;
+        let coverage = coverage(&scan, options, most_bits);
+        let reach = Reach::of(coverage, &scan.regions, layout.user_space(), options.tell_use_of_huge);
+        let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
+        let clearing = self.choose_clearing(target, &scan, &ObserveOptions { clearing: policy, ..*options }, stop)?;
+        let thread = crate::living_thread(target)?;
+        Ok(Watch {
+            root: &self.root,
+            frames: &self.frames,
+            target,
+            stop,
+            options: *options,
+            price,
+            most_bits,
+            clearing,
+            layout,
+            reader: self.reader.attach(target.pid(), thread)?.expecting(scan.address_space),
+            reach,
+            read_counts: vec![ReadCounts::default(); scan.regions.len()],
+            early: vec![EarlyReads::default(); scan.regions.len()],
+            cleared: Vec::new(),
+            settled: 0,
+            settled_at: Nanos(0),
+            pieces: Vec::new(),
+            clock: ProgramClock::start(&self.root, target.pid()),
+            cost,
+            address_space: scan.address_space,
+            mappings: scan.mappings,
+            accessed: scan.accessed,
+            regions: scan.regions,
+        })
+    }
+
     /// What the program loses for each page that it walks again; measured once.
     fn price(&mut self) -> Nanos {
         *self.price.get_or_insert_with(|| first_walk::price(&self.root))
+    }
+
+    /// Reads the tables of base pages once.
+    fn each_base_table(&mut self, target: &Target, mut each: impl FnMut(PageTable<'_>)) -> Result<(), ObserveError> {
+        let (range, thread) = (self.reader.layout.user_space(), crate::living_thread(target)?);
+        self.reader.attach(target.pid(), thread)?.read(range, |table| {
+            if !table.pages.is_huge() {
+                each(table);
+            }
+        })
     }
 
     /// As [`Tracker::survey`]. `each` gets every region, ascending, with its entries, and answers whether its growth is wanted.
@@ -149,7 +203,7 @@ impl PageWalk {
         }
         let asking = Instant::now();
         let findings = inquiry.finish(scan.regions.len())?;
-        cost.inspect = cost.inspect + Nanos::from_duration(asking.elapsed());
+        cost.inspect += Nanos::since(asking);
         let mut heat = scan.heat(&self.root, target, cost)?;
         heat.regions.iter_mut().zip(findings).for_each(|(region, finding)| region.growth = finding.growth);
         Ok(heat)
@@ -162,89 +216,19 @@ impl Tracker for PageWalk {
     }
 
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
-        let started = Instant::now();
-        let pid = target.pid();
-        let mut cost = Cost::default();
-        let busy_before = process::cpu_time(&self.root, pid)?;
-        let scan = InitialScan::at(&self.root, &mut self.reader, target, &mut cost, |_, _, _, _| ())?;
-        let price = self.price();
-        let most = options.max_slowdown.map(|max| bits_of_a_batch(max, price));
-        let takes = most.map_or(Nanos(0), |most| time_for(scan.base_pages_accessed(), most));
-        let coverage = match options.clearing {
-            ClearPolicy::OneOfMany => Coverage::Everything,
-            _ => options.coverage.in_time(scan.base_pages().bytes(), takes),
-        };
-        let reach = Reach::of(coverage, &scan.regions, self.reader.layout.user_space(), options.tell_use_of_huge);
-        let policy = if reach.is_sample() { ClearPolicy::OnlySome } else { options.clearing };
-        let clearing = self.choose_clearing(target, &scan, &ObserveOptions { clearing: policy, ..*options }, stop)?;
-        let InitialScan { address_space, mappings, regions, accessed } = scan;
-        let method = clearing.method;
-        let thread = crate::living_thread(target)?;
-        let mut watch = Watch {
-            clearing,
-            layout: self.reader.layout,
-            reader: self.reader.attach(pid, thread)?.expecting(address_space),
-            read_counts: vec![ReadCounts::default(); regions.len()],
-            early: vec![EarlyReads::default(); regions.len()],
-            cleared: Vec::new(),
-            settled: 0,
-            settled_at: Nanos(0),
-            options: *options,
-            reach,
-            pieces: Vec::new(),
-            regions,
-            clock: ProgramClock::start(&self.root, pid),
-            cost,
-        };
-        let bits = |index: usize| if watch.regions[index].huge { 1 } else { u64::from(accessed[index]) };
-        let set_in = |slice: AddressRange| Pages(watch.indices(&[slice]).map(bits).sum());
-        let batches = clear::batches(
-            method,
-            &watch.reach.spans(&watch.regions, &mappings),
-            most.as_ref().map(|most| (*most, &set_in as &dyn Fn(AddressRange) -> Pages)),
-        );
+        let window = Window::begin(&self.root, target.pid())?;
+        let mut watch = self.begin(target, options, stop)?;
+        let batches = watch.batches();
         for (number, batch) in batches.iter().enumerate() {
-            watch.clear(&self.root, target, batch, &accessed)?;
-            watch.follow(batch, target, stop)?;
+            watch.clear(batch)?;
+            watch.follow(batch)?;
             // A region may lie in two batches; it is settled with the second.
             let next = batches.get(number + 1).map_or(watch.regions.len(), |next| watch.indices(next).start);
-            watch.settle(next, target, &self.frames, &mappings)?;
+            watch.settle(next)?;
         }
-        watch.reach.pass_over_huge(&mut watch.regions);
-        watch.clock.tick();
-        watch.settled_at = now();
-        // The window is what is left after the program's calls were counted.
-        let sampled = clearing.calls.map_or(Nanos(0), |calls| calls.length);
-        let mut end = started + sampled.duration() + options.window.duration();
-        if watch.options.tell_use_of_huge {
-            end = end.max(Instant::now() + huge_use::LEAST);
-            watch.tell_use_of_huge(target, end, stop)?;
-        }
-        wait_until(end, target, stop)?;
-        watch.read_end_of_window()?;
-        let elapsed = started.elapsed();
-        let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
-        let busy_cpus = watch.keep_pace().unwrap_or(Nanos(busy).seconds() / elapsed.as_secs_f64());
-        watch.account_for_bits(price);
-        rate::rate(&mut watch.regions, &watch.read_counts);
-        let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| watch.indices(batch)).collect();
-        let walks = watch.bound_walks(&of_batches, busy_cpus, price);
-        let sample = watch.reach.sample(&watch.regions);
-        Ok(Heat {
-            pid,
-            address_space,
-            tracker: TrackerKind::PageWalk,
-            meaning: method.meaning(),
-            clearing: Some(clearing),
-            window: Nanos::from_duration(elapsed),
-            busy_cpus: Some(busy_cpus),
-            rss: resident(&self.root, pid)?,
-            regions: watch.regions,
-            cost: watch.cost,
-            mappings,
-            walks,
-            sample,
-        })
+        watch.see_out(window.started())?;
+        let (length, busy_cpus) = window.end(watch.root)?;
+        watch.heat(&batches, length, busy_cpus)
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {
@@ -254,23 +238,13 @@ impl Tracker for PageWalk {
     }
 
     fn walked_pages(&mut self, target: &Target) -> Result<Option<Pages>, ObserveError> {
-        let range = self.reader.layout.user_space();
         let mut walked = 0;
-        self.reader.attach(target.pid(), crate::living_thread(target)?)?.read(range, |table| {
-            if !table.pages.is_huge() {
-                walked += table.pages.accessed() as u64;
-            }
-        })?;
+        self.each_base_table(target, |table| walked += table.pages.accessed() as u64)?;
         Ok(Some(Pages(walked)))
     }
 
     fn walked(&mut self, target: &Target, each: &mut dyn FnMut(Address, &PageSet)) -> Result<bool, ObserveError> {
-        let range = self.reader.layout.user_space();
-        self.reader.attach(target.pid(), crate::living_thread(target)?)?.read(range, |table| {
-            if !table.pages.is_huge() {
-                each(table.start, &table.pages.present_and_accessed().1);
-            }
-        })?;
+        self.each_base_table(target, |table| each(table.start, &table.pages.present_and_accessed().1))?;
         Ok(true)
     }
 }
@@ -278,6 +252,15 @@ impl Tracker for PageWalk {
 /// Resident memory.
 fn resident(root: &Root, pid: u32) -> Result<Bytes, ObserveError> {
     Ok(process::ProcessStatus::read(root, pid)?.vm_rss)
+}
+
+/// How much of the memory is observed, in batches of so many bits.
+fn coverage(scan: &InitialScan, options: &ObserveOptions, most_bits: Option<Pages>) -> Coverage {
+    let takes = most_bits.map_or(Nanos(0), |most| time_for(scan.base_pages_accessed(), most));
+    match options.clearing {
+        ClearPolicy::OneOfMany => Coverage::Everything,
+        _ => options.coverage.in_time(scan.base_pages().bytes(), takes),
+    }
 }
 
 /// The most bits that are cleared together, where a program may be slowed down by so much: setting them again takes it so long each.
@@ -299,19 +282,32 @@ fn timed_read(
 ) -> Result<(), ObserveError> {
     let started = Instant::now();
     ranges.iter().try_for_each(|&range| reader.read(range, &mut visit))?;
-    cost.read = cost.read + Nanos::from_duration(started.elapsed());
+    cost.read += Nanos::since(started);
     cost.reads += 1;
     Ok(())
 }
 
 /// One observation under way.
 struct Watch<'a> {
+    root: &'a Root,
+    frames: &'a FrameTables,
+    target: &'a Target,
+    stop: &'a Stop,
+    options: ObserveOptions,
+    /// What the program loses for each page that it walks again.
+    price: Nanos,
+    /// The most bits that are cleared together, if that is limited.
+    most_bits: Option<Pages>,
     reader: AttachedReader<'a>,
     /// How bits are cleared.
     clearing: Clearing,
     layout: Layout,
     reach: Reach,
+    address_space: Option<u64>,
+    mappings: Vec<Mapping>,
     regions: Vec<Region>,
+    /// Of each region, how many base pages had their bit set before anything was cleared.
+    accessed: Vec<u32>,
     /// For each region, what was seen at each delay.
     read_counts: Vec<ReadCounts>,
     /// And how the pages lay that were walked by the first of them.
@@ -322,7 +318,6 @@ struct Watch<'a> {
     settled: usize,
     /// When all were.
     settled_at: Nanos,
-    options: ObserveOptions,
     /// Pieces of base pages by which the TLB may be flushed.
     pieces: Vec<AddressRange>,
     clock: ProgramClock,
@@ -330,6 +325,57 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    fn wait_until(&self, deadline: Instant) -> Result<(), ObserveError> {
+        wait_until(deadline, self.target, self.stop)
+    }
+
+    /// What is cleared together.
+    fn batches(&self) -> Vec<Vec<AddressRange>> {
+        let bits = |index: usize| if self.regions[index].huge { 1 } else { u64::from(self.accessed[index]) };
+        let set_in = |slice: AddressRange| Pages(self.indices(&[slice]).map(bits).sum());
+        let spans = self.reach.spans(&self.regions, &self.mappings);
+        clear::batches(self.clearing.method, &spans, self.most_bits.map(|most| (most, &set_in as &clear::BitsSet<'_>)))
+    }
+
+    /// Waits for the end of the window, and reads what was walked by then.
+    fn see_out(&mut self, started: Instant) -> Result<(), ObserveError> {
+        self.reach.pass_over_huge(&mut self.regions);
+        self.clock.tick();
+        self.settled_at = now();
+        // The window is what is left after the program's calls were counted.
+        let sampled = self.clearing.calls.map_or(Nanos(0), |calls| calls.length);
+        let mut end = started + sampled.duration() + self.options.window.duration();
+        if self.options.tell_use_of_huge {
+            end = end.max(Instant::now() + huge_use::LEAST);
+            self.tell_use_of_huge(end)?;
+        }
+        self.wait_until(end)?;
+        self.read_end_of_window()
+    }
+
+    /// What all reads say together of a window of this length.
+    fn heat(mut self, batches: &[Vec<AddressRange>], window: Nanos, busy_cpus: f64) -> Result<Heat, ObserveError> {
+        let busy_cpus = self.keep_pace().unwrap_or(busy_cpus);
+        self.account_for_bits();
+        rate::rate(&mut self.regions, &self.read_counts);
+        let of_batches: Vec<Range<usize>> = batches.iter().map(|batch| self.indices(batch)).collect();
+        let walks = self.bound_walks(&of_batches, busy_cpus);
+        let pid = self.target.pid();
+        Ok(Heat {
+            address_space: self.address_space,
+            clearing: Some(self.clearing),
+            window,
+            busy_cpus: Some(busy_cpus),
+            rss: resident(self.root, pid)?,
+            sample: self.reach.sample(&self.regions),
+            regions: self.regions,
+            mappings: self.mappings,
+            cost: self.cost,
+            walks,
+            ..Heat::blank(pid, TrackerKind::PageWalk, self.clearing.method.meaning())
+        })
+    }
+
     /// The regions of a batch.
     fn indices(&self, batch: &[AddressRange]) -> Range<usize> {
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return 0..0 };
@@ -338,19 +384,13 @@ impl Watch<'_> {
     }
 
     /// Clears one batch, and reads meanwhile what was cleared a moment ago.
-    fn clear(
-        &mut self,
-        root: &Root,
-        target: &Target,
-        batch: &[AddressRange],
-        accessed: &[u32],
-    ) -> Result<(), ObserveError> {
+    fn clear(&mut self, batch: &[AddressRange]) -> Result<(), ObserveError> {
         let of_batch = self.indices(batch);
         if of_batch.is_empty() {
             return Ok(());
         }
-        let mut interim_reads = InterimReads::new(&accessed[of_batch.clone()]);
-        let how = self.clearing;
+        let mut interim_reads = InterimReads::new(&self.accessed[of_batch.clone()]);
+        let (root, target, how) = (self.root, self.target, self.clearing);
         self.clock.tick();
         let cleared = thread::scope(|scope| {
             let clearing = scope.spawn(move || clear::clear(root, target.handle(), &how, batch));
@@ -373,7 +413,7 @@ impl Watch<'_> {
                 self.read_counts[of_batch.start + index][0] = interim_reads.read_count(index, at);
             }
         }
-        self.cost.clear = self.cost.clear + cleared.took;
+        self.cost.clear += cleared.took;
         self.cost.longest_stall = self.cost.longest_stall.max(cleared.longest_stall);
         self.cleared.push((of_batch, cleared));
         self.clock.tick();
@@ -381,7 +421,7 @@ impl Watch<'_> {
     }
 
     /// Reads the regions around the front; `offset` is the batch's first region.
-    fn interim_read(&mut self, offset: usize, interim_reads: &mut InterimReads<'_>) -> Result<(), ObserveError> {
+    fn interim_read(&mut self, offset: usize, interim_reads: &mut InterimReads) -> Result<(), ObserveError> {
         let started = Instant::now();
         let window = interim_reads.window();
         let (first, last) = (offset + window.start, offset + window.end - 1);
@@ -396,18 +436,18 @@ impl Watch<'_> {
         })?;
         interim_reads.note(&found);
         self.clock.tick();
-        self.cost.interim_read = self.cost.interim_read + Nanos::from_duration(started.elapsed());
+        self.cost.interim_read += Nanos::since(started);
         Ok(())
     }
 
     /// Reads the batch that was cleared last at growing delays.
-    fn follow(&mut self, batch: &[AddressRange], target: &Target, stop: &Stop) -> Result<(), ObserveError> {
+    fn follow(&mut self, batch: &[AddressRange]) -> Result<(), ObserveError> {
         let Some((_, cleared)) = self.cleared.last() else { return Ok(()) };
         let Some((first, last)) = batch.first().zip(batch.last()) else { return Ok(()) };
         let range = AddressRange { start: first.start.region(), end: last.end.region_up() };
         let (since, which_pages, ranges) = (Instant::now(), self.options.which_pages, self.reach.within(range));
         for (number, delay) in DELAYS.into_iter().enumerate() {
-            wait_until(since + delay, target, stop)?;
+            wait_until(since + delay, self.target, self.stop)?;
             let is_last = number + 1 == DELAYS.len();
             let (read_counts, early) = (&mut self.read_counts, &mut self.early);
             let mut at = Cursor::new(&mut self.regions);
@@ -415,7 +455,7 @@ impl Watch<'_> {
                 let Some((index, region)) = at.find(table.start) else { return };
                 let Some(cleared_at) = cleared.at(first_byte(region)) else { return };
                 let accessed = table.pages.accessed() as u32;
-                let delay = Nanos(table.read_at.0.saturating_sub(cleared_at.0));
+                let delay = table.read_at.saturating_sub(cleared_at);
                 let walked = if region.huge { accessed.min(1) } else { accessed };
                 read_counts[index][1 + number] = ReadCount::new(delay, walked);
                 if number < EARLY {
@@ -469,13 +509,13 @@ impl Watch<'_> {
     }
 
     /// Estimates what the program loses by setting again, in walking, the bits that were cleared.
-    fn account_for_bits(&mut self, price: Nanos) {
+    fn account_for_bits(&mut self) {
         let bits = |region: &Region| match region.walked_in_window {
             _ if region.huge => u64::from(region.unobserved == 0),
             walked => walked.into(),
         };
         let set_again: u64 = self.regions.iter().map(bits).sum();
-        self.cost.program = self.cost.program + Nanos(set_again * price.0);
+        self.cost.program += Nanos(set_again * self.price.0);
     }
 }
 

@@ -12,9 +12,10 @@ use heat::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos
 use hugepilot_os::bpf::TaskIterator;
 use hugepilot_os::memory::SharedView;
 use kernel::pagemap;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
 use crate::mapped::MappingFlags;
+use crate::object;
 use crate::page_walk::{Layout, ObserveError};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page_walk.bpf.o"));
@@ -24,7 +25,6 @@ const MAX_TABLES: usize = 256;
 const MAX_RECORDS: usize = 8192;
 const TABLE_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 32;
-const REQUEST_BYTES: usize = 48;
 const REPLY_BYTES: usize = 56;
 const MAX_MAPPINGS: usize = 16384;
 const MAPPING_BYTES: usize = 24;
@@ -120,13 +120,8 @@ impl PageTableReader {
     pub(super) fn load() -> Result<Self, ObserveError> {
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("libbpf: {}", text.trim()))));
         let refused = |cause| ObserveError::BpfRefused { cause };
-        let mut builder = ObjectBuilder::default();
-        let object = builder.name("hugepilot").and_then(|builder| builder.open_memory(PROGRAM)).map_err(refused)?;
-        let object = object.load().map_err(refused)?;
-        let map = |name: &str| {
-            let map = object.maps().find(|map| map.name() == name).expect("bpf/page_walk.bpf.c defines the map");
-            MapHandle::try_from(&map).map_err(refused)
-        };
+        let object = object::load("hugepilot", PROGRAM).map_err(refused)?;
+        let map = |name: &str| object::map(&object, name).map_err(refused);
         let view = |name: &str, len| {
             SharedView::map(map(name)?.as_fd(), len).map_err(|error| refused(libbpf_rs::Error::from(error)))
         };
@@ -272,15 +267,9 @@ impl Entries<'_> {
             Entries::Base(entries) => {
                 let [present, faulting, accessed, special] =
                     matching(entries, [PRESENT, PROT_NONE, PRESENT | ACCESSED, PRESENT | SPECIAL]);
-                let set = |word: fn([u64; 4]) -> u64| {
-                    PageSet::from_words(std::array::from_fn(|at| {
-                        word([present[at], faulting[at], accessed[at], special[at]])
-                    }))
-                };
-                (
-                    set(|[present, faulting, _, _]| present | faulting),
-                    set(|[_, _, accessed, special]| accessed & !special),
-                )
+                let present = std::array::from_fn(|at| present[at] | faulting[at]);
+                let accessed = std::array::from_fn(|at| accessed[at] & !special[at]);
+                (PageSet::from_words(present), PageSet::from_words(accessed))
             }
         }
     }
@@ -290,23 +279,14 @@ impl Entries<'_> {
         match self {
             Entries::Huge { entry, .. } if entry & (PRESENT | ACCESSED) == PRESENT | ACCESSED => PAGES_PER_REGION,
             Entries::Huge { .. } => 0,
-            Entries::Base(entries) => {
-                let [accessed, special] = matching(entries, [PRESENT | ACCESSED, PRESENT | SPECIAL]);
-                accessed
-                    .iter()
-                    .zip(special)
-                    .map(|(accessed, special)| (accessed & !special).count_ones() as usize)
-                    .sum()
-            }
+            Entries::Base(entries) => accessed_words(entries).map(|word| word.count_ones() as usize).sum(),
         }
     }
 
     /// How many cache lines of the page table, of eight entries each, hold an accessed base page; none where huge.
     pub(super) fn accessed_lines(&self) -> usize {
         let Entries::Base(entries) = self else { return 0 };
-        let [accessed, special] = matching(entries, [PRESENT | ACCESSED, PRESENT | SPECIAL]);
-        let lines = accessed.iter().zip(special).flat_map(|(accessed, special)| (accessed & !special).to_le_bytes());
-        lines.filter(|&line| line != 0).count()
+        accessed_words(entries).flat_map(u64::to_le_bytes).filter(|&line| line != 0).count()
     }
 
     /// The entries of base pages that the program can access; none where huge.
@@ -351,6 +331,12 @@ impl Entries<'_> {
     }
 }
 
+/// Which base pages were accessed, as [`Entries::present_and_accessed`] tells them.
+fn accessed_words(entries: &[u8]) -> impl Iterator<Item = u64> {
+    let [accessed, special] = matching(entries, [PRESENT | ACCESSED, PRESENT | SPECIAL]);
+    accessed.into_iter().zip(special).map(|(accessed, special)| accessed & !special)
+}
+
 /// For each of `masks`, the base pages whose entries have all of its bits, page 0 in the lowest bit of the first word.
 ///
 /// Neighbours mostly agree, so what all or none of 64 have is checked first: the compiler makes that vector code, while
@@ -380,14 +366,10 @@ fn half_word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// `struct request`
-fn encode(request: &Request, layout: &Layout) -> [u8; REQUEST_BYTES] {
+fn encode(request: &Request, layout: &Layout) -> Vec<u8> {
     let (start, end) = request.range.map_or((0, 0), |range| (range.start.0, range.end.0));
-    let mut bytes = [0; REQUEST_BYTES];
     let fields = [start, end, layout.direct_map, layout.frame_mask, request.peek, u64::from(layout.levels)];
-    for (slot, field) in bytes.chunks_exact_mut(8).zip(fields) {
-        slot.copy_from_slice(&field.to_ne_bytes());
-    }
-    bytes
+    fields.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
 
 /// `struct reply`

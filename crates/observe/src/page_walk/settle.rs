@@ -9,9 +9,8 @@ use heat::clearing::ClearMethod;
 use heat::rate::{DELAYS, ReadCounts};
 use heat::units::{AddressRange, Nanos, PAGES_PER_REGION};
 use heat::{Mapping, Obstacle, PageSet, Region};
-use kernel::target::Target;
 
-use crate::frames::{Finding, Frame, FrameTables, Inquiry};
+use crate::frames::{Finding, Frame, Inquiry};
 use crate::page_walk::reader::{Entries, Entry, PageTable};
 use crate::page_walk::{Cursor, Layout, ObserveError, Watch};
 
@@ -21,20 +20,14 @@ const SETTLED_AT_ONCE: usize = 16 << 10;
 impl Watch<'_> {
     /// Finds out what the bits of the next regions tell, up to this one. If nobody asked which pages are walked, that is known of few
     /// regions at a time: it would take most of the memory.
-    pub(super) fn settle(
-        &mut self,
-        end: usize,
-        target: &Target,
-        tables: &FrameTables,
-        mappings: &[Mapping],
-    ) -> Result<(), ObserveError> {
+    pub(super) fn settle(&mut self, end: usize) -> Result<(), ObserveError> {
         while self.settled < end {
             let next = self.settled..end.min(self.settled + SETTLED_AT_ONCE);
             self.settled = next.end;
             self.pass_over_pools(next.clone());
-            self.inspect_frames(next.clone(), tables, mappings)?;
+            self.inspect_frames(next.clone())?;
             if self.options.tell_use_of_huge {
-                self.keep_pieces(next.clone(), mappings, target.handle());
+                self.keep_pieces(next.clone());
             }
             if !self.options.which_pages {
                 self.forget_which_pages(next);
@@ -62,17 +55,12 @@ impl Watch<'_> {
     }
 
     /// Finds out what promoting each walked region would take, and which bits tell nothing.
-    fn inspect_frames(
-        &mut self,
-        of: Range<usize>,
-        tables: &FrameTables,
-        mappings: &[Mapping],
-    ) -> Result<(), ObserveError> {
+    fn inspect_frames(&mut self, of: Range<usize>) -> Result<(), ObserveError> {
         let regions = &self.regions[of.clone()];
         let Some((first, last)) = regions.first().zip(regions.last()) else { return Ok(()) };
         let range = AddressRange { start: first.start, end: last.range().end };
         let started = Instant::now();
-        let mut inquiry = Inquiry::new(tables);
+        let mut inquiry = Inquiry::new(self.frames);
         let mut failed = None;
         let mut at = Cursor::new(&mut self.regions);
         let (layout, which_pages) = (self.layout, self.options.which_pages);
@@ -92,7 +80,7 @@ impl Watch<'_> {
                 let collapsed = table.pages.is_huge();
                 region.walked = if collapsed { PageSet::NONE } else { table.pages.present_and_accessed().1 };
             }
-            failed = inquire(&mut inquiry, index - of.start, region, mappings, &table.pages, layout, asked).err();
+            failed = inquire(&mut inquiry, index - of.start, region, &self.mappings, &table.pages, layout, asked).err();
         };
         self.reach.within(range).into_iter().try_for_each(|range| self.reader.read(range, &mut visit))?;
         if let Some(error) = failed {
@@ -100,7 +88,7 @@ impl Watch<'_> {
         }
         let findings = inquiry.finish(of.len())?;
         self.take(of, &findings);
-        self.cost.inspect = self.cost.inspect + Nanos::from_duration(started.elapsed());
+        self.cost.inspect += Nanos::since(started);
         Ok(())
     }
 

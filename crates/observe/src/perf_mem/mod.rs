@@ -25,7 +25,8 @@ use kernel::{KernelError, Root, cpu, process};
 use crate::perf_mem::samples::FIELDS;
 use crate::perf_mem::tally::Tally;
 use crate::survey::Survey;
-use crate::{ObserveError, ObserveOptions, Tracker};
+use crate::window::Window;
+use crate::{ObserveError, ObserveOptions, Tracker, wait_until};
 
 const SAMPLES_PER_SECOND: u64 = 4000;
 /// From one scan of the samples to the next: they take half of the ring's room in this time.
@@ -108,14 +109,11 @@ impl PerfMem {
         let mut samplers = Samplers::new(&self.root, self.pmu);
         samplers.follow(&self.scopes(pid)?)?;
         while Instant::now() < end {
-            stop.sleep_until(end.min(Instant::now() + POLL))?;
-            if target.handle().has_exited() {
-                return Err(ObserveError::Exited { pid });
-            }
+            wait_until(end.min(Instant::now() + POLL), target, stop)?;
             let reading = Instant::now();
             samplers.take(&mut tally);
             samplers.follow(&self.scopes(pid)?)?;
-            cost.read = cost.read + Nanos::from_duration(reading.elapsed());
+            cost.read += Nanos::since(reading);
             cost.reads += 1;
         }
         cost.program = Nanos(tally.samples.saturating_mul(TAKING_A_SAMPLE.0));
@@ -129,24 +127,16 @@ impl Tracker for PerfMem {
     }
 
     fn observe(&mut self, target: &Target, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError> {
-        let started = Instant::now();
-        let pid = target.pid();
+        let window = Window::begin(&self.root, target.pid())?;
         let mut cost = Cost::default();
-        let busy_before = process::cpu_time(&self.root, pid)?;
-        let tally = self.sample(target, started + options.window.duration(), stop, &mut cost)?;
-        let elapsed = started.elapsed();
-        let busy = process::cpu_time(&self.root, pid)?.0.saturating_sub(busy_before.0);
+        let tally = self.sample(target, window.started() + options.window.duration(), stop, &mut cost)?;
+        let (length, busy_cpus) = window.end(&self.root)?;
         let mut heat = self.survey.scan(target, |region, _| tally.has_samples_of(region.start))?;
-        tally.warm(&mut heat.regions, Nanos::from_duration(elapsed));
-        cost.read = cost.read + heat.cost.read;
+        tally.warm(&mut heat.regions, length);
+        cost.read += heat.cost.read;
         cost.reads += heat.cost.reads;
         cost.inspect = heat.cost.inspect;
-        Ok(Heat {
-            window: Nanos::from_duration(elapsed),
-            busy_cpus: Some(Nanos(busy).seconds() / elapsed.as_secs_f64()),
-            cost,
-            ..heat
-        })
+        Ok(Heat { window: length, busy_cpus: Some(busy_cpus), cost, ..heat })
     }
 
     fn survey(&mut self, target: &Target) -> Result<Heat, ObserveError> {

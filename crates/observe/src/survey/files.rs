@@ -10,7 +10,8 @@
 use std::time::{Duration, Instant};
 
 use heat::units::{Address, BASE_PAGE, Bytes, HUGE_PAGE, Nanos, PAGES_PER_REGION};
-use heat::{Cost, Heat, Meaning, PageSet, Region, TrackerKind, Walks};
+use heat::{Cost, Heat, Mapping, Meaning, PageSet, Region, TrackerKind};
+use kernel::page_use::flag::{HUGE, THP, ZERO_PAGE};
 use kernel::pagemap::{Entry, Pagemap};
 use kernel::target::Target;
 use kernel::{Root, process, smaps};
@@ -54,15 +55,7 @@ impl FileSurvey {
         let address_space = process::address_space(&self.root, pid)?;
         let contents = smaps::read(&self.root, pid)?;
         let pointers = self.stack_pointers(pid)?;
-        let flags: Vec<_> =
-            contents.iter().map(|each| MappingFlags { range: each.line.range, flags: each.flags }).collect();
-        let mut mappings = mapped::mappings(
-            contents.iter().map(|each| each.line.clone()).collect(),
-            &flags,
-            &pointers,
-            process::ipc_namespace(&self.root, pid),
-        );
-        node_policy::mark_spread(&self.root, pid, &mut mappings)?;
+        let mappings = self.mappings(pid, &contents, &pointers)?;
         let mut collector = RegionCollector::new(&mappings, &pointers);
         let mut inquiry = Inquiry::new(&self.frames);
         let mut entries = [Entry::default(); PAGES_PER_REGION];
@@ -71,37 +64,41 @@ impl FileSurvey {
             let Some(index) = self.add(start, &entries, &contents, &mut collector)? else { continue };
             let region = &mut collector.regions[index];
             if each(region, &entries) && region.obstacle.is_none() && !region.huge {
-                let lazily_freed =
-                    region.mapping_index().is_some_and(|mapping| contents[mapping].lazily_freed > Bytes(0));
+                let mapping = region.mapping_index().map(|mapping| &contents[mapping]);
+                let lazily_freed = mapping.is_some_and(|mapping| mapping.lazily_freed > Bytes(0));
                 inquiry.finding(index).growth.unpopulated = (PAGES_PER_REGION - region.present.len()) as u16;
                 inquiry.add(unclear(index, &entries, lazily_freed))?;
             }
         }
         let mut regions = collector.regions;
-        let cost = Cost { read: Nanos::from_duration(started.elapsed()), reads: 1, ..Cost::default() };
-        let asking = Instant::now();
+        let (read, asking) = (Nanos::since(started), Instant::now());
         let findings = inquiry.finish(regions.len())?;
-        for (region, finding) in regions.iter_mut().zip(findings) {
-            region.growth = finding.growth;
-        }
+        regions.iter_mut().zip(findings).for_each(|(region, finding)| region.growth = finding.growth);
         if target.handle().has_exited() {
             return Err(ObserveError::Exited { pid });
         }
         Ok(Heat {
-            pid,
             address_space,
-            tracker,
-            meaning,
-            clearing: None,
-            window: Nanos(0),
-            busy_cpus: None,
             rss: process::ProcessStatus::read(&self.root, pid)?.vm_rss,
             mappings,
             regions,
-            cost: Cost { inspect: Nanos::from_duration(asking.elapsed()), ..cost },
-            walks: Walks::default(),
-            sample: None,
+            cost: Cost { read, reads: 1, inspect: Nanos::since(asking), ..Cost::default() },
+            ..Heat::blank(pid, tracker, meaning)
         })
+    }
+
+    fn mappings(
+        &self,
+        pid: u32,
+        contents: &[smaps::SmapsMapping],
+        pointers: &[Address],
+    ) -> Result<Vec<Mapping>, ObserveError> {
+        let lines = contents.iter().map(|each| each.line.clone()).collect();
+        let flags = contents.iter().map(|each| MappingFlags { range: each.line.range, flags: each.flags });
+        let flags: Vec<MappingFlags> = flags.collect();
+        let mut mappings = mapped::mappings(lines, &flags, pointers, process::ipc_namespace(&self.root, pid));
+        node_policy::mark_spread(&self.root, pid, &mut mappings)?;
+        Ok(mappings)
     }
 
     /// Adds a region, if a page of it is present; answers with its index.
@@ -120,7 +117,7 @@ impl FileSurvey {
         let holder = contents.partition_point(|each| each.line.range.end <= start);
         let huge = match huge_frame(entries) {
             Some(first) if contents.get(holder).is_some_and(|each| each.huge > Bytes(0)) => {
-                self.frames.flags(first, 1)?[0].is_of_huge_page()
+                self.frames.flags(first, 1)?[0].has(THP | HUGE | ZERO_PAGE)
             }
             _ => false,
         };

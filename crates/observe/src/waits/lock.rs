@@ -8,7 +8,9 @@ use std::os::fd::AsFd;
 use heat::units::Nanos;
 use hugepilot_os::bpf::TaskIterator;
 use kernel::target::Target;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
+
+use crate::object;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lock_waits.bpf.o"));
 // bpf/lock_waits.h
@@ -27,15 +29,11 @@ pub(super) struct LockWaits {
 
 impl LockWaits {
     /// Loads and attaches them. Errors: a capability, the tracepoints (Linux 5.19) or eBPF is missing.
-    pub(super) fn load() -> io::Result<Self> {
-        let object = ObjectBuilder::default().name("hugepilot_waits").and_then(|builder| builder.open_memory(PROGRAM));
-        let object = object.and_then(|object| object.load()).map_err(io::Error::other)?;
-        let waits = object.maps().find(|map| map.name() == "waits").expect("bpf/lock_waits.bpf.c defines the map");
-        let waits = MapHandle::try_from(&waits).map_err(io::Error::other)?;
-        let mut links = Vec::new();
-        for program in object.progs_mut().filter(|program| program.name() != "choose_process") {
-            links.push(program.attach().map_err(io::Error::other)?);
-        }
+    pub(super) fn load() -> libbpf_rs::Result<Self> {
+        let object = object::load("hugepilot_waits", PROGRAM)?;
+        let waits = object::map(&object, "waits")?;
+        let programs = object.progs_mut().filter(|program| program.name() != "choose_process");
+        let links = programs.map(|program| program.attach()).collect::<Result<_, _>>()?;
         Ok(Self { object, waits, _links: links })
     }
 

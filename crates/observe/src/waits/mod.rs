@@ -190,14 +190,14 @@ impl Reading {
         for (thread, now) in &later.threads {
             // What a thread had before it was first read is nobody's.
             let before = self.threads.get(thread).unwrap_or(now);
-            threads.ran.0 += now.ran.0.saturating_sub(before.ran.0);
-            threads.run_queue.0 += now.waited.0.saturating_sub(before.waited.0);
+            threads.ran += now.ran.saturating_sub(before.ran);
+            threads.run_queue += now.waited.saturating_sub(before.waited);
         }
         Difference {
             elapsed: Nanos::from_duration(later.at - self.at),
-            memory: Nanos(later.memory.0.saturating_sub(self.memory.0)),
-            lock: Nanos(later.lock.0.saturating_sub(self.lock.0)),
-            own_cpu: Nanos(later.own_cpu.0.saturating_sub(self.own_cpu.0)),
+            memory: later.memory.saturating_sub(self.memory),
+            lock: later.lock.saturating_sub(self.lock),
+            own_cpu: later.own_cpu.saturating_sub(self.own_cpu),
             ..threads
         }
     }

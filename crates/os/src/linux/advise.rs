@@ -6,26 +6,19 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use crate::PidFd;
+use crate::answer::checked;
 
 /// Waits before memory is advised again after EAGAIN: pages were held for a moment, by writeback or another thread.
 const RETRIES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
 
 /// The two kinds of remote advice that hugepilot gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum Advice {
     /// Put the range on huge pages now (`MADV_COLLAPSE`, Linux 6.1).
-    Collapse,
+    Collapse = libc::MADV_COLLAPSE,
     /// Clear accessed bits and deactivate (`MADV_COLD`). Inside a huge page it splits that huge page.
-    Cold,
-}
-
-impl Advice {
-    fn number(self) -> libc::c_int {
-        match self {
-            Advice::Collapse => libc::MADV_COLLAPSE,
-            Advice::Cold => libc::MADV_COLD,
-        }
-    }
+    Cold = libc::MADV_COLD,
 }
 
 /// Advises one range of the target's memory: `len` bytes from `start`, both multiples of 4 KiB.
@@ -48,12 +41,11 @@ pub fn advise(target: &PidFd, start: u64, len: u64, advice: Advice) -> io::Resul
             target.as_fd().as_raw_fd(),
             &raw const range,
             1usize,
-            advice.number(),
+            advice as libc::c_int,
             0u32,
         )
     };
-    match advised {
-        -1 => Err(io::Error::last_os_error()),
+    match checked(advised)? {
         done if done as u64 == len => Ok(()),
         // A short count without an error: the rest of the range was not handled.
         _ => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
@@ -81,11 +73,8 @@ pub fn advise_again(mut advise: impl FnMut() -> io::Result<()>, stop: impl Fn() 
 /// contents stay as they are. Errors: as [`advise`], `EAGAIN` even after it was tried again.
 pub fn collapse_own(start: u64, len: u64) -> io::Result<()> {
     // SAFETY: the kernel checks that the range is mapped; where it is, its contents and their addresses stay what they are.
-    let collapse = || match unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_COLLAPSE) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    };
-    advise_again(collapse, || false)
+    let collapse = || unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_COLLAPSE) };
+    advise_again(|| checked(collapse()).map(drop), || false)
 }
 
 #[cfg(test)]

@@ -3,22 +3,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use crate::answer::made;
 
 /// Commands and types of `bpf(2)`, from `linux/bpf.h`; they are part of the kernel's ABI.
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ITER_CREATE: libc::c_long = 33;
 const BPF_TRACE_ITER: u32 = 28;
-
-/// `union bpf_iter_link_info`, its `task` member (Linux 6.1).
-#[repr(C)]
-struct TaskLimit {
-    tid: u32,
-    pid: u32,
-    pid_fd: u32,
-    /// Pads to 16 bytes, which every kernel since 6.1 accepts.
-    zero: u32,
-}
 
 /// `union bpf_attr` as `BPF_LINK_CREATE` reads it for an iterator.
 #[repr(C)]
@@ -30,13 +22,6 @@ struct LinkCreate {
     iter_info: u64,
     iter_info_len: u32,
     zero: u32,
-}
-
-/// `union bpf_attr` as `BPF_ITER_CREATE` reads it.
-#[repr(C)]
-struct IterCreate {
-    link_fd: u32,
-    flags: u32,
 }
 
 /// A BPF iterator program attached to one thread; each [`TaskIterator::open`] is one run.
@@ -53,14 +38,15 @@ impl TaskIterator {
     /// Errors: `EINVAL` the kernel cannot limit the iterator (before 6.1) or refuses BPF reads (lockdown),
     /// `EPERM` CAP_BPF or CAP_PERFMON is missing, `ESRCH` no such thread.
     pub fn attach(program: impl AsFd, tid: u32) -> io::Result<Self> {
-        let limit = TaskLimit { tid, pid: 0, pid_fd: 0, zero: 0 };
+        // `union bpf_iter_link_info` (Linux 6.1): the thread, no process, no descriptor of one, and 0 up to 16 bytes.
+        let limit = [tid, 0, 0, 0];
         let attributes = LinkCreate {
             prog_fd: program.as_fd().as_raw_fd() as u32,
             target_fd: 0,
             attach_type: BPF_TRACE_ITER,
             flags: 0,
-            iter_info: &raw const limit as u64,
-            iter_info_len: size_of::<TaskLimit>() as u32,
+            iter_info: limit.as_ptr() as u64,
+            iter_info_len: size_of_val(&limit) as u32,
             zero: 0,
         };
         Ok(Self { link: bpf(BPF_LINK_CREATE, &attributes)? })
@@ -71,19 +57,15 @@ impl TaskIterator {
     ///
     /// Errors: `ENOMEM`, `EPERM`.
     pub fn open(&self) -> io::Result<File> {
-        let attributes = IterCreate { link_fd: self.link.as_raw_fd() as u32, flags: 0 };
-        Ok(File::from(bpf(BPF_ITER_CREATE, &attributes)?))
+        // The link, and no flags.
+        bpf(BPF_ITER_CREATE, &[self.link.as_raw_fd() as u32, 0]).map(File::from)
     }
 }
 
 /// One `bpf(2)` call that answers with a new file descriptor.
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes from `attributes`, a `repr(C)` prefix of `union bpf_attr` with
+    // SAFETY: the kernel reads `size_of::<T>()` bytes from `attributes`, a prefix of `union bpf_attr` with
     // every byte initialised; what it points to lives across the call.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes as *const T, size_of::<T>()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    // The descriptor that both commands make is ours alone.
+    unsafe { made(libc::syscall(libc::SYS_bpf, command, attributes as *const T, size_of::<T>())) }
 }

@@ -2,24 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
-/// `struct uffdio_api`
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// `struct uffdio_register`
-#[repr(C)]
-struct Register {
-    start: u64,
-    len: u64,
-    mode: u64,
-    ioctls: u64,
-}
+use crate::answer::{checked, made};
 
 const UFFDIO_API: libc::Ioctl = 0xC018_AA3F_u32 as libc::Ioctl;
 const UFFDIO_REGISTER: libc::Ioctl = 0xC020_AA00_u32 as libc::Ioctl;
@@ -29,36 +14,27 @@ const UFFD_USER_MODE_ONLY: i32 = 1;
 
 /// A descriptor with these features. Errors: `EINVAL` the kernel lacks one, `ENOSYS` it has no userfaultfd, `EPERM` forbidden (seccomp).
 pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
-    // SAFETY: takes flags and gives a new descriptor or an error.
-    let faults = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) };
-    let faults = i32::try_from(faults).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-    let faults = unsafe { OwnedFd::from_raw_fd(faults) };
-    let mut api = Api { api: UFFD_API, features, ioctls: 0 };
-    // SAFETY: `api` has the shape that this request expects, and lives through the call.
-    if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: takes flags and gives a new descriptor, which nobody else has, or an error.
+    let faults = unsafe { made(libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY)) }?;
+    // The version, the features, and room for what else can be asked for.
+    let mut api = [UFFD_API, features, 0];
+    // SAFETY: `api` has the shape that this request expects (`struct uffdio_api`), and lives through the call.
+    checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, &raw mut api) })?;
     Ok(faults)
 }
 
 /// Registers memory of this process. Errors: `EINVAL` nothing is mapped there, or of a kind that this mode is not for, `EBUSY` another
 /// userfaultfd has it.
 pub(crate) fn register(faults: &OwnedFd, start: u64, len: u64, mode: u64) -> io::Result<()> {
-    let mut register = Register { start, len, mode, ioctls: 0 };
-    // SAFETY: `register` has the shape that this request expects and lives through the call; contents stay as they are.
-    if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    // The last is room for what can be asked for of this memory.
+    let mut register = [start, len, mode, 0];
+    // SAFETY: the kernel reads and writes four numbers (`struct uffdio_register`), which live through the call; contents stay as they are.
+    checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) }).map(drop)
 }
 
 /// Lets go of this part. Errors: `EINVAL` it is not registered whole.
 pub(crate) fn unregister(faults: &OwnedFd, start: u64, len: u64) -> io::Result<()> {
     let range = [start, len];
     // SAFETY: the kernel reads two numbers (`struct uffdio_range`), which live through the call; contents stay as they are.
-    if unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_UNREGISTER, &raw const range) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_UNREGISTER, &raw const range) }).map(drop)
 }

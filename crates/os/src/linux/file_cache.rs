@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{Advice, fadvise};
 
+use crate::answer::checked;
+
 /// The call's number, the same on every architecture (Linux 6.5); libc has no name for it.
 const SYS_CACHESTAT: libc::c_long = 451;
 
@@ -47,7 +49,7 @@ pub fn cache_state(file: &impl AsFd, start: u64, len: u64) -> io::Result<CacheSt
     let told = unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), range.as_ptr(), &raw mut state, 0 as libc::c_uint)
     };
-    if told == 0 { Ok(state) } else { Err(io::Error::last_os_error()) }
+    checked(told).map(|_| state)
 }
 
 /// Lets go of what is in memory of a file and is neither dirty nor in any process's address space: `len` bytes from `start`, to the end
@@ -67,7 +69,7 @@ pub fn begin_writeback(file: &impl AsFd, start: u64, len: u64) -> io::Result<()>
     let (start, len) = (whole(start)?, whole(len)?);
     // SAFETY: takes a descriptor that is open through the call, and numbers.
     let begun = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), start, len, libc::SYNC_FILE_RANGE_WRITE) };
-    if begun == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    checked(begun).map(drop)
 }
 
 #[cfg(test)]

@@ -8,28 +8,31 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
+
+use crate::answer::checked;
 
 const HUGE_PAGE: usize = 2 << 20;
 const GIANT_PAGE: usize = 1 << 30;
 
 /// Advice on this process's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum OwnAdvice {
     /// Huge pages are welcome here (`MADV_HUGEPAGE`).
-    HugePage,
+    HugePage = libc::MADV_HUGEPAGE,
     /// No huge pages here (`MADV_NOHUGEPAGE`).
-    NoHugePage,
+    NoHugePage = libc::MADV_NOHUGEPAGE,
     /// Give the pages back; they read as zero afterwards (`MADV_DONTNEED`).
-    DontNeed,
+    DontNeed = libc::MADV_DONTNEED,
     /// The kernel may take the pages whenever it likes (`MADV_FREE`).
-    Free,
+    Free = libc::MADV_FREE,
     /// Pages with equal contents may be merged (`MADV_MERGEABLE`, KSM).
-    Mergeable,
+    Mergeable = libc::MADV_MERGEABLE,
     /// Back every page with memory now, or fail (`MADV_POPULATE_WRITE`, Linux 5.14).
-    Populate,
+    Populate = libc::MADV_POPULATE_WRITE,
     /// Children do not get it (`MADV_DONTFORK`).
-    NotForChildren,
+    NotForChildren = libc::MADV_DONTFORK,
 }
 
 /// From now on what a process of this program frees goes back to the system, if it was allocated in a piece of 128 KiB or more, and such
@@ -114,12 +117,10 @@ impl AlignedMemory {
         let memory = Self::placeholder(len)?;
         // SAFETY: it takes numbers, and touches no memory of ours.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, len, 0o600) };
-        if id < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        checked(id)?;
         // SAFETY: this replaces a part of a placeholder, which nobody refers to yet.
         let attached = unsafe { libc::shmat(id, memory.start.as_ptr().cast(), libc::SHM_REMAP) };
-        let attached = if attached as isize == -1 { Err(io::Error::last_os_error()) } else { Ok(memory) };
+        let attached = checked(attached as i64).map(|_| memory);
         // SAFETY: the segment is only marked to go with its last mapping; the kernel takes no memory from this call.
         unsafe { libc::shmctl(id, libc::IPC_RMID, ptr::null_mut()) };
         attached
@@ -227,19 +228,11 @@ impl AlignedMemory {
         if offset.checked_add(len).is_none_or(|end| end > self.len.next_multiple_of(4096)) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let advice = match advice {
-            OwnAdvice::HugePage => Advice::LinuxHugepage,
-            OwnAdvice::NoHugePage => Advice::LinuxNoHugepage,
-            OwnAdvice::DontNeed => Advice::LinuxDontNeed,
-            OwnAdvice::Free => Advice::LinuxFree,
-            OwnAdvice::Mergeable => Advice::LinuxMergeable,
-            OwnAdvice::Populate => Advice::LinuxPopulateWrite,
-            OwnAdvice::NotForChildren => Advice::LinuxDontFork,
-        };
         // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
         // zero, a valid value for bytes.
-        unsafe { madvise(self.start.as_ptr().add(offset).cast(), len, advice) }?;
-        Ok(())
+        let advised =
+            unsafe { libc::syscall(libc::SYS_madvise, self.start.as_ptr().add(offset), len, advice as libc::c_int) };
+        checked(advised).map(drop)
     }
 }
 
@@ -269,21 +262,44 @@ unsafe impl Send for AlignedMemory {}
 // SAFETY: shared references only read.
 unsafe impl Sync for AlignedMemory {}
 
-/// Memory that the kernel writes to and this process reads, such as a mapped BPF array.
+/// The beginning of a file, which others may write to, unmapped on drop.
 #[derive(Debug)]
-pub struct SharedView {
-    start: NonNull<c_void>,
+pub(crate) struct SharedMapping {
+    pub(crate) start: NonNull<c_void>,
     len: usize,
 }
+
+impl SharedMapping {
+    /// Maps the first `len` bytes, which must not exceed what the file holds: bytes beyond would raise SIGBUS when touched.
+    ///
+    /// Errors: as `mmap(2)`.
+    pub(crate) fn of(file: impl AsFd, len: usize, rights: ProtFlags) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, file, 0)? };
+        let start = NonNull::new(start).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { start, len })
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
+    }
+}
+
+// SAFETY: the mapping belongs to this value alone and is tied to no thread.
+unsafe impl Send for SharedMapping {}
+
+/// Memory that the kernel writes to and this process reads, such as a mapped BPF array.
+#[derive(Debug)]
+pub struct SharedView(SharedMapping);
 
 impl SharedView {
     /// Maps the first `len` bytes of `fd` for reading. `len` must not exceed what the file holds: bytes beyond would
     /// raise SIGBUS when read. Errors: as `mmap(2)`.
     pub fn map(fd: impl AsFd, len: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, 0)? };
-        let start = NonNull::new(start).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Self { start, len })
+        SharedMapping::of(fd, len, ProtFlags::READ).map(Self)
     }
 
     /// The contents. The exclusive borrow says that whoever may let the kernel write (run the BPF program) must not do
@@ -291,19 +307,9 @@ impl SharedView {
     pub fn bytes(&mut self) -> &[u8] {
         // SAFETY: `len` bytes are mapped readable until drop; the kernel writes only during runs that the owner starts,
         // and the owner is borrowed exclusively here.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.len) }
     }
 }
-
-impl Drop for SharedView {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
-        let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
-    }
-}
-
-// SAFETY: the view belongs to this value alone and is tied to no thread.
-unsafe impl Send for SharedView {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! The system calls of Linux, one file a subject.
 
 pub mod advise;
+pub(crate) mod answer;
 pub mod bpf;
 pub(crate) mod faults;
 pub mod file_cache;

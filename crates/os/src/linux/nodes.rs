@@ -13,6 +13,7 @@ use std::ptr;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::PidFd;
+use crate::answer::checked;
 use crate::memory::AlignedMemory;
 
 /// What Linux can be built for (`CONFIG_NODES_SHIFT` of 10).
@@ -39,9 +40,7 @@ pub fn nodes_of_pages(target: &PidFd, pages: &[u64]) -> io::Result<Vec<Option<u3
             0,
         )
     };
-    if asked < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    checked(asked)?;
     // The call takes a number, which is the target's for as long as the target has not ended.
     if target.has_exited() {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -51,23 +50,14 @@ pub fn nodes_of_pages(target: &PidFd, pages: &[u64]) -> io::Result<Vec<Option<u3
 
 /// Where the kernel takes pages of some memory from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum NodePolicy {
     /// These nodes and no other: where they have no free memory, the kernel ends a program to get some.
-    Bind,
+    Bind = libc::MPOL_BIND,
     /// This node, others where it has no free memory.
-    Prefer,
+    Prefer = libc::MPOL_PREFERRED,
     /// These nodes in turn.
-    Interleave,
-}
-
-impl NodePolicy {
-    fn number(self) -> c_int {
-        match self {
-            Self::Bind => libc::MPOL_BIND,
-            Self::Prefer => libc::MPOL_PREFERRED,
-            Self::Interleave => libc::MPOL_INTERLEAVE,
-        }
-    }
+    Interleave = libc::MPOL_INTERLEAVE,
 }
 
 impl AlignedMemory {
@@ -83,18 +73,13 @@ impl AlignedMemory {
                 libc::SYS_mbind,
                 self.address(),
                 self.len(),
-                policy.number(),
+                policy as c_int,
                 mask.as_ptr(),
                 MOST_NODES + 1,
                 0,
             )
         };
-        if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
-    /// From now on new pages of this memory come from this node and no other. Errors: as [`AlignedMemory::set_node_policy`].
-    pub fn bind_to_node(&mut self, node: u32) -> io::Result<()> {
-        self.set_node_policy(NodePolicy::Bind, &[node])
+        checked(set).map(drop)
     }
 }
 
@@ -199,13 +184,17 @@ mod tests {
         memory.bytes_mut()[0] = 1;
         let here = nodes_of_pages(&own(), &[memory.address()]).unwrap()[0].expect("it was written");
         let mut bound = AlignedMemory::anonymous(PAGE).unwrap();
-        bound.bind_to_node(here).unwrap();
+        bound.set_node_policy(NodePolicy::Bind, &[here]).unwrap();
         bound.bytes_mut()[0] = 1;
         assert_eq!(nodes_of_pages(&own(), &[bound.address()]).unwrap(), [Some(here)]);
         let of_kernel = std::fs::read_to_string("/proc/self/numa_maps").unwrap();
         assert!(of_kernel.contains(&format!("bind:{here} ")), "{of_kernel}");
         for none in [1023, 1024, u32::MAX] {
-            assert_eq!(bound.bind_to_node(none).unwrap_err().raw_os_error(), Some(libc::EINVAL), "{none}");
+            assert_eq!(
+                bound.set_node_policy(NodePolicy::Bind, &[none]).unwrap_err().raw_os_error(),
+                Some(libc::EINVAL),
+                "{none}"
+            );
         }
     }
 

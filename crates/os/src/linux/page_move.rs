@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
+use rustix::mm::{MremapFlags, mremap_fixed};
+
 use crate::faults;
 use crate::memory::AlignedMemory;
 
@@ -132,16 +134,14 @@ pub fn remap(from: &mut AlignedMemory, into: &mut AlignedMemory, run: PageMove) 
     run.check(from, into)?;
     let start = (from.address() as usize + run.from) as *mut libc::c_void;
     let place = (into.address() as usize + run.to) as *mut libc::c_void;
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
     // SAFETY: both ranges lie inside mappings that are exclusively borrowed, so that nobody refers to either. What is replaced was private
     // memory like that which takes its place; the source stays mapped and reads as zero, so that nothing is in both.
-    let moved = unsafe { libc::mremap(start, run.len, run.len, flags, place) };
-    if moved == place {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    fill_hole(place, run.len);
-    Err(error)
+    let moved = unsafe { mremap_fixed(start, run.len, run.len, flags, place) };
+    moved.map(drop).map_err(|error| {
+        fill_hole(place, run.len);
+        error.into()
+    })
 }
 
 /// Maps zeros where nothing is mapped. The kernel unmaps what a move replaces before all that can fail has been done; a hole would break

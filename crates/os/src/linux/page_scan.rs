@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::answer::checked;
 use crate::faults;
 
 /// Bits that say what pages are (`include/uapi/linux/fs.h`).
@@ -80,10 +81,7 @@ fn scan_with(pagemap: &File, mut argument: ScanArgument, mut each: impl FnMut(Pa
     while argument.start < argument.end {
         // SAFETY: the argument has the size and shape that the kernel expects, and `vec` holds room for `vec_len` runs, of which
         // any bit pattern is a value.
-        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
-        if found < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let found = checked(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) })?;
         let found = (found as usize).min(RUNS);
         runs[..found].iter().for_each(|&run| each(run));
         // The kernel's own word for where it ended (`walk_end`) is out of date if it had to empty its buffer of 512 runs on the way (seen

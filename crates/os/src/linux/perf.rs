@@ -9,11 +9,14 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::ProtFlags;
+
+use crate::answer::{checked, made};
+use crate::memory::SharedMapping;
 
 /// What is counted: `type`, `config`, `config1` and `config2` of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +99,6 @@ const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const FORMAT_TIME_ENABLED: u64 = 1;
 const FORMAT_TIME_RUNNING: u64 = 2;
 const IOC_ENABLE: libc::Ioctl = 0x2400;
-const IOC_DISABLE: libc::Ioctl = 0x2401;
 
 impl Attributes {
     fn of(event: &Event) -> Self {
@@ -133,12 +135,10 @@ impl Attributes {
         let group = leader.map_or(-1, AsRawFd::as_raw_fd);
         // SAFETY: the kernel reads `size` bytes of the attributes, a `repr(C)` prefix of its struct with every byte initialised; the
         // other arguments are numbers.
-        let fd = unsafe {
-            libc::syscall(libc::SYS_perf_event_open, ptr::from_ref(self), thread, cpu, group, FLAG_FD_CLOEXEC)
-        };
-        let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        // The new descriptor is ours alone.
+        unsafe {
+            made(libc::syscall(libc::SYS_perf_event_open, ptr::from_ref(self), thread, cpu, group, FLAG_FD_CLOEXEC))
+        }
     }
 }
 
@@ -147,6 +147,17 @@ impl Attributes {
 pub struct Counters(Vec<File>);
 
 impl Counters {
+    /// Counters of each of these threads, but for those that have ended meanwhile.
+    ///
+    /// Errors: as [`Counters::open`], for any of them.
+    pub fn of_threads(events: &[Event], threads: &[u32]) -> io::Result<Vec<Self>> {
+        let open = |&thread: &u32| match Self::open(events, thread) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
+            opened => Some(opened),
+        };
+        threads.iter().filter_map(open).collect()
+    }
+
     /// Counts from now on. The events share the device's time, so that their counts can be compared.
     ///
     /// Errors: as [`Sampler::open`].
@@ -218,20 +229,8 @@ impl Sampler {
     ///
     /// Errors: the kernel refuses the ioctl, as where a security module forbids it.
     pub fn enable(&self) -> io::Result<()> {
-        self.control(IOC_ENABLE)
-    }
-
-    /// Stops sampling; what was sampled can still be taken.
-    ///
-    /// Errors: as [`Sampler::enable`].
-    pub fn disable(&self) -> io::Result<()> {
-        self.control(IOC_DISABLE)
-    }
-
-    fn control(&self, request: libc::Ioctl) -> io::Result<()> {
-        // SAFETY: these requests take a number, here 0, and no memory of ours.
-        let done = unsafe { libc::ioctl(self.events[0].as_raw_fd(), request, 0) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        // SAFETY: this request takes a number, here 0, and no memory of ours.
+        checked(unsafe { libc::ioctl(self.events[0].as_raw_fd(), IOC_ENABLE, 0) }).map(drop)
     }
 
     /// The records since they were last taken, whole and one after the other, each with its `struct perf_event_header`.
@@ -244,9 +243,7 @@ impl Sampler {
 
 /// One page of `struct perf_event_mmap_page` and the ring of records behind it.
 #[derive(Debug)]
-struct Ring {
-    start: NonNull<u8>,
-}
+struct Ring(SharedMapping);
 
 const PAGE: usize = 4096;
 /// Where the page says how far the kernel has written, in bytes since the beginning.
@@ -258,16 +255,17 @@ impl Ring {
     fn map(event: &OwnedFd) -> io::Result<Self> {
         // The kernel keeps from overwriting what was not read yet only where the page can be written.
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let start = unsafe { mmap(ptr::null_mut(), PAGE + Sampler::RING, access, MapFlags::SHARED, event, 0)? };
-        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Self { start })
+        SharedMapping::of(event, PAGE + Sampler::RING, access).map(Self)
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.0.start.as_ptr().cast()
     }
 
     fn position(&self, at: usize) -> &AtomicU64 {
         // SAFETY: both positions lie in the first page, which is mapped until drop, aligned to 8 bytes; both sides access them
         // atomically.
-        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.start().add(at).cast()) }
     }
 
     /// Appends the bytes between tail and head, and gives their room back to the kernel.
@@ -281,22 +279,12 @@ impl Ring {
         for (from, len) in [(from, to_the_end), (0, len - to_the_end)] {
             // SAFETY: the range lies within the ring, which is mapped until drop; the kernel writes nothing between tail and head,
             // and the exclusive borrow keeps every other reader away.
-            taken.extend_from_slice(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(PAGE + from), len) });
+            taken.extend_from_slice(unsafe { std::slice::from_raw_parts(self.start().add(PAGE + from), len) });
         }
         // Release: the room is given back only after the records were copied.
         self.position(DATA_TAIL).store(head, Ordering::Release);
     }
 }
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), PAGE + Sampler::RING) };
-    }
-}
-
-// SAFETY: the mapping belongs to this value alone and is tied to no thread.
-unsafe impl Send for Ring {}
 
 #[cfg(test)]
 mod tests {
@@ -361,16 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sampled_before_it_is_switched_on_nor_after() {
-        let mut memory = memory(30);
+    fn nothing_is_sampled_before_it_is_switched_on() {
+        let mut memory = memory(15);
         let Some(mut sampler) = permitted(Sampler::open(&FAULTS, EventScope::Thread(0))) else { return };
         touch(&mut memory, 0..10);
         sampler.enable().unwrap();
         touch(&mut memory, 10..15);
-        sampler.disable().unwrap();
-        touch(&mut memory, 15..30);
         assert_eq!(addresses(sampler.take(), &memory).len(), 5);
-        assert!(sampler.take().is_empty());
+        assert!(addresses(sampler.take(), &memory).is_empty());
     }
 
     #[test]

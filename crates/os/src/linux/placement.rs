@@ -6,16 +6,17 @@
 //! ([`PlacementCounts::attach`]) and adds to it. Counters only rise, so that what a process counted stays when it has ended.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, memfd_create, open};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::ProtFlags;
+
+use crate::memory::SharedMapping;
 
 /// The first eight bytes of the file.
 const MAGIC: [u8; 8] = *b"hugecnts";
@@ -116,15 +117,14 @@ impl PlacementCounts {
         let whole = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile
             && u64::try_from(about.st_size).ok()? == size_of::<Self>() as u64;
         let mapped = whole.then(|| map(&file).ok())??;
-        // SAFETY: it is mapped to the end of the process; all its fields are integers, for which any bytes are a value, and those that
-        // others change are atomic.
-        let counts = unsafe { mapped.as_ref() };
+        // SAFETY: it stays mapped to the end of the process if it is what it should be, and is not read any more if it is not; all
+        // its fields are integers, for which any bytes are a value, and those that others change are atomic.
+        let counts: &'static Self = unsafe { mapped.start.cast().as_ref() };
         let known = counts.magic == MAGIC && counts.version == VERSION && counts.size as usize == size_of::<Self>();
-        if !known {
-            // SAFETY: the mapping was made above, and nobody will refer to it any more.
-            let _ = unsafe { munmap(mapped.as_ptr().cast(), size_of::<Self>()) };
-        }
-        known.then_some(counts)
+        known.then(|| {
+            std::mem::forget(mapped);
+            counts
+        })
     }
 }
 
@@ -132,7 +132,7 @@ impl PlacementCounts {
 #[derive(Debug)]
 pub struct CountsFile {
     file: OwnedFd,
-    counts: NonNull<PlacementCounts>,
+    counts: SharedMapping,
 }
 
 impl CountsFile {
@@ -159,29 +159,16 @@ impl CountsFile {
     /// What was counted up to now.
     pub fn tally(&self) -> Tally {
         // SAFETY: mapped until drop; as in `PlacementCounts::attach`.
-        unsafe { self.counts.as_ref() }.tally()
+        unsafe { self.counts.start.cast::<PlacementCounts>().as_ref() }.tally()
     }
 }
 
-impl Drop for CountsFile {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and no borrow of it outlives the value.
-        let _ = unsafe { munmap(self.counts.as_ptr().cast(), size_of::<PlacementCounts>()) };
-    }
-}
-
-// SAFETY: the mapping belongs to this value alone and is tied to no thread.
-unsafe impl Send for CountsFile {}
 // SAFETY: what others change in it is atomic.
 unsafe impl Sync for CountsFile {}
 
 /// The file must be as long as [`PlacementCounts`].
-fn map(file: impl AsFd) -> io::Result<NonNull<PlacementCounts>> {
-    let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-    let start: *mut c_void =
-        unsafe { mmap(ptr::null_mut(), size_of::<PlacementCounts>(), rights, MapFlags::SHARED, file, 0)? };
-    NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+fn map(file: impl AsFd) -> io::Result<SharedMapping> {
+    SharedMapping::of(file, size_of::<PlacementCounts>(), ProtFlags::READ | ProtFlags::WRITE)
 }
 
 #[cfg(test)]

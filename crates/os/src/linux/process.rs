@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::answer::checked;
+
 /// A handle on one process; it stays on that process even when the pid is used again.
 #[derive(Debug)]
 pub struct PidFd {
@@ -42,6 +44,9 @@ impl PidFd {
     }
 }
 
+/// The thread that calls.
+const ITSELF: i32 = 0;
+
 /// While it lives, the calling thread runs as soon as it wakes, before all ordinary threads (`SCHED_FIFO`), and threads that it
 /// starts do not. Without the right to (CAP_SYS_NICE) nothing changes. For work that is short, or that others wait for.
 #[derive(Debug)]
@@ -56,12 +61,12 @@ impl Punctual {
     /// From now on, before others that are punctual with a lower `priority` (1 to 99).
     pub fn begin(priority: u8) -> Self {
         let mut parameters = libc::sched_param { sched_priority: 0 };
-        // SAFETY: 0 means the calling thread, of which the policy is told.
-        let policy = unsafe { libc::sched_getscheduler(0) };
-        // SAFETY: as above, and its parameters are written to memory of their type.
-        let told = unsafe { libc::sched_getparam(0, &raw mut parameters) } == 0 && policy >= 0;
+        // SAFETY: takes a number, and tells the policy.
+        let policy = unsafe { libc::sched_getscheduler(ITSELF) };
+        // SAFETY: the parameters are written to memory of their type.
+        let told = unsafe { libc::sched_getparam(ITSELF, &raw mut parameters) } == 0 && policy >= 0;
         let wanted = libc::sched_param { sched_priority: priority.into() };
-        let changed = told && set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, wanted);
+        let changed = told && set_policy(ITSELF, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, wanted).is_ok();
         Self { before: changed.then_some((policy, parameters)), _not_send: std::marker::PhantomData }
     }
 }
@@ -70,7 +75,8 @@ impl Drop for Punctual {
     fn drop(&mut self) {
         if let Some((policy, parameters)) = self.before {
             // Who may not take the second flag off may still leave the first policy.
-            let _ = set_policy(policy, parameters) || set_policy(policy | libc::SCHED_RESET_ON_FORK, parameters);
+            let _ = set_policy(ITSELF, policy, parameters)
+                .or_else(|_| set_policy(ITSELF, policy | libc::SCHED_RESET_ON_FORK, parameters));
         }
     }
 }
@@ -81,16 +87,12 @@ impl Drop for Punctual {
 pub fn make_yield(thread: Pid, yields: bool) -> io::Result<()> {
     let policy = if yields { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `parameters` lives through the call.
-    match unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    set_policy(thread.as_raw_nonzero().get(), policy, parameters)
 }
 
-fn set_policy(policy: i32, parameters: libc::sched_param) -> bool {
-    // SAFETY: 0 means the calling thread, and `parameters` lives through the call.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
+fn set_policy(thread: i32, policy: i32, parameters: libc::sched_param) -> io::Result<()> {
+    // SAFETY: `parameters` lives through the call.
+    checked(unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) }).map(drop)
 }
 
 impl AsFd for PidFd {

@@ -5,13 +5,14 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getuid};
 
 use crate::PidFd;
+use crate::answer::{checked, made};
 
 /// What this process does on a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +29,7 @@ pub enum Disposition {
 pub fn disposition(signal: i32) -> io::Result<Disposition> {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null new action changes nothing, and the old one is written to memory of its type.
-    if unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    checked(unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) })?;
     // SAFETY: all fields of a `sigaction` are integers, pointers and an optional function, for which zero is a value.
     Ok(match unsafe { action.assume_init() }.sa_sigaction {
         libc::SIG_DFL => Disposition::Default,
@@ -95,11 +94,9 @@ impl Addressee {
     /// One thread of a process, so that no other is interrupted. Errors: `EINVAL` the kernel is older than 6.9, `ESRCH` no such
     /// thread.
     pub fn thread(thread: u32) -> io::Result<Self> {
-        // SAFETY: takes numbers and gives a new descriptor or an error.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, thread, libc::PIDFD_THREAD) };
-        let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        // SAFETY: takes numbers and gives a new descriptor, which nobody else has, or an error.
+        let fd = unsafe { made(libc::syscall(libc::SYS_pidfd_open, thread, libc::PIDFD_THREAD)) }?;
+        Ok(Self { fd })
     }
 
     /// Whichever thread of the process takes it. Errors: no descriptors are left.
@@ -118,8 +115,7 @@ impl Addressee {
             code: libc::SI_QUEUE,
             padding: 0,
             pid: std::process::id(),
-            // SAFETY: it takes nothing and cannot fail.
-            uid: unsafe { libc::getuid() },
+            uid: getuid().as_raw(),
             number,
             rest: [0; 96],
         };
@@ -127,7 +123,7 @@ impl Addressee {
         let sent = unsafe {
             libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), signal, &raw const information, 0)
         };
-        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        checked(sent).map(drop)
     }
 }
 

@@ -6,8 +6,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::answer::{checked, made};
 use crate::memory::AlignedMemory;
 use crate::nodes::{MOST_NODES, mask_of};
 
@@ -27,22 +28,24 @@ pub fn fork_sleeper() -> io::Result<u32> {
 ///
 /// Errors: as [`fork_sleeper`].
 pub fn fork_reader(memory: &AlignedMemory) -> io::Result<u32> {
-    fork_child(|| memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte)))
+    fork_child(|| read(memory))
 }
 
 /// Forks a child that reads a byte of each base page once and ends, and waits for that.
 ///
 /// Errors: `EAGAIN`, `ENOMEM`.
 pub fn fork_brief_reader(memory: &AlignedMemory) -> io::Result<()> {
-    let read = || memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte));
     let child = fork_child(|| {
-        read();
+        read(memory);
         // SAFETY: it ends the child at once, and touches no memory of ours.
         unsafe { libc::_exit(0) }
     })?;
     // SAFETY: the kernel writes nothing where it is given no place for the status.
-    let ended = unsafe { libc::waitpid(child as libc::pid_t, std::ptr::null_mut(), 0) };
-    if ended < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    checked(unsafe { libc::waitpid(child as libc::pid_t, std::ptr::null_mut(), 0) }).map(drop)
+}
+
+fn read(memory: &AlignedMemory) {
+    memory.bytes().iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte));
 }
 
 /// From now on pages that the calling thread, and threads that it starts, touch first come from these memory nodes in turn, as
@@ -53,8 +56,7 @@ pub fn interleave_thread(nodes: &[u32]) -> io::Result<()> {
     let mask = mask_of(nodes).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let (call, most) = (libc::SYS_set_mempolicy, MOST_NODES + 1);
     // SAFETY: the kernel reads `MOST_NODES` bits of the mask, for which the number to pass is one more.
-    let set = unsafe { libc::syscall(call, libc::MPOL_INTERLEAVE, mask.as_ptr(), most) };
-    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    checked(unsafe { libc::syscall(call, libc::MPOL_INTERLEAVE, mask.as_ptr(), most) }).map(drop)
 }
 
 /// Forks a child that does the same for ever, which must be no more than reading memory and calls that are async-signal-safe.
@@ -102,11 +104,6 @@ pub fn forbid(memory: AlignedMemory) -> io::Result<()> {
 /// An empty virtual machine, held open by the descriptor. Errors: no KVM here, or no right to use it.
 pub fn create_virtual_machine() -> io::Result<OwnedFd> {
     let kvm = File::options().read(true).write(true).open("/dev/kvm")?;
-    // SAFETY: this ioctl takes a number (the default kind of machine), and no memory of ours.
-    let machine = unsafe { libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0) };
-    if machine < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(machine) })
+    // SAFETY: this ioctl takes a number (the default kind of machine), and no memory of ours. What it makes nobody else has.
+    unsafe { made(libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0)) }
 }

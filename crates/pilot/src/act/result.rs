@@ -119,8 +119,8 @@ impl Outcome {
     /// Accounts for one region.
     pub fn add(&mut self, result: &RegionResult) {
         self.tried += 1;
-        self.busy = self.busy + result.took;
-        self.preparing = self.preparing + result.preparing;
+        self.busy += result.took;
+        self.preparing += result.preparing;
         result.prepared_on.into_iter().for_each(|node| *self.prepared_on.entry(node).or_default() += 1);
         self.longest = self.longest.max(result.took);
         self.times.add(result.took);
@@ -142,13 +142,13 @@ impl Outcome {
         self.applied += later.applied;
         self.refused.extend(later.refused);
         self.not_reached = later.not_reached;
-        self.busy = self.busy + later.busy;
-        self.preparing = self.preparing + later.preparing;
+        self.busy += later.busy;
+        self.preparing += later.preparing;
         later.prepared_on.into_iter().for_each(|(node, count)| *self.prepared_on.entry(node).or_default() += count);
         self.times.merge(&later.times);
         self.waited = self.waited.into_iter().chain(later.waited).reduce(Waited::and);
         self.longest = self.longest.max(later.longest);
-        self.elapsed = self.elapsed + later.elapsed;
+        self.elapsed += later.elapsed;
         self
     }
 

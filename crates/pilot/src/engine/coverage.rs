@@ -123,8 +123,8 @@ pub(super) fn observe(
         return Ok(heat);
     }
     let mut whole = world.observe(process, &ObserveOptions { coverage: most.coverage(), ..*options }, stop)?;
-    whole.cost.program = whole.cost.program + heat.cost.program;
-    whole.cost.kernel = whole.cost.kernel + heat.cost.kernel;
+    whole.cost.program += heat.cost.program;
+    whole.cost.kernel += heat.cost.kernel;
     Ok(whole)
 }
 

@@ -43,6 +43,6 @@ pub fn observing(choice: TrackerChoice) -> Result<(), RightsError> {
 /// Errors: this process lacks some of the capabilities, which the error names.
 pub fn capabilities(needed: &[Capability]) -> Result<(), RightsError> {
     let own = ProcessStatus::read(&Root::host(), std::process::id())?.cap_eff;
-    let missing: Vec<&str> = needed.iter().filter(|each| !own.permits(**each)).map(|each| each.name()).collect();
+    let missing: Vec<String> = needed.iter().filter(|each| !own.permits(**each)).map(Capability::to_string).collect();
     if missing.is_empty() { Ok(()) } else { Err(RightsError::Missing { missing: missing.join(", ") }) }
 }

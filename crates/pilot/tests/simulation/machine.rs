@@ -153,7 +153,7 @@ impl Simulated {
     }
 
     fn spend(&mut self, cpu: Nanos) {
-        self.cpu = self.cpu + cpu;
+        self.cpu += cpu;
     }
 
     /// An engine may be killed before any call that changes something, and after it.

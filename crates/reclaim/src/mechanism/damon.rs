@@ -15,7 +15,7 @@ use hugepilot_os::stop::Stop;
 use kernel::damon::Purpose;
 use kernel::{Root, iomem};
 
-use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
 use crate::policy::Batch;
 
 const INTERVALS: Intervals = Intervals { sample: Nanos(5_000_000), aggregation: Nanos(100_000_000) };
@@ -264,7 +264,7 @@ impl Mechanism for DamonReclaim {
         QUOTA_INTERVAL
     }
 
-    fn step(&mut self, order: Order<'_>, _stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+    fn step(&mut self, batches: &[Batch], _stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
         let deadline = self.deadline.clone();
         let mut until = deadline.hold();
         if self.is_on && until.is_none() {
@@ -272,7 +272,7 @@ impl Mechanism for DamonReclaim {
             *self.counts.entry("switched_off_late").or_default() += 1;
         }
         let effects = self.tell()?;
-        self.set(self.schemes(order.batches))?;
+        self.set(self.schemes(batches))?;
         *until = self.is_on.then(|| Instant::now() + LATEST);
         Ok(effects)
     }

@@ -22,7 +22,8 @@ use kernel::{Root, maps};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::mechanism::walk::{Round, Tree};
-use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
+use crate::policy::Batch;
 
 /// From one step to the next: a fast disk fills gigabytes in a second.
 const PACE: Duration = Duration::from_millis(250);
@@ -200,11 +201,6 @@ impl DropBehind {
             waits_until: Instant::now(),
             counts: Counts::default(),
         })
-    }
-
-    /// What it works on, as it was named.
-    pub fn paths(&self) -> impl Iterator<Item = &std::path::Path> {
-        self.trees.iter().map(Tree::path)
     }
 
     /// Lets go of so much, or as much as there is time for; pages that went.
@@ -457,8 +453,8 @@ impl Mechanism for DropBehind {
         vec![[MemoryUse::UnmappedCache].into_iter().collect()]
     }
 
-    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
-        let effects = order.batches.iter().map(|batch| {
+    fn step(&mut self, batches: &[Batch], stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+        let effects = batches.iter().map(|batch| {
             let dropped = Bytes(self.drop_up_to(batch.bytes, stop) * BASE_PAGE);
             Effect { uses: batch.uses, applied: dropped, reclaimed: dropped }
         });

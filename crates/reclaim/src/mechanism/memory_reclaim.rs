@@ -15,7 +15,7 @@ use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 use kernel::{Root, cgroup};
 
-use crate::mechanism::{Effect, Mechanism, MechanismKind, Order, ReclaimError};
+use crate::mechanism::{Effect, Mechanism, MechanismKind, ReclaimError};
 use crate::policy::Batch;
 
 /// Asked for in one call, which does not return before the kernel has tried that much.
@@ -45,14 +45,10 @@ impl MemoryReclaim {
     }
 
     fn batch(&mut self, batch: &Batch, stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
-        let wanted: Vec<Uses> =
-            [MAPPED_FILES, only(MemoryUse::UnmappedCache), only(MemoryUse::Anonymous), only(MemoryUse::Shared)]
-                .map(|uses| uses.and(batch.uses))
-                .to_vec();
         let argument = if self.spares_swap && !batch.uses.iter().any(MemoryUse::needs_swap) { SPARE_SWAP } else { "" };
         let held: Vec<Held> = self.groups.iter().map(|group| Held::read(&self.root, group)).collect();
         let all: Bytes = held.iter().map(|held| held.of(batch.uses)).sum();
-        let mut effects: Vec<Effect> = wanted.iter().map(|&uses| Effect { uses, ..Effect::default() }).collect();
+        let mut effects = counted().map(|uses| Effect { uses: uses.and(batch.uses), ..Effect::default() });
         for (group, before) in self.groups.clone().iter().zip(held) {
             if all == Bytes(0) || stop.requested() {
                 break;
@@ -91,8 +87,10 @@ impl MemoryReclaim {
 
 const FILE: &str = "memory.reclaim";
 const SPARE_SWAP: &str = "swappiness=0";
-/// What `file_mapped` counts.
-const MAPPED_FILES: Uses = Uses::MAPPED_FILES;
+/// The uses that `memory.stat` counts together.
+fn counted() -> [Uses; 4] {
+    [Uses::MAPPED_FILES, only(MemoryUse::UnmappedCache), only(MemoryUse::Anonymous), only(MemoryUse::Shared)]
+}
 
 fn only(class: MemoryUse) -> Uses {
     [class].into_iter().collect()
@@ -112,34 +110,24 @@ fn write(path: &Path, value: &str) -> Result<(), ReclaimError> {
         .map_err(failed)
 }
 
-/// What a group holds, from `memory.stat`.
+/// What a group holds of what is [`counted`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
-    anonymous: Bytes,
-    shared: Bytes,
-    mapped: Bytes,
-    unmapped: Bytes,
-}
+struct Held([Bytes; 4]);
 
 impl Held {
-    /// Nothing, for a group that has gone.
+    /// Nothing for a group that has gone.
     fn read(root: &Root, group: &str) -> Self {
         let text = root.text(&format!("{group}/memory.stat")).unwrap_or_default();
-        let value = |name: &str| cgroup::statistic(&text, name).unwrap_or_default();
-        let (shared, mapped) = (value("shmem"), value("file_mapped"));
+        let value = |name: &str| cgroup::statistic(&text, name).map_or(Bytes(0), Bytes);
+        let mapped = value("file_mapped");
         // Only what it may take is on these lists: no shared memory, and nothing that is locked.
         let takeable = value("active_file") + value("inactive_file");
-        Self { anonymous: value("anon"), shared, mapped, unmapped: takeable.saturating_sub(mapped) }
+        Self([mapped, takeable.saturating_sub(mapped), value("anon"), value("shmem")])
     }
 
     fn of(self, uses: Uses) -> Bytes {
-        let parts = [
-            (!uses.and(MAPPED_FILES).is_empty(), self.mapped),
-            (uses.has(MemoryUse::UnmappedCache), self.unmapped),
-            (uses.has(MemoryUse::Anonymous), self.anonymous),
-            (uses.has(MemoryUse::Shared), self.shared),
-        ];
-        parts.into_iter().filter(|(has, _)| *has).map(|(_, bytes)| bytes).sum()
+        let both = counted().into_iter().zip(self.0);
+        both.filter(|(counted, _)| !counted.and(uses).is_empty()).map(|(_, bytes)| bytes).sum()
     }
 }
 
@@ -152,12 +140,10 @@ impl Mechanism for MemoryReclaim {
         if self.spares_swap { vec![Uses::OF_FILES, Uses::ALL] } else { vec![Uses::ALL] }
     }
 
-    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
-        let mut effects = Vec::new();
-        for batch in order.batches {
-            effects.extend(self.batch(batch, stop)?);
-        }
-        Ok(effects)
+    fn step(&mut self, batches: &[Batch], stop: &Stop) -> Result<Vec<Effect>, ReclaimError> {
+        let effects: Vec<Vec<Effect>> =
+            batches.iter().map(|batch| self.batch(batch, stop)).collect::<Result<_, _>>()?;
+        Ok(effects.concat())
     }
 
     fn counts(&self) -> BTreeMap<&'static str, u64> {
@@ -199,7 +185,7 @@ mod tests {
         let mut reclaim = MemoryReclaim::open(&root).unwrap();
         // Of 3,200 and 1,000.
         let batch = Batch { uses: Uses::OF_FILES, bytes: Bytes(420), most: Bytes(420) };
-        let effects = reclaim.step(Order { batches: &[batch] }, &Stop::default()).unwrap();
+        let effects = reclaim.step(&[batch], &Stop::default()).unwrap();
         assert!(asked(&root, "system.slice").starts_with("320 swappiness=0"), "{}", asked(&root, "system.slice"));
         assert!(asked(&root, "user.slice").starts_with("100 swappiness=0"));
         assert!(effects.iter().all(|effect| effect.reclaimed == Bytes(0)), "nothing has gone here: {effects:?}");
@@ -210,10 +196,7 @@ mod tests {
     fn what_a_group_holds_is_told_by_use() {
         let (_tree, root) = machine(&[("a", 3000)]);
         let held = Held::read(&root, "sys/fs/cgroup/a");
-        assert_eq!(
-            held,
-            Held { anonymous: Bytes(1000), shared: Bytes(100), mapped: Bytes(200), unmapped: Bytes(3000) }
-        );
+        assert_eq!(held, Held([Bytes(200), Bytes(3000), Bytes(1000), Bytes(100)]));
         assert_eq!(held.of(Uses::OF_FILES), Bytes(3200));
         assert_eq!(Held::read(&root, "sys/fs/cgroup/gone"), Held::default());
     }

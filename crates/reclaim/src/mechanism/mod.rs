@@ -19,6 +19,8 @@ pub use drop_behind::{DropBehind, DropBehindOptions, probe as probe_drop_behind}
 pub use error::ReclaimError;
 pub use memory_reclaim::MemoryReclaim;
 
+use serde::Serialize;
+
 use crate::policy::Batch;
 use heat::memory_use::Uses;
 use heat::units::Bytes;
@@ -45,26 +47,20 @@ pub trait Mechanism {
         elapsed.min(LONGEST_PAUSE)
     }
 
-    /// Carries an order out, each batch within its uses; where the kernel does it by itself, sets it going and tells what came of the
+    /// Carries batches out, each within its uses; where the kernel does it by itself, sets it going and tells what came of the
     /// step before. Without a batch nothing more is done.
     ///
     /// Errors: DAMON's files cannot be read or written, the guardian of DAMON cannot be started, or a group's `memory.reclaim` cannot be
     /// written.
-    fn step(&mut self, order: Order<'_>, stop: &Stop) -> Result<Vec<Effect>, ReclaimError>;
+    fn step(&mut self, batches: &[Batch], stop: &Stop) -> Result<Vec<Effect>, ReclaimError>;
 
     /// What it has met, by a short name each.
     fn counts(&self) -> BTreeMap<&'static str, u64>;
 }
 
-/// What to do in a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Order<'a> {
-    /// What is to be reclaimed.
-    pub batches: &'a [Batch],
-}
-
 /// Which mechanism, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum MechanismKind {
     /// Schemes of DAMON's over physical addresses.
     Damon,
@@ -74,20 +70,10 @@ pub enum MechanismKind {
     DropBehind,
 }
 
-impl MechanismKind {
-    /// As it is shown, and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Damon => "damon",
-            Self::MemoryReclaim => "memory-reclaim",
-            Self::DropBehind => "drop-behind",
-        }
-    }
-}
-
+/// As it is shown, and in JSON.
 impl fmt::Display for MechanismKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.serialize(f)
     }
 }
 

@@ -112,11 +112,6 @@ impl Tree {
         Ok(tree)
     }
 
-    /// As it was named.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The next file, open to be read; None at the end of the round.
     pub(super) fn next(&self, round: &mut Round) -> Option<File> {
         if round.open.is_none() {

@@ -4,12 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use heat::memory_use::{ByUse, MemoryUse, Uses};
+use heat::names::named;
 use heat::units::{Bytes, Nanos, SizeOrShare};
+use serde::{Deserialize, Serialize};
 
 use crate::policy::{ClassPolicy, MappedPageCost, Policies};
 
 /// A kind of machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Preset {
     /// What passes through once fills memory: unmapped cache goes first and hard, and what processes map is not reclaimed at all.
     BackupServer,
@@ -24,14 +27,6 @@ pub enum Preset {
 impl Preset {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::BackupServer, Self::Database, Self::Balanced];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::BackupServer => "backup-server",
-            Self::Database => "database",
-            Self::Balanced => "balanced",
-        }
-    }
 
     /// What it asks for. No preset swaps processes out: large machines hardly swap, and it costs most.
     pub fn policies(self) -> Policies {
@@ -79,7 +74,7 @@ impl Preset {
 
 impl fmt::Display for Preset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.serialize(f)
     }
 }
 
@@ -87,9 +82,10 @@ impl FromStr for Preset {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = Self::ALL.map(Self::name).join(", ");
-        let found = Self::ALL.into_iter().find(|preset| preset.name() == text);
-        found.ok_or_else(|| format!("'{text}' is no preset: write one of {names}"))
+        named(text).ok_or_else(|| {
+            let names = Self::ALL.map(|preset| preset.to_string()).join(", ");
+            format!("'{text}' is no preset: write one of {names}")
+        })
     }
 }
 

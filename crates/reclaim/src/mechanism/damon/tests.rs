@@ -14,7 +14,7 @@ fn open(release: Release) -> (tempfile::TempDir, Root, DamonReclaim) {
 }
 
 fn step(damon: &mut DamonReclaim, batches: &[Batch]) -> Vec<Effect> {
-    damon.step(Order { batches }, &Stop::default()).unwrap()
+    damon.step(batches, &Stop::default()).unwrap()
 }
 
 fn batch(classes: &[MemoryUse], mib: u64) -> Batch {
