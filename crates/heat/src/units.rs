@@ -29,7 +29,7 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Pages(pub u64);
 
-/// A duration, or a point on the monotonic clock, in nanoseconds; parses `500ms`, `1s`, `2m`.
+/// A duration, in nanoseconds; parses `500ms`, `1s`, `2m`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);

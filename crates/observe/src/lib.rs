@@ -14,6 +14,7 @@ pub mod faults;
 mod first_walk;
 mod frames;
 mod idle_page;
+mod kernel_time;
 mod mapped;
 mod node_policy;
 mod object;

@@ -8,7 +8,8 @@
 use heat::units::Nanos;
 use hugepilot_os::perf::{Counters, Event};
 use kernel::{Root, process};
-use rustix::time::ClockId;
+
+use crate::kernel_time::KernelTime;
 
 /// `PERF_COUNT_SW_TASK_CLOCK` of `PERF_TYPE_SOFTWARE` (man 2 `perf_event_open`): every kernel counts it, without a device.
 const TASK_CLOCK: Event = Event { kind: 1, config: 1, config1: 0, config2: 0 };
@@ -23,7 +24,7 @@ pub(super) struct ProgramClock {
     /// Of each thread; none where they cannot be had.
     counters: Vec<Counters>,
     /// CLOCK_MONOTONIC, and the CPU time of all threads.
-    moments: Vec<(Nanos, Nanos)>,
+    moments: Vec<(KernelTime, Nanos)>,
 }
 
 impl ProgramClock {
@@ -44,23 +45,23 @@ impl ProgramClock {
         let read = |counters: &mut Counters| counters.read().ok().and_then(|counts| counts.first().copied());
         let sum: Option<f64> = self.counters.iter_mut().map(read).sum();
         match sum {
-            Some(cpu) if !self.counters.is_empty() => self.moments.push((now(), Nanos(cpu as u64))),
+            Some(cpu) if !self.counters.is_empty() => self.moments.push((KernelTime::now(), Nanos(cpu as u64))),
             _ => self.counters.clear(),
         }
     }
 
     /// What the program had between two moments at which the clock was read, or between which it was.
-    fn had(&self, from: Nanos, to: Nanos) -> f64 {
+    fn had(&self, from: KernelTime, to: KernelTime) -> f64 {
         (self.at(to) - self.at(from)).max(0.0)
     }
 
     /// The number of the read of the clock that ends the interval in which a moment lies, or which is next to it.
-    fn interval_of(&self, moment: Nanos) -> usize {
+    fn interval_of(&self, moment: KernelTime) -> usize {
         self.moments.partition_point(|&(at, _)| at < moment).clamp(1, self.moments.len() - 1)
     }
 
     /// The CPU time at a moment, on the line between the two around it.
-    fn at(&self, moment: Nanos) -> f64 {
+    fn at(&self, moment: KernelTime) -> f64 {
         let after = self.interval_of(moment);
         let ((before, had), (after, will_have)) = (self.moments[after - 1], self.moments[after]);
         let share = (moment.0 as f64 - before.0 as f64) / (after.0 - before.0).max(1) as f64;
@@ -69,25 +70,25 @@ impl ProgramClock {
 
     /// How many CPUs it kept busy from a moment until the clock was last read; None where that was not counted or too short a time, or
     /// it did not run.
-    pub(super) fn busy_cpus_since(&self, from: Nanos) -> Option<f64> {
+    pub(super) fn busy_cpus_since(&self, from: KernelTime) -> Option<f64> {
         let &(to, _) = self.moments.last().filter(|&&(to, _)| to >= from + SHORTEST)?;
         let busy = (self.moments.len() >= 2).then(|| self.had(from, to) / (to.0 - from.0) as f64);
         busy.filter(|&cpus| cpus > 0.0)
     }
 
     /// CPU time that it had between two moments; None where that is not counted.
-    pub(super) fn ran(&self, from: Nanos, to: Nanos) -> Option<Nanos> {
+    pub(super) fn ran(&self, from: KernelTime, to: KernelTime) -> Option<Nanos> {
         (self.moments.len() >= 2).then(|| Nanos(self.had(from, to) as u64))
     }
 
     /// Whether it is known to have had no CPU time from a moment until the clock was last read.
-    pub(super) fn rested_since(&self, from: Nanos) -> bool {
+    pub(super) fn rested_since(&self, from: KernelTime) -> bool {
         let last = self.moments.last().filter(|&&(to, _)| to > from && self.moments.len() >= 2);
         last.is_some_and(|&(to, _)| self.had(from, to) <= 0.0)
     }
 
     /// CPU time that it would have had besides, from the first moment to this one, had it kept so many CPUs busy.
-    pub(super) fn lost_before(&self, to: Nanos, busy_cpus: f64) -> Nanos {
+    pub(super) fn lost_before(&self, to: KernelTime, busy_cpus: f64) -> Nanos {
         let from = self.moments.first().map_or(to, |&(at, _)| at.min(to));
         let lost = (to.0 - from.0) as f64 * busy_cpus - self.had(from, to);
         Nanos(lost.max(0.0) as u64)
@@ -96,13 +97,13 @@ impl ProgramClock {
     /// How long the program would have taken for what it did between two moments, had it kept so many CPUs busy; 1 ns at least.
     ///
     /// It counts as having run between them rather than around them: this is asked about page walks, which it made while it ran.
-    pub(super) fn at_pace(&self, from: Nanos, to: Nanos, busy_cpus: f64) -> Nanos {
+    pub(super) fn at_pace(&self, from: KernelTime, to: KernelTime, busy_cpus: f64) -> Nanos {
         Nanos(((self.most_had(from, to, busy_cpus.ceil()) / busy_cpus) as u64).max(1))
     }
 
     /// The most CPU time that it can have had between two moments, on so many CPUs at a time: a program that runs for moments may have had
     /// all that came between two reads of the clock in any part of the time between them.
-    fn most_had(&self, from: Nanos, to: Nanos, cpus: f64) -> f64 {
+    fn most_had(&self, from: KernelTime, to: KernelTime, cpus: f64) -> f64 {
         let (first, last) = (self.interval_of(from), self.interval_of(to));
         if first == last {
             return self.most_had_within(first, from, to, cpus);
@@ -112,17 +113,12 @@ impl ProgramClock {
     }
 
     /// The same, of what lies between one moment and the one before it.
-    fn most_had_within(&self, after: usize, from: Nanos, to: Nanos, cpus: f64) -> f64 {
+    fn most_had_within(&self, after: usize, from: KernelTime, to: KernelTime, cpus: f64) -> f64 {
         let ((begins, before), (ends, had)) = (self.moments[after - 1], self.moments[after]);
         let within = ends.0.min(to.0).saturating_sub(begins.0.max(from.0)) as f64;
         let all = (had.0 - before.0) as f64;
         (within * cpus).min(all).max(all * within / (ends.0 - begins.0).max(1) as f64)
     }
-}
-
-/// CLOCK_MONOTONIC, the clock that the eBPF program reads too.
-pub(super) fn now() -> Nanos {
-    process::time_of(ClockId::Monotonic)
 }
 
 #[cfg(test)]
@@ -132,7 +128,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn clock(moments: &[(u64, u64)]) -> ProgramClock {
-        let moments = moments.iter().map(|&(at, had)| (Nanos(at * MS), Nanos(had * MS))).collect();
+        let moments = moments.iter().map(|&(at, had)| (KernelTime(at * MS), Nanos(had * MS))).collect();
         ProgramClock { counters: Vec::new(), moments }
     }
 
@@ -140,23 +136,24 @@ mod tests {
     fn time_without_a_processor_does_not_count() {
         // One CPU, of which it had a fifth between 10 and 20 ms.
         let clock = clock(&[(0, 0), (10, 10), (20, 12), (30, 22)]);
-        let ms = |from: u64, to: u64| clock.at_pace(Nanos(from * MS), Nanos(to * MS), 1.0).0 as f64 / MS as f64;
+        let ms =
+            |from: u64, to: u64| clock.at_pace(KernelTime(from * MS), KernelTime(to * MS), 1.0).0 as f64 / MS as f64;
         assert_eq!((ms(0, 10), ms(10, 20), ms(15, 25), ms(5, 100)), (10.0, 2.0, 7.0, 17.0));
-        assert_eq!(clock.busy_cpus_since(Nanos(20 * MS)), Some(1.0));
-        assert_eq!(clock.at_pace(Nanos(0), Nanos(10 * MS), 0.5), Nanos(20 * MS));
-        assert_eq!(clock.at_pace(Nanos(3), Nanos(3), 1.0), Nanos(1), "never no time");
-        assert_eq!(clock.lost_before(Nanos(20 * MS), 1.0), Nanos(8 * MS));
-        assert_eq!(clock.lost_before(Nanos(20 * MS), 0.1), Nanos(0), "it had more than usual");
+        assert_eq!(clock.busy_cpus_since(KernelTime(20 * MS)), Some(1.0));
+        assert_eq!(clock.at_pace(KernelTime(0), KernelTime(10 * MS), 0.5), Nanos(20 * MS));
+        assert_eq!(clock.at_pace(KernelTime(3), KernelTime(3), 1.0), Nanos(1), "never no time");
+        assert_eq!(clock.lost_before(KernelTime(20 * MS), 1.0), Nanos(8 * MS));
+        assert_eq!(clock.lost_before(KernelTime(20 * MS), 0.1), Nanos(0), "it had more than usual");
     }
 
     #[test]
     fn a_program_that_runs_for_moments_ran_while_it_was_asked_about() {
         // One millisecond at some time between 0 and 10, and one between 20 and 30.
         let clock = clock(&[(0, 0), (10, 1), (20, 1), (30, 2)]);
-        let at_pace = |from: u64, to: u64| clock.at_pace(Nanos(from * MS), Nanos(to * MS), 0.1);
+        let at_pace = |from: u64, to: u64| clock.at_pace(KernelTime(from * MS), KernelTime(to * MS), 0.1);
         assert_eq!([at_pace(8, 10), at_pace(0, 30), at_pace(9, 21)], [10, 20, 20].map(|ms| Nanos(ms * MS)));
         assert_eq!(
-            clock.at_pace(Nanos(10 * MS - MS / 2), Nanos(20 * MS), 0.1),
+            clock.at_pace(KernelTime(10 * MS - MS / 2), KernelTime(20 * MS), 0.1),
             Nanos(5 * MS),
             "no longer than there was time"
         );
@@ -165,15 +162,15 @@ mod tests {
     #[test]
     fn a_program_that_rests_is_known_to() {
         let clock = clock(&[(0, 0), (10, 10), (20, 10), (30, 10)]);
-        assert!(clock.rested_since(Nanos(10 * MS)) && !clock.rested_since(Nanos(5 * MS)));
-        assert!(!clock.rested_since(Nanos(30 * MS)), "nothing was read since");
-        assert_eq!(clock.ran(Nanos(5 * MS), Nanos(30 * MS)), Some(Nanos(5 * MS)));
+        assert!(clock.rested_since(KernelTime(10 * MS)) && !clock.rested_since(KernelTime(5 * MS)));
+        assert!(!clock.rested_since(KernelTime(30 * MS)), "nothing was read since");
+        assert_eq!(clock.ran(KernelTime(5 * MS), KernelTime(30 * MS)), Some(Nanos(5 * MS)));
     }
 
     #[test]
     fn what_was_not_counted_is_not_known() {
-        assert_eq!(clock(&[]).busy_cpus_since(Nanos(0)), None);
-        assert_eq!(clock(&[(0, 5), (10, 5)]).busy_cpus_since(Nanos(0)), None, "it did not run");
+        assert_eq!(clock(&[]).busy_cpus_since(KernelTime(0)), None);
+        assert_eq!(clock(&[(0, 5), (10, 5)]).busy_cpus_since(KernelTime(0)), None, "it did not run");
     }
 
     #[test]
@@ -181,7 +178,7 @@ mod tests {
         let mut clock = ProgramClock::start(&Root::host(), std::process::id());
         clock.tick();
         let Some(&(from, _)) = clock.moments.first() else { return eprintln!("skipped: no perf events here") };
-        while now().0 - from.0 < 20 * MS {}
+        while KernelTime::now().0 - from.0 < 20 * MS {}
         clock.tick();
         let busy = clock.busy_cpus_since(from).expect("we ran");
         assert!((0.2..64.0).contains(&busy), "{busy}");

@@ -18,8 +18,8 @@ use hugepilot_os::process::Punctual;
 use hugepilot_os::{Advice, PidFd};
 use kernel::Root;
 
+use crate::kernel_time::KernelTime;
 use crate::page_walk::ObserveError;
-use crate::program_clock::now;
 
 /// Clearing comes before interim reads at what was cleared, which then take a processor of their own.
 const CLEARING: u8 = 2;
@@ -36,7 +36,7 @@ const BATCH: Bytes = Bytes(4 << 30);
 #[derive(Default)]
 pub(super) struct Cleared {
     /// Ascending parts, each with the clock before and after it was cleared.
-    parts: Vec<(AddressRange, Nanos, Nanos)>,
+    parts: Vec<(AddressRange, KernelTime, KernelTime)>,
     /// Time it took.
     pub(super) took: Nanos,
     /// The longest that the target's page faults waited.
@@ -45,7 +45,7 @@ pub(super) struct Cleared {
 
 impl Cleared {
     /// One pass over all parts, with the clock bent to where it was seen to have come, and when; both ascend.
-    pub(super) fn with_fronts(self, fronts: &[(Address, Nanos)]) -> Self {
+    pub(super) fn with_fronts(self, fronts: &[(Address, KernelTime)]) -> Self {
         let (Some(&(first, start, _)), Some(&(last, _, end))) = (self.parts.first(), self.parts.last()) else {
             return self;
         };
@@ -56,23 +56,23 @@ impl Cleared {
         knots.push((last.end, end));
         let spans: Vec<AddressRange> = self.parts.iter().map(|(range, ..)| *range).collect();
         let between =
-            |pair: &[(Address, Nanos)]| interpolated(&cut(&spans, pair[0].0, pair[1].0), pair[0].1, pair[1].1);
+            |pair: &[(Address, KernelTime)]| interpolated(&cut(&spans, pair[0].0, pair[1].0), pair[0].1, pair[1].1);
         Self { parts: knots.windows(2).flat_map(between).collect(), ..self }
     }
 
     /// When all of it was cleared; None if there was nothing.
-    pub(super) fn end(&self) -> Option<Nanos> {
+    pub(super) fn end(&self) -> Option<KernelTime> {
         self.parts.last().map(|(_, _, after)| *after)
     }
 
     /// When the accessed bits of the region that starts here were cleared; None if they were not.
     ///
     /// Within a part the kernel goes upwards at an even pace, so the time is interpolated over the regions of the part.
-    pub(super) fn at(&self, region: Address) -> Option<Nanos> {
+    pub(super) fn at(&self, region: Address) -> Option<KernelTime> {
         let part = self.parts.partition_point(|(range, ..)| range.end <= region);
         let (range, before, after) = self.parts.get(part)?;
         let passed = region.0.checked_sub(range.start.0)? as f64 / range.len().0 as f64;
-        Some(Nanos(before.0 + ((after.0 - before.0) as f64 * passed) as u64))
+        Some(KernelTime(before.0 + ((after.0 - before.0) as f64 * passed) as u64))
     }
 }
 
@@ -124,18 +124,18 @@ pub(super) fn clear(
     how: &Clearing,
     batch: &[AddressRange],
 ) -> Result<Cleared, ObserveError> {
-    let start = now();
+    let start = KernelTime::now();
     let parts = match how.method {
         ClearMethod::ClearRefs => {
             clear_refs(root, target.pid(), how.expected)?;
-            interpolated(batch, start, now())
+            interpolated(batch, start, KernelTime::now())
         }
         ClearMethod::MadvCold => {
             batch.iter().filter_map(|&slice| cold(target, slice).transpose()).collect::<Result<_, _>>()?
         }
     };
-    let took = Nanos(now().0 - start.0);
-    let longest = parts.iter().map(|(_, before, after)| Nanos(after.0 - before.0)).max().unwrap_or_default();
+    let took = KernelTime::now().since(start);
+    let longest = parts.iter().map(|(_, before, after)| after.since(*before)).max().unwrap_or_default();
     let longest_stall = if how.method == ClearMethod::ClearRefs { took } else { longest };
     Ok(Cleared { parts, took, longest_stall })
 }
@@ -159,13 +159,17 @@ fn cut(spans: &[AddressRange], start: Address, end: Address) -> Vec<AddressRange
 }
 
 /// Spreads the time of one pass over the process's populated memory.
-fn interpolated(spans: &[AddressRange], start: Nanos, end: Nanos) -> Vec<(AddressRange, Nanos, Nanos)> {
+fn interpolated(
+    spans: &[AddressRange],
+    start: KernelTime,
+    end: KernelTime,
+) -> Vec<(AddressRange, KernelTime, KernelTime)> {
     let total = spans.iter().map(AddressRange::len).sum::<Bytes>().0.max(BASE_PAGE) as f64;
     let took = (end.0 - start.0) as f64;
     let mut passed = 0.0;
     let mut at = move |bytes: Bytes| {
         passed += bytes.0 as f64 / total;
-        Nanos(start.0 + (took * passed.min(1.0)) as u64)
+        KernelTime(start.0 + (took * passed.min(1.0)) as u64)
     };
     let mut before = start;
     let part = |span: &AddressRange| {
@@ -176,10 +180,10 @@ fn interpolated(spans: &[AddressRange], start: Nanos, end: Nanos) -> Vec<(Addres
 }
 
 /// Clears one slice; None where the kernel does not take the advice (locked or special memory).
-fn cold(target: &PidFd, slice: AddressRange) -> Result<Option<(AddressRange, Nanos, Nanos)>, ObserveError> {
-    let before = now();
+fn cold(target: &PidFd, slice: AddressRange) -> Result<Option<(AddressRange, KernelTime, KernelTime)>, ObserveError> {
+    let before = KernelTime::now();
     match advise(target, slice.start.0, slice.len().0, Advice::Cold) {
-        Ok(()) => Ok(Some((slice, before, now()))),
+        Ok(()) => Ok(Some((slice, before, KernelTime::now()))),
         Err(error) => match rustix::io::Errno::from_io_error(&error) {
             Some(rustix::io::Errno::SRCH) => Err(ObserveError::Exited { pid: target.pid() }),
             Some(rustix::io::Errno::PERM) => Err(ObserveError::Advise { pid: target.pid(), cause: error }),
@@ -202,13 +206,13 @@ mod tests {
     fn the_clock_is_interpolated_over_populated_memory() {
         let spans = [range(0, 2 * HUGE_PAGE), range(100 * HUGE_PAGE, 102 * HUGE_PAGE)];
         let cleared = Cleared {
-            parts: interpolated(&spans, Nanos(1000), Nanos(1400)),
+            parts: interpolated(&spans, KernelTime(1000), KernelTime(1400)),
             took: Nanos(400),
             longest_stall: Nanos(400),
         };
-        assert_eq!(cleared.at(Address(0)), Some(Nanos(1000)));
-        assert_eq!(cleared.at(Address(HUGE_PAGE)), Some(Nanos(1100)));
-        assert_eq!(cleared.at(Address(101 * HUGE_PAGE)), Some(Nanos(1300)));
+        assert_eq!(cleared.at(Address(0)), Some(KernelTime(1000)));
+        assert_eq!(cleared.at(Address(HUGE_PAGE)), Some(KernelTime(1100)));
+        assert_eq!(cleared.at(Address(101 * HUGE_PAGE)), Some(KernelTime(1300)));
         assert_eq!(cleared.at(Address(50 * HUGE_PAGE)), None);
         assert_eq!(cleared.at(Address(102 * HUGE_PAGE)), None);
     }
@@ -216,11 +220,11 @@ mod tests {
     #[test]
     fn the_clock_is_bent_to_where_clearing_was_seen() {
         let spans = [range(0, 2 * HUGE_PAGE), range(100 * HUGE_PAGE, 102 * HUGE_PAGE)];
-        let cleared = Cleared { parts: interpolated(&spans, Nanos(1000), Nanos(1400)), ..Cleared::default() };
-        let seen = [(Address(HUGE_PAGE), Nanos(1300)), (Address(101 * HUGE_PAGE), Nanos(1360))];
+        let cleared = Cleared { parts: interpolated(&spans, KernelTime(1000), KernelTime(1400)), ..Cleared::default() };
+        let seen = [(Address(HUGE_PAGE), KernelTime(1300)), (Address(101 * HUGE_PAGE), KernelTime(1360))];
         let cleared = cleared.with_fronts(&seen);
         let at = |region: u64| cleared.at(Address(region * HUGE_PAGE));
-        assert_eq!([at(0), at(1), at(100), at(101)], [1000, 1300, 1330, 1360].map(|at| Some(Nanos(at))));
+        assert_eq!([at(0), at(1), at(100), at(101)], [1000, 1300, 1330, 1360].map(|at| Some(KernelTime(at))));
         assert_eq!((at(50), at(102)), (None, None));
         assert!(Cleared::default().with_fronts(&seen).parts.is_empty());
     }

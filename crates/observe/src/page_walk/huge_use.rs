@@ -17,8 +17,8 @@ use hugepilot_os::Advice;
 use hugepilot_os::advise::advise;
 use kernel::pagemap::{Entry, Pagemap};
 
+use crate::kernel_time::KernelTime;
 use crate::page_walk::{Cursor, ObserveError, Watch, timed_read};
-use crate::program_clock::now;
 
 /// Delays after the flush at which bits are read.
 const DELAYS: [Duration; 4] =
@@ -46,12 +46,13 @@ impl Watch<'_> {
             return self.see_whether_it_rests(range, end);
         }
         self.clock.tick();
-        let (flushed, mut reads, mut first_seen) = (Instant::now(), vec![now()], vec![None; self.regions.len()]);
+        let (flushed, mut reads, mut first_seen) =
+            (Instant::now(), vec![KernelTime::now()], vec![None; self.regions.len()]);
         for at in DELAYS.into_iter().map(|delay| flushed + delay).chain([end]) {
             self.wait_until(at)?;
             self.see_use(range, reads.len() as u8, &mut first_seen)?;
             self.clock.tick();
-            reads.push(now());
+            reads.push(KernelTime::now());
         }
         self.bound_use(range, &reads, &first_seen);
         Ok(())
@@ -92,10 +93,10 @@ impl Watch<'_> {
     /// Bounds the accesses of each page by how long the program ran without using it: at random (Poisson), a page with two accesses in
     /// a time stays unused that long with the chance e^-2. What is never seen used is not; a program that hardly ran may have been
     /// kept from running, which is why several reads must agree.
-    fn bound_use(&mut self, range: AddressRange, reads: &[Nanos], first_seen: &[Option<u8>]) {
+    fn bound_use(&mut self, range: AddressRange, reads: &[KernelTime], first_seen: &[Option<u8>]) {
         let flushed = reads[0];
-        let ran = |until: Nanos| {
-            let passed = Nanos(until.0 - flushed.0);
+        let ran = |until: KernelTime| {
+            let passed = until.since(flushed);
             // Many threads have more time together than passes, but their accesses are counted by the time that passes.
             self.clock.ran(flushed, until).map_or(passed, |ran| ran.min(passed))
         };
@@ -111,7 +112,7 @@ impl Watch<'_> {
     /// Nothing could be flushed: only of a program that does not run it is known what it uses.
     fn see_whether_it_rests(&mut self, range: AddressRange, end: Instant) -> Result<(), ObserveError> {
         self.clock.tick();
-        let since = now();
+        let since = KernelTime::now();
         self.wait_until(end)?;
         self.clock.tick();
         if self.clock.rested_since(since) {

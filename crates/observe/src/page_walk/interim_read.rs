@@ -13,6 +13,8 @@ use heat::Region;
 use heat::rate::ReadCount;
 use heat::units::{Address, Nanos};
 
+use crate::kernel_time::KernelTime;
+
 /// How long after it was passed a region is read for the last time.
 const AGE: Nanos = Nanos(1_500_000);
 /// A read sooner than this tells little: where the front was is known to within a interim read.
@@ -23,10 +25,10 @@ const AHEAD: usize = 160;
 /// One region, as far as interim reads go.
 #[derive(Clone, Copy, Debug, Default)]
 struct InterimRead {
-    /// When the front was seen to have passed; 0 before that.
-    passed_at: Nanos,
+    /// When the front was seen to have passed.
+    passed_at: Option<KernelTime>,
     /// The last read within [`AGE`].
-    read_at: Nanos,
+    read_at: KernelTime,
     walked: u32,
 }
 
@@ -36,7 +38,7 @@ pub(super) struct Seen {
     /// Its number in the batch.
     pub(super) index: usize,
     /// When it was read.
-    pub(super) at: Nanos,
+    pub(super) at: KernelTime,
     /// Its accessed pages.
     pub(super) walked: u32,
 }
@@ -51,7 +53,7 @@ pub(super) struct InterimReads {
     /// The first region that was not seen to be passed.
     front: usize,
     /// Regions by which the front was seen to have come, and when.
-    fronts: Vec<(usize, Nanos)>,
+    fronts: Vec<(usize, KernelTime)>,
 }
 
 impl InterimReads {
@@ -80,10 +82,8 @@ impl InterimReads {
         }
         for &Seen { index, at: read_at, walked } in found.iter().filter(|seen| seen.index < self.front) {
             let region = &mut self.regions[index];
-            if region.passed_at == Nanos(0) {
-                region.passed_at = read_at;
-            }
-            if read_at.0 - region.passed_at.0 <= AGE.0 {
+            let passed_at = *region.passed_at.get_or_insert(read_at);
+            if read_at.since(passed_at) <= AGE {
                 (region.read_at, region.walked) = (read_at, walked);
             } else {
                 self.trail = self.trail.max(index + 1);
@@ -92,17 +92,15 @@ impl InterimReads {
     }
 
     /// Where the front was, and when.
-    pub(super) fn fronts(&self, regions: &[Region]) -> Vec<(Address, Nanos)> {
+    pub(super) fn fronts(&self, regions: &[Region]) -> Vec<(Address, KernelTime)> {
         self.fronts.iter().map(|&(index, at)| (regions[index].range().end, at)).collect()
     }
 
     /// What was seen of a region that was cleared at that time; nothing (no delay) if it was not read early, or too soon.
-    pub(super) fn read_count(&self, index: usize, cleared_at: Nanos) -> ReadCount {
+    pub(super) fn read_count(&self, index: usize, cleared_at: KernelTime) -> ReadCount {
         let InterimRead { read_at, walked, .. } = self.regions[index];
-        match read_at.0.checked_sub(cleared_at.0) {
-            Some(delay) if delay >= TOO_SOON.0 => ReadCount::new(Nanos(delay), walked),
-            _ => ReadCount::default(),
-        }
+        let delay = read_at.since(cleared_at);
+        if delay >= TOO_SOON { ReadCount::new(delay, walked) } else { ReadCount::default() }
     }
 }
 
@@ -120,15 +118,17 @@ mod tests {
                 Some(since) => (512 * since / rewalk).min(512) as u32,
                 None => 512,
             };
-            let found: Vec<_> =
-                interim_reads.window().map(|index| Seen { index, at: Nanos(now), walked: walked(index) }).collect();
+            let found: Vec<_> = interim_reads
+                .window()
+                .map(|index| Seen { index, at: KernelTime(now), walked: walked(index) })
+                .collect();
             interim_reads.note(&found);
         }
         interim_reads
     }
 
-    fn cleared_at(index: usize) -> Nanos {
-        Nanos(1000 * US + index as u64 * 20 * US)
+    fn cleared_at(index: usize) -> KernelTime {
+        KernelTime(1000 * US + index as u64 * 20 * US)
     }
 
     #[test]
@@ -148,22 +148,22 @@ mod tests {
         assert!(interim_reads.window().len() < 400, "{:?}", interim_reads.window());
         assert!(interim_reads.fronts.is_sorted(), "{:?}", interim_reads.fronts);
         let end = interim_reads.window().end;
-        interim_reads.note(&[Seen { index: end - 1, at: Nanos(1 << 40), walked: 0 }]);
+        interim_reads.note(&[Seen { index: end - 1, at: KernelTime(1 << 40), walked: 0 }]);
         assert_eq!(interim_reads.front, end);
     }
 
     #[test]
     fn what_was_idle_before_passes_unseen_and_what_was_not_read_has_no_early_read() {
         let mut interim_reads = InterimReads::new(&[512, 0, 512]);
-        let seen = |index, walked| Seen { index, at: Nanos(10_000_000), walked };
+        let seen = |index, walked| Seen { index, at: KernelTime(10_000_000), walked };
         interim_reads.note(&[seen(0, 512), seen(1, 0), seen(2, 512)]);
-        assert_eq!((interim_reads.front, interim_reads.read_count(0, Nanos(1))), (0, ReadCount::default()));
+        assert_eq!((interim_reads.front, interim_reads.read_count(0, KernelTime(1))), (0, ReadCount::default()));
         interim_reads.note(&[seen(0, 3), seen(1, 0), seen(2, 512)]);
         assert_eq!((interim_reads.front, interim_reads.window()), (1, 0..3));
         interim_reads.note(&[seen(0, 9), seen(1, 0), seen(2, 2)]);
-        let cleared_at = Nanos(10_000_000 - TOO_SOON.0);
+        let cleared_at = KernelTime(10_000_000 - TOO_SOON.0);
         assert_eq!(interim_reads.read_count(0, cleared_at), ReadCount::new(TOO_SOON, 9));
         assert_eq!(interim_reads.read_count(1, cleared_at), ReadCount::new(TOO_SOON, 0));
-        assert_eq!(interim_reads.read_count(1, Nanos(cleared_at.0 + 1)), ReadCount::default());
+        assert_eq!(interim_reads.read_count(1, KernelTime(cleared_at.0 + 1)), ReadCount::default());
     }
 }

@@ -29,6 +29,7 @@ use hugepilot_os::process::Punctual;
 pub use crate::ObserveError;
 use crate::first_walk;
 use crate::frames::{FrameTables, Inquiry};
+use crate::kernel_time::KernelTime;
 use crate::page_walk::call_sampler::CallSampler;
 use crate::page_walk::clear::Cleared;
 use crate::page_walk::initial_scan::InitialScan;
@@ -36,7 +37,7 @@ use crate::page_walk::interim_read::{InterimReads, Seen};
 use crate::page_walk::reach::Reach;
 use crate::page_walk::reader::{AttachedReader, PageTable, PageTableReader};
 use crate::page_walk::settle::{Asked, inquire};
-use crate::program_clock::{ProgramClock, now};
+use crate::program_clock::ProgramClock;
 use crate::window::Window;
 use crate::{ObserveOptions, Tracker, reclaim, wait_until};
 use heat::Coverage;
@@ -155,7 +156,7 @@ impl PageWalk {
             early: vec![EarlyReads::default(); scan.regions.len()],
             cleared: Vec::new(),
             settled: 0,
-            settled_at: Nanos(0),
+            settled_at: KernelTime::default(),
             pieces: Vec::new(),
             clock: ProgramClock::start(&self.root, target.pid()),
             cost,
@@ -317,7 +318,7 @@ struct Watch<'a> {
     /// How many of the regions are settled.
     settled: usize,
     /// When all were.
-    settled_at: Nanos,
+    settled_at: KernelTime,
     /// Pieces of base pages by which the TLB may be flushed.
     pieces: Vec<AddressRange>,
     clock: ProgramClock,
@@ -341,7 +342,7 @@ impl Watch<'_> {
     fn see_out(&mut self, started: Instant) -> Result<(), ObserveError> {
         self.reach.pass_over_huge(&mut self.regions);
         self.clock.tick();
-        self.settled_at = now();
+        self.settled_at = KernelTime::now();
         // The window is what is left after the program's calls were counted.
         let sampled = self.clearing.calls.map_or(Nanos(0), |calls| calls.length);
         let mut end = started + sampled.duration() + self.options.window.duration();
@@ -455,7 +456,7 @@ impl Watch<'_> {
                 let Some((index, region)) = at.find(table.start) else { return };
                 let Some(cleared_at) = cleared.at(first_byte(region)) else { return };
                 let accessed = table.pages.accessed() as u32;
-                let delay = table.read_at.saturating_sub(cleared_at);
+                let delay = table.read_at.since(cleared_at);
                 let walked = if region.huge { accessed.min(1) } else { accessed };
                 read_counts[index][1 + number] = ReadCount::new(delay, walked);
                 if number < EARLY {
@@ -483,7 +484,7 @@ impl Watch<'_> {
     fn keep_pace(&mut self) -> Option<f64> {
         let cleared = self.cleared.iter().rev().find_map(|(_, cleared)| cleared.end())?;
         // Asking about frames takes processors from the program, too, but little may be left of the window after it.
-        let since = |from: Nanos| Some((from, self.clock.busy_cpus_since(from)?));
+        let since = |from: KernelTime| Some((from, self.clock.busy_cpus_since(from)?));
         let (undisturbed, busy_cpus) = since(self.settled_at).or_else(|| since(cleared))?;
         self.cost.program = self.clock.lost_before(undisturbed, busy_cpus);
         for (of_batch, cleared) in &self.cleared {

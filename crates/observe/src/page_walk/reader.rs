@@ -8,12 +8,13 @@ use std::io::Read;
 use std::os::fd::AsFd;
 
 use heat::PageSet;
-use heat::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, Nanos, PAGES_PER_REGION};
+use heat::units::{Address, AddressRange, BASE_PAGE, GIANT_PAGE, HUGE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::bpf::TaskIterator;
 use hugepilot_os::memory::SharedView;
 use kernel::pagemap;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
+use crate::kernel_time::KernelTime;
 use crate::mapped::MappingFlags;
 use crate::object;
 use crate::page_walk::{Layout, ObserveError};
@@ -67,7 +68,7 @@ pub(super) struct PageTable<'a> {
     /// Where it starts.
     pub(super) start: Address,
     /// CLOCK_MONOTONIC when it was read.
-    pub(super) read_at: Nanos,
+    pub(super) read_at: KernelTime,
     pub(super) pages: Entries<'a>,
 }
 
@@ -396,7 +397,7 @@ fn decode<'a>(record: &[u8], tables: &'a [u8]) -> PageTable<'a> {
             Entries::Base(&tables[table * TABLE_BYTES..(table + 1) * TABLE_BYTES])
         }
     };
-    PageTable { start: Address(word(record, 0)), read_at: Nanos(word(record, 16)), pages }
+    PageTable { start: Address(word(record, 0)), read_at: KernelTime(word(record, 16)), pages }
 }
 
 #[cfg(test)]
