@@ -18,8 +18,8 @@ use crate::retell::retell;
 use crate::servers::{self, ServersArguments};
 use crate::tracker::TrackerArguments;
 use crate::workload::{
-    AliasesChild, ChaseChild, FingerprintChild, HotChild, LocalChild, MappingsChild, ReaderChild, ResidentChild,
-    SweepChild, ThirdChild,
+    AliasesChild, ChaseChild, Fingerprint, HotChild, Local, MappingsChild, ReaderChild, ResidentChild, SweepChild,
+    ThirdChild,
 };
 
 const EXAMPLES: &str = "\
@@ -95,10 +95,10 @@ pub enum BenchCommand {
     WorkloadChase(ChaseChild),
     /// The child of `fingerprint`.
     #[command(hide = true)]
-    WorkloadFingerprint(FingerprintChild),
+    WorkloadFingerprint(Fingerprint),
     /// The child of `local`.
     #[command(hide = true)]
-    WorkloadLocal(LocalChild),
+    WorkloadLocal(Local),
     /// The child of `pilot`.
     #[command(hide = true)]
     WorkloadHot(HotChild),

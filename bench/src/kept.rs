@@ -13,6 +13,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 /// A file of more than this is no result of ours.
 const LARGEST: u64 = 1 << 30;
+/// Of all raw results of `hugepilot-bench`; a file with another number is refused.
+pub const VERSION: u32 = 1;
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// `report`, of either program.

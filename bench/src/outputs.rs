@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::machine::MachineDescription;
 use crate::picture::check_name;
 use crate::settings::SavedSettings;
+use crate::table::print;
 
 /// A hundred runs are kept in the repository: the smallest files, however long that takes.
 const ZSTD_LEVEL: i32 = 22;
@@ -54,6 +55,14 @@ impl Outputs {
     /// What kept results are named after, where they are to be kept; to be asked before minutes of simulating, because it may fail.
     pub fn machine(&self) -> Result<Option<MachineDescription>> {
         self.keep.is_some().then(|| MachineDescription::describe(&SavedSettings::of_this_machine()?)).transpose()
+    }
+
+    /// Prints the report and writes what is wanted.
+    pub fn tell(&self, machine: &MachineDescription, results: &Results<'_>) -> Result<()> {
+        let printed = print(results.text);
+        self.write(Some(machine), results)?;
+        // Last, because a closed output must not cost the files.
+        printed
     }
 
     /// Writes what is wanted. Without a machine to name the directory after, nothing is kept.

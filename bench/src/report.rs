@@ -2,16 +2,15 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
-use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
 use crate::configuration::{Configuration, Launch};
-use crate::figures::verdicts;
+use crate::figures::{verdicts, with_many_digits};
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Run, Turn, WorkloadRecord};
-use crate::table::{cell, strings, table};
+use crate::table::{cell, interval, strings, table};
 use crate::workload::SearchWork;
 
 /// The whole report.
@@ -45,9 +44,7 @@ fn run_text(run: &Run) -> String {
     if !judged.is_empty() {
         text += "\nfigures\n";
     }
-    for (figure, verdict, numbers) in judged {
-        text += &format!("  {:<42} {numbers:<28} {verdict}\n", figure.text);
-    }
+    judged.iter().for_each(|figure| text += &figure.line(42, 28));
     text
 }
 
@@ -164,15 +161,11 @@ fn compared(run: &Run, metric: Metric, configuration: Configuration) -> String {
     if configuration == Configuration::Default {
         return "1".to_owned();
     }
-    cell(ratio(run, metric, configuration, Configuration::Default).map(|interval| interval_text(metric, &interval)))
-}
-
-/// Memory differs by less than speed does, so it gets more digits.
-pub fn interval_text(metric: Metric, interval: &Interval) -> String {
-    let Interval { estimate, low, high, .. } = interval;
+    let seen = ratio(run, metric, configuration, Configuration::Default);
     match metric {
-        Metric::Throughput => format!("{estimate:.3} [{low:.3}, {high:.3}]"),
-        Metric::OwnMemory | Metric::MachineMemory => format!("{estimate:.5} [{low:.5}, {high:.5}]"),
+        Metric::Throughput => interval(seen),
+        // Memory differs by less than speed does.
+        Metric::OwnMemory | Metric::MachineMemory => cell(seen.as_ref().map(with_many_digits)),
     }
 }
 

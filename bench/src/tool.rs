@@ -14,6 +14,8 @@ use anyhow::{Context, Result, bail};
 use heat::units::Bytes;
 use hugepilot_os::PidFd;
 use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::process::cpu_time;
 use rustix::process::Signal;
 
 use crate::record::ToolRun;
@@ -185,10 +187,7 @@ impl ToolProcess {
 
     /// The CPU time of all its threads, those that have ended included.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let path = format!("/proc/{}/stat", self.pid());
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let ticks = cpu_ticks(&text).with_context(|| format!("{path} tells no CPU time: '{}'", text.trim()))?;
-        Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+        Ok(cpu_time(&Root::host(), self.pid())?.duration())
     }
 
     /// Sends it a signal: with STOP it rests, with CONT it goes on.
@@ -254,13 +253,6 @@ impl Drop for ToolProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Of a line of `/proc/PID/stat`: user and system time, 14th and 15th, counted behind the name, which may hold anything.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let mut behind = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || behind.next()?.parse::<u64>().ok();
-    Some(ticks()? + ticks()?)
 }
 
 fn text_of(file: &mut File) -> Result<String> {
@@ -343,13 +335,6 @@ mod tests {
             }
         };
         assert!(error.contains("unknown command"), "{error}");
-    }
-
-    #[test]
-    fn cpu_time_is_read_behind_any_name() {
-        let stat = "42 (a) 9 b (c) R 1 42 42 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 1000 0 0";
-        assert_eq!(cpu_ticks(stat), Some(22));
-        assert_eq!(cpu_ticks("42 (a) R 1"), None);
     }
 
     #[test]

@@ -21,9 +21,10 @@ use serde::Serialize;
 use crate::cost::SizeArguments;
 use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
+use crate::sample::field;
 use crate::settings::SavedSettings;
 use crate::slowdown::SlowdownArguments;
-use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock};
+use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock, words};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
@@ -150,21 +151,13 @@ impl TrackerArguments {
     fn programs(&self) -> Vec<Program> {
         let usual = self.size.unwrap_or(Bytes(2 * GIANT_PAGE));
         let of_size = |name, size: Bytes, pattern, clearing| {
-            let child = ThirdChild { size, pattern, seed: 1 };
-            let arguments = [format!("--size={}", size.0), format!("--pattern={pattern}"), "--seed=1".to_owned()];
-            Program { name, arguments: command("workload-third", &arguments), truth: Some(child), clearing }
+            let arguments = words("workload-third", &[("size", &size.0), ("pattern", &pattern), ("seed", &1)]);
+            Program { name, arguments, truth: Some(ThirdChild { size, pattern, seed: 1 }), clearing }
         };
         let third = |name, pattern| of_size(name, usual, pattern, ClearPolicy::ByCalls);
-        let mappings = |name, count| {
-            let arguments = [format!("--size={}", usual.0), format!("--count={count}")];
-            Program {
-                name,
-                arguments: command("workload-mappings", &arguments),
-                truth: None,
-                clearing: ClearPolicy::ByCalls,
-            }
-        };
-        let resident = command("workload-resident", &[]);
+        let unknown = |name, arguments| Program { name, arguments, truth: None, clearing: ClearPolicy::ByCalls };
+        let mappings =
+            |name, count: u64| unknown(name, words("workload-mappings", &[("size", &usual.0), ("count", &count)]));
         let mut programs = vec![
             third("uniform", ThirdPattern::Uniform),
             third("a third, contiguous", ThirdPattern::Contiguous),
@@ -173,7 +166,7 @@ impl TrackerArguments {
             third("zipfian regions", ThirdPattern::Zipfian),
             mappings("one mapping", 1),
             mappings("many mappings", self.mappings),
-            Program { name: "2 MiB in the TLB", arguments: resident, truth: None, clearing: ClearPolicy::ByCalls },
+            unknown("2 MiB in the TLB", words("workload-resident", &[])),
         ];
         if self.tracker == TrackerChoice::Only(TrackerKind::PageWalk) {
             programs.push(of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, ClearPolicy::AtOnce));
@@ -201,10 +194,6 @@ impl Program {
             std::thread::sleep(period - Duration::from_nanos(into as u64) + LEAD);
         }
     }
-}
-
-fn command(name: &str, arguments: &[String]) -> Vec<String> {
-    [name.to_owned()].into_iter().chain(arguments.iter().cloned()).collect()
 }
 
 /// The longest wait to map a page within the next time.
@@ -260,9 +249,7 @@ fn scan(
 /// `Inactive(anon)` of the machine.
 fn inactive_anonymous() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Inactive(anon):"));
-    let kilobytes = line.and_then(|value| value.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    Ok(kilobytes.context("/proc/meminfo has no Inactive(anon)")? * 1024)
+    Ok(field(&text, "Inactive(anon):"))
 }
 
 /// Precision and recall over the program's own mapping; its code and stack are walked too, and are not in question.

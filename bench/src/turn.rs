@@ -23,10 +23,10 @@ use crate::sample::{MemorySampler, ProgramMemory, cpu_time, exact_memory, huge_m
 use crate::settings::SavedSettings;
 use crate::tool::{Tool, ToolProcess};
 use crate::warm::WarmMemory;
-use crate::workload::{Role, Running, SearchWork, Start, Window, Workload};
+use crate::workload::{Role, Running, SearchWork, Start, Work, Workload, leave_alone};
 use crate::{ideal, launch};
 
-/// Longest time between two polls of a program that is left alone.
+/// Longest time between two polls of a program that is measured.
 const POLL: Duration = Duration::from_millis(20);
 /// khugepaged is stopped that soon after the limit is reached.
 const SHORT_POLL: Duration = Duration::from_millis(5);
@@ -93,7 +93,7 @@ struct Seen {
 }
 
 struct Measured {
-    window: Window,
+    window: Work,
     start: Instant,
     end: Instant,
     cpu: Duration,
@@ -120,8 +120,8 @@ impl Bench<'_> {
         let socket = host.as_ref().map(Host::socket);
         let running = self.workload.start(self.start_of(first, socket.as_deref(), &launcher), self.stop)?;
         let ready = Instant::now();
-        let sampler = MemorySampler::start(running.pid(), ready, machine.huge_bytes, prepared.warm_memory.held());
-        let available_bytes = machine.available_bytes;
+        let sampler = MemorySampler::start(running.pid(), ready, machine.anon_huge.0, prepared.warm_memory.held());
+        let available_bytes = machine.available.0;
         let mut process = Process { round, began, ready, available_bytes, prepared, running };
         self.leave_alone(&mut *process.running, ready + self.timing.settle)?;
         let alone = configurations.len() == 1;
@@ -243,11 +243,7 @@ impl Bench<'_> {
     }
 
     fn leave_alone(&self, running: &mut dyn Running, until: Instant) -> Result<()> {
-        while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + POLL))?;
-            running.check()?;
-        }
-        Ok(())
+        leave_alone(&mut [running], until, self.stop)
     }
 
     fn measure(&self, configuration: Configuration, running: &mut dyn Running) -> Result<Measured> {

@@ -15,7 +15,7 @@ use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::stop::Stop;
 
 use crate::held::HeldBytes;
-use crate::sample::{free_memory, machine_memory};
+use crate::sample::machine_memory;
 
 /// Left for everyone else.
 pub const SPARE: u64 = 512 << 20;
@@ -37,7 +37,7 @@ pub struct WarmMemory {
 impl WarmMemory {
     /// Touches that much memory and begins to feed it.
     pub fn touch(needed: u64, stop: &Stop) -> Result<Self> {
-        let available = machine_memory()?.available_bytes;
+        let available = machine_memory()?.available.0;
         if available < needed + SPARE {
             bail!(
                 "this workload takes {} and {} are available: make it smaller (--size, --sizes, --items or --quick)",
@@ -54,7 +54,7 @@ impl WarmMemory {
             stop.check()?;
             step.iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
         }
-        let floor = free_memory()?;
+        let floor = machine_memory()?.free.0;
         let (done, held) = (Stop::default(), HeldBytes::of(len as u64));
         let (seen, counted) = (done.clone(), held.clone());
         let feeder = std::thread::spawn(move || feed(mapping, floor + AHEAD, &counted, &seen));
@@ -83,7 +83,7 @@ impl Drop for WarmMemory {
 fn feed(mut mapping: AlignedMemory, floor: u64, held: &HeldBytes, done: &Stop) -> AlignedMemory {
     let mut offset = 0;
     while done.sleep_until(Instant::now() + POLL).is_ok() && held.bytes() > 0 {
-        while held.bytes() > 0 && free_memory().is_ok_and(|free| free < floor) {
+        while held.bytes() > 0 && machine_memory().is_ok_and(|memory| memory.free.0 < floor) {
             if mapping.advise(offset, STEP, OwnAdvice::DontNeed).is_err() {
                 return mapping;
             }

@@ -2,7 +2,6 @@
 //!
 //! Owns: starting hugepilot, and what it did when it has ended. Never touches: the load on the program.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -37,6 +36,8 @@ pub enum Mode {
     Before,
 }
 
+shown_as_typed!(Mode);
+
 /// How they are told what to do.
 #[derive(Clone, Debug)]
 pub struct Promoter<'a> {
@@ -63,17 +64,6 @@ pub struct Done {
     pub cpu: Duration,
     /// Its JSON.
     pub output: serde_json::Value,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mode::Default => "default",
-            Mode::Fast => "fast",
-            Mode::Daemon => "daemon",
-            Mode::Before => "before",
-        })
-    }
 }
 
 impl Mode {
@@ -117,7 +107,7 @@ impl Promoter<'_> {
         let [configuration, socket] = ["hugepilot.toml", "control.sock"].map(|name| directory.path().join(name));
         std::fs::write(&configuration, self.configuration(name))?;
         // The machine's counter costs the program nothing, other than a scan of its page tables.
-        let huge = || machine_memory().map(|memory| memory.huge_bytes);
+        let huge = || machine_memory().map(|memory| memory.anon_huge.0);
         let (asked, before) = (Instant::now(), huge()?);
         let mut daemon = self.tool.daemon(&configuration, &socket)?;
         while huge()? < before + HUGE_PAGE {

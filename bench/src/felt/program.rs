@@ -4,7 +4,6 @@
 //!
 //! A server's capacity is measured by clients that wait for each answer; the load is a share of that.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -38,6 +37,8 @@ pub enum FeltProgram {
     ReaderBusy,
 }
 
+shown_as_typed!(FeltProgram);
+
 /// How it is set up.
 #[derive(Clone, Debug)]
 pub struct FeltSetup {
@@ -65,17 +66,6 @@ pub struct Loaded {
     pub capacity_per_second: Option<f64>,
     /// Requests that come a second.
     pub requests_per_second: Option<f64>,
-}
-
-impl fmt::Display for FeltProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            FeltProgram::Memcached => "memcached",
-            FeltProgram::Redis => "redis",
-            FeltProgram::Reader => "reader",
-            FeltProgram::ReaderBusy => "reader-busy",
-        })
-    }
 }
 
 impl FeltProgram {
@@ -120,7 +110,7 @@ impl FeltSetup {
 
     /// Starts it and puts it under load.
     pub fn start(&self, stop: &Stop) -> Result<Loaded> {
-        let available = Bytes(machine_memory()?.available_bytes);
+        let available = machine_memory()?.available;
         ensure!(
             available.0 > self.size.0 + self.size.0 / 8 + SPARE,
             "{} takes {} and {available} are available: make it smaller with --gib",

@@ -2,14 +2,14 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
-use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
 
 use super::figures::{Collapses, ModeTurns};
 use super::host::Host;
 use super::mode::Mode;
 use super::record::{FeltRecord, FeltTurn, Latency, Phase};
-use crate::table::{cell, strings, table};
+use crate::table::{cell, interval, strings, table};
+use crate::verdict::JudgedFigure;
 
 /// A group, with what it is called.
 type Named<'a> = (Host, Mode, ModeTurns<'a>);
@@ -164,7 +164,7 @@ fn figures(record: &FeltRecord, groups: &[Named<'_>]) -> String {
     for (host, mode, group) in groups {
         for figure in group.figures(record.program) {
             let what = format!("{host} {mode}: {}", figure.text);
-            text += &format!("  {what:<58} {:<28} {}\n", figure.numbers, figure.verdict);
+            text += &JudgedFigure { text: what, ..figure }.line(58, 28);
         }
     }
     if text.is_empty() { text } else { format!("\nfigures\n{text}") }
@@ -172,10 +172,6 @@ fn figures(record: &FeltRecord, groups: &[Named<'_>]) -> String {
 
 fn duration(nanoseconds: f64) -> String {
     Nanos(nanoseconds as u64).to_string()
-}
-
-fn interval(interval: Option<Interval>) -> String {
-    cell(interval.map(|Interval { estimate, low, high, .. }| format!("{estimate:.3} [{low:.3}, {high:.3}]")))
 }
 
 #[cfg(test)]

@@ -15,14 +15,12 @@ use super::program::{FeltSetup, Loaded};
 use super::record::{FeltPromotion, FeltTurn, Phase};
 use crate::sample::huge_memory;
 use crate::settings::SavedSettings;
-use crate::workload::{Running, WINDOW, WorkInterval};
+use crate::workload::{Running, WINDOW, WorkInterval, leave_alone};
 
 /// Left out before the first phase: what starting, giving back and counting huge pages leaves behind.
 const SETTLE: Duration = WINDOW.saturating_mul(8);
 /// After the promotion; long enough that the last of its windows has been told.
 const AFTER: Duration = Duration::from_secs(3);
-/// Between two polls of a program that is left alone.
-const POLL: Duration = Duration::from_millis(100);
 /// A region may be huge by another's doing, and one may refuse to be split while the program has it in use.
 const GIVEN_BACK: Bytes = Bytes(16 << 20);
 const ATTEMPTS: u32 = 5;
@@ -127,12 +125,7 @@ impl Stage<'_> {
     }
 
     fn leave_alone(&self, program: &mut dyn Running, time: Duration) -> Result<()> {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + POLL))?;
-            program.check()?;
-        }
-        Ok(())
+        leave_alone(&mut [program], Instant::now() + time, self.stop)
     }
 }
 

@@ -5,7 +5,7 @@
 //! The daemon knows both by name only, so that it finds the second one as it would on any host. Each program has a processor of its
 //! own; in every other trial the first one has the other's.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -19,7 +19,7 @@ use super::timeline::{Parts, fair_since};
 use crate::process::Pinning;
 use crate::sample::huge_memory;
 use crate::warm::WarmMemory;
-use crate::workload::{OwnProcess, Running};
+use crate::workload::{ChasePattern, OwnProcess, Running, words};
 
 /// Both programs' name, as the configuration file has it.
 const NAME: &str = "bench-equal";
@@ -85,9 +85,10 @@ impl LateStarter {
     }
 
     fn start(&self, processor: Option<usize>, seed: u64, stage: &Stage) -> Result<OwnProcess> {
-        let size = format!("--size={}", self.size.0);
-        let words = ["workload-chase", &size, "--pattern=dependent", &format!("--seed={seed}"), "--called", NAME];
-        OwnProcess::start_on(processor, words.map(str::to_owned).to_vec(), &stage.stop)
+        let pattern = ChasePattern::Dependent;
+        let options: [(&str, &dyn Display); 4] =
+            [("size", &self.size.0), ("pattern", &pattern), ("seed", &seed), ("called", &NAME)];
+        OwnProcess::start_on(processor, words("workload-chase", &options), &stage.stop)
     }
 
     /// Until parts have been fair for a while, or patience ends.

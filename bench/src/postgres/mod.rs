@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use heat::units::{Bytes, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -29,13 +29,13 @@ use self::load::{Connections, Load, LoadSeen, Log, Script, transactions_per_seco
 pub use self::record::PostgresRecord;
 use self::record::{Attached, Felt, Observed, PostgresSetup, PostgresTurn};
 use self::server::{Data, PostgresServer, Programs};
+pub use self::text::text;
 use crate::machine::MachineDescription;
-use crate::outputs::{Outputs, Results};
+use crate::outputs::{Outputs, Results, json_lines};
 use crate::pool::FilledPool;
-use crate::rounds::{order_of_round, progress_bar};
+use crate::rounds::{self, order_of_round, progress_bar};
 use crate::sample::{huge_memory, machine_memory};
 use crate::settings::SavedSettings;
-use crate::table::print;
 use crate::tool::{Tool, ToolProcess};
 
 pub const EXAMPLES: &str = "\
@@ -178,20 +178,21 @@ impl PostgresArguments {
         if !(record.turns.is_empty() && record.felt.is_empty() && record.observed.is_empty()) {
             self.tell(&record)?;
         }
-        match ended {
-            // Whatever failed, failed because the user wanted an end.
-            Err(_) if bench.stop.requested() => bail!("stopped on request; what was measured so far is told"),
-            ended => ended,
-        }
+        rounds::ended(ended, &bench.stop, "told")
     }
 
     fn empty_record(&self, machine: MachineDescription) -> PostgresRecord {
-        let mut record = PostgresRecord::new(machine);
-        (record.script, record.clients, record.buffers_bytes) = (self.script, self.clients, self.buffers().0);
-        (record.seconds, record.seed, record.connections) = (self.seconds, self.seed, self.connections);
-        record.fast = self.fast;
-        record.rounds = self.rounds.unwrap_or(if self.quick { 2 } else { 20 });
-        record
+        PostgresRecord {
+            script: self.script,
+            clients: self.clients,
+            connections: self.connections,
+            buffers_bytes: self.buffers().0,
+            seconds: self.seconds,
+            fast: self.fast,
+            rounds: self.rounds.unwrap_or(if self.quick { 2 } else { 20 }),
+            seed: self.seed,
+            ..PostgresRecord::new(machine)
+        }
     }
 
     fn buffers(&self) -> Bytes {
@@ -204,19 +205,10 @@ impl PostgresArguments {
     }
 
     fn tell(&self, record: &PostgresRecord) -> Result<()> {
-        let text = text::text(record);
-        let printed = print(&text);
-        let name = format!("postgres-{}", self.script);
-        let results = Results { name: &name, json: record.json()?, text: &text, draw: None };
-        self.outputs.write(Some(&record.machine), &results)?;
-        // Last, because a closed output must not cost the files.
-        printed
+        let (text, name) = (text(record), format!("postgres-{}", self.script));
+        let json = json_lines(record, "round")?;
+        self.outputs.tell(&record.machine, &Results { name: &name, json, text: &text, draw: None })
     }
-}
-
-/// Shows the report of raw results again.
-pub fn report(record: &PostgresRecord) -> Result<()> {
-    print(&text::text(record))
 }
 
 impl PostgresSetup {
@@ -323,7 +315,7 @@ impl Bench<'_> {
         self.bar.set_message("asking for a forecast");
         let mut told = self.tool.explain_family(server.pid(), &self.stop)?;
         let forecast = told.output["expected_gain_percent"].take();
-        let available = || machine_memory().map(|memory| memory.available_bytes as i64);
+        let available = || machine_memory().map(|memory| memory.available.0 as i64);
         let (before, asked) = (available()?, Instant::now());
         let mut attached = self.tool.attach_family(server.pid(), self.arguments.fast)?;
         let (seconds, huge_bytes) = self.wait_until_huge(server.pid(), &mut attached, asked)?;

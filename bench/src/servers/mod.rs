@@ -10,7 +10,7 @@ mod record;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use heat::units::{Bytes, HUGE_PAGE};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -21,12 +21,11 @@ use self::program::{RunningServer, ServerProgram};
 pub use self::record::ServersRecord;
 use self::record::{ServerSetup, ServerTurn};
 use crate::machine::MachineDescription;
-use crate::outputs::{Outputs, Results};
+use crate::outputs::{Outputs, Results, json_lines};
 use crate::pool::FilledPool;
-use crate::rounds::{order_of_round, progress_bar};
+use crate::rounds::{self, order_of_round, progress_bar};
 use crate::sample::huge_memory;
 use crate::settings::SavedSettings;
-use crate::table::print;
 use crate::tool::{Tool, ToolProcess};
 
 pub const EXAMPLES: &str = "\
@@ -78,16 +77,10 @@ impl ServersArguments {
             settings.restore().and(measured)
         });
         if !record.turns.is_empty() {
-            let text = record.text();
-            let printed = print(&text);
-            let results = Results { name: "servers", json: record.json()?, text: &text, draw: None };
-            self.outputs.write(Some(&record.machine), &results)?;
-            printed?;
+            let (text, json) = (record.text(), json_lines(&record, "round")?);
+            self.outputs.tell(&record.machine, &Results { name: "servers", json, text: &text, draw: None })?;
         }
-        match measured {
-            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is told"),
-            measured => measured,
-        }
+        rounds::ended(measured, &stop, "told")
     }
 
     fn measure(

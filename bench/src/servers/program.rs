@@ -3,7 +3,6 @@
 //! Owns: their command lines. Never touches: the machine's settings, or directories other than the one that it is given.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -49,6 +48,8 @@ pub enum ServerProgram {
     Redis,
 }
 
+shown_as_typed!(ServerProgram);
+
 /// A server that answers.
 pub struct RunningServer {
     child: BoundChild,
@@ -56,16 +57,6 @@ pub struct RunningServer {
     is_below_tool: bool,
     load: Vec<String>,
     program: ServerProgram,
-}
-
-impl fmt::Display for ServerProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ServerProgram::Mariadb => "mariadb",
-            ServerProgram::Gunicorn => "gunicorn",
-            ServerProgram::Redis => "redis",
-        })
-    }
 }
 
 impl ServerProgram {
