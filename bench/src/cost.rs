@@ -285,7 +285,7 @@ impl Picture for [Pass] {
             .collect();
         lines.push(("page-walk, reading alone".to_owned(), series("page-walk", &|point| point.read_ms)));
         lines.push(("system A".to_owned(), SYSTEM_A.to_vec()));
-        let line = |((name, points), &color)| ChartLine { name, color, points };
+        let line = |((name, points), color): (_, &RGBColor)| ChartLine { name, style: color.stroke_width(2), points };
         draw_lines(&mut chart, lines.into_iter().zip(COLORS.iter().cycle()).map(line).collect(), 3)
     }
 }

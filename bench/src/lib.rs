@@ -19,7 +19,6 @@ mod configuration;
 mod cost;
 mod felt;
 mod figures;
-mod held;
 mod ideal;
 mod io;
 pub mod kept;

@@ -64,12 +64,16 @@ fn draw_whole<B: DrawingBackend<ErrorType: 'static>>(
     Ok(())
 }
 
+/// A chart with such axes.
+pub type LineChart<'a, B, X, Y> =
+    ChartContext<'a, B, Cartesian2d<<X as AsRangedCoord>::CoordDescType, <Y as AsRangedCoord>::CoordDescType>>;
+
 /// A line of a chart.
 pub struct ChartLine {
     /// What it says of itself in the key.
     pub name: String,
-    /// Its colour.
-    pub color: RGBColor,
+    /// How it is drawn, and its dots.
+    pub style: ShapeStyle,
     /// Its points.
     pub points: Vec<(f64, f64)>,
 }
@@ -88,7 +92,7 @@ pub fn chart<'a, B: DrawingBackend<ErrorType: 'static>, X, Y>(
     caption: &str,
     (across, said): (X, &str),
     up: Y,
-) -> Result<ChartContext<'a, B, Cartesian2d<X::CoordDescType, Y::CoordDescType>>>
+) -> Result<LineChart<'a, B, X, Y>>
 where
     X: AsRangedCoord<CoordDescType: ValueFormatter<X::Value>>,
     Y: AsRangedCoord<CoordDescType: ValueFormatter<Y::Value>>,
@@ -112,8 +116,7 @@ pub fn draw_lines<'a, B: DrawingBackend<ErrorType: 'static> + 'a, C>(
 where
     C: CoordTranslate<From = (f64, f64)>,
 {
-    for ChartLine { name, color, points } in lines {
-        let style = color.stroke_width(2);
+    for ChartLine { name, style, points } in lines {
         chart
             .draw_series(LineSeries::new(points, style).point_size(dots))?
             .label(name)

@@ -10,7 +10,7 @@ use crate::figures::{verdicts, with_many_digits};
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Run, Turn, WorkloadRecord};
-use crate::table::{cell, interval, strings, table};
+use crate::table::{cell, head, interval, table};
 use crate::workload::SearchWork;
 
 /// The whole report.
@@ -49,8 +49,8 @@ fn run_text(run: &Run) -> String {
 }
 
 fn speed_rows(run: &Run) -> Vec<Vec<String>> {
-    let head = ["configuration", &format!("{}/s", run.unit), "ns each", "vs default [interval]", "p50", "p99"];
-    let mut rows = vec![strings(&[&head[..], &["CPU each", "busy", "tool"]].concat())];
+    let columns = "ns each | vs default [interval] | p50 | p99 | CPU each | busy | tool";
+    let mut rows = vec![head(&format!("configuration | {}/s | {columns}", run.unit))];
     for configuration in run.configurations() {
         let number = |number: fn(&Turn) -> Option<f64>| typical(run, configuration, number);
         let nanos = |value: Option<f64>| value.map(|ns| Nanos(ns as u64).to_string());
@@ -71,15 +71,9 @@ fn speed_rows(run: &Run) -> Vec<Vec<String>> {
 }
 
 fn memory_rows(run: &Run) -> Vec<Vec<String>> {
-    let mut rows = vec![strings(&[
-        "configuration",
-        "RSS",
-        "without files",
-        "vs default [interval]",
-        "huge",
-        "page tables",
-        "taken of MemAvailable",
-    ])];
+    let columns =
+        "configuration | RSS | without files | vs default [interval] | huge | page tables | taken of MemAvailable";
+    let mut rows = vec![head(columns)];
     for configuration in run.configurations() {
         let bytes = |number: fn(&Turn) -> Option<f64>| {
             cell(typical(run, configuration, number).map(|bytes| Bytes(bytes as u64).to_string()))
@@ -98,9 +92,8 @@ fn memory_rows(run: &Run) -> Vec<Vec<String>> {
 }
 
 fn search_rows(run: &Run) -> Vec<Vec<String>> {
-    let head =
-        ["configuration", "look-ups/s", "entries each", "extract", "look-up", "rank", "real-time factor", "found"];
-    let mut rows = vec![strings(&head)];
+    let columns = "configuration | look-ups/s | entries each | extract | look-up | rank | real-time factor | found";
+    let mut rows = vec![head(columns)];
     for configuration in run.configurations() {
         let number =
             |number: fn(&SearchWork) -> f64| typical(run, configuration, |turn| turn.search.as_ref().map(number));

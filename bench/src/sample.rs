@@ -16,7 +16,7 @@ use kernel::process::ProcessStatus;
 use kernel::rollup::Rollup;
 use serde::{Deserialize, Serialize};
 
-use crate::held::HeldBytes;
+use crate::warm::HeldBytes;
 
 /// Low, because the program and its load have every CPU for themselves on a small machine.
 const PERIOD: Duration = Duration::from_millis(250);

@@ -23,6 +23,11 @@ pub fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     all.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// The first row of a table: what stands above each column, with ` | ` between them.
+pub fn head(columns: &str) -> Vec<String> {
+    columns.split(" | ").map(str::to_owned).collect()
+}
+
 /// A row of them.
 pub fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()

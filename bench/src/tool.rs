@@ -75,35 +75,16 @@ impl Tool {
         Ok(run)
     }
 
-    /// Runs `explain` on a program with its children.
-    pub fn explain_family(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
-        self.run_on("explain", pid, &["--children"], stop)
-    }
-
     /// Runs `promote --dry-run` on a program: what it expects to gain.
     pub fn estimate(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
-        let mut run = self.promote(pid, &["--dry-run"], stop)?;
+        let mut run = self.run_on("promote", pid, &["--dry-run"], stop)?;
         // A line for every region, long and of no use here.
         run.output.as_object_mut().map(|plan| plan.remove("decisions"));
         Ok(run)
     }
 
-    /// Runs `promote` on a program to its end.
-    pub fn promote(&self, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
-        self.run_on("promote", pid, arguments, stop)
-    }
-
-    /// Starts `promote` on a program.
-    pub fn start_promoting(&self, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
-        self.start_on("promote", pid, arguments)
-    }
-
-    /// Splits every huge page of a program.
-    pub fn give_back(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
-        self.run_on("give-back", pid, &["--all"], stop)
-    }
-
-    fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
+    /// Runs one of its commands on a process, to its end.
+    pub fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
         let mut process = self.start_on(command, pid, arguments)?;
         while process.child.try_wait()?.is_none() {
             stop.check()?;
@@ -113,11 +94,6 @@ impl Tool {
             std::thread::sleep(POLL);
         }
         process.finish()
-    }
-
-    /// Starts to observe a program again and again, at hugepilot's own pace, for as long as `heat` goes on at most.
-    pub fn keep_watching(&self, pid: u32) -> Result<ToolProcess> {
-        self.start_on("heat", pid, &["--for", "10m"])
     }
 
     /// Starts to pilot a program.
@@ -151,7 +127,8 @@ impl Tool {
         Ok(self.start(&words)?.finish()?.output)
     }
 
-    fn start_on(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
+    /// Starts one of its commands on a process.
+    pub fn start_on(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
         let pid = pid.to_string();
         let words = [command, &pid, "--json"].into_iter().chain(arguments.iter().copied());
         self.start(&words.map(OsStr::new).collect::<Vec<_>>())
@@ -288,7 +265,7 @@ mod tests {
     #[test]
     fn the_tool_gets_the_process_and_the_arguments() {
         let (_directory, tool) = fake(r#"echo "{\"arguments\":\"$*\"}""#);
-        let run = tool.promote(42, &["--max-growth", "0"], &Stop::default()).unwrap();
+        let run = tool.run_on("promote", 42, &["--max-growth", "0"], &Stop::default()).unwrap();
         assert_eq!(run.output["arguments"], "promote 42 --json --max-growth 0");
     }
 
@@ -340,7 +317,7 @@ mod tests {
     #[test]
     fn one_that_has_ended_still_tells_its_cpu_time() {
         let (_directory, tool) = fake("echo '{}'");
-        let process = tool.start_promoting(42, &[]).unwrap();
+        let process = tool.start_on("promote", 42, &[]).unwrap();
         while !process.has_ended().unwrap() {
             std::thread::yield_now();
         }
@@ -351,14 +328,14 @@ mod tests {
     #[test]
     fn a_failing_tool_is_quoted() {
         let (_directory, tool) = fake("echo 'no such process' >&2; exit 1");
-        let error = tool.promote(42, &[], &Stop::default()).unwrap_err().to_string();
+        let error = tool.run_on("promote", 42, &[], &Stop::default()).unwrap_err().to_string();
         assert!(error.contains("no such process"), "{error}");
     }
 
     #[test]
     fn more_output_than_a_pipe_holds_does_not_block() {
         let (_directory, tool) = fake(r#"printf '"'; head -c 300000 /dev/zero | tr '\0' x; printf '"'"#);
-        let run = tool.promote(42, &[], &Stop::default()).unwrap();
+        let run = tool.run_on("promote", 42, &[], &Stop::default()).unwrap();
         assert_eq!(run.output.as_str().unwrap().len(), 300_000);
     }
 

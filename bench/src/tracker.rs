@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use heat::clearing::ClearPolicy;
-use heat::statistics::median;
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
 use heat::{Heat, Region, TrackerKind};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -18,6 +17,7 @@ use observe::{ObserveOptions, Tracker, TrackerChoice};
 use pilot::decide::{Allowance, Past, Spent, decide};
 use serde::Serialize;
 
+use crate::comparison::median_of;
 use crate::cost::SizeArguments;
 use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
@@ -281,15 +281,10 @@ fn table(scans: &[Scan]) -> String {
         "program               scans  precision  recall  clearing   reading   clearing  waits of mmap, ms     promoted  made inactive\n\
                     \x20                           at least  at least  ms/GiB  ms/GiB   at most ms  scans  otherwise  at most   share\n"
             .to_owned();
-    let mut rest = scans;
-    while let Some(first) = rest.first() {
-        let (group, after) = rest.split_at(rest.iter().take_while(|scan| scan.program == first.program).count());
+    for group in scans.chunk_by(|one, other| one.program == other.program) {
         let per_gib = |value: fn(&Scan) -> u64| {
-            let each: Vec<f64> = group
-                .iter()
-                .map(|scan| value(scan) as f64 / 1e6 / (scan.present_bytes as f64 / GIANT_PAGE as f64))
-                .collect();
-            median(&each).unwrap_or_default()
+            let each = |scan: &Scan| value(scan) as f64 / 1e6 / (scan.present_bytes as f64 / GIANT_PAGE as f64);
+            median_of(group.iter().map(each)).unwrap_or_default()
         };
         let least = |value: fn(&Scan) -> Option<f64>| {
             let least = group.iter().filter_map(value).min_by(f64::total_cmp);
@@ -297,19 +292,18 @@ fn table(scans: &[Scan]) -> String {
         };
         let millis = |value: fn(&Scan) -> u64| group.iter().map(value).max().unwrap_or(0) as f64 / 1e6;
         let (waits, otherwise) = (millis(|scan| scan.longest_wait_ns), millis(|scan| scan.longest_wait_unobserved_ns));
-        let stall = group.iter().map(|scan| scan.longest_stall_ns).max().unwrap_or(0) as f64 / 1e6;
+        let stall = millis(|scan| scan.longest_stall_ns);
         let promoted = group.iter().map(|scan| scan.promotions).max().unwrap_or(0);
         let share = |scan: &Scan| scan.made_inactive_bytes as f64 / scan.present_bytes.max(1) as f64;
-        let inactive = median(&group.iter().map(share).collect::<Vec<_>>()).unwrap_or_default();
+        let inactive = median_of(group.iter().map(share)).unwrap_or_default();
         let (precision, recall) = (least(|scan| scan.precision), least(|scan| scan.recall));
         let (clearing, reading) = (per_gib(|scan| scan.clear_ns), per_gib(|scan| scan.read_ns_each));
         let _ = writeln!(
             text,
             "{:<20} {:>6} {precision:>10} {recall:>9} {clearing:>7.2} {reading:>7.3} {stall:>10.1} {waits:>9.1} {otherwise:>9.1} {promoted:>9} {inactive:>8.3}",
-            first.program,
+            group[0].program,
             group.len()
         );
-        rest = after;
     }
     text
 }

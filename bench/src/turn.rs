@@ -207,7 +207,7 @@ impl Bench<'_> {
             Act::Khugepaged(settings) => self.run_khugepaged(pid, settings, limit)?,
             Act::Estimate => self.tool()?.estimate(pid, self.stop)?,
             Act::Explain => self.tool()?.explain(pid, self.stop)?,
-            Act::Promote(arguments) => self.tool()?.promote(pid, arguments, self.stop)?,
+            Act::Promote(arguments) => self.tool()?.run_on("promote", pid, arguments, self.stop)?,
         };
         Ok(Acted::Done(done))
     }
@@ -248,7 +248,7 @@ impl Bench<'_> {
 
     fn measure(&self, configuration: Configuration, running: &mut dyn Running) -> Result<Measured> {
         let observer = match configuration.act() {
-            Act::Observe => Some(self.tool()?.keep_watching(running.pid())?),
+            Act::Observe => Some(self.tool()?.start_on("heat", running.pid(), &["--for", "10m"])?),
             _ => None,
         };
         let (start, cpu_before) = (Instant::now(), cpu_time(running.pid())?);

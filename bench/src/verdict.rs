@@ -66,7 +66,7 @@ impl JudgedFigure {
         Self { text: text.into(), numbers: interval(seen), verdict }
     }
 
-    /// Of what is so or not; None where nobody knows.
+    /// Met where it is so; None where nobody knows.
     pub fn of_fact(text: impl Into<String>, numbers: Option<String>, is_so: Option<bool>) -> Self {
         Self { text: text.into(), numbers: cell(numbers), verdict: FigureVerdict::of_fact(is_so) }
     }
@@ -83,7 +83,7 @@ impl FigureVerdict {
         Self::of(seen, noise, Bound::AtLeast(limit))
     }
 
-    /// Of what is so or not; None where nobody knows.
+    /// Met where it is so; None where nobody knows.
     pub fn of_fact(is_so: Option<bool>) -> Self {
         match is_so {
             Some(true) => FigureVerdict::Met,

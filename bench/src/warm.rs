@@ -6,6 +6,8 @@
 //! Freed all at once, most of the memory would be cold again before a program of several GiB has grown into it; the kernel
 //! gives out first what was freed last, so what is freed just ahead of the program is what the program gets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,6 @@ use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::stop::Stop;
 
-use crate::held::HeldBytes;
 use crate::sample::machine_memory;
 
 /// Left for everyone else.
@@ -24,6 +25,27 @@ const STEP: usize = 64 << 20;
 /// Kept free ahead of the program: more than it takes between two scans.
 const AHEAD: u64 = 256 << 20;
 const POLL: Duration = Duration::from_millis(10);
+
+/// Bytes of warm memory that the harness still holds, for who judges the machine's memory meanwhile; clones are of the same number. Nothing is held by default.
+#[derive(Clone, Debug, Default)]
+pub struct HeldBytes(Arc<AtomicU64>);
+
+impl HeldBytes {
+    /// So many bytes.
+    pub fn of(bytes: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(bytes)))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many fewer are held.
+    pub fn let_go(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
 
 /// Touched memory, freed just ahead of whoever takes memory; what is left is freed on drop.
 #[derive(Debug)]

@@ -89,7 +89,7 @@ impl Promoter<'_> {
 
     fn run(&self, arguments: &[&str], program: &mut dyn Running) -> Result<Done> {
         let start = Instant::now();
-        let process = self.tool.start_promoting(program.pid(), arguments)?;
+        let process = self.tool.start_on("promote", program.pid(), arguments)?;
         let mut asked = false;
         while !process.has_ended()? {
             if start.elapsed() > LONGEST && !asked {

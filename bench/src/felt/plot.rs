@@ -61,13 +61,13 @@ fn lines(record: &FeltRecord, host: Host, number: Number) -> Vec<ChartLine> {
     let groups = record.groups().into_iter().filter(|group| group.0 == host);
     let of_mode = |group: (Host, Mode)| ChartLine {
         name: group.1.to_string(),
-        color: COLORS[group.1 as usize],
+        style: COLORS[group.1 as usize].stroke_width(2),
         points: median_line(&record.turns_of(group), number, phases_around),
     };
     let all: Vec<&FeltTurn> = record.turns.iter().filter(|turn| turn.host == host).collect();
     let points = median_line(&all, number, alone_again);
     // First, so that the others lie above it.
-    let alone = ChartLine { name: "alone again".to_owned(), color: GREY, points };
+    let alone = ChartLine { name: "alone again".to_owned(), style: GREY.stroke_width(2), points };
     std::iter::once(alone).chain(groups.map(of_mode)).collect()
 }
 
@@ -128,8 +128,8 @@ fn draw_p99<B: DrawingBackend<ErrorType: 'static>>(
     let lowest = lowest.clamp(1e-3, 1e3);
     let up = (lowest / 1.2..highest.max(lowest * 2.0) * 1.2).log_scale();
     let mut chart = chart(area, caption, (across(&lines), ACROSS), up)?;
-    for ChartLine { color, points, .. } in lines {
-        chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
+    for ChartLine { style, points, .. } in lines {
+        chart.draw_series(LineSeries::new(points, style))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::figures::{Collapses, ModeTurns};
 use super::host::Host;
 use super::mode::Mode;
 use super::record::{FeltRecord, FeltTurn, Latency, Phase};
-use crate::table::{cell, interval, strings, table};
+use crate::table::{cell, head, interval, table};
 use crate::verdict::JudgedFigure;
 
 /// A group, with what it is called.
@@ -57,21 +57,9 @@ fn warnings(record: &FeltRecord, groups: &[Named<'_>]) -> String {
 }
 
 fn promotion_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
-    let head = [
-        "host",
-        "mode",
-        "rounds",
-        "promoted",
-        "regions",
-        "time",
-        "MiB/s",
-        "hugepilot's CPU",
-        "collapse: mean",
-        "median",
-        "p90",
-        "longest",
-    ];
-    let mut rows = vec![strings(&head)];
+    let mut rows = vec![head(
+        "host | mode | rounds | promoted | regions | time | MiB/s | hugepilot's CPU | collapse: mean | median | p90 | longest",
+    )];
     for (host, mode, group) in groups {
         let nanos = |number: fn(&Collapses) -> Option<f64>| {
             let of = |turn: &FeltTurn| number(&Collapses::of(&turn.promoted.output));
@@ -101,15 +89,9 @@ fn promotion_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
 }
 
 fn throughput_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
-    let head = [
-        "throughput, of the usual window",
-        "requests/s",
-        "worst window",
-        "worst window alone (A/A)",
-        "all windows",
-        "afterwards",
-    ];
-    let mut rows = vec![strings(&head)];
+    let mut rows = vec![head(
+        "throughput, of the usual window | requests/s | worst window | worst window alone (A/A) | all windows | afterwards",
+    )];
     for (host, mode, group) in groups {
         let worst = |phase: OfPhase| interval(group.worst_window(phase));
         let all = |phase: OfPhase| interval(group.throughput(phase));
@@ -126,17 +108,9 @@ fn throughput_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
 }
 
 fn latency_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
-    let head = [
-        "response times",
-        "",
-        "alone",
-        "alone again",
-        "promoting",
-        "afterwards",
-        "promoting, of alone again",
-        "alone again, of alone (A/A)",
-    ];
-    let mut rows = vec![strings(&head)];
+    let mut rows = vec![head(
+        "response times |  | alone | alone again | promoting | afterwards | promoting, of alone again | alone again, of alone (A/A)",
+    )];
     let percentiles: [(&str, OfLatency); 4] =
         [("p50", |it| it.p50_ns), ("p99", |it| it.p99_ns), ("p99.9", |it| it.p999_ns), ("max", |it| it.max_ns)];
     for (host, mode, group) in groups {

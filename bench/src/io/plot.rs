@@ -40,7 +40,7 @@ fn draw_panel<B: DrawingBackend<ErrorType: 'static>>(
 ) -> Result<()> {
     let lines = Way::value_variants().iter().enumerate().map(|(place, &way)| ChartLine {
         name: way.to_string(),
-        color: COLORS[place % COLORS.len()],
+        style: COLORS[place % COLORS.len()].stroke_width(2),
         points: medians(record, way, number),
     });
     let lines: Vec<ChartLine> = lines.filter(|line| !line.points.is_empty()).collect();

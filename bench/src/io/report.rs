@@ -9,7 +9,7 @@ use super::record::Record;
 use super::turn::Turn;
 use super::way::Way;
 use crate::comparison::{median_of, ratio_by_round};
-use crate::table::{distinct, interval, strings, table};
+use crate::table::{distinct, head, interval, table};
 use crate::verdict::{Bound, FigureVerdict, JudgedFigure};
 
 /// The figures: throughput of the default's ("at least level" means within one per cent), pages scanned for each reclaimed of the
@@ -89,21 +89,10 @@ impl Series<'_> {
     }
 
     fn speed_rows(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![strings(&[
-            "memory reclaimed by",
-            "written/s",
-            "vs default [interval]",
-            "varies by",
-            "scanned",
-            "stalls/s",
-            "pressure",
-            "kswapd",
-            "hugepilot",
-            "request",
-            "p99",
-            "file faults/s",
-            "refaults/s",
-        ])];
+        let mut rows = vec![head(
+            "memory reclaimed by | written/s | vs default [interval] | varies by | scanned | stalls/s | pressure | kswapd \
+             | hugepilot | request | p99 | file faults/s | refaults/s",
+        )];
         rows.extend(self.ways().into_iter().map(|way| self.speed_row(way)));
         rows
     }
@@ -131,18 +120,9 @@ impl Series<'_> {
     }
 
     fn huge_page_rows(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![strings(&[
-            "memory reclaimed by",
-            "free",
-            "clean cache",
-            "huge pages",
-            "of free + clean",
-            "of reach",
-            "within",
-            "each",
-            "p99",
-            "mapped lost",
-        ])];
+        let mut rows = vec![head(
+            "memory reclaimed by | free | clean cache | huge pages | of free + clean | of reach | within | each | p99 | mapped lost",
+        )];
         rows.extend(self.ways().into_iter().map(|way| self.huge_page_row(way)));
         rows
     }

@@ -191,12 +191,7 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
     let reclaimed_pages = pilot.as_ref().map(|pilot| reclaimed_pages(pilot.pid())).transpose()?;
     let written_per_second = second_by_second(writers.progress(), window.began, window.ended);
     drop(writers);
-    // What is dirty would become clean while huge pages are asked for, and count as more than there was.
-    rustix::fs::sync();
-    leave_alone(&mut [&mut resident], Instant::now() + CALM, stage.stop)?;
-    let supply = Supply::now()?;
-    let obtained = obtain(supply.all(), OBTAIN, stage.stop)?;
-    let mapped_lost = supply.mapped - Supply::now()?.mapped;
+    let (supply, obtained, mapped_lost) = ask_for_huge_pages(&mut resident, stage.stop)?;
     pilot.map_or(Ok(()), ToolProcess::end)?;
     Ok(Turn {
         round,
@@ -214,6 +209,16 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
         obtained,
         mapped_lost,
     })
+}
+
+/// The memory that there is, what of it can be had on huge pages, and what mapped files lose to that.
+fn ask_for_huge_pages(resident: &mut OwnProcess, stop: &Stop) -> Result<(Supply, Obtained, Bytes)> {
+    // What is dirty would become clean while huge pages are asked for, and count as more than there was.
+    rustix::fs::sync();
+    leave_alone(&mut [resident], Instant::now() + CALM, stop)?;
+    let supply = Supply::now()?;
+    let obtained = obtain(supply.all(), OBTAIN, stop)?;
+    Ok((supply, obtained, supply.mapped - Supply::now()?.mapped))
 }
 
 /// What `hugepilot reclaim` says every two seconds that it made the kernel drop.

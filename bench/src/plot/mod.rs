@@ -100,7 +100,7 @@ fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
 ) -> Result<()> {
     let line = |configuration: Configuration| ChartLine {
         name: configuration.to_string(),
-        color: color(configuration),
+        style: color(configuration).stroke_width(2),
         points: median_line(run.turns_of(configuration), &points),
     };
     let lines: Vec<ChartLine> = run.configurations().into_iter().map(line).collect();

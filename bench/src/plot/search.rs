@@ -42,7 +42,7 @@ fn draw_real_time<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, S
         let point = |run: &&Run| Some((threads(run)?, typical_of(run, configuration, SearchWork::real_time_factor)?));
         ChartLine {
             name: configuration.to_string(),
-            color: color(configuration),
+            style: color(configuration).stroke_width(2).filled(),
             points: runs.iter().filter_map(point).collect(),
         }
     };

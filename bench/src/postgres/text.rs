@@ -9,7 +9,7 @@ use heat::units::Bytes;
 use super::load::LoadSeen;
 use super::record::{Attached, Felt, PostgresRecord, PostgresSetup, PostgresTurn};
 use crate::comparison::{median_of, ratio_by_round};
-use crate::table::{cell, interval, strings, table};
+use crate::table::{cell, head, interval, table};
 use crate::verdict::{Bound, EXACT, JudgedFigure};
 
 /// The whole report.
@@ -43,18 +43,9 @@ pub fn text(record: &PostgresRecord) -> String {
 }
 
 fn setup_rows(record: &PostgresRecord) -> Vec<Vec<String>> {
-    let head = [
-        "setup",
-        "turns",
-        "transactions/s",
-        "of default",
-        "of the pool",
-        "page tables",
-        "of default",
-        "CPU each",
-        "default's is",
-    ];
-    let mut rows = vec![strings(&head)];
+    let mut rows = vec![head(
+        "setup | turns | transactions/s | of default | of the pool | page tables | of default | CPU each | default's is",
+    )];
     for &setup in PostgresSetup::value_variants() {
         let Some(usual) = typical(record, setup, per_second) else { continue };
         let of = |reference, number| interval(ratio(record, setup, reference, number).filter(|_| reference != setup));
@@ -81,7 +72,7 @@ fn felt_rows(felt: &[Felt]) -> Vec<Vec<String>> {
         vec![name.to_owned(), of(|felt| &felt.alone), of(|felt| &felt.alone_again), of(|felt| &felt.promotion)]
     };
     vec![
-        strings(&["while promoted", "alone", "alone again", "promoting"]),
+        head("while promoted | alone | alone again | promoting"),
         row("worst window, of the usual one", |seen| seen.fewest / seen.usual),
         row("p99 in ms", |seen| seen.p99_ms),
         row("slowest in ms", |seen| seen.slowest_ms),

@@ -17,7 +17,7 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::process::{ProcessStatus, descendants};
 
-use self::program::{RunningServer, ServerProgram};
+use self::program::{RunningServer, ServerPlace, ServerProgram};
 pub use self::record::ServersRecord;
 use self::record::{ServerSetup, ServerTurn};
 use crate::machine::MachineDescription;
@@ -35,6 +35,7 @@ Examples:
 
 Needs mariadb-server and sysbench, gunicorn and apache2-utils, redis-server and redis-tools, for those that are named.";
 
+const SETUPS: [ServerSetup; 3] = [ServerSetup::Default, ServerSetup::DefaultAgain, ServerSetup::Hugepilot];
 /// hugepilot has done what it will when nothing has come during so many turns.
 const SETTLED: usize = 4;
 /// Turns that are waited for that at most.
@@ -95,7 +96,8 @@ impl ServersArguments {
         let bar = progress_bar(u64::from(self.rounds) * 3);
         bar.set_message(format!("starting {program}"));
         let start = |number: u16, tool| {
-            program.start(&directory.path().join(number.to_string()), number, self.seconds, tool, stop)
+            let directory = directory.path().join(number.to_string());
+            program.start(&ServerPlace { directory, number, seconds: self.seconds, tool, stop })
         };
         let mut default = start(0, None)?;
         if let Some(memory) = program.pool() {
@@ -107,11 +109,7 @@ impl ServersArguments {
         bar.set_message(format!("waiting until hugepilot has done what it will for {program}"));
         let attached = program.pool().is_none().then(|| attach(tool, &mut piloted, stop)).transpose()?;
         for round in 0..self.rounds {
-            for setup in order_of_round(
-                &[ServerSetup::Default, ServerSetup::DefaultAgain, ServerSetup::Hugepilot],
-                self.seed,
-                round,
-            ) {
+            for setup in order_of_round(&SETUPS, self.seed, round) {
                 bar.set_message(format!("{program} round {}: {setup:?}", round + 1));
                 let server = if setup == ServerSetup::Hugepilot { &mut piloted } else { &mut default };
                 stop.check()?;

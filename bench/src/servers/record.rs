@@ -10,7 +10,7 @@ use super::program::ServerProgram;
 use crate::comparison::{median_of, ratio_by_round};
 use crate::kept::VERSION;
 use crate::machine::MachineDescription;
-use crate::table::{distinct, interval, strings, table};
+use crate::table::{distinct, head, interval, table};
 use crate::verdict::{Bound, JudgedFigure};
 
 /// What a server may lose at most; less is not resolved.
@@ -70,8 +70,7 @@ impl ServersRecord {
     pub fn text(&self) -> String {
         let mut text = format!("{}\nservers: turns of {} s, {} rounds\n\n", self.machine, self.seconds, self.rounds);
         let programs = distinct(self.turns.iter().map(|turn| turn.program));
-        let mut rows =
-            vec![strings(&["server", "a second", "again", "hugepilot", "huge", "memory", "hugepilot >= 0.97"])];
+        let mut rows = vec![head("server | a second | again | hugepilot | huge | memory | hugepilot >= 0.97")];
         rows.extend(programs.into_iter().map(|program| self.row(program)));
         text += &table(&rows);
         text
