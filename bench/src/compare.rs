@@ -12,8 +12,8 @@ use crate::common::Common;
 use crate::configuration::Configuration;
 use crate::measure;
 use crate::workload::{
-    Chase, ChasePattern, Fingerprint, Local, LocalPattern, MOST_SONGS, Memcached, Popularity, SWEEPS_PER_SAMPLE, Sweep,
-    SweepPattern, Workload,
+    Chase, ChasePattern, Fingerprint, Local, LocalPattern, MOST_SONGS, Memcached, Popularity, RequestLoad,
+    SWEEPS_PER_SAMPLE, Sweep, SweepPattern, Wire, Workload,
 };
 
 /// Where `integrations/memcached/build` puts it.
@@ -106,15 +106,16 @@ pub struct LocalArguments {
 
 impl MemcachedArguments {
     fn workload(&self) -> Memcached {
-        Memcached {
+        let load = RequestLoad {
+            wire: Wire::Memcached,
             items: if self.paper { 800_000 } else { self.items.unwrap_or(usual_items(&self.common)) },
             value_size: self.value_size as usize,
             connections: self.connections as usize,
             depth: self.depth as usize,
             popularity: self.popularity,
             seed: self.common.seed,
-            compacting: self.compacting.clone(),
-        }
+        };
+        Memcached { load, compacting: self.compacting.clone() }
     }
 
     /// Measures it.
@@ -174,15 +175,16 @@ pub fn estimate(common: Common) -> Result<()> {
     let common = Common { one_process: true, ..common };
     let mut workloads = chases(&common, None, ChasePattern::value_variants());
     workloads.extend(sweeps(&common, None, SweepPattern::value_variants()));
-    workloads.push(Box::new(Memcached {
+    let load = RequestLoad {
+        wire: Wire::Memcached,
         items: usual_items(&common),
         value_size: 512,
         connections: 8,
         depth: 32,
         popularity: Popularity::Ycsb,
         seed: common.seed,
-        compacting: COMPACTING.into(),
-    }));
+    };
+    workloads.push(Box::new(Memcached { load, compacting: COMPACTING.into() }));
     measure::measure(&common, &[Default, Estimated, Hugepilot, DefaultAgain], 0, &workloads)
 }
 

@@ -103,11 +103,10 @@ impl SizeArguments {
         }
         let record = Record { version: 1, machine, passes };
         let table = table(&record.passes);
-        print!("{table}");
-        self.plot.as_deref().map_or(Ok(()), |path| draw(&record.passes[..], path))?;
         let picture = |path: &Path| draw(&record.passes[..], path);
         let results = Results { name: "cost", json: json_lines(&record, "way")?, text: &table, draw: Some(&picture) };
-        keep.map_or(Ok(()), |directory| results.keep(directory, &record.machine))
+        results.show(keep, &record.machine)?;
+        self.plot.as_deref().map_or(Ok(()), picture)
     }
 
     fn passes_of(&self, way: Way, passes: &mut Vec<Pass>, stop: &Stop) -> Result<()> {

@@ -74,6 +74,12 @@ impl Outputs {
 }
 
 impl Results<'_> {
+    /// Prints the report, and keeps all below a directory if there is one.
+    pub fn show(&self, keep: Option<&Path>, machine: &MachineDescription) -> Result<()> {
+        print(self.text)?;
+        keep.map_or(Ok(()), |directory| self.keep(directory, machine))
+    }
+
     /// Keeps them below a directory, under a name that is free, and the raw results compressed.
     pub fn keep(&self, directory: &Path, machine: &MachineDescription) -> Result<()> {
         let path = machine.free_path(directory, self.name)?;

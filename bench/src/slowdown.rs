@@ -106,9 +106,8 @@ impl SlowdownArguments {
         ensure!(!spans.is_empty(), "no tracker works here");
         let record = Record { version: 1, machine, size_bytes: size.0, spans };
         let table = table(&record.spans);
-        print!("{table}");
         let results = Results { name: "slowdown", json: json_lines(&record, "tracker")?, text: &table, draw: None };
-        keep.map_or(Ok(()), |directory| results.keep(directory, &record.machine))
+        results.show(keep, &record.machine)
     }
 
     fn coverage(&self) -> Coverage {

@@ -143,9 +143,8 @@ impl TrackerArguments {
         }
         let record = Record { version: 1, machine, scans };
         let table = table(&record.scans);
-        print!("{table}");
         let results = Results { name: "tracker", json: json_lines(&record, "program")?, text: &table, draw: None };
-        self.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &record.machine))
+        results.show(self.keep.as_deref(), &record.machine)
     }
 
     fn programs(&self) -> Vec<Program> {

@@ -71,7 +71,6 @@ impl PilotArguments {
         let ended = scenario.measure(&stage, &mut rounds);
         if !rounds.is_empty() {
             let text = format!("pilot {}: {}\n\n{}\n", S::NAME, scenario.description(), scenario.text(&rounds));
-            print!("{text}");
             let record = Record {
                 version: 1,
                 scenario: S::NAME,
@@ -81,7 +80,7 @@ impl PilotArguments {
             };
             let json = serde_json::to_string(&record)? + "\n";
             let results = Results { name: &format!("pilot-{}", S::NAME), json, text: &text, draw: None };
-            self.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &stage.machine))?;
+            results.show(self.keep.as_deref(), &stage.machine)?;
         }
         rounds::ended(ended, &stage.stop, "kept")
     }
