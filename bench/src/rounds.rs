@@ -21,6 +21,12 @@ pub fn order_of_round<T: Clone>(all: &[T], seed: u64, round: u32) -> Vec<T> {
     order
 }
 
+/// Three, of which each comes first, second and last equally often over the rounds.
+pub fn rotated<T>(mut three: [T; 3], round: u32) -> [T; 3] {
+    three.rotate_left(round as usize % 3);
+    three
+}
+
 /// Counts turns, on standard error, and only when that is a terminal.
 pub fn progress_bar(turns: u64) -> ProgressBar {
     let bar = bar_with(turns, "{bar:30} {pos}/{len} {msg} (left: {eta})");

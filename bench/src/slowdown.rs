@@ -25,6 +25,7 @@ use crate::comparison::{median_of, ratio_by_round};
 use crate::cost::SAMPLE;
 use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
+use crate::rounds::rotated;
 use crate::table::interval;
 use crate::values::seconds;
 use crate::verdict::FigureVerdict;
@@ -150,9 +151,7 @@ impl SlowdownArguments {
 impl Kind {
     /// Each comes first, second and last equally often.
     fn order_in(round: u32) -> [Kind; 3] {
-        let mut order = [Kind::Alone, Kind::Watched, Kind::AloneAgain];
-        order.rotate_left(round as usize % 3);
-        order
+        rotated([Kind::Alone, Kind::Watched, Kind::AloneAgain], round)
     }
 }
 

@@ -17,9 +17,12 @@ use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::process::cpu_time;
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::record::ToolRun;
 
+/// Of a daemon, in a directory of its own.
+const SOCKET: &str = "control.sock";
 /// A tool that takes longer has failed: the figure to reach is 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// One whose output nobody reads any more is killed after that.
@@ -39,6 +42,21 @@ pub struct ToolProcess {
     /// Files, because a long list of regions would fill a pipe that nobody empties.
     output: File,
     messages: File,
+}
+
+/// A daemon in a directory of its own.
+#[derive(Debug)]
+pub struct OwnDaemon {
+    /// The daemon, which ends first.
+    pub process: ToolProcess,
+    directory: TempDir,
+}
+
+impl OwnDaemon {
+    /// Its control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join(SOCKET)
+    }
 }
 
 impl Tool {
@@ -119,6 +137,15 @@ impl Tool {
     pub fn daemon(&self, configuration: &Path, socket: &Path) -> Result<ToolProcess> {
         let words = ["daemon".as_ref(), "--config".as_ref(), configuration.as_os_str(), "--socket".as_ref()];
         self.start(&[&words[..], &[socket.as_os_str()]].concat())
+    }
+
+    /// The same with such a configuration, both in a directory of its own.
+    pub fn daemon_with(&self, configuration: &str) -> Result<OwnDaemon> {
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("hugepilot.toml");
+        std::fs::write(&file, configuration)?;
+        let process = self.daemon(&file, &directory.path().join(SOCKET))?;
+        Ok(OwnDaemon { process, directory })
     }
 
     /// What that daemon says of itself.

@@ -67,20 +67,17 @@ impl LateStarter {
 
     fn round(&self, stage: &Stage, swapped: bool) -> Result<Round> {
         let _warm = WarmMemory::touch(self.size.0 * 3, &stage.stop)?;
-        let directory = tempfile::tempdir()?;
-        let [configuration, socket] = ["hugepilot.toml", "control.sock"].map(|name| directory.path().join(name));
-        std::fs::write(&configuration, configuration_text(self.size))?;
         let Pinning { program, load } = Pinning::of_this_process()?;
         let (one, other) = if swapped { (load, program) } else { (program, load) };
         let mut first = self.start(one, self.seed, stage)?;
-        let mut daemon = stage.tool.daemon(&configuration, &socket)?;
+        let mut daemon = stage.tool.daemon_with(&configuration_text(self.size))?;
         stage.leave_alone(&mut [&mut first], self.lead)?;
-        daemon.check()?;
+        daemon.process.check()?;
         let (began, first_had_bytes) = (Instant::now(), huge_memory(first.pid())?.0);
         let mut second = self.start(other, self.seed + 1, stage)?;
         let samples = self.watch(stage, began, &mut first, &mut second)?;
-        let (fair_after_seconds, status) = (fair_since(&samples, self.size.0), stage.tool.status(&socket)?);
-        daemon.end()?;
+        let (fair_after_seconds, status) = (fair_since(&samples, self.size.0), stage.tool.status(&daemon.socket())?);
+        daemon.process.end()?;
         Ok(Round { swapped, first_had_bytes, samples, fair_after_seconds, status })
     }
 

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::arguments::PilotArguments;
 use super::scenario::{AROUND, Scenario, Stage, all_within, figure};
 use crate::comparison::ratio_by_round;
+use crate::rounds::rotated;
 use crate::sample::{cpu_time, huge_memory};
 use crate::table::interval;
 use crate::tool::ToolProcess;
@@ -92,9 +93,7 @@ impl Steady {
         pilot: &mut ToolProcess,
         parts: &mut Vec<Part>,
     ) -> Result<()> {
-        let mut order = [Kind::Alone, Kind::Piloted, Kind::AloneAgain];
-        order.rotate_left(round as usize % 3);
-        for kind in order {
+        for kind in rotated([Kind::Alone, Kind::Piloted, Kind::AloneAgain], round) {
             pilot.signal(if kind == Kind::Piloted { Signal::CONT } else { Signal::STOP })?;
             let before = cpu_time(pilot.pid())?;
             let start = std::time::Instant::now();
