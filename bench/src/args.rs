@@ -5,9 +5,8 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::compare::{
-    ChaseArguments, EstimateArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments,
-};
+use crate::common::Common;
+use crate::compare::{self, ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
 use crate::felt::{self, FeltArguments};
 use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
 use crate::kept::ReportArguments;
@@ -18,8 +17,8 @@ use crate::retell::retell;
 use crate::servers::{self, ServersArguments};
 use crate::tracker::TrackerArguments;
 use crate::workload::{
-    AliasesChild, ChaseChild, FingerprintChild, HotChild, LocalChild, MappingsChild, ReaderChild, ResidentChild,
-    SweepChild, ThirdChild,
+    AliasesChild, ChaseChild, Fingerprint, HotChild, Local, MappingsChild, ReaderChild, ResidentChild, SweepChild,
+    ThirdChild,
 };
 
 const EXAMPLES: &str = "\
@@ -63,7 +62,7 @@ pub enum BenchCommand {
     /// The counter-example: programs that huge pages do nothing for, and whether `hugepilot explain` says so.
     Local(LocalArguments),
     /// Expected against achieved: what `promote --dry-run` says, and what promoting then gains.
-    Estimate(EstimateArguments),
+    Estimate(Common),
     /// Trackers: accuracy and cost on programs whose walked pages are known, one pass against sizes to 128 GiB, and how much a
     /// program slows down while it is watched.
     Tracker(TrackerArguments),
@@ -95,10 +94,10 @@ pub enum BenchCommand {
     WorkloadChase(ChaseChild),
     /// The child of `fingerprint`.
     #[command(hide = true)]
-    WorkloadFingerprint(FingerprintChild),
+    WorkloadFingerprint(Fingerprint),
     /// The child of `local`.
     #[command(hide = true)]
-    WorkloadLocal(LocalChild),
+    WorkloadLocal(Local),
     /// The child of `pilot`.
     #[command(hide = true)]
     WorkloadHot(HotChild),
@@ -149,7 +148,7 @@ impl BenchCommand {
             BenchCommand::Chase(arguments) => arguments.run(),
             BenchCommand::Fingerprint(arguments) => arguments.run(),
             BenchCommand::Local(arguments) => arguments.run(),
-            BenchCommand::Estimate(arguments) => arguments.run(),
+            BenchCommand::Estimate(common) => compare::estimate(common),
             BenchCommand::Tracker(arguments) => arguments.run(),
             BenchCommand::Pilot(arguments) => arguments.run(),
             BenchCommand::Felt(arguments) => arguments.run(),

@@ -12,8 +12,8 @@ use crate::common::Common;
 use crate::configuration::Configuration;
 use crate::measure;
 use crate::workload::{
-    Chase, ChasePattern, Fingerprint, Local, LocalPattern, MOST_SONGS, Memcached, Popularity, SWEEPS_PER_SAMPLE, Sweep,
-    SweepPattern, Workload,
+    Chase, ChasePattern, Fingerprint, Local, LocalPattern, MOST_SONGS, Memcached, Popularity, RequestLoad,
+    SWEEPS_PER_SAMPLE, Sweep, SweepPattern, Wire, Workload,
 };
 
 /// Where `integrations/memcached/build` puts it.
@@ -104,26 +104,18 @@ pub struct LocalArguments {
     pub common: Common,
 }
 
-/// `estimate`.
-#[derive(Clone, Debug, Args)]
-pub struct EstimateArguments {
-    /// What every workload can be told.
-    #[command(flatten)]
-    pub common: Common,
-}
-
 impl MemcachedArguments {
     fn workload(&self) -> Memcached {
-        let items = if self.common.quick { 1_600_000 } else { 5_200_000 };
-        Memcached {
-            items: if self.paper { 800_000 } else { self.items.unwrap_or(items) },
+        let load = RequestLoad {
+            wire: Wire::Memcached,
+            items: if self.paper { 800_000 } else { self.items.unwrap_or(usual_items(&self.common)) },
             value_size: self.value_size as usize,
             connections: self.connections as usize,
             depth: self.depth as usize,
             popularity: self.popularity,
             seed: self.common.seed,
-            compacting: self.compacting.clone(),
-        }
+        };
+        Memcached { load, compacting: self.compacting.clone() }
     }
 
     /// Measures it.
@@ -135,35 +127,20 @@ impl MemcachedArguments {
 }
 
 impl SweepArguments {
-    fn workloads(&self) -> Vec<Box<dyn Workload>> {
-        let size = self.size.unwrap_or(Bytes(if self.common.quick { 256 << 20 } else { 1 << 30 }));
-        let seed = self.common.seed;
-        self.pattern
-            .iter()
-            .map(|&pattern| Box::new(Sweep { size, pattern, seed, sweeps: SWEEPS_PER_SAMPLE }) as Box<dyn Workload>)
-            .collect()
-    }
-
     /// Measures it.
     pub fn run(self) -> Result<()> {
         use Configuration::*;
         let usual = [Default, Always, AlwaysKhugepaged, Hugepilot, HugepilotNoGrowth, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, self.samples, &self.workloads())
+        measure::measure(&self.common, &usual, self.samples, &sweeps(&self.common, self.size, &self.pattern))
     }
 }
 
 impl ChaseArguments {
-    fn workloads(&self) -> Vec<Box<dyn Workload>> {
-        let size = self.size.unwrap_or(Bytes(if self.common.quick { 1 << 30 } else { 4 << 30 }));
-        let seed = self.common.seed;
-        self.pattern.iter().map(|&pattern| Box::new(Chase { size, pattern, seed }) as Box<dyn Workload>).collect()
-    }
-
     /// Measures it.
     pub fn run(self) -> Result<()> {
         use Configuration::*;
         let usual = [Default, Never, Always, Own, Hugepilot, Observed, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 0, &self.workloads())
+        measure::measure(&self.common, &usual, 0, &chases(&self.common, self.size, &self.pattern))
     }
 }
 
@@ -172,11 +149,11 @@ impl FingerprintArguments {
     pub fn run(self) -> Result<()> {
         use Configuration::*;
         let (songs, seed) = (self.songs.unwrap_or(if self.common.quick { 2_000 } else { 26_000 }), self.common.seed);
-        let workload = |&threads: &u32| Box::new(Fingerprint { songs, threads, seed }) as Box<dyn Workload>;
+        let workloads = boxed(self.threads.iter().map(|&threads| Fingerprint { songs, threads, seed }));
         let peers = [Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
         let ours = [RunThp, Run2M, Run1G, Hugepilot];
         let usual = [&[Default][..], &peers, &ours, &[Ideal, DefaultAgain]].concat();
-        measure::measure(&self.common, &usual, 0, &self.threads.iter().map(workload).collect::<Vec<_>>())
+        measure::measure(&self.common, &usual, 0, &workloads)
     }
 }
 
@@ -185,37 +162,47 @@ impl LocalArguments {
     pub fn run(self) -> Result<()> {
         use Configuration::*;
         let seed = self.common.seed;
-        let workload = |&pattern: &LocalPattern| Box::new(Local { pattern, seed }) as Box<dyn Workload>;
+        let workloads = boxed(self.pattern.iter().map(|&pattern| Local { pattern, seed }));
         let usual = [Default, Always, RunThp, Explained, Hugepilot, Ideal, DefaultAgain];
-        measure::measure(&self.common, &usual, 0, &self.pattern.iter().map(workload).collect::<Vec<_>>())
+        measure::measure(&self.common, &usual, 0, &workloads)
     }
 }
 
-impl EstimateArguments {
-    /// Measures it.
-    pub fn run(self) -> Result<()> {
-        use Configuration::*;
-        // Gains of a few per cent drown in what two processes differ by.
-        let common = Common { one_process: true, ..self.common };
-        let chase =
-            ChaseArguments { size: None, pattern: ChasePattern::value_variants().to_vec(), common: common.clone() };
-        let sweep = SweepArguments { size: None, pattern: SweepPattern::value_variants().to_vec(), samples: 0, common };
-        let common = &sweep.common;
-        let (value_size, connections, depth) = (512, 8, 32);
-        let (compacting, common_too) = (COMPACTING.into(), common.clone());
-        let memcached = MemcachedArguments {
-            items: None,
-            value_size,
-            paper: false,
-            connections,
-            depth,
-            popularity: Popularity::Ycsb,
-            compacting,
-            common: common_too,
-        };
-        let mut workloads = chase.workloads();
-        workloads.extend(sweep.workloads());
-        workloads.push(Box::new(memcached.workload()));
-        measure::measure(common, &[Default, Estimated, Hugepilot, DefaultAgain], 0, &workloads)
-    }
+/// Measures `estimate`.
+pub fn estimate(common: Common) -> Result<()> {
+    use Configuration::*;
+    // Gains of a few per cent drown in what two processes differ by.
+    let common = Common { one_process: true, ..common };
+    let mut workloads = chases(&common, None, ChasePattern::value_variants());
+    workloads.extend(sweeps(&common, None, SweepPattern::value_variants()));
+    let load = RequestLoad {
+        wire: Wire::Memcached,
+        items: usual_items(&common),
+        value_size: 512,
+        connections: 8,
+        depth: 32,
+        popularity: Popularity::Ycsb,
+        seed: common.seed,
+    };
+    workloads.push(Box::new(Memcached { load, compacting: COMPACTING.into() }));
+    measure::measure(&common, &[Default, Estimated, Hugepilot, DefaultAgain], 0, &workloads)
+}
+
+fn usual_items(common: &Common) -> u64 {
+    if common.quick { 1_600_000 } else { 5_200_000 }
+}
+
+fn sweeps(common: &Common, size: Option<Bytes>, patterns: &[SweepPattern]) -> Vec<Box<dyn Workload>> {
+    let size = size.unwrap_or(Bytes(if common.quick { 256 << 20 } else { 1 << 30 }));
+    let (seed, sweeps) = (common.seed, SWEEPS_PER_SAMPLE);
+    boxed(patterns.iter().map(|&pattern| Sweep { size, pattern, seed, sweeps }))
+}
+
+fn chases(common: &Common, size: Option<Bytes>, patterns: &[ChasePattern]) -> Vec<Box<dyn Workload>> {
+    let size = size.unwrap_or(Bytes(if common.quick { 1 << 30 } else { 4 << 30 }));
+    boxed(patterns.iter().map(|&pattern| Chase { size, pattern, seed: common.seed }))
+}
+
+fn boxed<W: Workload + 'static>(workloads: impl Iterator<Item = W>) -> Vec<Box<dyn Workload>> {
+    workloads.map(|workload| Box::new(workload) as Box<dyn Workload>).collect()
 }

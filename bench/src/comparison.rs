@@ -1,6 +1,8 @@
-//! Comparisons of configurations within one run, always paired round by round.
+//! Comparisons, always paired round by round; of configurations within one run above all.
 //!
 //! Owns: which number of a turn is compared, and forming pairs. Never touches: judgement.
+
+use std::collections::BTreeMap;
 
 use heat::statistics::{Interval, median, paired_ratio};
 
@@ -29,14 +31,25 @@ impl Metric {
     }
 }
 
+/// The typical ratio of numbers, each with its round, to those of the same rounds; None when no round has both.
+pub fn ratio_by_round<R: Ord>(
+    subjects: impl Iterator<Item = (R, f64)>,
+    references: impl Iterator<Item = (R, f64)>,
+) -> Option<Interval> {
+    let references: BTreeMap<R, f64> = references.collect();
+    let pairs = subjects.filter_map(|(round, subject)| Some((subject, *references.get(&round)?)));
+    paired_ratio(&pairs.collect::<Vec<_>>())
+}
+
+/// The median of numbers; None without any.
+pub fn median_of(numbers: impl Iterator<Item = f64>) -> Option<f64> {
+    median(&numbers.collect::<Vec<_>>())
+}
+
 /// The typical ratio of two configurations' numbers; None when no round has both.
 pub fn ratio(run: &Run, metric: Metric, subject: Configuration, reference: Configuration) -> Option<Interval> {
-    let partner = |turn: &Turn| run.turns_of(reference).find(|other| other.round == turn.round);
-    let pairs: Vec<(f64, f64)> = run
-        .turns_of(subject)
-        .filter_map(|turn| partner(turn).map(|other| (metric.of(turn), metric.of(other))))
-        .collect();
-    paired_ratio(&pairs)
+    let numbers = |configuration| run.turns_of(configuration).map(|turn| (turn.round, metric.of(turn)));
+    ratio_by_round(numbers(subject), numbers(reference))
 }
 
 /// What the same comparison shows where there is nothing to see: default against default.
@@ -81,7 +94,7 @@ fn throughput(run: &Run, configuration: Configuration, round: u32) -> Option<f64
 
 /// The median of a number over one configuration's turns that have it.
 pub fn typical(run: &Run, configuration: Configuration, number: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
-    median(&run.turns_of(configuration).filter_map(number).collect::<Vec<_>>())
+    median_of(run.turns_of(configuration).filter_map(number))
 }
 
 /// The longest time that the tool took in any round.

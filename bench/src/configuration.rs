@@ -2,8 +2,6 @@
 //!
 //! Owns: their names, which settings each wants, and who acts on the running program. Never touches: the system.
 
-use std::fmt;
-
 use heat::units::{Bytes, GIANT_PAGE, HUGE_PAGE};
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +81,8 @@ pub enum Configuration {
     /// `hugepilot explain` before the program is measured: whether it thinks that huge pages would help.
     Explained,
 }
+
+shown_as_typed!(Configuration);
 
 /// Where mimalloc is, by all names that it goes by.
 const MIMALLOC: &[&str] = &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3", "libmimalloc.so"];
@@ -248,45 +248,6 @@ impl Configuration {
         let acts =
             matches!(self.act(), Act::Promote(_) | Act::Estimate | Act::Explain | Act::Observe | Act::Pilot { .. });
         acts || self.is_client() || matches!(self.launch(), Launch::Run { .. })
-    }
-}
-
-impl fmt::Display for Configuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Configuration::Default => "default",
-            Configuration::Never => "never",
-            Configuration::Always => "always",
-            Configuration::AlwaysKhugepaged => "always-khugepaged",
-            Configuration::Own => "own",
-            Configuration::Hugepilot => "hugepilot",
-            Configuration::HugepilotNoGrowth => "hugepilot-no-growth",
-            Configuration::Estimated => "estimated",
-            Configuration::Observed => "observed",
-            Configuration::Libhps => "libhps",
-            Configuration::LibhpsTenth => "libhps-tenth",
-            Configuration::Tracked => "tracked",
-            Configuration::LibhpsIdle => "libhps-idle",
-            Configuration::Ideal => "ideal",
-            Configuration::DefaultAgain => "default-again",
-            Configuration::Piloted => "piloted",
-            Configuration::PilotedTenth => "piloted-tenth",
-            Configuration::KhugepagedQuarter => "khugepaged-quarter",
-            Configuration::Oracle => "oracle",
-            Configuration::AllButOracle => "all-but-oracle",
-            Configuration::Libhugetlbfs => "libhugetlbfs",
-            Configuration::TunablesThp => "tunables-thp",
-            Configuration::TunablesPool => "tunables-pool",
-            Configuration::TunablesPool1G => "tunables-pool-1g",
-            Configuration::Jemalloc => "jemalloc",
-            Configuration::Mimalloc => "mimalloc",
-            Configuration::Mimalloc1G => "mimalloc-1g",
-            Configuration::RunThp => "run-thp",
-            Configuration::Run2M => "run-2m",
-            Configuration::Run1G => "run-1g",
-            Configuration::Explained => "explained",
-        };
-        f.pad(name)
     }
 }
 

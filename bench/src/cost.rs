@@ -24,8 +24,8 @@ use serde::Serialize;
 
 use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
-use crate::picture::{COLORS, FONT, Picture, draw, draw_key};
-use crate::workload::{OwnProcess, Running};
+use crate::picture::{COLORS, ChartLine, FONT, Picture, draw, draw_lines};
+use crate::workload::{OwnProcess, Running, words};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
@@ -103,11 +103,10 @@ impl SizeArguments {
         }
         let record = Record { version: 1, machine, passes };
         let table = table(&record.passes);
-        print!("{table}");
-        self.plot.as_deref().map_or(Ok(()), |path| draw(&record.passes[..], path))?;
         let picture = |path: &Path| draw(&record.passes[..], path);
         let results = Results { name: "cost", json: json_lines(&record, "way")?, text: &table, draw: Some(&picture) };
-        keep.map_or(Ok(()), |directory| results.keep(directory, &record.machine))
+        results.show(keep, &record.machine)?;
+        self.plot.as_deref().map_or(Ok(()), picture)
     }
 
     fn passes_of(&self, way: Way, passes: &mut Vec<Pass>, stop: &Stop) -> Result<()> {
@@ -166,7 +165,7 @@ impl Way {
         // `MADV_COLD` passes over memory that is mapped more than once: of aliases it clears nothing.
         let is_private = self == Way::Slices || self == Way::Sample && size <= MOST_PRIVATE;
         let child = if is_private { "workload-mappings" } else { "workload-aliases" };
-        let mut words = vec![child.to_owned(), format!("--size={}", size.0)];
+        let mut words = words(child, &[("size", &size.0)]);
         words.extend(is_private.then(|| "--count=1".to_owned()));
         let running = OwnProcess::start(words, stop)?;
         let coverage = match self {
@@ -265,11 +264,7 @@ impl Picture for [Pass] {
         (900, 600)
     }
 
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static,
-    {
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let points = medians(self);
         let last = points.iter().map(|point| point.gib).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(area)
@@ -289,14 +284,8 @@ impl Picture for [Pass] {
             .collect();
         lines.push(("page-walk, reading alone".to_owned(), series("page-walk", &|point| point.read_ms)));
         lines.push(("system A".to_owned(), SYSTEM_A.to_vec()));
-        for (number, (name, points)) in lines.into_iter().enumerate() {
-            let color = COLORS[number % COLORS.len()];
-            chart
-                .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], color.stroke_width(2)));
-        }
-        draw_key(&mut chart)
+        let line = |((name, points), color): (_, &RGBColor)| ChartLine { name, style: color.stroke_width(2), points };
+        draw_lines(&mut chart, lines.into_iter().zip(COLORS.iter().cycle()).map(line).collect(), 3)
     }
 }
 

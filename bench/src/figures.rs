@@ -11,14 +11,13 @@ use crate::configuration::Configuration::{
     TunablesThp,
 };
 use crate::record::Run;
-use crate::verdict::{Bound, FigureVerdict};
+use crate::verdict::{Bound, FigureVerdict, JudgedFigure};
 use crate::workload::SearchWork;
 
 /// A figure to reach.
-#[derive(Clone, Copy, Debug)]
-pub struct Figure {
+struct Figure {
     /// In words.
-    pub text: &'static str,
+    text: &'static str,
     /// The names of workloads that it is about start with one of these.
     workloads: &'static [&'static str],
     claim: Claim,
@@ -53,6 +52,10 @@ enum Claim {
     SaysNo,
 }
 
+const fn figure(workloads: &'static [&'static str], text: &'static str, claim: Claim) -> Figure {
+    Figure { text, workloads, claim }
+}
+
 const fn speed(subject: Configuration, reference: Configuration, at_least: f64) -> Claim {
     Claim::Ratio { metric: Metric::Throughput, subject, reference, bound: Bound::AtLeast(at_least) }
 }
@@ -81,58 +84,46 @@ const PEERS: &[Configuration] =
     &[Always, Libhugetlbfs, TunablesThp, TunablesPool, TunablesPool1G, Jemalloc, Mimalloc, Mimalloc1G];
 
 const FIGURES: &[Figure] = &[
-    Figure { text: "throughput >= 1.15 x default", workloads: MEMCACHED, claim: speed(Hugepilot, Default, 1.15) },
-    Figure { text: "throughput >= 0.99 x ideal", workloads: MEMCACHED, claim: speed(Hugepilot, Ideal, 0.99) },
-    Figure { text: "at least level with memcached -L", workloads: MEMCACHED, claim: speed(Hugepilot, Own, 0.99) },
-    Figure { text: "RSS growth <= 0.5 %", workloads: MEMCACHED, claim: growth(Hugepilot, 1.005) },
-    Figure {
-        text: "done within 10 s",
-        workloads: MEMCACHED,
-        claim: Claim::ToolSeconds { subject: Hugepilot, at_most: 10.0 },
-    },
-    Figure { text: "throughput >= 0.99 x ideal within 10 s", workloads: SWEEP, claim: speed(Hugepilot, Ideal, 0.99) },
-    Figure { text: "RSS growth <= 1 %", workloads: SKEWED, claim: growth(Hugepilot, 1.01) },
-    Figure {
-        text: "RSS growth <= 0.03 % with --max-growth 0",
-        workloads: SKEWED,
-        claim: growth(HugepilotNoGrowth, 1.0003),
-    },
-    Figure { text: "RSS growth <= 0.002 %", workloads: FULL, claim: growth(Hugepilot, 1.00002) },
-    Figure { text: "libhps: throughput >= 1.00 x always", workloads: MEMCACHED, claim: speed(Libhps, Always, 1.0) },
-    Figure { text: "libhps: RSS growth <= 1 %", workloads: MEMCACHED, claim: growth(Libhps, 1.01) },
-    Figure {
-        text: "libhps within a tenth: gain >= 0.5 x ideal's",
-        workloads: MEMCACHED,
-        claim: gain(LibhpsTenth, Ideal, 0.5),
-    },
-    Figure { text: "libhps: throughput >= 0.99 x ideal", workloads: SWEEP, claim: speed(Libhps, Ideal, 0.99) },
-    Figure { text: "tracked: throughput >= 0.98 x default", workloads: SWEEP, claim: speed(Tracked, Default, 0.98) },
-    Figure { text: "gain >= 0.95 x the oracle's", workloads: BUDGET, claim: gain(Piloted, Oracle, 0.95) },
-    Figure { text: "gain >= 0.75 x that of all huge pages", workloads: BUDGET, claim: gain(Piloted, Ideal, 0.75) },
-    Figure { text: "run-thp: look-ups >= 1.2 x default", workloads: FINGERPRINT, claim: speed(RunThp, Default, 1.2) },
-    Figure { text: "run-2m: look-ups >= 1.2 x default", workloads: FINGERPRINT, claim: speed(Run2M, Default, 1.2) },
-    Figure { text: "run-1g: look-ups >= 1.2 x default", workloads: FINGERPRINT, claim: speed(Run1G, Default, 1.2) },
-    Figure { text: "run-thp: look-ups >= 0.97 x ideal", workloads: FINGERPRINT, claim: speed(RunThp, Ideal, 0.97) },
-    Figure { text: "run-2m: look-ups >= 0.97 x ideal", workloads: FINGERPRINT, claim: speed(Run2M, Ideal, 0.97) },
-    Figure { text: "run-1g: look-ups >= 0.97 x ideal", workloads: FINGERPRINT, claim: speed(Run1G, Ideal, 0.97) },
-    Figure {
-        text: "at least level with the best peer",
-        workloads: FINGERPRINT,
-        claim: Claim::BestPeer { at_least: 0.99 },
-    },
-    Figure { text: "real-time factor < 0.4", workloads: FINGERPRINT, claim: Claim::RealTime { at_most: 0.4 } },
-    Figure { text: "explain says that it does not pay", workloads: LOCAL, claim: Claim::SaysNo },
-    Figure { text: "observed: throughput >= 0.99 x default", workloads: ALL, claim: speed(Observed, Default, 0.99) },
+    figure(MEMCACHED, "throughput >= 1.15 x default", speed(Hugepilot, Default, 1.15)),
+    figure(MEMCACHED, "throughput >= 0.99 x ideal", speed(Hugepilot, Ideal, 0.99)),
+    figure(MEMCACHED, "at least level with memcached -L", speed(Hugepilot, Own, 0.99)),
+    figure(MEMCACHED, "RSS growth <= 0.5 %", growth(Hugepilot, 1.005)),
+    figure(MEMCACHED, "done within 10 s", Claim::ToolSeconds { subject: Hugepilot, at_most: 10.0 }),
+    figure(SWEEP, "throughput >= 0.99 x ideal within 10 s", speed(Hugepilot, Ideal, 0.99)),
+    figure(SKEWED, "RSS growth <= 1 %", growth(Hugepilot, 1.01)),
+    figure(SKEWED, "RSS growth <= 0.03 % with --max-growth 0", growth(HugepilotNoGrowth, 1.0003)),
+    figure(FULL, "RSS growth <= 0.002 %", growth(Hugepilot, 1.00002)),
+    figure(MEMCACHED, "libhps: throughput >= 1.00 x always", speed(Libhps, Always, 1.0)),
+    figure(MEMCACHED, "libhps: RSS growth <= 1 %", growth(Libhps, 1.01)),
+    figure(MEMCACHED, "libhps within a tenth: gain >= 0.5 x ideal's", gain(LibhpsTenth, Ideal, 0.5)),
+    figure(SWEEP, "libhps: throughput >= 0.99 x ideal", speed(Libhps, Ideal, 0.99)),
+    figure(SWEEP, "tracked: throughput >= 0.98 x default", speed(Tracked, Default, 0.98)),
+    figure(BUDGET, "gain >= 0.95 x the oracle's", gain(Piloted, Oracle, 0.95)),
+    figure(BUDGET, "gain >= 0.75 x that of all huge pages", gain(Piloted, Ideal, 0.75)),
+    figure(FINGERPRINT, "run-thp: look-ups >= 1.2 x default", speed(RunThp, Default, 1.2)),
+    figure(FINGERPRINT, "run-2m: look-ups >= 1.2 x default", speed(Run2M, Default, 1.2)),
+    figure(FINGERPRINT, "run-1g: look-ups >= 1.2 x default", speed(Run1G, Default, 1.2)),
+    figure(FINGERPRINT, "run-thp: look-ups >= 0.97 x ideal", speed(RunThp, Ideal, 0.97)),
+    figure(FINGERPRINT, "run-2m: look-ups >= 0.97 x ideal", speed(Run2M, Ideal, 0.97)),
+    figure(FINGERPRINT, "run-1g: look-ups >= 0.97 x ideal", speed(Run1G, Ideal, 0.97)),
+    figure(FINGERPRINT, "at least level with the best peer", Claim::BestPeer { at_least: 0.99 }),
+    figure(FINGERPRINT, "real-time factor < 0.4", Claim::RealTime { at_most: 0.4 }),
+    figure(LOCAL, "explain says that it does not pay", Claim::SaysNo),
+    figure(ALL, "observed: throughput >= 0.99 x default", speed(Observed, Default, 0.99)),
 ];
 
-/// The figures that a run is about, each with its verdict and the numbers behind it.
-pub fn verdicts(run: &Run) -> Vec<(Figure, FigureVerdict, String)> {
+/// The figures that a run is about.
+pub fn verdicts(run: &Run) -> Vec<JudgedFigure> {
     let about = |figure: &&Figure| figure.workloads.iter().any(|prefix| run.workload.starts_with(prefix));
-    FIGURES.iter().filter(about).map(|figure| judge(figure, run)).collect()
+    let judged = |figure: &Figure| {
+        let (verdict, numbers) = judge(figure.claim, run);
+        JudgedFigure { text: figure.text.to_owned(), numbers, verdict }
+    };
+    FIGURES.iter().filter(about).map(judged).collect()
 }
 
-fn judge(figure: &Figure, run: &Run) -> (Figure, FigureVerdict, String) {
-    let (verdict, numbers) = match figure.claim {
+fn judge(claim: Claim, run: &Run) -> (FigureVerdict, String) {
+    match claim {
         Claim::Gain { subject, of, at_least } => {
             match judged(gain_ratio(run, subject, of), gain_noise(run, of), Bound::AtLeast(at_least)) {
                 (FigureVerdict::NotMeasured, _) if [subject, of].iter().all(|&each| has_enough_rounds(run, each)) => {
@@ -141,17 +132,27 @@ fn judge(figure: &Figure, run: &Run) -> (Figure, FigureVerdict, String) {
                 judged => judged,
             }
         }
-        Claim::ToolSeconds { subject, at_most } => match slowest_tool(run, subject) {
-            Some(seconds) if seconds <= at_most => (FigureVerdict::Met, format!("at most {seconds:.2} s")),
-            Some(seconds) => (FigureVerdict::NotMet, format!("up to {seconds:.2} s")),
-            None => (FigureVerdict::NotMeasured, String::new()),
-        },
+        Claim::ToolSeconds { subject, at_most } => {
+            judge_worst(slowest_tool(run, subject).map(|seconds| (seconds <= at_most, format!("{seconds:.2} s"))))
+        }
         Claim::Ratio { metric, subject, reference, bound } => judge_ratio(run, metric, subject, reference, bound),
         Claim::BestPeer { at_least } => judge_best_peer(run, at_least),
-        Claim::RealTime { at_most } => judge_real_time(run, at_most),
+        Claim::RealTime { at_most } => {
+            let searches = RUNS.iter().flat_map(|&each| run.turns_of(each)).filter_map(|turn| turn.search.as_ref());
+            let slowest = searches.map(SearchWork::real_time_factor).reduce(f64::max);
+            judge_worst(slowest.map(|slowest| (slowest < at_most, format!("{slowest:.5}"))))
+        }
         Claim::SaysNo => judge_explanation(run),
-    };
-    (*figure, verdict, numbers)
+    }
+}
+
+/// Of the worst that was seen: whether it is good enough, and the number.
+fn judge_worst(worst: Option<(bool, String)>) -> (FigureVerdict, String) {
+    match worst {
+        Some((true, number)) => (FigureVerdict::Met, format!("at most {number}")),
+        Some((false, number)) => (FigureVerdict::NotMet, format!("up to {number}")),
+        None => (FigureVerdict::NotMeasured, String::new()),
+    }
 }
 
 /// Whichever is the fastest of each side: whoever must choose one chooses that.
@@ -167,16 +168,6 @@ fn fastest(run: &Run, configurations: &[Configuration]) -> Option<Configuration>
     let speeds =
         configurations.iter().filter_map(|&each| Some((each, typical(run, each, |turn| Some(turn.throughput))?)));
     speeds.max_by(|left, right| left.1.total_cmp(&right.1)).map(|(configuration, _)| configuration)
-}
-
-fn judge_real_time(run: &Run, at_most: f64) -> (FigureVerdict, String) {
-    let turns = RUNS.iter().flat_map(|&each| run.turns_of(each));
-    let slowest = turns.filter_map(|turn| turn.search.as_ref()).map(SearchWork::real_time_factor).reduce(f64::max);
-    match slowest {
-        Some(slowest) if slowest < at_most => (FigureVerdict::Met, format!("at most {slowest:.5}")),
-        Some(slowest) => (FigureVerdict::NotMet, format!("up to {slowest:.5}")),
-        None => (FigureVerdict::NotMeasured, String::new()),
-    }
 }
 
 /// Unknown is no answer: it must say no in each turn.
@@ -212,8 +203,12 @@ fn judged(seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> (Fig
     let (Some(seen), Some(noise)) = (seen, noise) else {
         return (FigureVerdict::NotMeasured, String::new());
     };
-    let numbers = format!("{:.5} [{:.5}, {:.5}]", seen.estimate, seen.low, seen.high);
-    (FigureVerdict::of(&seen, &noise, bound), numbers)
+    (FigureVerdict::of(&seen, &noise, bound), with_many_digits(&seen))
+}
+
+/// For what differs by little.
+pub fn with_many_digits(Interval { estimate, low, high, .. }: &Interval) -> String {
+    format!("{estimate:.5} [{low:.5}, {high:.5}]")
 }
 
 #[cfg(test)]
@@ -226,7 +221,7 @@ mod tests {
     const FLAT: &[f64] = &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9, 100.0, 100.0];
 
     fn verdict_of(run: &Run, text: &str) -> FigureVerdict {
-        verdicts(run).into_iter().find(|(figure, ..)| figure.text == text).map(|(_, verdict, _)| verdict).unwrap()
+        verdicts(run).into_iter().find(|figure| figure.text == text).unwrap().verdict
     }
 
     fn memcached(hugepilot: f64, again: &[f64]) -> Run {
@@ -304,7 +299,7 @@ mod tests {
         );
         let text = "at least level with the best peer";
         assert_eq!(verdict_of(&run, text), FigureVerdict::Met);
-        let numbers = verdicts(&run).into_iter().find(|(figure, ..)| figure.text == text).unwrap().2;
+        let numbers = verdicts(&run).into_iter().find(|figure| figure.text == text).unwrap().numbers;
         assert!(numbers.starts_with("run-2m of tunables-pool: 1.07"), "{numbers}");
         assert_eq!(verdict_of(&run, "run-1g: look-ups >= 1.2 x default"), FigureVerdict::NotMeasured);
         assert_eq!(verdict_of(&run, "run-2m: look-ups >= 1.2 x default"), FigureVerdict::Met);

@@ -2,14 +2,14 @@
 //!
 //! Owns: finding those regions and collapsing them. Never touches: stacks, files, special mappings.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use heat::units::{Address, AddressRange, BASE_PAGE, HUGE_PAGE, PAGES_PER_REGION};
+use heat::units::{Address, AddressRange, HUGE_PAGE, PAGES_PER_REGION};
 use hugepilot_os::stop::Stop;
 use hugepilot_os::{Advice, PidFd, advise};
+use kernel::pagemap::{Entry, Pagemap};
+use kernel::{Root, maps};
 
 use crate::record::ToolRun;
 
@@ -42,10 +42,10 @@ fn collapse_region(target: &PidFd, region: Address) -> bool {
 }
 
 fn populated_regions(pid: u32) -> Result<Vec<Address>> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).with_context(|| format!("cannot read maps of {pid}"))?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).with_context(|| format!("cannot read pages of {pid}"))?;
-    let mut populated = Vec::new();
-    for region in maps.lines().filter_map(collapsible).flat_map(whole_regions) {
+    let root = Root::host();
+    let (pagemap, mut populated) = (Pagemap::open(&root, pid)?, Vec::new());
+    let mappings = maps::read(&root, pid)?.into_iter().filter(|mapping| is_collapsible(&mapping.name));
+    for region in mappings.flat_map(|mapping| whole_regions(mapping.range)) {
         if is_populated(&pagemap, region)? {
             populated.push(region);
         }
@@ -53,15 +53,10 @@ fn populated_regions(pid: u32) -> Result<Vec<Address>> {
     Ok(populated)
 }
 
-/// The range of a line of `/proc/PID/maps` that is anonymous or shared memory.
-fn collapsible(line: &str) -> Option<AddressRange> {
-    let mut words = line.split_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let name = words.nth(4).unwrap_or("");
+/// Whether a mapping of that name is anonymous or shared memory.
+fn is_collapsible(name: &str) -> bool {
     let anonymous = name.is_empty() || name == "[heap]" || name.starts_with("[anon");
-    let shared = ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"].iter().any(|prefix| name.starts_with(prefix));
-    let address = |text| u64::from_str_radix(text, 16).ok().map(Address);
-    (anonymous || shared).then_some(AddressRange { start: address(start)?, end: address(end)? })
+    anonymous || ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn whole_regions(range: AddressRange) -> impl Iterator<Item = Address> {
@@ -69,28 +64,26 @@ fn whole_regions(range: AddressRange) -> impl Iterator<Item = Address> {
     starts.take_while(move |start| start + HUGE_PAGE <= range.end.0).map(Address)
 }
 
-fn is_populated(pagemap: &File, region: Address) -> Result<bool> {
-    const PRESENT: u8 = 1 << 7;
-    let mut entries = [0u8; PAGES_PER_REGION * 8];
-    let offset = region.0 / BASE_PAGE * 8;
-    pagemap.read_exact_at(&mut entries, offset).with_context(|| format!("cannot read the pages at {region}"))?;
-    Ok(entries.iter().skip(7).step_by(8).any(|top| top & PRESENT != 0))
+fn is_populated(pagemap: &Pagemap, region: Address) -> Result<bool> {
+    let mut entries = [Entry(0); PAGES_PER_REGION];
+    pagemap.read(region, &mut entries)?;
+    Ok(entries.iter().any(|entry| entry.is_present()))
 }
 
 #[cfg(test)]
 mod tests {
+    use heat::units::BASE_PAGE;
     use hugepilot_os::memory::AlignedMemory;
 
     use super::*;
 
     #[test]
     fn only_anonymous_and_shared_memory_is_collapsible() {
-        let kept = |name: &str| collapsible(&format!("7f0000001000-7f0000a00000 rw-p 0 00:00 0 {name}")).is_some();
         for name in ["", "[heap]", "[anon:jit]", "/memfd:cache (deleted)", "/dev/shm/x"] {
-            assert!(kept(name), "{name}");
+            assert!(is_collapsible(name), "{name}");
         }
         for name in ["[stack]", "[vdso]", "/usr/lib/x.so"] {
-            assert!(!kept(name), "{name}");
+            assert!(!is_collapsible(name), "{name}");
         }
     }
 
@@ -105,7 +98,7 @@ mod tests {
     fn one_touched_page_makes_a_region_populated() {
         let mut mapping = AlignedMemory::anonymous(2 * HUGE_PAGE as usize).unwrap();
         mapping.bytes_mut()[HUGE_PAGE as usize + 5 * BASE_PAGE as usize] = 1;
-        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        let pagemap = Pagemap::open(&Root::host(), std::process::id()).unwrap();
         let first = Address(mapping.address());
         assert!(!is_populated(&pagemap, first).unwrap());
         assert!(is_populated(&pagemap, Address(first.0 + HUGE_PAGE)).unwrap());

@@ -13,6 +13,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 /// A file of more than this is no result of ours.
 const LARGEST: u64 = 1 << 30;
+/// Of all raw results of `hugepilot-bench`; a file with another number is refused.
+pub const VERSION: u32 = 1;
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// `report`, of either program.
@@ -89,41 +91,29 @@ impl fmt::Display for ResultsBinary {
     }
 }
 
+/// What each is called, and who tells it again; None where that was never needed: the report is kept beside the raw results.
+const KINDS: [(ResultKind, &str, Option<ResultsBinary>); 12] = [
+    (ResultKind::Workloads, "workloads", Some(ResultsBinary::Bench)),
+    (ResultKind::Felt, "felt", Some(ResultsBinary::Bench)),
+    (ResultKind::Postgres, "postgres", Some(ResultsBinary::Bench)),
+    (ResultKind::Servers, "servers", Some(ResultsBinary::Bench)),
+    (ResultKind::Io, "io", Some(ResultsBinary::Bench)),
+    (ResultKind::Pilot, "pilot", None),
+    (ResultKind::Tracker, "tracker", None),
+    (ResultKind::Cost, "tracker --only cost", None),
+    (ResultKind::Slowdown, "tracker --only slowdown", None),
+    (ResultKind::Lists, "lists", Some(ResultsBinary::Research)),
+    (ResultKind::Transpose, "transpose", Some(ResultsBinary::Research)),
+    (ResultKind::Sort, "sort", Some(ResultsBinary::Research)),
+];
+
 impl fmt::Display for ResultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ResultKind::Workloads => "workloads",
-            ResultKind::Felt => "felt",
-            ResultKind::Postgres => "postgres",
-            ResultKind::Servers => "servers",
-            ResultKind::Io => "io",
-            ResultKind::Pilot => "pilot",
-            ResultKind::Tracker => "tracker",
-            ResultKind::Cost => "tracker --only cost",
-            ResultKind::Slowdown => "tracker --only slowdown",
-            ResultKind::Lists => "lists",
-            ResultKind::Transpose => "transpose",
-            ResultKind::Sort => "sort",
-        })
+        f.pad(KINDS[*self as usize].1)
     }
 }
 
 impl ResultKind {
-    const ALL: [ResultKind; 12] = [
-        ResultKind::Workloads,
-        ResultKind::Felt,
-        ResultKind::Postgres,
-        ResultKind::Servers,
-        ResultKind::Io,
-        ResultKind::Pilot,
-        ResultKind::Tracker,
-        ResultKind::Cost,
-        ResultKind::Slowdown,
-        ResultKind::Lists,
-        ResultKind::Transpose,
-        ResultKind::Sort,
-    ];
-
     /// Of the text of a file; None where it is of none.
     pub fn of(text: &str) -> Option<Self> {
         let head: Head = serde_json::from_str(text).ok()?;
@@ -136,15 +126,9 @@ impl ResultKind {
         }
     }
 
-    /// Who tells it again; None where that was never needed: the report is kept beside the raw results.
+    /// Who tells it again, if anybody does.
     pub fn teller(self) -> Option<ResultsBinary> {
-        match self {
-            ResultKind::Workloads | ResultKind::Felt | ResultKind::Postgres | ResultKind::Servers | ResultKind::Io => {
-                Some(ResultsBinary::Bench)
-            }
-            ResultKind::Lists | ResultKind::Transpose | ResultKind::Sort => Some(ResultsBinary::Research),
-            ResultKind::Pilot | ResultKind::Tracker | ResultKind::Cost | ResultKind::Slowdown => None,
-        }
+        KINDS[self as usize].2
     }
 }
 
@@ -179,8 +163,8 @@ impl ResultsBinary {
         let file = file.display();
         let Some(kind) = kind else {
             let other = self.other();
-            let theirs: Vec<String> =
-                ResultKind::ALL.iter().filter(|kind| kind.teller() == Some(other)).map(ResultKind::to_string).collect();
+            let theirs: Vec<&str> =
+                KINDS.iter().filter(|(.., teller)| *teller == Some(other)).map(|(_, name, _)| *name).collect();
             return anyhow!(
                 "{file} holds no results that {self} knows; those of {} are told by `{other} report`",
                 theirs.join(", ")

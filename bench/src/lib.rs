@@ -7,6 +7,10 @@
 //! report, plot. All conclusions are drawn from the record, so that a file of raw results gives the same report again.
 #![forbid(unsafe_code)]
 
+// First, because the modules below use its macro.
+#[macro_use]
+mod values;
+
 mod args;
 mod common;
 mod compare;
@@ -15,7 +19,6 @@ mod configuration;
 mod cost;
 mod felt;
 mod figures;
-mod held;
 mod ideal;
 mod io;
 pub mod kept;
@@ -43,7 +46,6 @@ pub mod table;
 mod tool;
 mod tracker;
 mod turn;
-mod values;
 pub mod verdict;
 pub mod warm;
 pub mod workload;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::settings::SavedSettings;
 
 /// A description of one machine on one day.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineDescription {
     /// The day, `2026-01-31`.
     pub date: String,
@@ -49,7 +49,7 @@ impl MachineDescription {
             processor: processor_name(&processors),
             processors: std::thread::available_parallelism()?.get(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            memory_bytes: crate::sample::machine_memory()?.total_bytes,
+            memory_bytes: crate::sample::machine_memory()?.total.0,
             huge_pages_enabled: settings.read("enabled")?,
             huge_pages_defrag: settings.read("defrag")?,
         })

@@ -11,15 +11,14 @@ use hugepilot_os::stop::{SecondSignal, Stop};
 use crate::common::Common;
 use crate::configuration::Configuration;
 use crate::machine::{MachineDescription, slug};
-use crate::outputs::Results;
+use crate::outputs::{Results, json_lines};
 use crate::record::{Run, WorkloadRecord};
 use crate::run::{announce, run_rounds};
 use crate::settings::SavedSettings;
-use crate::table::print;
 use crate::tool::Tool;
 use crate::turn::{Bench, Timing};
 use crate::workload::Workload;
-use crate::{launch, picture, report};
+use crate::{launch, picture, report, rounds};
 
 /// Measures workloads one after the other, and reports what was measured even when it ends early.
 pub fn measure(
@@ -47,11 +46,7 @@ pub fn measure(
     });
     settings.restore()?;
     write_all(common, &record)?;
-    match ended {
-        // Whatever failed, failed because the user wanted an end.
-        Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
-        ended => ended,
-    }
+    rounds::ended(ended, &stop, "kept")
 }
 
 /// Those asked for, or the usual ones, that can be measured, and why not the others. Errors: none is left, or one cannot be as asked for.
@@ -108,11 +103,8 @@ fn write_all(common: &Common, record: &WorkloadRecord) -> Result<()> {
         return Ok(());
     }
     let text = report::text(record);
-    let printed = print(&text);
     let names: Vec<String> = record.runs.iter().map(|run| slug(&run.workload)).collect();
+    let (name, json) = (names.join("+"), json_lines(record, "round")?);
     let draw = |path: &Path| picture::draw(record, path);
-    let results = Results { name: &names.join("+"), json: record.json()?, text: &text, draw: Some(&draw) };
-    common.outputs.write(Some(&record.machine), &results)?;
-    // Last, because a closed output must not cost the files.
-    printed
+    common.outputs.tell(&record.machine, &Results { name: &name, json, text: &text, draw: Some(&draw) })
 }

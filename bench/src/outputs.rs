@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::machine::MachineDescription;
 use crate::picture::check_name;
 use crate::settings::SavedSettings;
+use crate::table::print;
 
 /// A hundred runs are kept in the repository: the smallest files, however long that takes.
 const ZSTD_LEVEL: i32 = 22;
@@ -56,6 +57,14 @@ impl Outputs {
         self.keep.is_some().then(|| MachineDescription::describe(&SavedSettings::of_this_machine()?)).transpose()
     }
 
+    /// Prints the report and writes what is wanted.
+    pub fn tell(&self, machine: &MachineDescription, results: &Results<'_>) -> Result<()> {
+        let printed = print(results.text);
+        self.write(Some(machine), results)?;
+        // Last, because a closed output must not cost the files.
+        printed
+    }
+
     /// Writes what is wanted. Without a machine to name the directory after, nothing is kept.
     pub fn write(&self, machine: Option<&MachineDescription>, results: &Results<'_>) -> Result<()> {
         self.json.as_deref().map_or(Ok(()), |path| write(path, &results.json))?;
@@ -65,6 +74,12 @@ impl Outputs {
 }
 
 impl Results<'_> {
+    /// Prints the report, and keeps all below a directory if there is one.
+    pub fn show(&self, keep: Option<&Path>, machine: &MachineDescription) -> Result<()> {
+        print(self.text)?;
+        keep.map_or(Ok(()), |directory| self.keep(directory, machine))
+    }
+
     /// Keeps them below a directory, under a name that is free, and the raw results compressed.
     pub fn keep(&self, directory: &Path, machine: &MachineDescription) -> Result<()> {
         let path = machine.free_path(directory, self.name)?;

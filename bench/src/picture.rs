@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 pub use hugepilot::report::picture::FONT;
 use hugepilot::report::picture::prepare_font;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
@@ -38,10 +39,7 @@ pub trait Picture {
     fn size(&self) -> (u32, u32);
 
     /// Draws it on a white area of that size.
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static;
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()>;
 }
 
 /// Draws a picture to a file, FILE.svg or FILE.png.
@@ -56,22 +54,81 @@ pub fn draw(picture: &(impl Picture + ?Sized), path: &Path) -> Result<()> {
     drawn.with_context(|| format!("cannot draw {}", path.display()))
 }
 
-fn draw_whole<B>(picture: &(impl Picture + ?Sized), area: &DrawingArea<B, Shift>) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+fn draw_whole<B: DrawingBackend<ErrorType: 'static>>(
+    picture: &(impl Picture + ?Sized),
+    area: &DrawingArea<B, Shift>,
+) -> Result<()> {
     area.fill(&WHITE)?;
     picture.draw_on(area)?;
     area.present()?;
     Ok(())
 }
 
+/// A chart with such axes.
+pub type LineChart<'a, B, X, Y> =
+    ChartContext<'a, B, Cartesian2d<<X as AsRangedCoord>::CoordDescType, <Y as AsRangedCoord>::CoordDescType>>;
+
+/// A line of a chart.
+pub struct ChartLine {
+    /// What it says of itself in the key.
+    pub name: String,
+    /// How it is drawn, and its dots.
+    pub style: ShapeStyle,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Where lines begin and end, and their lowest and highest values; infinite where there are none.
+pub fn bounds(lines: &[ChartLine]) -> [f64; 4] {
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let least = |of: fn(&(f64, f64)) -> f64| all().map(of).fold(f64::INFINITY, f64::min);
+    let most = |of: fn(&(f64, f64)) -> f64| all().map(of).fold(f64::NEG_INFINITY, f64::max);
+    [least(|point| point.0), most(|point| point.0), least(|point| point.1), most(|point| point.1)]
+}
+
+/// An empty chart; `said`: what goes across.
+pub fn chart<'a, B: DrawingBackend<ErrorType: 'static>, X, Y>(
+    area: &'a DrawingArea<B, Shift>,
+    caption: &str,
+    (across, said): (X, &str),
+    up: Y,
+) -> Result<LineChart<'a, B, X, Y>>
+where
+    X: AsRangedCoord<CoordDescType: ValueFormatter<X::Value>>,
+    Y: AsRangedCoord<CoordDescType: ValueFormatter<Y::Value>>,
+{
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption, (FONT, 18))
+        .margin(12)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d(across, up)?;
+    chart.configure_mesh().max_light_lines(0).x_desc(said).label_style((FONT, 14)).draw()?;
+    Ok(chart)
+}
+
+/// Draws lines with dots of that size, and says which is what.
+pub fn draw_lines<'a, B: DrawingBackend<ErrorType: 'static> + 'a, C>(
+    chart: &mut ChartContext<'a, B, C>,
+    lines: Vec<ChartLine>,
+    dots: u32,
+) -> Result<()>
+where
+    C: CoordTranslate<From = (f64, f64)>,
+{
+    for ChartLine { name, style, points } in lines {
+        chart
+            .draw_series(LineSeries::new(points, style).point_size(dots))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+    }
+    draw_key(chart)
+}
+
 /// Says which line or bar is what.
 pub fn draw_key<'a, B, C>(chart: &mut ChartContext<'a, B, C>) -> Result<()>
 where
-    B: DrawingBackend + 'a,
-    B::ErrorType: 'static,
+    B: DrawingBackend<ErrorType: 'static> + 'a,
     C: CoordTranslate,
 {
     chart

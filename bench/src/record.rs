@@ -2,20 +2,15 @@
 //!
 //! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
 
-use std::path::Path;
-
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
-use crate::kept;
+use crate::kept::VERSION;
 use crate::machine::MachineDescription;
-use crate::outputs::json_lines;
 use crate::pool::PoolUse;
 use crate::sample::{MemoryPoint, ProgramMemory};
+use crate::table::distinct;
 use crate::workload::{SearchWork, ThroughputPoint};
-
-const VERSION: u32 = 1;
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,16 +112,6 @@ impl WorkloadRecord {
     pub fn new(machine: MachineDescription) -> Self {
         Self { version: VERSION, machine, runs: Vec::new() }
     }
-
-    /// The results in the text of a file.
-    pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        kept::parse(text, path, VERSION)
-    }
-
-    /// The file's text, with one line a turn.
-    pub fn json(&self) -> Result<String> {
-        json_lines(self, "round")
-    }
 }
 
 impl Run {
@@ -137,9 +122,6 @@ impl Run {
 
     /// The configurations that have turns, in their fixed order.
     pub fn configurations(&self) -> Vec<Configuration> {
-        let mut found: Vec<_> = self.turns.iter().map(|turn| turn.configuration).collect();
-        found.sort();
-        found.dedup();
-        found
+        distinct(self.turns.iter().map(|turn| turn.configuration))
     }
 }

@@ -2,16 +2,15 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
-use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
 
 use crate::comparison::{Metric, noise, ratio, slowest_tool, typical};
 use crate::configuration::{Configuration, Launch};
-use crate::figures::verdicts;
+use crate::figures::{verdicts, with_many_digits};
 use crate::pool::PoolUse;
 use crate::prediction::Prediction;
 use crate::record::{Run, Turn, WorkloadRecord};
-use crate::table::{cell, strings, table};
+use crate::table::{cell, head, interval, table};
 use crate::workload::SearchWork;
 
 /// The whole report.
@@ -45,15 +44,13 @@ fn run_text(run: &Run) -> String {
     if !judged.is_empty() {
         text += "\nfigures\n";
     }
-    for (figure, verdict, numbers) in judged {
-        text += &format!("  {:<42} {numbers:<28} {verdict}\n", figure.text);
-    }
+    judged.iter().for_each(|figure| text += &figure.line(42, 28));
     text
 }
 
 fn speed_rows(run: &Run) -> Vec<Vec<String>> {
-    let head = ["configuration", &format!("{}/s", run.unit), "ns each", "vs default [interval]", "p50", "p99"];
-    let mut rows = vec![strings(&[&head[..], &["CPU each", "busy", "tool"]].concat())];
+    let columns = "ns each | vs default [interval] | p50 | p99 | CPU each | busy | tool";
+    let mut rows = vec![head(&format!("configuration | {}/s | {columns}", run.unit))];
     for configuration in run.configurations() {
         let number = |number: fn(&Turn) -> Option<f64>| typical(run, configuration, number);
         let nanos = |value: Option<f64>| value.map(|ns| Nanos(ns as u64).to_string());
@@ -74,15 +71,9 @@ fn speed_rows(run: &Run) -> Vec<Vec<String>> {
 }
 
 fn memory_rows(run: &Run) -> Vec<Vec<String>> {
-    let mut rows = vec![strings(&[
-        "configuration",
-        "RSS",
-        "without files",
-        "vs default [interval]",
-        "huge",
-        "page tables",
-        "taken of MemAvailable",
-    ])];
+    let columns =
+        "configuration | RSS | without files | vs default [interval] | huge | page tables | taken of MemAvailable";
+    let mut rows = vec![head(columns)];
     for configuration in run.configurations() {
         let bytes = |number: fn(&Turn) -> Option<f64>| {
             cell(typical(run, configuration, number).map(|bytes| Bytes(bytes as u64).to_string()))
@@ -101,9 +92,8 @@ fn memory_rows(run: &Run) -> Vec<Vec<String>> {
 }
 
 fn search_rows(run: &Run) -> Vec<Vec<String>> {
-    let head =
-        ["configuration", "look-ups/s", "entries each", "extract", "look-up", "rank", "real-time factor", "found"];
-    let mut rows = vec![strings(&head)];
+    let columns = "configuration | look-ups/s | entries each | extract | look-up | rank | real-time factor | found";
+    let mut rows = vec![head(columns)];
     for configuration in run.configurations() {
         let number =
             |number: fn(&SearchWork) -> f64| typical(run, configuration, |turn| turn.search.as_ref().map(number));
@@ -164,15 +154,11 @@ fn compared(run: &Run, metric: Metric, configuration: Configuration) -> String {
     if configuration == Configuration::Default {
         return "1".to_owned();
     }
-    cell(ratio(run, metric, configuration, Configuration::Default).map(|interval| interval_text(metric, &interval)))
-}
-
-/// Memory differs by less than speed does, so it gets more digits.
-pub fn interval_text(metric: Metric, interval: &Interval) -> String {
-    let Interval { estimate, low, high, .. } = interval;
+    let seen = ratio(run, metric, configuration, Configuration::Default);
     match metric {
-        Metric::Throughput => format!("{estimate:.3} [{low:.3}, {high:.3}]"),
-        Metric::OwnMemory | Metric::MachineMemory => format!("{estimate:.5} [{low:.5}, {high:.5}]"),
+        Metric::Throughput => interval(seen),
+        // Memory differs by less than speed does.
+        Metric::OwnMemory | Metric::MachineMemory => cell(seen.as_ref().map(with_many_digits)),
     }
 }
 

@@ -5,25 +5,35 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde::de::DeserializeOwned;
 
-use crate::kept::{ResultKind, ResultsBinary, read_text};
+use crate::felt::FeltRecord;
+use crate::kept::{ResultKind, ResultsBinary, VERSION, parse, read_text};
+use crate::picture::{Picture, draw};
+use crate::postgres::PostgresRecord;
 use crate::record::WorkloadRecord;
+use crate::servers::ServersRecord;
 use crate::table::print;
-use crate::{felt, io, picture, postgres, report, servers};
+use crate::{felt, io, postgres, report};
 
 /// Shows the report of a file of raw results.
 pub fn retell(file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let text = read_text(file)?;
-    match ResultKind::of(&text) {
-        Some(ResultKind::Workloads) => {
-            let record = WorkloadRecord::parse(&text, file)?;
-            print(&report::text(&record))?;
-            plot_to.map_or(Ok(()), |path| picture::draw(&record, path))
-        }
-        Some(ResultKind::Felt) => felt::report(&felt::FeltRecord::parse(&text, file)?, plot_to),
-        Some(ResultKind::Io) => io::retell(&text, file, plot_to),
-        Some(ResultKind::Postgres) => postgres::report(&postgres::PostgresRecord::parse(&text, file)?),
-        Some(ResultKind::Servers) => print(&servers::ServersRecord::parse(&text, file)?.text()),
+    let json = read_text(file)?;
+    match ResultKind::of(&json) {
+        Some(ResultKind::Workloads) => with_picture::<WorkloadRecord>(&json, file, report::text, plot_to),
+        Some(ResultKind::Felt) => with_picture::<FeltRecord>(&json, file, felt::text, plot_to),
+        Some(ResultKind::Io) => with_picture::<io::Record>(&json, file, io::text, plot_to),
+        Some(ResultKind::Postgres) => print(&postgres::text(&parse::<PostgresRecord>(&json, file, VERSION)?)),
+        Some(ResultKind::Servers) => print(&parse::<ServersRecord>(&json, file, VERSION)?.text()),
         other => Err(ResultsBinary::Bench.refusal(file, other)),
     }
+}
+
+fn with_picture<R>(json: &str, file: &Path, text: fn(&R) -> String, plot_to: Option<&Path>) -> Result<()>
+where
+    R: DeserializeOwned + Picture,
+{
+    let record = parse(json, file, VERSION)?;
+    print(&text(&record))?;
+    plot_to.map_or(Ok(()), |path| draw(&record, path))
 }

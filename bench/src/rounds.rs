@@ -1,9 +1,11 @@
 //! Rounds, in each of which everything has one turn: what all harnesses have in common there.
 //!
-//! Owns: the order of a round, and bars that show how far it is. Never touches: what takes turns.
+//! Owns: the order of a round, bars that show how far it is, and an early end. Never touches: what takes turns.
 
 use std::time::Duration;
 
+use anyhow::{Result, bail};
+use hugepilot_os::stop::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -19,6 +21,12 @@ pub fn order_of_round<T: Clone>(all: &[T], seed: u64, round: u32) -> Vec<T> {
     order
 }
 
+/// Three, of which each comes first, second and last equally often over the rounds.
+pub fn rotated<T>(mut three: [T; 3], round: u32) -> [T; 3] {
+    three.rotate_left(round as usize % 3);
+    three
+}
+
 /// Counts turns, on standard error, and only when that is a terminal.
 pub fn progress_bar(turns: u64) -> ProgressBar {
     let bar = bar_with(turns, "{bar:30} {pos}/{len} {msg} (left: {eta})");
@@ -30,6 +38,15 @@ pub fn progress_bar(turns: u64) -> ProgressBar {
 /// disturb what is timed.
 pub fn share_bar(length: u64) -> ProgressBar {
     bar_with(length, "{bar:30} {percent} % {msg} (left: {eta})")
+}
+
+/// How measuring ended, where what was measured until then is `kept` or told.
+pub fn ended(measured: Result<()>, stop: &Stop, kept: &str) -> Result<()> {
+    match measured {
+        // Whatever failed, failed because the user wanted an end.
+        Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is {kept}"),
+        measured => measured,
+    }
 }
 
 fn bar_with(length: u64, template: &str) -> ProgressBar {

@@ -3,7 +3,6 @@
 //! Owns: reading `/proc`, and one slow thread. Never touches: the program: the cheap samples take no lock of its memory.
 
 use std::fs;
-use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,13 @@ use anyhow::{Context, Result};
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes};
 use hugepilot_os::page_scan;
 use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::memory::Meminfo;
+use kernel::process::ProcessStatus;
+use kernel::rollup::Rollup;
 use serde::{Deserialize, Serialize};
 
-use crate::held::HeldBytes;
+use crate::warm::HeldBytes;
 
 /// Low, because the program and its load have every CPU for themselves on a small machine.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -46,43 +49,21 @@ pub struct MemoryPoint {
     pub memory: ProgramMemory,
 }
 
-/// Memory of the whole machine.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MachineMemory {
-    /// All of it.
-    pub total_bytes: u64,
-    /// What programs can still take.
-    pub available_bytes: u64,
-    /// What is on anonymous huge pages, in all programs.
-    pub huge_bytes: u64,
-}
-
 /// Reads the machine's memory.
-pub fn machine_memory() -> Result<MachineMemory> {
-    let text = read("/proc/meminfo".as_ref())?;
-    Ok(MachineMemory {
-        total_bytes: field(&text, "MemTotal:"),
-        available_bytes: field(&text, "MemAvailable:"),
-        huge_bytes: field(&text, "AnonHugePages:"),
-    })
-}
-
-/// Memory that is free outright, without what the kernel could reclaim.
-pub fn free_memory() -> Result<u64> {
-    Ok(field(&read("/proc/meminfo".as_ref())?, "MemFree:"))
+pub fn machine_memory() -> Result<Meminfo> {
+    Ok(Meminfo::read(&Root::host())?)
 }
 
 /// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.
 pub fn exact_memory(pid: u32, held: &HeldBytes) -> Result<ProgramMemory> {
-    let rollup = read(format!("/proc/{pid}/smaps_rollup").as_ref())?;
-    let pooled: u64 = ["Private_Hugetlb:", "Shared_Hugetlb:"].iter().map(|name| field(&rollup, name)).sum();
-    let huge = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"];
-    let cheap = cheap_memory(pid, 0, held)?;
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let rollup = Rollup::parse(&text).with_context(|| format!("cannot read {path}"))?;
     Ok(ProgramMemory {
         // The kernel does not count pages of a pool as resident.
-        rss_bytes: field(&rollup, "Rss:") + pooled,
-        huge_bytes: huge.iter().map(|name| field(&rollup, name)).sum::<u64>() + pooled,
-        ..cheap
+        rss_bytes: field(&text, "Rss:") + rollup.reserved.0,
+        huge_bytes: (rollup.transparent() + rollup.reserved).0,
+        ..cheap_memory(pid, 0, held)?
     })
 }
 
@@ -102,15 +83,14 @@ pub fn huge_ranges(pid: u32) -> Result<Vec<AddressRange>> {
 
 /// Reads a program's memory from counters alone; its huge pages are the machine's, less those of others.
 fn cheap_memory(pid: u32, huge_of_others: u64, held: &HeldBytes) -> Result<ProgramMemory> {
-    let status = read(format!("/proc/{pid}/status").as_ref())?;
+    let ProcessStatus { vm_rss, rss_anon, rss_shmem, vm_pte, hugetlb, .. } = ProcessStatus::read(&Root::host(), pid)?;
     let machine = machine_memory()?;
-    let pooled = field(&status, "HugetlbPages:");
     Ok(ProgramMemory {
-        rss_bytes: field(&status, "VmRSS:") + pooled,
-        own_bytes: field(&status, "RssAnon:") + field(&status, "RssShmem:") + pooled,
-        page_tables_bytes: field(&status, "VmPTE:"),
-        huge_bytes: machine.huge_bytes.saturating_sub(huge_of_others + held.bytes()) + pooled,
-        available_bytes: machine.available_bytes + held.bytes(),
+        rss_bytes: (vm_rss + hugetlb).0,
+        own_bytes: (rss_anon + rss_shmem + hugetlb).0,
+        page_tables_bytes: vm_pte.0,
+        huge_bytes: machine.anon_huge.0.saturating_sub(huge_of_others + held.bytes()) + hugetlb.0,
+        available_bytes: machine.available.0 + held.bytes(),
     })
 }
 
@@ -170,12 +150,8 @@ fn sample_until(done: &Stop, pid: u32, origin: Instant, huge_of_others: u64, hel
     points
 }
 
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
 /// The bytes that a line such as `VmRSS:   12 kB` tells; 0 without such a line.
-fn field(text: &str, name: &str) -> u64 {
+pub fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
     number.unwrap_or(0) << 10

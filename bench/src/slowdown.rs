@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use heat::statistics::{Interval, median, paired_ratio};
+use heat::statistics::Interval;
 use heat::units::{Bytes, CpuShare, Nanos};
 use heat::{Cost, Coverage, TrackerKind};
 use hugepilot_os::stop::Stop;
@@ -21,11 +21,12 @@ use observe::write_scan::WriteScan;
 use observe::{ObserveOptions, Tracker, TrackerChoice};
 use serde::Serialize;
 
-use crate::comparison::Metric;
+use crate::comparison::{median_of, ratio_by_round};
 use crate::cost::SAMPLE;
 use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
-use crate::report::interval_text;
+use crate::rounds::rotated;
+use crate::table::interval;
 use crate::values::seconds;
 use crate::verdict::FigureVerdict;
 use crate::workload::{Running, Start, Sweep, SweepPattern, SweepThread, Workload};
@@ -106,9 +107,8 @@ impl SlowdownArguments {
         ensure!(!spans.is_empty(), "no tracker works here");
         let record = Record { version: 1, machine, size_bytes: size.0, spans };
         let table = table(&record.spans);
-        print!("{table}");
         let results = Results { name: "slowdown", json: json_lines(&record, "tracker")?, text: &table, draw: None };
-        keep.map_or(Ok(()), |directory| results.keep(directory, &record.machine))
+        results.show(keep, &record.machine)
     }
 
     fn coverage(&self) -> Coverage {
@@ -151,9 +151,7 @@ impl SlowdownArguments {
 impl Kind {
     /// Each comes first, second and last equally often.
     fn order_in(round: u32) -> [Kind; 3] {
-        let mut order = [Kind::Alone, Kind::Watched, Kind::AloneAgain];
-        order.rotate_left(round as usize % 3);
-        order
+        rotated([Kind::Alone, Kind::Watched, Kind::AloneAgain], round)
     }
 }
 
@@ -265,30 +263,19 @@ const STEADY: Duration = Duration::from_secs(60);
 
 impl Row {
     fn of(spans: &[Span]) -> Self {
-        let of = |kind: Kind, value: &dyn Fn(&Span) -> f64| -> Vec<f64> {
-            spans.iter().filter(|span| span.kind == kind).map(value).collect()
-        };
-        let typical = |kind, value: &dyn Fn(&Span) -> f64| median(&of(kind, value)).unwrap_or_default();
-        let throughput = |span: &Span| span.throughput;
-        // A round that was cut short lacks its last windows, wherever they are in it.
-        let ratio = |kind| {
-            let partner =
-                |span: &Span| spans.iter().find(|other| other.kind == Kind::Alone && other.round == span.round);
-            let subjects = spans.iter().filter(|span| span.kind == kind);
-            let pairs = subjects.filter_map(|span| partner(span).map(|other| (span.throughput, other.throughput)));
-            paired_ratio(&pairs.collect::<Vec<_>>())
-        };
+        let of = |wanted| spans.iter().filter(move |span| span.kind == wanted);
+        let typical = |kind, value: fn(&Span) -> f64| median_of(of(kind).map(value)).unwrap_or_default();
+        let speeds = |kind| of(kind).map(|span| (span.round, span.throughput));
+        let ratio = |kind| ratio_by_round(speeds(kind), speeds(Kind::Alone));
         Self {
-            seconds: typical(Kind::Watched, &|span| span.seconds),
-            scans: typical(Kind::Watched, &|span| span.scans.len() as f64),
-            alone: typical(Kind::Alone, &throughput),
+            seconds: typical(Kind::Watched, |span| span.seconds),
+            scans: typical(Kind::Watched, |span| span.scans.len() as f64),
+            alone: typical(Kind::Alone, |span| span.throughput),
             watched: ratio(Kind::Watched),
             noise: ratio(Kind::AloneAgain),
         }
     }
-}
 
-impl Row {
     /// What the same loss for each scan comes to at the steady pace.
     fn steady(&self) -> Option<Interval> {
         let rarer = self.seconds / self.scans.max(1.0) / STEADY.as_secs_f64();
@@ -307,16 +294,15 @@ fn table(spans: &[Span]) -> String {
         let row = Row::of(group);
         let Row { seconds, scans, alone, watched, noise } = row;
         let (Some(watched), Some(steady), Some(noise)) = (watched, row.steady(), noise) else { continue };
-        let interval = |interval| interval_text(Metric::Throughput, interval);
         let _ = writeln!(
             text,
             "{:<12} {:>6} {seconds:>9.1} {scans:>6.0} {:>16.2}  {:<21} {:<21} {:<22} {}",
             group[0].tracker,
             watched.pairs,
             alone / 1e6,
-            interval(&watched),
-            interval(&steady),
-            interval(&noise),
+            interval(Some(watched)),
+            interval(Some(steady)),
+            interval(Some(noise)),
             FigureVerdict::at_least(AT_LEAST, &watched, &noise)
         );
     }

@@ -2,13 +2,30 @@
 //!
 //! Owns: how columns line up, and what stands where there is nothing. Never touches: what is told.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use heat::statistics::Interval;
 
 /// A dash where there is nothing.
 pub fn cell(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
+}
+
+/// A ratio with its interval.
+pub fn interval(ratio: Option<Interval>) -> String {
+    cell(ratio.map(|Interval { estimate, low, high, .. }| format!("{estimate:.3} [{low:.3}, {high:.3}]")))
+}
+
+/// Each of them once, in their order: what a table has rows for.
+pub fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The first row of a table: what stands above each column, with ` | ` between them.
+pub fn head(columns: &str) -> Vec<String> {
+    columns.split(" | ").map(str::to_owned).collect()
 }
 
 /// A row of them.

@@ -14,10 +14,15 @@ use anyhow::{Context, Result, bail};
 use heat::units::Bytes;
 use hugepilot_os::PidFd;
 use hugepilot_os::stop::Stop;
+use kernel::Root;
+use kernel::process::cpu_time;
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::record::ToolRun;
 
+/// Of a daemon, in a directory of its own.
+const SOCKET: &str = "control.sock";
 /// A tool that takes longer has failed: the figure to reach is 10 seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// One whose output nobody reads any more is killed after that.
@@ -37,6 +42,21 @@ pub struct ToolProcess {
     /// Files, because a long list of regions would fill a pipe that nobody empties.
     output: File,
     messages: File,
+}
+
+/// A daemon in a directory of its own.
+#[derive(Debug)]
+pub struct OwnDaemon {
+    /// The daemon, which ends first.
+    pub process: ToolProcess,
+    directory: TempDir,
+}
+
+impl OwnDaemon {
+    /// Its control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join(SOCKET)
+    }
 }
 
 impl Tool {
@@ -73,35 +93,16 @@ impl Tool {
         Ok(run)
     }
 
-    /// Runs `explain` on a program with its children.
-    pub fn explain_family(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
-        self.run_on("explain", pid, &["--children"], stop)
-    }
-
     /// Runs `promote --dry-run` on a program: what it expects to gain.
     pub fn estimate(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
-        let mut run = self.promote(pid, &["--dry-run"], stop)?;
+        let mut run = self.run_on("promote", pid, &["--dry-run"], stop)?;
         // A line for every region, long and of no use here.
         run.output.as_object_mut().map(|plan| plan.remove("decisions"));
         Ok(run)
     }
 
-    /// Runs `promote` on a program to its end.
-    pub fn promote(&self, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
-        self.run_on("promote", pid, arguments, stop)
-    }
-
-    /// Starts `promote` on a program.
-    pub fn start_promoting(&self, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
-        self.start_on("promote", pid, arguments)
-    }
-
-    /// Splits every huge page of a program.
-    pub fn give_back(&self, pid: u32, stop: &Stop) -> Result<ToolRun> {
-        self.run_on("give-back", pid, &["--all"], stop)
-    }
-
-    fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
+    /// Runs one of its commands on a process, to its end.
+    pub fn run_on(&self, command: &str, pid: u32, arguments: &[&str], stop: &Stop) -> Result<ToolRun> {
         let mut process = self.start_on(command, pid, arguments)?;
         while process.child.try_wait()?.is_none() {
             stop.check()?;
@@ -111,11 +112,6 @@ impl Tool {
             std::thread::sleep(POLL);
         }
         process.finish()
-    }
-
-    /// Starts to observe a program again and again, at hugepilot's own pace, for as long as `heat` goes on at most.
-    pub fn keep_watching(&self, pid: u32) -> Result<ToolProcess> {
-        self.start_on("heat", pid, &["--for", "10m"])
     }
 
     /// Starts to pilot a program.
@@ -143,13 +139,23 @@ impl Tool {
         start(&self.0.with_file_name("hugepilotd"), &words)
     }
 
+    /// The same with such a configuration, both in a directory of its own.
+    pub fn daemon_with(&self, configuration: &str) -> Result<OwnDaemon> {
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("hugepilot.toml");
+        std::fs::write(&file, configuration)?;
+        let process = self.daemon(&file, &directory.path().join(SOCKET))?;
+        Ok(OwnDaemon { process, directory })
+    }
+
     /// What that daemon says of itself.
     pub fn status(&self, socket: &Path) -> Result<serde_json::Value> {
         let words: [&OsStr; 4] = ["status".as_ref(), "--json".as_ref(), "--socket".as_ref(), socket.as_os_str()];
         Ok(self.start(&words)?.finish()?.output)
     }
 
-    fn start_on(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
+    /// Starts one of its commands on a process.
+    pub fn start_on(&self, command: &str, pid: u32, arguments: &[&str]) -> Result<ToolProcess> {
         let pid = pid.to_string();
         let words = [command, &pid, "--json"].into_iter().chain(arguments.iter().copied());
         self.start(&words.map(OsStr::new).collect::<Vec<_>>())
@@ -189,10 +195,7 @@ impl ToolProcess {
 
     /// The CPU time of all its threads, those that have ended included.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let path = format!("/proc/{}/stat", self.pid());
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let ticks = cpu_ticks(&text).with_context(|| format!("{path} tells no CPU time: '{}'", text.trim()))?;
-        Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+        Ok(cpu_time(&Root::host(), self.pid())?.duration())
     }
 
     /// Sends it a signal: with STOP it rests, with CONT it goes on.
@@ -260,13 +263,6 @@ impl Drop for ToolProcess {
     }
 }
 
-/// Of a line of `/proc/PID/stat`: user and system time, 14th and 15th, counted behind the name, which may hold anything.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let mut behind = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || behind.next()?.parse::<u64>().ok();
-    Some(ticks()? + ticks()?)
-}
-
 fn text_of(file: &mut File) -> Result<String> {
     let mut bytes = Vec::new();
     file.rewind()?;
@@ -302,7 +298,7 @@ mod tests {
     #[test]
     fn the_tool_gets_the_process_and_the_arguments() {
         let (_directory, tool) = fake(r#"echo "{\"arguments\":\"$*\"}""#);
-        let run = tool.promote(42, &["--max-growth", "0"], &Stop::default()).unwrap();
+        let run = tool.run_on("promote", 42, &["--max-growth", "0"], &Stop::default()).unwrap();
         assert_eq!(run.output["arguments"], "promote 42 --json --max-growth 0");
     }
 
@@ -352,16 +348,9 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_read_behind_any_name() {
-        let stat = "42 (a) 9 b (c) R 1 42 42 0 -1 4194304 100 0 0 0 17 5 0 0 20 0 1 0 1000 0 0";
-        assert_eq!(cpu_ticks(stat), Some(22));
-        assert_eq!(cpu_ticks("42 (a) R 1"), None);
-    }
-
-    #[test]
     fn one_that_has_ended_still_tells_its_cpu_time() {
         let (_directory, tool) = fake("echo '{}'");
-        let process = tool.start_promoting(42, &[]).unwrap();
+        let process = tool.start_on("promote", 42, &[]).unwrap();
         while !process.has_ended().unwrap() {
             std::thread::yield_now();
         }
@@ -372,14 +361,14 @@ mod tests {
     #[test]
     fn a_failing_tool_is_quoted() {
         let (_directory, tool) = fake("echo 'no such process' >&2; exit 1");
-        let error = tool.promote(42, &[], &Stop::default()).unwrap_err().to_string();
+        let error = tool.run_on("promote", 42, &[], &Stop::default()).unwrap_err().to_string();
         assert!(error.contains("no such process"), "{error}");
     }
 
     #[test]
     fn more_output_than_a_pipe_holds_does_not_block() {
         let (_directory, tool) = fake(r#"printf '"'; head -c 300000 /dev/zero | tr '\0' x; printf '"'"#);
-        let run = tool.promote(42, &[], &Stop::default()).unwrap();
+        let run = tool.run_on("promote", 42, &[], &Stop::default()).unwrap();
         assert_eq!(run.output.as_str().unwrap().len(), 300_000);
     }
 

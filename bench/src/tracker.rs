@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use heat::clearing::ClearPolicy;
-use heat::statistics::median;
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
 use heat::{Heat, Region, TrackerKind};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -18,12 +17,14 @@ use observe::{ObserveOptions, Tracker, TrackerChoice};
 use pilot::decide::{Allowance, Past, Spent, decide};
 use serde::Serialize;
 
+use crate::comparison::median_of;
 use crate::cost::SizeArguments;
 use crate::machine::MachineDescription;
 use crate::outputs::{Results, json_lines};
+use crate::sample::field;
 use crate::settings::SavedSettings;
 use crate::slowdown::SlowdownArguments;
-use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock};
+use crate::workload::{OwnProcess, Running, ThirdChild, ThirdPattern, Truth, clock, words};
 
 /// Long enough for the read at 100 ms; a longer one would only wait.
 const WINDOW: Nanos = Nanos(150_000_000);
@@ -142,29 +143,20 @@ impl TrackerArguments {
         }
         let record = Record { version: 1, machine, scans };
         let table = table(&record.scans);
-        print!("{table}");
         let results = Results { name: "tracker", json: json_lines(&record, "program")?, text: &table, draw: None };
-        self.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &record.machine))
+        results.show(self.keep.as_deref(), &record.machine)
     }
 
     fn programs(&self) -> Vec<Program> {
         let usual = self.size.unwrap_or(Bytes(2 * GIANT_PAGE));
         let of_size = |name, size: Bytes, pattern, clearing| {
-            let child = ThirdChild { size, pattern, seed: 1 };
-            let arguments = [format!("--size={}", size.0), format!("--pattern={pattern}"), "--seed=1".to_owned()];
-            Program { name, arguments: command("workload-third", &arguments), truth: Some(child), clearing }
+            let arguments = words("workload-third", &[("size", &size.0), ("pattern", &pattern), ("seed", &1)]);
+            Program { name, arguments, truth: Some(ThirdChild { size, pattern, seed: 1 }), clearing }
         };
         let third = |name, pattern| of_size(name, usual, pattern, ClearPolicy::ByCalls);
-        let mappings = |name, count| {
-            let arguments = [format!("--size={}", usual.0), format!("--count={count}")];
-            Program {
-                name,
-                arguments: command("workload-mappings", &arguments),
-                truth: None,
-                clearing: ClearPolicy::ByCalls,
-            }
-        };
-        let resident = command("workload-resident", &[]);
+        let unknown = |name, arguments| Program { name, arguments, truth: None, clearing: ClearPolicy::ByCalls };
+        let mappings =
+            |name, count: u64| unknown(name, words("workload-mappings", &[("size", &usual.0), ("count", &count)]));
         let mut programs = vec![
             third("uniform", ThirdPattern::Uniform),
             third("a third, contiguous", ThirdPattern::Contiguous),
@@ -173,7 +165,7 @@ impl TrackerArguments {
             third("zipfian regions", ThirdPattern::Zipfian),
             mappings("one mapping", 1),
             mappings("many mappings", self.mappings),
-            Program { name: "2 MiB in the TLB", arguments: resident, truth: None, clearing: ClearPolicy::ByCalls },
+            unknown("2 MiB in the TLB", words("workload-resident", &[])),
         ];
         if self.tracker == TrackerChoice::Only(TrackerKind::PageWalk) {
             programs.push(of_size("6 GiB, at once", LARGE, ThirdPattern::Contiguous, ClearPolicy::AtOnce));
@@ -201,10 +193,6 @@ impl Program {
             std::thread::sleep(period - Duration::from_nanos(into as u64) + LEAD);
         }
     }
-}
-
-fn command(name: &str, arguments: &[String]) -> Vec<String> {
-    [name.to_owned()].into_iter().chain(arguments.iter().cloned()).collect()
 }
 
 /// The longest wait to map a page within the next time.
@@ -260,9 +248,7 @@ fn scan(
 /// `Inactive(anon)` of the machine.
 fn inactive_anonymous() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Inactive(anon):"));
-    let kilobytes = line.and_then(|value| value.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    Ok(kilobytes.context("/proc/meminfo has no Inactive(anon)")? * 1024)
+    Ok(field(&text, "Inactive(anon):"))
 }
 
 /// Precision and recall over the program's own mapping; its code and stack are walked too, and are not in question.
@@ -294,15 +280,10 @@ fn table(scans: &[Scan]) -> String {
         "program               scans  precision  recall  clearing   reading   clearing  waits of mmap, ms     promoted  made inactive\n\
                     \x20                           at least  at least  ms/GiB  ms/GiB   at most ms  scans  otherwise  at most   share\n"
             .to_owned();
-    let mut rest = scans;
-    while let Some(first) = rest.first() {
-        let (group, after) = rest.split_at(rest.iter().take_while(|scan| scan.program == first.program).count());
+    for group in scans.chunk_by(|one, other| one.program == other.program) {
         let per_gib = |value: fn(&Scan) -> u64| {
-            let each: Vec<f64> = group
-                .iter()
-                .map(|scan| value(scan) as f64 / 1e6 / (scan.present_bytes as f64 / GIANT_PAGE as f64))
-                .collect();
-            median(&each).unwrap_or_default()
+            let each = |scan: &Scan| value(scan) as f64 / 1e6 / (scan.present_bytes as f64 / GIANT_PAGE as f64);
+            median_of(group.iter().map(each)).unwrap_or_default()
         };
         let least = |value: fn(&Scan) -> Option<f64>| {
             let least = group.iter().filter_map(value).min_by(f64::total_cmp);
@@ -310,19 +291,18 @@ fn table(scans: &[Scan]) -> String {
         };
         let millis = |value: fn(&Scan) -> u64| group.iter().map(value).max().unwrap_or(0) as f64 / 1e6;
         let (waits, otherwise) = (millis(|scan| scan.longest_wait_ns), millis(|scan| scan.longest_wait_unobserved_ns));
-        let stall = group.iter().map(|scan| scan.longest_stall_ns).max().unwrap_or(0) as f64 / 1e6;
+        let stall = millis(|scan| scan.longest_stall_ns);
         let promoted = group.iter().map(|scan| scan.promotions).max().unwrap_or(0);
         let share = |scan: &Scan| scan.made_inactive_bytes as f64 / scan.present_bytes.max(1) as f64;
-        let inactive = median(&group.iter().map(share).collect::<Vec<_>>()).unwrap_or_default();
+        let inactive = median_of(group.iter().map(share)).unwrap_or_default();
         let (precision, recall) = (least(|scan| scan.precision), least(|scan| scan.recall));
         let (clearing, reading) = (per_gib(|scan| scan.clear_ns), per_gib(|scan| scan.read_ns_each));
         let _ = writeln!(
             text,
             "{:<20} {:>6} {precision:>10} {recall:>9} {clearing:>7.2} {reading:>7.3} {stall:>10.1} {waits:>9.1} {otherwise:>9.1} {promoted:>9} {inactive:>8.3}",
-            first.program,
+            group[0].program,
             group.len()
         );
-        rest = after;
     }
     text
 }

@@ -8,30 +8,27 @@
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use hugepilot_os::stop::Stop;
-use tempfile::TempDir;
 
 use crate::configuration::{Act, Configuration};
 use crate::pool::{FilledPool, PoolUse};
 use crate::record::{ToolRun, Turn};
 use crate::sample::{MemorySampler, ProgramMemory, cpu_time, exact_memory, huge_memory, huge_ranges, machine_memory};
 use crate::settings::SavedSettings;
-use crate::tool::{Tool, ToolProcess};
+use crate::tool::{OwnDaemon, Tool, ToolProcess};
 use crate::warm::WarmMemory;
-use crate::workload::{Role, Running, SearchWork, Start, Window, Workload};
+use crate::workload::{Role, Running, SearchWork, Start, Work, Workload, leave_alone};
 use crate::{ideal, launch};
 
-/// Longest time between two polls of a program that is left alone.
+/// Longest time between two polls of a program that is measured.
 const POLL: Duration = Duration::from_millis(20);
 /// khugepaged is stopped that soon after the limit is reached.
 const SHORT_POLL: Duration = Duration::from_millis(5);
-/// Of the daemon of a turn, in a directory of its own.
-const SOCKET: &str = "control.sock";
 /// khugepaged that takes longer has met an obstacle, and is measured as it is; a daemon has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A program that does nothing for so long is not measured.
@@ -93,7 +90,7 @@ struct Seen {
 }
 
 struct Measured {
-    window: Window,
+    window: Work,
     start: Instant,
     end: Instant,
     cpu: Duration,
@@ -116,12 +113,12 @@ impl Bench<'_> {
         let machine = machine_memory()?;
         let prepared = self.prepare(first)?;
         let launcher = launch::words(first, self.tool, prepared.pool)?;
-        let host = first.is_client().then(|| Host::start(self.tool()?, self.stop)).transpose()?;
-        let socket = host.as_ref().map(Host::socket);
+        let host = first.is_client().then(|| start_host(self.tool()?, self.stop)).transpose()?;
+        let socket = host.as_ref().map(OwnDaemon::socket);
         let running = self.workload.start(self.start_of(first, socket.as_deref(), &launcher), self.stop)?;
         let ready = Instant::now();
-        let sampler = MemorySampler::start(running.pid(), ready, machine.huge_bytes, prepared.warm_memory.held());
-        let available_bytes = machine.available_bytes;
+        let sampler = MemorySampler::start(running.pid(), ready, machine.anon_huge.0, prepared.warm_memory.held());
+        let available_bytes = machine.available.0;
         let mut process = Process { round, began, ready, available_bytes, prepared, running };
         self.leave_alone(&mut *process.running, ready + self.timing.settle)?;
         let alone = configurations.len() == 1;
@@ -135,7 +132,7 @@ impl Bench<'_> {
         }
         // Before the settings are put back, so that the program never runs under others than its own.
         drop(process);
-        host.map_or(Ok(()), Host::end)?;
+        host.map_or(Ok(()), |host| host.process.end())?;
         self.settings.restore()?;
         Ok(turns)
     }
@@ -207,7 +204,7 @@ impl Bench<'_> {
             Act::Khugepaged(settings) => self.run_khugepaged(pid, settings, limit)?,
             Act::Estimate => self.tool()?.estimate(pid, self.stop)?,
             Act::Explain => self.tool()?.explain(pid, self.stop)?,
-            Act::Promote(arguments) => self.tool()?.promote(pid, arguments, self.stop)?,
+            Act::Promote(arguments) => self.tool()?.run_on("promote", pid, arguments, self.stop)?,
         };
         Ok(Acted::Done(done))
     }
@@ -243,16 +240,12 @@ impl Bench<'_> {
     }
 
     fn leave_alone(&self, running: &mut dyn Running, until: Instant) -> Result<()> {
-        while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + POLL))?;
-            running.check()?;
-        }
-        Ok(())
+        leave_alone(&mut [running], until, self.stop)
     }
 
     fn measure(&self, configuration: Configuration, running: &mut dyn Running) -> Result<Measured> {
         let observer = match configuration.act() {
-            Act::Observe => Some(self.tool()?.keep_watching(running.pid())?),
+            Act::Observe => Some(self.tool()?.start_on("heat", running.pid(), &["--for", "10m"])?),
             _ => None,
         };
         let (start, cpu_before) = (Instant::now(), cpu_time(running.pid())?);
@@ -311,35 +304,17 @@ impl Process {
     }
 }
 
-/// A daemon that serves clients, and pilots nobody.
-struct Host {
-    directory: TempDir,
-    daemon: ToolProcess,
-}
-
-impl Host {
-    fn start(tool: &Tool, stop: &Stop) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let configuration = directory.path().join("hugepilot.toml");
-        std::fs::write(&configuration, "[[target]]\nname = 'nobody'\n")?;
-        let mut host = Self { daemon: tool.daemon(&configuration, &directory.path().join(SOCKET))?, directory };
-        let until = Instant::now() + PATIENCE;
-        // The socket is there before anybody listens on it.
-        while UnixStream::connect(host.socket()).is_err() {
-            stop.sleep_until(Instant::now() + SHORT_POLL)?;
-            host.daemon.check()?;
-            ensure!(Instant::now() < until, "hugepilotd did not listen within {} s", PATIENCE.as_secs());
-        }
-        Ok(host)
+/// Starts a daemon that serves clients, and pilots nobody.
+fn start_host(tool: &Tool, stop: &Stop) -> Result<OwnDaemon> {
+    let mut host = tool.daemon_with("[[target]]\nname = 'nobody'\n")?;
+    let until = Instant::now() + PATIENCE;
+    // The socket is there before anybody listens on it.
+    while UnixStream::connect(host.socket()).is_err() {
+        stop.sleep_until(Instant::now() + SHORT_POLL)?;
+        host.process.check()?;
+        ensure!(Instant::now() < until, "hugepilotd did not listen within {} s", PATIENCE.as_secs());
     }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join(SOCKET)
-    }
-
-    fn end(self) -> Result<()> {
-        self.daemon.end()
-    }
+    Ok(host)
 }
 
 /// The regions that a program reads most, as many as that memory has.

@@ -1,6 +1,18 @@
-//! Values of options: times and sizes as they are typed.
+//! Values of options: choices, times and sizes as they are typed.
 //!
 //! Owns: what is accepted, and what is said of anything else. Never touches: what an option means.
+
+/// Shows choices as they are typed.
+macro_rules! shown_as_typed {
+    ($choice:ty) => {
+        impl std::fmt::Display for $choice {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let typed = clap::ValueEnum::to_possible_value(self);
+                f.pad(typed.as_ref().map_or("", |typed| typed.get_name()))
+            }
+        }
+    };
+}
 
 /// A time as an option's value.
 pub fn seconds(text: &str) -> Result<f64, String> {

@@ -11,8 +11,13 @@ use std::fmt;
 
 use heat::statistics::Interval;
 
+use crate::table::{cell, interval};
+
 /// Fewer pairs give no interval of 95 %.
 const CONFIDENCE: f64 = 0.95;
+
+/// No noise: for what is held against a number and not against what was measured, too.
+pub const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidence: 1.0, pairs: 0 };
 
 /// What a ratio should be.
 #[derive(Clone, Copy, Debug)]
@@ -42,15 +47,49 @@ pub enum FigureVerdict {
     NotMeasured,
 }
 
+/// A figure to reach, with what was seen of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgedFigure {
+    /// In words.
+    pub text: String,
+    /// What was seen.
+    pub numbers: String,
+    /// Whether it was reached.
+    pub verdict: FigureVerdict,
+}
+
+impl JudgedFigure {
+    /// Of a ratio, where the same measured against itself gives `noise`.
+    pub fn of_ratio(text: impl Into<String>, seen: Option<Interval>, noise: Option<Interval>, bound: Bound) -> Self {
+        let judged = seen.zip(noise).map(|(seen, noise)| FigureVerdict::of(&seen, &noise, bound));
+        let verdict = judged.unwrap_or(FigureVerdict::NotMeasured);
+        Self { text: text.into(), numbers: interval(seen), verdict }
+    }
+
+    /// Met where it is so; None where nobody knows.
+    pub fn of_fact(text: impl Into<String>, numbers: Option<String>, is_so: Option<bool>) -> Self {
+        Self { text: text.into(), numbers: cell(numbers), verdict: FigureVerdict::of_fact(is_so) }
+    }
+
+    /// Its line in a report, of which words and numbers have so many columns.
+    pub fn line(&self, words: usize, columns: usize) -> String {
+        format!("  {:<words$} {:<columns$} {}\n", self.text, self.numbers, self.verdict)
+    }
+}
+
 impl FigureVerdict {
     /// Of a ratio that should be at least this much, where the same measured against itself gives `noise`.
     pub fn at_least(limit: f64, seen: &Interval, noise: &Interval) -> Self {
         Self::of(seen, noise, Bound::AtLeast(limit))
     }
 
-    /// As [`FigureVerdict::at_least`], of a ratio that should be at most this much.
-    pub fn at_most(limit: f64, seen: &Interval, noise: &Interval) -> Self {
-        Self::of(seen, noise, Bound::AtMost(limit))
+    /// Met where it is so; None where nobody knows.
+    pub fn of_fact(is_so: Option<bool>) -> Self {
+        match is_so {
+            Some(true) => FigureVerdict::Met,
+            Some(false) => FigureVerdict::NotMet,
+            None => FigureVerdict::NotMeasured,
+        }
     }
 
     /// Of a ratio within a bound.

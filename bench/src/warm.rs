@@ -6,6 +6,8 @@
 //! Freed all at once, most of the memory would be cold again before a program of several GiB has grown into it; the kernel
 //! gives out first what was freed last, so what is freed just ahead of the program is what the program gets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,8 +16,7 @@ use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::stop::Stop;
 
-use crate::held::HeldBytes;
-use crate::sample::{free_memory, machine_memory};
+use crate::sample::machine_memory;
 
 /// Left for everyone else.
 pub const SPARE: u64 = 512 << 20;
@@ -24,6 +25,27 @@ const STEP: usize = 64 << 20;
 /// Kept free ahead of the program: more than it takes between two scans.
 const AHEAD: u64 = 256 << 20;
 const POLL: Duration = Duration::from_millis(10);
+
+/// Bytes of warm memory that the harness still holds, for who judges the machine's memory meanwhile; clones are of the same number. Nothing is held by default.
+#[derive(Clone, Debug, Default)]
+pub struct HeldBytes(Arc<AtomicU64>);
+
+impl HeldBytes {
+    /// So many bytes.
+    pub fn of(bytes: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(bytes)))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many fewer are held.
+    pub fn let_go(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
 
 /// Touched memory, freed just ahead of whoever takes memory; what is left is freed on drop.
 #[derive(Debug)]
@@ -37,7 +59,7 @@ pub struct WarmMemory {
 impl WarmMemory {
     /// Touches that much memory and begins to feed it.
     pub fn touch(needed: u64, stop: &Stop) -> Result<Self> {
-        let available = machine_memory()?.available_bytes;
+        let available = machine_memory()?.available.0;
         if available < needed + SPARE {
             bail!(
                 "this workload takes {} and {} are available: make it smaller (--size, --sizes, --items or --quick)",
@@ -54,7 +76,7 @@ impl WarmMemory {
             stop.check()?;
             step.iter_mut().step_by(BASE_PAGE as usize).for_each(|byte| *byte = 1);
         }
-        let floor = free_memory()?;
+        let floor = machine_memory()?.free.0;
         let (done, held) = (Stop::default(), HeldBytes::of(len as u64));
         let (seen, counted) = (done.clone(), held.clone());
         let feeder = std::thread::spawn(move || feed(mapping, floor + AHEAD, &counted, &seen));
@@ -83,7 +105,7 @@ impl Drop for WarmMemory {
 fn feed(mut mapping: AlignedMemory, floor: u64, held: &HeldBytes, done: &Stop) -> AlignedMemory {
     let mut offset = 0;
     while done.sleep_until(Instant::now() + POLL).is_ok() && held.bytes() > 0 {
-        while held.bytes() > 0 && free_memory().is_ok_and(|free| free < floor) {
+        while held.bytes() > 0 && machine_memory().is_ok_and(|memory| memory.free.0 < floor) {
             if mapping.advise(offset, STEP, OwnAdvice::DontNeed).is_err() {
                 return mapping;
             }

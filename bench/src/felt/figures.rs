@@ -5,30 +5,21 @@
 //! Phases of one turn are compared with each other, because they follow each other in one process. What the same comparison gives for two
 //! phases in which nobody touched the program is the noise that a figure is held against.
 
-use heat::statistics::{Interval, median, paired_ratio};
+use heat::statistics::{Interval, paired_ratio};
 use heat::units::Nanos;
 
 use super::mode::Mode;
 use super::program::FeltProgram;
 use super::record::{FeltTurn, Latency, Phase};
-use crate::verdict::FigureVerdict;
+use crate::comparison::median_of;
+use crate::table::interval;
+use crate::verdict::{Bound, EXACT, FigureVerdict, JudgedFigure};
 
 const MIB: f64 = (1 << 20) as f64;
 /// Memory of which the figures say in how many seconds it is promoted.
 const THREE_GIB: f64 = 3072.0;
 /// Beyond this scatter nothing can be said of p99.
 const P99_MARGIN: f64 = 0.5;
-
-/// A figure to reach, with what was seen.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FeltFigure {
-    /// In words.
-    pub text: String,
-    /// What was seen.
-    pub numbers: String,
-    /// Whether it was reached.
-    pub verdict: FigureVerdict,
-}
 
 /// What single collapses took, as hugepilot tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -67,7 +58,7 @@ impl<'a> ModeTurns<'a> {
 
     /// The typical value of a number of turns.
     pub fn typical(&self, number: impl Fn(&FeltTurn) -> Option<f64>) -> Option<f64> {
-        median(&self.turns.iter().filter_map(|turn| number(turn)).collect::<Vec<_>>())
+        median_of(self.turns.iter().filter_map(|turn| number(turn)))
     }
 
     /// The largest value of a number of turns.
@@ -106,7 +97,7 @@ impl<'a> ModeTurns<'a> {
     }
 
     /// The figures to reach, for this program.
-    pub fn figures(&self, program: FeltProgram) -> Vec<FeltFigure> {
+    pub fn figures(&self, program: FeltProgram) -> Vec<JudgedFigure> {
         let mut figures = Vec::new();
         match self.mode {
             Mode::Default => {
@@ -131,57 +122,46 @@ impl<'a> ModeTurns<'a> {
         figures
     }
 
-    fn worst_window_at_least(&self, limit: f64) -> FeltFigure {
-        let seen = self.worst_window(|turn| &turn.promotion);
-        let verdict = both(&seen, &self.worst_window(|turn| &turn.alone_again))
-            .map(|(seen, noise)| FigureVerdict::at_least(limit, seen, noise));
-        figure(format!("worst window >= {limit} x the usual one"), seen, verdict)
+    fn worst_window_at_least(&self, limit: f64) -> JudgedFigure {
+        let noise = self.worst_window(|turn| &turn.alone_again);
+        let text = format!("worst window >= {limit} x the usual one");
+        JudgedFigure::of_ratio(text, self.worst_window(|turn| &turn.promotion), noise, Bound::AtLeast(limit))
     }
 
-    fn p99_of_noise_at_most(&self, limit: f64) -> FeltFigure {
+    fn p99_of_noise_at_most(&self, limit: f64) -> JudgedFigure {
         let (seen, noise) = (self.latency(|it| it.p99_ns), self.latency_noise(|it| it.p99_ns));
-        let verdict = both(&seen, &noise).map(|(seen, noise)| FigureVerdict::at_most(limit, seen, noise));
-        figure(format!("p99 <= {limit} x alone"), seen, verdict)
+        JudgedFigure::of_ratio(format!("p99 <= {limit} x alone"), seen, noise, Bound::AtMost(limit))
     }
 
-    fn p99_at_most(&self, limit: Nanos) -> FeltFigure {
-        let millis = |turn: &FeltTurn| Some((latency(&turn.promotion, |it| it.p99_ns)? / 1e6, 1.0));
-        let (seen, most) = (self.ratio(millis), limit.0 as f64 / 1e6);
-        let verdict = seen.as_ref().map(|seen| FigureVerdict::at_most(most, seen, &EXACT));
-        figure(format!("p99 <= {limit} (numbers in ms)"), seen, verdict)
+    fn p99_at_most(&self, limit: Nanos) -> JudgedFigure {
+        let millis = self.ratio(|turn| Some((latency(&turn.promotion, |it| it.p99_ns)? / 1e6, 1.0)));
+        let text = format!("p99 <= {limit} (numbers in ms)");
+        JudgedFigure::of_ratio(text, millis, Some(EXACT), Bound::AtMost(limit.0 as f64 / 1e6))
     }
 
     /// Whether p99 can be told from p99 of a program that nobody touches. Better is no harm.
-    fn p99_as_without(&self) -> FeltFigure {
+    fn p99_as_without(&self) -> JudgedFigure {
         let (seen, noise) = (self.latency(|it| it.p99_ns), self.latency_noise(|it| it.p99_ns));
-        let verdict = both(&seen, &noise).map(|(seen, noise)| not_worse(seen, noise));
-        figure("p99 not to be told from p99 alone".to_owned(), seen, verdict)
+        let verdict = seen.zip(noise).map_or(FigureVerdict::NotMeasured, |(seen, noise)| not_worse(&seen, &noise));
+        JudgedFigure { text: "p99 not to be told from p99 alone".to_owned(), numbers: interval(seen), verdict }
     }
 
-    fn three_gib_within(&self, seconds: f64) -> FeltFigure {
+    fn three_gib_within(&self, seconds: f64) -> JudgedFigure {
         let least = THREE_GIB / seconds;
         self.speed_at_least(least, format!("3 GiB within {seconds} s: >= {least:.1} MiB/s"))
     }
 
-    fn speed_at_least(&self, limit: f64, text: String) -> FeltFigure {
-        let seen = self.mib_per_second();
-        let verdict = match self.in_vain {
-            0 => seen.as_ref().map(|seen| FigureVerdict::at_least(limit, seen, &EXACT)),
-            _ => Some(FigureVerdict::NotMet),
-        };
-        figure(text, seen, verdict)
+    fn speed_at_least(&self, limit: f64, text: String) -> JudgedFigure {
+        let judged = JudgedFigure::of_ratio(text, self.mib_per_second(), Some(EXACT), Bound::AtLeast(limit));
+        match self.in_vain {
+            0 => judged,
+            _ => JudgedFigure { verdict: FigureVerdict::NotMet, ..judged },
+        }
     }
 }
 
-/// No noise: for what is held against a number and not against another phase.
-const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidence: 1.0, pairs: 0 };
-
 fn latency(phase: &Phase, number: fn(&Latency) -> u64) -> Option<f64> {
     phase.latency.as_ref().map(|latency| number(latency) as f64)
-}
-
-fn both<'a>(seen: &'a Option<Interval>, noise: &'a Option<Interval>) -> Option<(&'a Interval, &'a Interval)> {
-    seen.as_ref().zip(noise.as_ref())
 }
 
 fn not_worse(seen: &Interval, noise: &Interval) -> FigureVerdict {
@@ -191,12 +171,6 @@ fn not_worse(seen: &Interval, noise: &Interval) -> FigureVerdict {
         () if seen.low <= 1.0 || seen.high <= noise.high => FigureVerdict::Met,
         () => FigureVerdict::NotMet,
     }
-}
-
-fn figure(text: String, seen: Option<Interval>, verdict: Option<FigureVerdict>) -> FeltFigure {
-    let numbers =
-        seen.map_or("-".to_owned(), |seen| format!("{:.3} [{:.3}, {:.3}]", seen.estimate, seen.low, seen.high));
-    FeltFigure { text, numbers, verdict: verdict.unwrap_or(FigureVerdict::NotMeasured) }
 }
 
 impl Collapses {

@@ -5,9 +5,9 @@
 //! Where a host takes reported memory back, a collapse onto such a page takes ten times as long, because the host must back it first.
 //! The switch is a setting of the machine; `SavedSettings` puts it back.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use std::{fmt, fs};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const STILL_KIB: u64 = 16 << 10;
 
 /// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Host {
     /// Free memory has been reported, and is not backed.
@@ -43,6 +43,8 @@ pub enum Host {
     /// Free memory is backed.
     Warm,
 }
+
+shown_as_typed!(Host);
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,16 +57,6 @@ pub enum HostChoice {
     Warm,
     /// Cold, then warm.
     Both,
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Host::Cold => "cold",
-            Host::ColdKept => "cold-kept",
-            Host::Warm => "warm",
-        })
-    }
 }
 
 /// The hosts to measure on; cold where nothing was asked for and free memory is reported.
@@ -94,7 +86,7 @@ impl Host {
                 let reports = Path::new(PARAMETERS).is_dir();
                 let changes = [BASE_PAGES, (ORDER, OFF)];
                 settings.apply(&changes[..if reports { 2 } else { 1 }])?;
-                let free = machine_memory()?.available_bytes.saturating_sub(2 * SPARE);
+                let free = machine_memory()?.available.0.saturating_sub(2 * SPARE);
                 // Freed at once: with reporting off, it stays backed.
                 WarmMemory::touch(free.min(most), stop).map(drop)
             }

@@ -17,7 +17,7 @@ mod turn;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use heat::units::Bytes;
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -29,12 +29,12 @@ use self::mode::{Mode, Promoter};
 use self::program::{FeltProgram, FeltSetup, Loaded};
 pub use self::record::FeltRecord;
 use self::record::FeltTurn;
+pub use self::text::text;
 use self::turn::{FeltTiming, Stage};
 use crate::machine::MachineDescription;
-use crate::outputs::{Outputs, Results};
-use crate::rounds::{order_of_round, progress_bar};
+use crate::outputs::{Outputs, Results, json_lines};
+use crate::rounds::{self, order_of_round, progress_bar};
 use crate::settings::SavedSettings;
-use crate::table::print;
 use crate::tool::Tool;
 use crate::values::{gib, seconds};
 
@@ -111,11 +111,7 @@ impl FeltArguments {
         if !record.turns.is_empty() {
             self.tell(&record)?;
         }
-        match ended {
-            // Whatever failed, failed because the user wanted an end.
-            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is told"),
-            ended => ended,
-        }
+        rounds::ended(ended, &stop, "told")
     }
 
     fn measure(
@@ -175,10 +171,8 @@ impl FeltArguments {
     }
 
     fn empty_record(&self, machine: MachineDescription) -> FeltRecord {
-        let mut record = FeltRecord::new(machine, &self.setup());
-        record.rounds = self.rounds();
-        record.promote_arguments = self.promote_args.split_whitespace().map(str::to_owned).collect();
-        record
+        let promote_arguments = self.promote_args.split_whitespace().map(str::to_owned).collect();
+        FeltRecord { rounds: self.rounds(), promote_arguments, ..FeltRecord::new(machine, &self.setup()) }
     }
 
     fn announce(&self, record: &FeltRecord, hosts: &[Host]) {
@@ -224,22 +218,11 @@ impl FeltArguments {
     }
 
     fn tell(&self, record: &FeltRecord) -> Result<()> {
-        let text = text::text(record);
-        let printed = print(&text);
+        let (text, name) = (text(record), format!("felt-{}", self.program));
         let draw = |path: &Path| crate::picture::draw(record, path);
-        let name = format!("felt-{}", self.program);
-        let results = Results { name: &name, json: record.json()?, text: &text, draw: Some(&draw) };
-        self.outputs.write(None, &results)?;
-        self.outputs.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &record.machine))?;
-        // Last, because a closed output must not cost the files.
-        printed
+        let json = json_lines(record, "round")?;
+        self.outputs.tell(&record.machine, &Results { name: &name, json, text: &text, draw: Some(&draw) })
     }
-}
-
-/// Shows the report of raw results again.
-pub fn report(record: &FeltRecord, plot_to: Option<&Path>) -> Result<()> {
-    print(&text::text(record))?;
-    plot_to.map_or(Ok(()), |path| crate::picture::draw(record, path))
 }
 
 /// A line about a turn, on standard error.

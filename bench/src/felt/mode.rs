@@ -2,7 +2,6 @@
 //!
 //! Owns: starting hugepilot, and what it did when it has ended. Never touches: the load on the program.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -37,6 +36,8 @@ pub enum Mode {
     Before,
 }
 
+shown_as_typed!(Mode);
+
 /// How they are told what to do.
 #[derive(Clone, Debug)]
 pub struct Promoter<'a> {
@@ -65,17 +66,6 @@ pub struct Done {
     pub output: serde_json::Value,
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mode::Default => "default",
-            Mode::Fast => "fast",
-            Mode::Daemon => "daemon",
-            Mode::Before => "before",
-        })
-    }
-}
-
 impl Mode {
     /// What hugepilot is told beside the process; None for the daemon.
     fn arguments(self, before: &[String]) -> Option<Vec<&str>> {
@@ -99,7 +89,7 @@ impl Promoter<'_> {
 
     fn run(&self, arguments: &[&str], program: &mut dyn Running) -> Result<Done> {
         let start = Instant::now();
-        let process = self.tool.start_promoting(program.pid(), arguments)?;
+        let process = self.tool.start_on("promote", program.pid(), arguments)?;
         let mut asked = false;
         while !process.has_ended()? {
             if start.elapsed() > LONGEST && !asked {
@@ -113,28 +103,25 @@ impl Promoter<'_> {
     }
 
     fn run_daemon(&self, name: &str, program: &mut dyn Running) -> Result<Done> {
-        let directory = tempfile::tempdir()?;
-        let [configuration, socket] = ["hugepilot.toml", "control.sock"].map(|name| directory.path().join(name));
-        std::fs::write(&configuration, self.configuration(name))?;
         // The machine's counter costs the program nothing, other than a scan of its page tables.
-        let huge = || machine_memory().map(|memory| memory.huge_bytes);
+        let huge = || machine_memory().map(|memory| memory.anon_huge.0);
         let (asked, before) = (Instant::now(), huge()?);
-        let mut daemon = self.tool.daemon(&configuration, &socket)?;
+        let mut daemon = self.tool.daemon_with(&self.configuration(name))?;
         while huge()? < before + HUGE_PAGE {
-            daemon.check()?;
+            daemon.process.check()?;
             if asked.elapsed() > DAEMON_PATIENCE {
                 bail!("the daemon promoted nothing within {} s: see `hugepilot explain`", DAEMON_PATIENCE.as_secs());
             }
             self.pause(program)?;
         }
-        let (start, cpu_before) = (Instant::now(), cpu_time(daemon.pid())?);
+        let (start, cpu_before) = (Instant::now(), cpu_time(daemon.process.pid())?);
         while start.elapsed() < self.daemon_phase {
-            daemon.check()?;
+            daemon.process.check()?;
             self.pause(program)?;
         }
-        let (end, cpu) = (Instant::now(), cpu_time(daemon.pid())?.saturating_sub(cpu_before));
-        let output = self.tool.status(&socket).context("cannot ask the daemon for its status")?;
-        daemon.end()?;
+        let (end, cpu) = (Instant::now(), cpu_time(daemon.process.pid())?.saturating_sub(cpu_before));
+        let output = self.tool.status(&daemon.socket()).context("cannot ask the daemon for its status")?;
+        daemon.process.end()?;
         Ok(Done { start, end, cpu, output })
     }
 

@@ -3,6 +3,7 @@
 //! Owns: aligning turns at the start of their promotions, and drawing. Never touches: conclusions.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use anyhow::Result;
 use heat::statistics::median;
@@ -12,7 +13,8 @@ use plotters::prelude::*;
 use super::host::Host;
 use super::mode::Mode;
 use super::record::{FeltRecord, FeltTurn, FeltWindow, Phase};
-use crate::picture::{COLORS, FONT, Picture, draw_key};
+use crate::picture::{COLORS, ChartLine, Picture, bounds, chart, draw_lines};
+use crate::table::distinct;
 
 const PANEL: (u32, u32) = (840, 330);
 /// The width of a step on the time axis, that of a window.
@@ -22,15 +24,6 @@ const BEFORE_SECONDS: f64 = 5.0;
 const MOST_SECONDS: f64 = 90.0;
 const GREY: RGBColor = COLORS[9];
 
-/// Points of a line.
-type Points = Vec<(f64, f64)>;
-
-/// What is drawn of a mode, or of the program that nobody touches.
-struct Line {
-    name: String,
-    color: RGBColor,
-    points: Points,
-}
 /// A window's number, of a turn with this usual throughput.
 type Number = fn(&FeltWindow, f64) -> Option<f64>;
 
@@ -40,11 +33,7 @@ impl Picture for FeltRecord {
         (PANEL.0 * hosts(self).len().max(1) as u32, PANEL.1 * if self.program.has_requests() { 2 } else { 1 })
     }
 
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static,
-    {
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let hosts = hosts(self);
         for (&host, column) in hosts.iter().zip(area.split_evenly((1, hosts.len().max(1)))) {
             let (above, below) = match self.program.has_requests() {
@@ -64,23 +53,21 @@ impl Picture for FeltRecord {
 }
 
 fn hosts(record: &FeltRecord) -> Vec<Host> {
-    let mut hosts: Vec<Host> = record.groups().into_iter().map(|(host, _)| host).collect();
-    hosts.dedup();
-    hosts
+    distinct(record.turns.iter().map(|turn| turn.host))
 }
 
 /// A line for each mode on this host, and one for the program that nobody touches.
-fn lines(record: &FeltRecord, host: Host, number: Number) -> Vec<Line> {
+fn lines(record: &FeltRecord, host: Host, number: Number) -> Vec<ChartLine> {
     let groups = record.groups().into_iter().filter(|group| group.0 == host);
-    let of_mode = |group: (Host, Mode)| Line {
+    let of_mode = |group: (Host, Mode)| ChartLine {
         name: group.1.to_string(),
-        color: COLORS[group.1 as usize],
+        style: COLORS[group.1 as usize].stroke_width(2),
         points: median_line(&record.turns_of(group), number, phases_around),
     };
     let all: Vec<&FeltTurn> = record.turns.iter().filter(|turn| turn.host == host).collect();
     let points = median_line(&all, number, alone_again);
     // First, so that the others lie above it.
-    let alone = Line { name: "alone again".to_owned(), color: GREY, points };
+    let alone = ChartLine { name: "alone again".to_owned(), style: GREY.stroke_width(2), points };
     std::iter::once(alone).chain(groups.map(of_mode)).collect()
 }
 
@@ -95,7 +82,7 @@ fn alone_again(turn: &FeltTurn) -> (f64, Vec<&Phase>) {
 }
 
 /// The median over turns in each step, where half of the turns have a window. Times count from where `phases` says.
-fn median_line(turns: &[&FeltTurn], number: Number, phases: fn(&FeltTurn) -> (f64, Vec<&Phase>)) -> Points {
+fn median_line(turns: &[&FeltTurn], number: Number, phases: fn(&FeltTurn) -> (f64, Vec<&Phase>)) -> Vec<(f64, f64)> {
     let mut steps = BTreeMap::<i64, Vec<f64>>::new();
     for turn in turns {
         let (start, phases) = phases(turn);
@@ -112,65 +99,37 @@ fn median_line(turns: &[&FeltTurn], number: Number, phases: fn(&FeltTurn) -> (f6
     steps.into_iter().filter_map(|(step, values)| Some((middle(step), median(&values)?))).collect()
 }
 
-/// Where lines begin and end, and their lowest and highest values.
-fn bounds(lines: &[Line]) -> [f64; 4] {
-    let all = || lines.iter().flat_map(|line| &line.points);
-    let first = all().map(|point| point.0).fold(0.0, f64::min);
-    let last = all().map(|point| point.0).fold(first + 1.0, f64::max);
-    let lowest = all().map(|point| point.1).fold(f64::INFINITY, f64::min);
-    [first, last, lowest, all().map(|point| point.1).fold(0.0, f64::max)]
+const ACROSS: &str = "seconds since the promotion began";
+
+/// From the first point to the last, the start of the promotion included.
+fn across(lines: &[ChartLine]) -> Range<f64> {
+    let [first, last, ..] = bounds(lines);
+    let first = first.min(0.0);
+    first..last.max(first + 1.0)
 }
 
-fn draw_throughput<B>(area: &DrawingArea<B, Shift>, caption: &str, lines: Vec<Line>) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    let [first, last, _, highest] = bounds(&lines);
-    let mut chart = ChartBuilder::on(area)
-        .caption(caption, (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(60)
-        .build_cartesian_2d(first..last, 0.0..highest.max(1.0) * 1.05)?;
-    chart
-        .configure_mesh()
-        .max_light_lines(0)
-        .x_desc("seconds since the promotion began")
-        .label_style((FONT, 14))
-        .draw()?;
-    for Line { name, color, points } in lines {
-        let style = color.stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(points, style))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
-    }
-    draw_key(&mut chart)
+fn draw_throughput<B: DrawingBackend<ErrorType: 'static>>(
+    area: &DrawingArea<B, Shift>,
+    caption: &str,
+    lines: Vec<ChartLine>,
+) -> Result<()> {
+    let [.., highest] = bounds(&lines);
+    let mut chart = chart(area, caption, (across(&lines), ACROSS), 0.0..highest.max(1.0) * 1.05)?;
+    draw_lines(&mut chart, lines, 0)
 }
 
 /// On a logarithmic scale, because stalls are a hundred times as long as answers.
-fn draw_p99<B>(area: &DrawingArea<B, Shift>, caption: &str, lines: Vec<Line>) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    let [first, last, lowest, highest] = bounds(&lines);
+fn draw_p99<B: DrawingBackend<ErrorType: 'static>>(
+    area: &DrawingArea<B, Shift>,
+    caption: &str,
+    lines: Vec<ChartLine>,
+) -> Result<()> {
+    let [.., lowest, highest] = bounds(&lines);
     let lowest = lowest.clamp(1e-3, 1e3);
-    let mut chart = ChartBuilder::on(area)
-        .caption(caption, (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(60)
-        .build_cartesian_2d(first..last, (lowest / 1.2..highest.max(lowest * 2.0) * 1.2).log_scale())?;
-    chart
-        .configure_mesh()
-        .max_light_lines(0)
-        .x_desc("seconds since the promotion began")
-        .label_style((FONT, 14))
-        .draw()?;
-    for Line { color, points, .. } in lines {
-        chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
+    let up = (lowest / 1.2..highest.max(lowest * 2.0) * 1.2).log_scale();
+    let mut chart = chart(area, caption, (across(&lines), ACROSS), up)?;
+    for ChartLine { style, points, .. } in lines {
+        chart.draw_series(LineSeries::new(points, style))?;
     }
     Ok(())
 }

@@ -4,7 +4,6 @@
 //!
 //! A server's capacity is measured by clients that wait for each answer; the load is a share of that.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -38,6 +37,8 @@ pub enum FeltProgram {
     ReaderBusy,
 }
 
+shown_as_typed!(FeltProgram);
+
 /// How it is set up.
 #[derive(Clone, Debug)]
 pub struct FeltSetup {
@@ -67,17 +68,6 @@ pub struct Loaded {
     pub requests_per_second: Option<f64>,
 }
 
-impl fmt::Display for FeltProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            FeltProgram::Memcached => "memcached",
-            FeltProgram::Redis => "redis",
-            FeltProgram::Reader => "reader",
-            FeltProgram::ReaderBusy => "reader-busy",
-        })
-    }
-}
-
 impl FeltProgram {
     /// Whether requests come by themselves, so that there are latencies.
     pub fn has_requests(self) -> bool {
@@ -94,7 +84,7 @@ impl FeltSetup {
     /// How it is set up, in words.
     pub fn description(&self) -> String {
         let what = match self.program {
-            FeltProgram::Memcached => format!("memcached, {} items of {VALUE_SIZE} bytes", self.memcached().items),
+            FeltProgram::Memcached => format!("memcached, {} items of {VALUE_SIZE} bytes", self.memcached().load.items),
             FeltProgram::Redis => format!("Redis, {} items of {VALUE_SIZE} bytes", self.redis().items),
             FeltProgram::Reader | FeltProgram::ReaderBusy => {
                 format!("random reads of cache lines over {}, 200 in each request", self.size)
@@ -120,7 +110,7 @@ impl FeltSetup {
 
     /// Starts it and puts it under load.
     pub fn start(&self, stop: &Stop) -> Result<Loaded> {
-        let available = Bytes(machine_memory()?.available_bytes);
+        let available = machine_memory()?.available;
         ensure!(
             available.0 > self.size.0 + self.size.0 / 8 + SPARE,
             "{} takes {} and {available} are available: make it smaller with --gib",
@@ -169,32 +159,19 @@ impl FeltSetup {
     }
 
     fn memcached(&self) -> Memcached {
-        let &Self { size, seed, .. } = self;
-        let mut memcached = Memcached {
-            items: 0,
-            value_size: VALUE_SIZE,
-            connections: CONNECTIONS,
-            depth: 1,
-            popularity: Popularity::Ycsb,
-            seed,
-            compacting: "memcached".into(),
-        };
-        let item = { Memcached { items: 1 << 20, ..memcached.clone() } }.memory_bytes() >> 20;
-        memcached.items = (size.0 / item).max(1);
-        memcached
+        let of = |items| Memcached { load: self.requests(Wire::Memcached, items), compacting: "memcached".into() };
+        let item = of(1 << 20).memory_bytes() >> 20;
+        of((self.size.0 / item).max(1))
     }
 
     fn redis(&self) -> RequestLoad {
-        RequestLoad {
-            wire: Wire::Redis,
-            // Of 3 GiB just fewer than 2^22, so that Redis is not growing its hash table while it is measured.
-            items: (self.size.0 / (VALUE_SIZE as u64 + REDIS_ITEM_OVERHEAD)).max(1),
-            value_size: VALUE_SIZE,
-            connections: CONNECTIONS,
-            depth: 1,
-            popularity: Popularity::Ycsb,
-            seed: self.seed,
-        }
+        // Of 3 GiB just fewer than 2^22, so that Redis is not growing its hash table while it is measured.
+        self.requests(Wire::Redis, (self.size.0 / (VALUE_SIZE as u64 + REDIS_ITEM_OVERHEAD)).max(1))
+    }
+
+    fn requests(&self, wire: Wire, items: u64) -> RequestLoad {
+        let (connections, popularity, seed) = (CONNECTIONS, Popularity::Ycsb, self.seed);
+        RequestLoad { wire, items, value_size: VALUE_SIZE, connections, depth: 1, popularity, seed }
     }
 }
 
@@ -210,7 +187,7 @@ mod tests {
     #[test]
     fn servers_hold_what_was_asked_for() {
         let memcached = setup(FeltProgram::Memcached).memcached();
-        assert!((memcached.memory_bytes() as f64 / (3u64 << 30) as f64 - 1.0).abs() < 0.03, "{}", memcached.items);
+        assert!((memcached.memory_bytes() as f64 / (3u64 << 30) as f64 - 1.0).abs() < 0.03, "{}", memcached.load.items);
         let redis = setup(FeltProgram::Redis).redis().items;
         assert!((4_000_000..1 << 22).contains(&redis), "{redis}");
     }

@@ -2,31 +2,25 @@
 //!
 //! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
 
-use std::path::Path;
-
-use anyhow::Result;
-use heat::statistics::median;
 use heat::units::HUGE_PAGE;
 use serde::{Deserialize, Serialize};
 
 use super::host::Host;
 use super::mode::Mode;
 use super::program::{FeltProgram, FeltSetup};
-use crate::kept;
+use crate::comparison::median_of;
+use crate::kept::VERSION;
 use crate::machine::MachineDescription;
-use crate::outputs::json_lines;
+use crate::table::distinct;
 use crate::workload::{Histogram, WorkInterval};
-
-const VERSION: u32 = 1;
-const KIND: &str = "felt";
 
 /// One file of raw results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeltRecord {
     /// Tells it from other results: "felt".
-    kind: String,
+    pub(super) kind: String,
     /// 1; a file with another number is refused.
-    version: u32,
+    pub(super) version: u32,
     /// Where it was measured.
     pub machine: MachineDescription,
     /// What ran.
@@ -124,7 +118,7 @@ impl FeltRecord {
     /// An empty one.
     pub fn new(machine: MachineDescription, setup: &FeltSetup) -> Self {
         Self {
-            kind: KIND.to_owned(),
+            kind: "felt".to_owned(),
             version: VERSION,
             machine,
             program: setup.program,
@@ -138,22 +132,9 @@ impl FeltRecord {
         }
     }
 
-    /// The results in the text of a file.
-    pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        kept::parse(text, path, VERSION)
-    }
-
-    /// The file's text, with one line a turn.
-    pub fn json(&self) -> Result<String> {
-        json_lines(self, "round")
-    }
-
     /// The hosts and modes that have turns, in the order in which they are told.
     pub fn groups(&self) -> Vec<(Host, Mode)> {
-        let mut groups: Vec<_> = self.turns.iter().map(|turn| (turn.host, turn.mode)).collect();
-        groups.sort();
-        groups.dedup();
-        groups
+        distinct(self.turns.iter().map(|turn| (turn.host, turn.mode)))
     }
 
     /// The turns of one of them.
@@ -165,7 +146,7 @@ impl FeltRecord {
 impl FeltTurn {
     /// Requests a second in the typical window before the promotion.
     pub fn usual_throughput(&self) -> Option<f64> {
-        median(&self.alone.windows.iter().map(FeltWindow::throughput).collect::<Vec<_>>())
+        median_of(self.alone.windows.iter().map(FeltWindow::throughput))
     }
 }
 
@@ -181,14 +162,14 @@ impl Phase {
     pub fn of(intervals: &[WorkInterval], end_of: impl Fn(&WorkInterval) -> f64) -> Self {
         let mut all: Option<Histogram> = None;
         let mut window = |interval: &WorkInterval| {
-            if let Some(latencies) = &interval.latencies {
+            if let Some(latencies) = &interval.work.latencies {
                 all.get_or_insert_default().merge(latencies);
             }
             FeltWindow {
                 end_seconds: end_of(interval),
-                seconds: interval.duration.as_secs_f64(),
-                operations: interval.operations,
-                latency: interval.latencies.as_deref().and_then(Latency::of),
+                seconds: interval.work.duration.as_secs_f64(),
+                operations: interval.work.operations,
+                latency: interval.work.latencies.as_deref().and_then(Latency::of),
             }
         };
         let windows = intervals.iter().map(&mut window).collect();
@@ -228,8 +209,10 @@ pub(super) mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::kept::ResultKind;
+    use crate::kept::{ResultKind, parse};
     use crate::machine::tests::machine;
+    use crate::outputs::json_lines;
+    use crate::workload::Work;
     use heat::units::Bytes;
 
     /// A phase of windows with this throughput each, which ends then.
@@ -275,13 +258,13 @@ pub(super) mod tests {
     #[test]
     fn what_was_kept_is_read_again() {
         let kept = record(Mode::Fast, 2, 0.5, 2.0);
-        let text = kept.json().unwrap();
+        let text = json_lines(&kept, "round").unwrap();
         assert_eq!(text.lines().count(), 3, "a line a turn");
         assert_eq!(ResultKind::of(&text), Some(ResultKind::Felt));
-        assert_eq!(FeltRecord::parse(&text, "a".as_ref()).unwrap(), kept);
+        assert_eq!(parse::<FeltRecord>(&text, "a".as_ref(), VERSION).unwrap(), kept);
         let newer = text.replace("\"version\":1", "\"version\":2");
-        assert!(FeltRecord::parse(&newer, "a".as_ref()).unwrap_err().to_string().contains("version 2"));
-        assert!(FeltRecord::parse("{\"kind\":\"felt\"}", "a".as_ref()).is_err());
+        assert!(parse::<FeltRecord>(&newer, "a".as_ref(), VERSION).unwrap_err().to_string().contains("version 2"));
+        assert!(parse::<FeltRecord>("{\"kind\":\"felt\"}", "a".as_ref(), VERSION).is_err());
     }
 
     #[test]
@@ -289,14 +272,13 @@ pub(super) mod tests {
         let interval = |operations, latency_ns| {
             let mut latencies = Box::<Histogram>::default();
             latencies.add(latency_ns, operations);
-            WorkInterval {
-                end: Instant::now(),
+            let work = Work {
                 duration: Duration::from_millis(250),
                 operations: operations.into(),
                 latencies: Some(latencies),
-                longest_wait: None,
-                search: None,
-            }
+                ..Work::default()
+            };
+            WorkInterval { end: Instant::now(), work }
         };
         let phase = Phase::of(&[interval(985, 50), interval(15, 60_000_000)], |_| 1.0);
         assert_eq!(phase.windows[0].latency.unwrap().p99_ns, 50);

@@ -2,14 +2,14 @@
 //!
 //! Owns: layout and rounding. Never touches: numbers beyond that.
 
-use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
 
 use super::figures::{Collapses, ModeTurns};
 use super::host::Host;
 use super::mode::Mode;
 use super::record::{FeltRecord, FeltTurn, Latency, Phase};
-use crate::table::{cell, strings, table};
+use crate::table::{cell, head, interval, table};
+use crate::verdict::JudgedFigure;
 
 /// A group, with what it is called.
 type Named<'a> = (Host, Mode, ModeTurns<'a>);
@@ -57,21 +57,9 @@ fn warnings(record: &FeltRecord, groups: &[Named<'_>]) -> String {
 }
 
 fn promotion_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
-    let head = [
-        "host",
-        "mode",
-        "rounds",
-        "promoted",
-        "regions",
-        "time",
-        "MiB/s",
-        "hugepilot's CPU",
-        "collapse: mean",
-        "median",
-        "p90",
-        "longest",
-    ];
-    let mut rows = vec![strings(&head)];
+    let mut rows = vec![head(
+        "host | mode | rounds | promoted | regions | time | MiB/s | hugepilot's CPU | collapse: mean | median | p90 | longest",
+    )];
     for (host, mode, group) in groups {
         let nanos = |number: fn(&Collapses) -> Option<f64>| {
             let of = |turn: &FeltTurn| number(&Collapses::of(&turn.promoted.output));
@@ -101,15 +89,9 @@ fn promotion_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
 }
 
 fn throughput_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
-    let head = [
-        "throughput, of the usual window",
-        "requests/s",
-        "worst window",
-        "worst window alone (A/A)",
-        "all windows",
-        "afterwards",
-    ];
-    let mut rows = vec![strings(&head)];
+    let mut rows = vec![head(
+        "throughput, of the usual window | requests/s | worst window | worst window alone (A/A) | all windows | afterwards",
+    )];
     for (host, mode, group) in groups {
         let worst = |phase: OfPhase| interval(group.worst_window(phase));
         let all = |phase: OfPhase| interval(group.throughput(phase));
@@ -126,17 +108,9 @@ fn throughput_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
 }
 
 fn latency_rows(groups: &[Named<'_>]) -> Vec<Vec<String>> {
-    let head = [
-        "response times",
-        "",
-        "alone",
-        "alone again",
-        "promoting",
-        "afterwards",
-        "promoting, of alone again",
-        "alone again, of alone (A/A)",
-    ];
-    let mut rows = vec![strings(&head)];
+    let mut rows = vec![head(
+        "response times |  | alone | alone again | promoting | afterwards | promoting, of alone again | alone again, of alone (A/A)",
+    )];
     let percentiles: [(&str, OfLatency); 4] =
         [("p50", |it| it.p50_ns), ("p99", |it| it.p99_ns), ("p99.9", |it| it.p999_ns), ("max", |it| it.max_ns)];
     for (host, mode, group) in groups {
@@ -164,7 +138,7 @@ fn figures(record: &FeltRecord, groups: &[Named<'_>]) -> String {
     for (host, mode, group) in groups {
         for figure in group.figures(record.program) {
             let what = format!("{host} {mode}: {}", figure.text);
-            text += &format!("  {what:<58} {:<28} {}\n", figure.numbers, figure.verdict);
+            text += &JudgedFigure { text: what, ..figure }.line(58, 28);
         }
     }
     if text.is_empty() { text } else { format!("\nfigures\n{text}") }
@@ -172,10 +146,6 @@ fn figures(record: &FeltRecord, groups: &[Named<'_>]) -> String {
 
 fn duration(nanoseconds: f64) -> String {
     Nanos(nanoseconds as u64).to_string()
-}
-
-fn interval(interval: Option<Interval>) -> String {
-    cell(interval.map(|Interval { estimate, low, high, .. }| format!("{estimate:.3} [{low:.3}, {high:.3}]")))
 }
 
 #[cfg(test)]

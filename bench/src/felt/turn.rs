@@ -2,6 +2,7 @@
 //!
 //! Owns: the phases and their borders. Never touches: how the program is loaded, or who promotes.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -10,19 +11,17 @@ use hugepilot_os::stop::Stop;
 use indicatif::ProgressBar;
 
 use super::host::Host;
-use super::mode::{Mode, Promoter};
+use super::mode::{Done, Mode, Promoter};
 use super::program::{FeltSetup, Loaded};
 use super::record::{FeltPromotion, FeltTurn, Phase};
 use crate::sample::huge_memory;
 use crate::settings::SavedSettings;
-use crate::workload::{Running, WINDOW, WorkInterval};
+use crate::workload::{WINDOW, WorkInterval, leave_alone};
 
 /// Left out before the first phase: what starting, giving back and counting huge pages leaves behind.
 const SETTLE: Duration = WINDOW.saturating_mul(8);
 /// After the promotion; long enough that the last of its windows has been told.
 const AFTER: Duration = Duration::from_secs(3);
-/// Between two polls of a program that is left alone.
-const POLL: Duration = Duration::from_millis(100);
 /// A region may be huge by another's doing, and one may refuse to be split while the program has it in use.
 const GIVEN_BACK: Bytes = Bytes(16 << 20);
 const ATTEMPTS: u32 = 5;
@@ -73,42 +72,40 @@ impl Stage<'_> {
         program: &mut Loaded,
         settings: &mut SavedSettings,
     ) -> Result<FeltTurn> {
-        let Loaded { running, name, capacity_per_second, requests_per_second } = program;
         self.say(about, "waiting until free memory is as it should be");
         host.wait_until_ready(settings, self.stop)?;
-        let huge_before = huge_memory(running.pid())?;
-        self.leave_alone(&mut **running, SETTLE)?;
-        self.say(about, "alone");
-        let [first, second] = [Instant::now(), Instant::now() + self.timing.alone];
-        self.leave_alone(&mut **running, self.timing.alone)?;
-        self.say(about, "alone again");
-        self.leave_alone(&mut **running, self.timing.alone)?;
+        let huge_before = huge_memory(program.running.pid())?;
+        self.leave_alone(program, SETTLE)?;
+        let alone = self.watch_alone("alone", about, program)?;
+        let alone_again = self.watch_alone("alone again", about, program)?;
         self.say(about, "promoting");
-        let asked = Instant::now();
-        let done = self.promoter.promote(mode, name, &mut **running)?;
-        self.leave_alone(&mut **running, AFTER)?;
+        let Done { start, end, cpu, output } = self.promoter.promote(mode, &program.name, &mut *program.running)?;
+        self.leave_alone(program, AFTER)?;
         host.go_on(settings)?;
-        let bytes = huge_memory(running.pid())?.0.saturating_sub(huge_before.0);
-        let progress = running.progress();
-        let phase =
-            |intervals: &[WorkInterval]| Phase::of(intervals, |interval| seconds_after(done.start, interval.end));
+        let bytes = (huge_memory(program.running.pid())?.saturating_sub(huge_before)).0;
+        let (seconds, cpu_seconds) = (end.duration_since(start).as_secs_f64(), cpu.as_secs_f64());
+        let progress = program.running.progress();
+        let phase = |intervals: Vec<WorkInterval>| Phase::of(&intervals, |interval| seconds_after(start, interval.end));
         Ok(FeltTurn {
             round,
             mode,
             host,
-            capacity_per_second: *capacity_per_second,
-            requests_per_second: *requests_per_second,
-            alone: phase(&progress.intervals(first, second)),
-            alone_again: phase(&progress.intervals(second, asked)),
-            promotion: phase(&progress.overlapping(done.start, done.end)),
-            after: phase(&progress.intervals(done.end, Instant::now())),
-            promoted: FeltPromotion {
-                bytes,
-                seconds: done.end.duration_since(done.start).as_secs_f64(),
-                cpu_seconds: done.cpu.as_secs_f64(),
-                output: done.output,
-            },
+            capacity_per_second: program.capacity_per_second,
+            requests_per_second: program.requests_per_second,
+            alone: phase(progress.intervals(alone.start, alone.end)),
+            alone_again: phase(progress.intervals(alone_again.start, alone_again.end)),
+            promotion: phase(progress.overlapping(start, end)),
+            after: phase(progress.intervals(end, Instant::now())),
+            promoted: FeltPromotion { bytes, seconds, cpu_seconds, output },
         })
+    }
+
+    /// Leaves the program alone for a phase.
+    fn watch_alone(&self, phase: &str, about: &str, program: &mut Loaded) -> Result<Range<Instant>> {
+        self.say(about, phase);
+        let start = Instant::now();
+        self.leave_alone(program, self.timing.alone)?;
+        Ok(start..Instant::now())
     }
 
     /// Splits the program's huge pages, so that the next turn starts from base pages again.
@@ -116,7 +113,7 @@ impl Stage<'_> {
         let pid = program.running.pid();
         let mut left = huge_memory(pid)?;
         for _ in 0..ATTEMPTS {
-            self.promoter.tool.give_back(pid, self.stop)?;
+            self.promoter.tool.run_on("give-back", pid, &["--all"], self.stop)?;
             left = huge_memory(pid)?;
             if left <= GIVEN_BACK {
                 return Ok(());
@@ -126,13 +123,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn leave_alone(&self, program: &mut dyn Running, time: Duration) -> Result<()> {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + POLL))?;
-            program.check()?;
-        }
-        Ok(())
+    fn leave_alone(&self, program: &mut Loaded, time: Duration) -> Result<()> {
+        leave_alone(&mut [&mut *program.running], Instant::now() + time, self.stop)
     }
 }
 

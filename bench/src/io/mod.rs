@@ -26,15 +26,16 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 pub use self::children::{FillChild, HoldChild, ObtainChild, ResidentHeapChild, WritersChild};
-use self::record::Record;
+pub use self::record::Record;
+pub use self::report::text;
 use self::turn::{OBTAIN, SETTLE, Stage, Turn, begin_anew, ensure_is_disk_with, measure_turn, room_on_disk};
 use self::way::Way;
 use crate::machine::MachineDescription;
-use crate::outputs::{Outputs, Results};
+use crate::outputs::{Outputs, Results, json_lines};
 use crate::process::Pinning;
+use crate::rounds;
 use crate::sample::machine_memory;
 use crate::settings::SavedSettings;
-use crate::table::print;
 use crate::tool::Tool;
 use crate::workload::{OwnProcess, Running};
 
@@ -127,11 +128,7 @@ impl IoArguments {
         let ended =
             sizes.iter().try_for_each(|&size| self.measure_size(&stage, size, &ways, &mut pace, &mut record.turns));
         self.tell(&record)?;
-        match ended {
-            // Whatever failed, failed because the user wanted an end.
-            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is kept"),
-            ended => ended,
-        }
+        rounds::ended(ended, &stop, "kept")
     }
 
     fn measure_size(
@@ -162,13 +159,9 @@ impl IoArguments {
         if record.turns.is_empty() {
             return Ok(());
         }
-        let text = report::text(record);
-        let printed = print(&text);
+        let (text, json) = (text(record), json_lines(record, "round")?);
         let draw = |path: &Path| crate::picture::draw(record, path);
-        let results = Results { name: "io", json: record.json()?, text: &text, draw: Some(&draw) };
-        self.outputs.write(Some(&record.machine), &results)?;
-        // Last, because a closed output must not cost the files.
-        printed
+        self.outputs.tell(&record.machine, &Results { name: "io", json, text: &text, draw: Some(&draw) })
     }
 
     fn ways(&self) -> Vec<Way> {
@@ -180,7 +173,7 @@ impl IoArguments {
 
     /// Those asked for, or the usual ones that this machine has. Errors: too small, or more than there is.
     fn sizes(&self) -> Result<Vec<Bytes>> {
-        let available = Bytes(machine_memory()?.available_bytes);
+        let available = machine_memory()?.available;
         let usual: &[u64] = if self.quick { &[4] } else { &USUAL_GIBIBYTES };
         let usual = usual.iter().map(|gibibytes| Bytes(gibibytes << 30)).filter(|&size| size < available);
         let sizes = if self.sizes.is_empty() { usual.collect() } else { self.sizes.clone() };
@@ -228,13 +221,6 @@ impl Pace {
     }
 }
 
-/// Shows the report of raw results again.
-pub fn retell(text: &str, file: &Path, plot_to: Option<&Path>) -> Result<()> {
-    let record = Record::parse(text, file)?;
-    print(&report::text(&record))?;
-    plot_to.map_or(Ok(()), |path| crate::picture::draw(&record, path))
-}
-
 /// One turn in which memory was scarce to its end: a kernel that runs out of memory ends first what makes it scarce.
 fn measure_scarce(
     stage: &Stage<'_>,
@@ -255,7 +241,7 @@ fn measure_scarce(
 /// Takes all memory but so much; None where there is no more.
 fn hold_all_but(stage: &Stage<'_>, size: Bytes) -> Result<Option<OwnProcess>> {
     begin_anew()?;
-    let surplus = Bytes(machine_memory()?.available_bytes).saturating_sub(size);
+    let surplus = machine_memory()?.available.saturating_sub(size);
     if surplus == Bytes(0) {
         return Ok(None);
     }

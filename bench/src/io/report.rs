@@ -2,14 +2,15 @@
 //!
 //! Owns: layout, and which numbers are held against which. Never touches: how they were measured.
 
-use heat::statistics::{Interval, median, paired_ratio};
+use heat::statistics::Interval;
 use heat::units::{Bytes, Nanos};
 
 use super::record::Record;
 use super::turn::Turn;
 use super::way::Way;
-use crate::table::{cell, strings, table};
-use crate::verdict::FigureVerdict;
+use crate::comparison::{median_of, ratio_by_round};
+use crate::table::{distinct, head, interval, table};
+use crate::verdict::{Bound, FigureVerdict, JudgedFigure};
 
 /// The figures: throughput of the default's ("at least level" means within one per cent), pages scanned for each reclaimed of the
 /// default's, and the share of free and clean memory on huge pages.
@@ -23,7 +24,7 @@ struct Series<'a> {
 }
 
 /// The whole report.
-pub(super) fn text(record: &Record) -> String {
+pub fn text(record: &Record) -> String {
     let mut text = format!("io: {}\n", record.description);
     let all = all_series(record);
     for (size, series) in &all {
@@ -57,9 +58,7 @@ pub(super) fn line(turn: &Turn) -> String {
 
 /// A series for each size, in the order of sizes.
 fn all_series(record: &Record) -> Vec<(Bytes, Series<'_>)> {
-    let mut sizes: Vec<Bytes> = record.turns.iter().map(|turn| turn.size).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
+    let sizes = distinct(record.turns.iter().map(|turn| turn.size));
     let series = |size| Series { turns: record.turns.iter().filter(|turn| turn.size == size).collect() };
     sizes.into_iter().map(|size| (size, series(size))).collect()
 }
@@ -72,10 +71,7 @@ pub(super) fn medians(record: &Record, way: Way, number: fn(&Turn) -> f64) -> Ve
 
 impl Series<'_> {
     fn ways(&self) -> Vec<Way> {
-        let mut ways: Vec<Way> = self.turns.iter().map(|turn| turn.way).collect();
-        ways.sort_unstable();
-        ways.dedup();
-        ways
+        distinct(self.turns.iter().map(|turn| turn.way))
     }
 
     fn of(&self, way: Way) -> impl Iterator<Item = &Turn> {
@@ -83,34 +79,20 @@ impl Series<'_> {
     }
 
     fn median(&self, way: Way, number: impl Fn(&Turn) -> f64) -> Option<f64> {
-        median(&self.of(way).map(number).collect::<Vec<_>>())
+        median_of(self.of(way).map(number))
     }
 
     /// Of the default's in the same round at the same size.
     fn ratio(&self, way: Way, number: impl Fn(&Turn) -> f64) -> Option<Interval> {
-        let partner = |turn: &Turn| {
-            let is_partner = |other: &&Turn| (other.round, other.size) == (turn.round, turn.size);
-            Some((number(turn), number(self.of(Way::Default).find(is_partner)?)))
-        };
-        paired_ratio(&self.of(way).filter_map(partner).collect::<Vec<_>>())
+        let numbers = |way| self.of(way).map(|turn| ((turn.round, turn.size), number(turn)));
+        ratio_by_round(numbers(way), numbers(Way::Default))
     }
 
     fn speed_rows(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![strings(&[
-            "memory reclaimed by",
-            "written/s",
-            "vs default [interval]",
-            "varies by",
-            "scanned",
-            "stalls/s",
-            "pressure",
-            "kswapd",
-            "hugepilot",
-            "request",
-            "p99",
-            "file faults/s",
-            "refaults/s",
-        ])];
+        let mut rows = vec![head(
+            "memory reclaimed by | written/s | vs default [interval] | varies by | scanned | stalls/s | pressure | kswapd \
+             | hugepilot | request | p99 | file faults/s | refaults/s",
+        )];
         rows.extend(self.ways().into_iter().map(|way| self.speed_row(way)));
         rows
     }
@@ -123,7 +105,7 @@ impl Series<'_> {
         vec![
             way.to_string(),
             format!("{:.0} MB", typical(&Turn::throughput) / 1e6),
-            cell(self.ratio(way, Turn::throughput).map(|ratio| interval(&ratio))),
+            interval(self.ratio(way, Turn::throughput)),
             percent(typical(&Turn::variation)),
             format!("{:.2}", typical(&Turn::scanned_for_each)),
             format!("{:.1}", rate(&|turn| turn.kernel.stalls as f64)),
@@ -138,18 +120,9 @@ impl Series<'_> {
     }
 
     fn huge_page_rows(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![strings(&[
-            "memory reclaimed by",
-            "free",
-            "clean cache",
-            "huge pages",
-            "of free + clean",
-            "of reach",
-            "within",
-            "each",
-            "p99",
-            "mapped lost",
-        ])];
+        let mut rows = vec![head(
+            "memory reclaimed by | free | clean cache | huge pages | of free + clean | of reach | within | each | p99 | mapped lost",
+        )];
         rows.extend(self.ways().into_iter().map(|way| self.huge_page_row(way)));
         rows
     }
@@ -178,75 +151,48 @@ impl Series<'_> {
     }
 
     fn figures(&self) -> String {
-        let mut text = String::new();
-        for way in self.ways().into_iter().filter(|way| way.needs_hugepilot()) {
-            text += &speed_figure(way, self.speed(way));
-            text += &scanned_figure(way, self.scanned(way));
-            text += &obtainable_figures(
-                way,
-                self.median(way, Turn::obtainable),
-                self.median(way, Turn::obtainable_within_reach),
-            );
-        }
-        text
+        let of = |way| {
+            let on_huge_pages = [Turn::obtainable, Turn::obtainable_within_reach].map(|of| self.median(way, of));
+            figures_of(self.speed(way), way, self.scanned(way), on_huge_pages)
+        };
+        self.ways().into_iter().filter(|way| way.needs_hugepilot()).map(of).collect()
     }
 
-    fn speed(&self, way: Way) -> (Option<Interval>, FigureVerdict) {
+    fn speed(&self, way: Way) -> JudgedFigure {
         let (seen, noise) = (self.ratio(way, Turn::throughput), self.ratio(Way::DefaultAgain, Turn::throughput));
-        let verdict = seen
-            .zip(noise)
-            .map_or(FigureVerdict::NotMeasured, |(seen, noise)| FigureVerdict::at_least(THROUGHPUT, &seen, &noise));
-        (seen, verdict)
+        JudgedFigure::of_ratio(format!("{way}: throughput >= default"), seen, noise, Bound::AtLeast(THROUGHPUT))
     }
 }
 
 /// "At every size": what is a bound is judged at its worst, and throughput by all pairs together, unless one size alone misses it.
 fn figures_of_all(record: &Record, all: &[(Bytes, Series<'_>)]) -> String {
     let together = Series { turns: record.turns.iter().collect() };
-    let mut text = String::new();
-    for way in together.ways().into_iter().filter(|way| way.needs_hugepilot()) {
-        let worst = |number: &dyn Fn(&Series<'_>) -> Option<f64>, pick: fn(f64, f64) -> f64| {
-            all.iter().filter_map(|(_, series)| number(series)).reduce(pick)
-        };
-        let (seen, verdict) = together.speed(way);
-        let misses = all.iter().any(|(_, series)| series.speed(way).1 == FigureVerdict::NotMet);
-        text += &speed_figure(way, (seen, if misses { FigureVerdict::NotMet } else { verdict }));
-        text += &scanned_figure(way, worst(&|series| series.scanned(way), f64::max));
-        let obtainable = |number: fn(&Turn) -> f64| worst(&move |series| series.median(way, number), f64::min);
-        text += &obtainable_figures(way, obtainable(Turn::obtainable), obtainable(Turn::obtainable_within_reach));
-    }
-    text
-}
-
-fn speed_figure(way: Way, (seen, verdict): (Option<Interval>, FigureVerdict)) -> String {
-    figure(&format!("{way}: throughput >= default"), seen.map(|seen| interval(&seen)), &verdict)
-}
-
-fn scanned_figure(way: Way, share: Option<f64>) -> String {
-    bounded(&format!("{way}: scanned for each <= 0.5 x default"), share, |share| share <= SCANNED)
-}
-
-fn obtainable_figures(way: Way, of_all: Option<f64>, of_reach: Option<f64>) -> String {
-    let enough = |share| share >= OBTAINABLE;
-    bounded(&format!("{way}: on huge pages >= 0.95 of free + clean"), of_all, enough)
-        + &bounded(&format!("{way}: the same of what is within reach"), of_reach, enough)
-}
-
-fn bounded(text: &str, seen: Option<f64>, is_within: impl Fn(f64) -> bool) -> String {
-    let verdict = match seen {
-        None => FigureVerdict::NotMeasured,
-        Some(seen) if is_within(seen) => FigureVerdict::Met,
-        Some(_) => FigureVerdict::NotMet,
+    let of = |way| {
+        let each = || all.iter().map(|(_, series)| series);
+        let mut speed = together.speed(way);
+        if each().any(|series| series.speed(way).verdict == FigureVerdict::NotMet) {
+            speed.verdict = FigureVerdict::NotMet;
+        }
+        let scanned = each().filter_map(|series| series.scanned(way)).reduce(f64::max);
+        let least = |number: fn(&Turn) -> f64| each().filter_map(|series| series.median(way, number)).reduce(f64::min);
+        figures_of(speed, way, scanned, [least(Turn::obtainable), least(Turn::obtainable_within_reach)])
     };
-    figure(text, seen.map(|seen| format!("{seen:.3}")), &verdict)
+    together.ways().into_iter().filter(|way| way.needs_hugepilot()).map(of).collect()
 }
 
-fn figure(text: &str, numbers: Option<String>, verdict: &FigureVerdict) -> String {
-    format!("  {text:<62} {:<24} {verdict}\n", cell(numbers))
-}
-
-fn interval(interval: &Interval) -> String {
-    format!("{:.3} [{:.3}, {:.3}]", interval.estimate, interval.low, interval.high)
+/// What is on huge pages: of all, and of what is within reach.
+fn figures_of(speed: JudgedFigure, way: Way, scanned: Option<f64>, [of_all, of_reach]: [Option<f64>; 2]) -> String {
+    let figure = |text: &str, seen: Option<f64>, is_within: fn(f64) -> bool| {
+        JudgedFigure::of_fact(format!("{way}: {text}"), seen.map(|seen| format!("{seen:.3}")), seen.map(is_within))
+    };
+    let enough = |share| share >= OBTAINABLE;
+    let figures = [
+        speed,
+        figure("scanned for each <= 0.5 x default", scanned, |share| share <= SCANNED),
+        figure("on huge pages >= 0.95 of free + clean", of_all, enough),
+        figure("the same of what is within reach", of_reach, enough),
+    ];
+    figures.map(|figure| figure.line(62, 24)).concat()
 }
 
 fn percent(share: f64) -> String {

@@ -2,10 +2,10 @@
 //!
 //! Owns: reading it. Never touches: memory.
 
-use std::fs;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use heat::units::{BASE_PAGE, Bytes};
+use kernel::Root;
+use kernel::memory::Meminfo;
 use serde::{Deserialize, Serialize};
 
 /// As it is at one time.
@@ -35,23 +35,18 @@ impl Supply {
 
     /// As it is now.
     pub fn now() -> Result<Self> {
-        let read = |path: &str| fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
-        Ok(Self::parse(&read("/proc/meminfo")?, &read("/proc/zoneinfo")?))
+        let root = Root::host();
+        Ok(Self::of(&Meminfo::read(&root)?, &root.text("proc/zoneinfo")?))
     }
 
-    fn parse(meminfo: &str, zones: &str) -> Self {
-        let field = |name: &str| {
-            let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
-            Bytes(line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10)
-        };
-        let cache = field("Cached:") + field("Buffers:");
-        let others = field("Dirty:") + field("Writeback:") + field("Mapped:") + field("Shmem:");
+    fn of(memory: &Meminfo, zones: &str) -> Self {
         let reserve: u64 = zones.split("Node ").map(reserve_of_zone).sum();
+        let others = memory.dirty + memory.writeback + memory.mapped + memory.shared;
         Self {
-            free: field("MemFree:"),
-            clean_cache: cache.saturating_sub(others),
+            free: memory.free,
+            clean_cache: (memory.cached + memory.buffers).saturating_sub(others),
             reserve: Bytes(reserve * BASE_PAGE),
-            mapped: field("Mapped:"),
+            mapped: memory.mapped,
         }
     }
 }
@@ -76,8 +71,8 @@ mod tests {
 
     #[test]
     fn only_what_can_be_dropped_is_supply() {
-        let text = "MemFree: 100 kB\nBuffers: 5 kB\nCached: 95 kB\nDirty: 10 kB\nWriteback: 20 kB\nMapped: 30 kB\nShmem: 10 kB\n";
-        let supply = Supply::parse(text, "");
+        let text = "MemTotal: 900 kB\nMemFree: 100 kB\nBuffers: 5 kB\nCached: 95 kB\nDirty: 10 kB\nWriteback: 20 kB\nMapped: 30 kB\nShmem: 10 kB\n";
+        let supply = Supply::of(&Meminfo::parse(text).unwrap(), "");
         let of = |kibibytes: u64| Bytes(kibibytes << 10);
         assert_eq!(supply, Supply { free: of(100), clean_cache: of(30), reserve: of(0), mapped: of(30) });
     }
@@ -87,7 +82,7 @@ mod tests {
         let zones = "Node 0, zone      DMA\n  pages free     3840\n        min      12\n        protection: (0, 3019, 20939)\n\
                      Node 0, zone   Normal\n  pages free     99999\n        min      14449\n        protection: (0, 0, 0)\n  pagesets\n\
                      Node 0, zone   Device\n  pages free     0\n        min      0\n";
-        let supply = Supply::parse("MemFree: 1000000 kB\n", zones);
+        let supply = Supply::of(&Meminfo { free: Bytes(1_000_000 << 10), ..Meminfo::default() }, zones);
         assert_eq!(supply.reserve, Bytes((3840 + 14_449) * BASE_PAGE));
         assert_eq!(supply.within_reach(), Bytes((1_000_000 << 10) - (3840 + 14_449) * BASE_PAGE));
     }

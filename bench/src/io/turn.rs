@@ -12,6 +12,7 @@ use heat::units::{BASE_PAGE, Bytes, Nanos};
 use hugepilot_os::stop::Stop;
 use kernel::Root;
 use kernel::balloon::reports_free_memory;
+use kernel::process::Stat;
 use reclaim::Store;
 use reclaim::policy::Stock;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ use super::supply::Supply;
 use super::way::Way;
 use crate::sample::cpu_time;
 use crate::tool::{Tool, ToolProcess};
-use crate::workload::{OwnProcess, Progress, Running};
+use crate::workload::{OwnProcess, Progress, Running, leave_alone};
 
 /// The resident process's heap, and its file.
 const RESIDENT: Bytes = Bytes(256 << 20);
@@ -35,7 +36,6 @@ const REMOVERS: usize = 64;
 pub(super) const SETTLE: Duration = Duration::from_secs(3);
 /// From when all is on disk until somebody asks for huge pages.
 const CALM: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(100);
 /// The figure: huge pages that can be had within that time.
 pub(super) const OBTAIN: Duration = Duration::from_secs(5);
 
@@ -185,18 +185,13 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
     drop(start(FillChild::words(&directory.join("read"), size, seed))?);
     let fill_seconds = filling.elapsed().as_secs_f64();
     let mut writers = start(WritersChild::words(&directory.join("written"), stage.writers, RINGS, seed))?;
-    leave_alone(stage, &mut [&mut writers, &mut resident], SETTLE)?;
+    leave_alone(&mut [&mut writers, &mut resident], Instant::now() + SETTLE, stage.stop)?;
     let window = watch(stage, &mut writers, &mut resident, pilot.as_mut())?;
     let kernel_in_all = KernelWork::so_far()?.since(&before);
     let reclaimed_pages = pilot.as_ref().map(|pilot| reclaimed_pages(pilot.pid())).transpose()?;
     let written_per_second = second_by_second(writers.progress(), window.began, window.ended);
     drop(writers);
-    // What is dirty would become clean while huge pages are asked for, and count as more than there was.
-    rustix::fs::sync();
-    leave_alone(stage, &mut [&mut resident], CALM)?;
-    let supply = Supply::now()?;
-    let obtained = obtain(supply.all(), OBTAIN, stage.stop)?;
-    let mapped_lost = supply.mapped.saturating_sub(Supply::now()?.mapped);
+    let (supply, obtained, mapped_lost) = ask_for_huge_pages(&mut resident, stage.stop)?;
     pilot.map_or(Ok(()), ToolProcess::end)?;
     Ok(Turn {
         round,
@@ -216,6 +211,16 @@ pub(super) fn measure_turn(stage: &Stage<'_>, size: Bytes, round: u32, way: Way)
     })
 }
 
+/// The memory that there is, what of it can be had on huge pages, and what mapped files lose to that.
+fn ask_for_huge_pages(resident: &mut OwnProcess, stop: &Stop) -> Result<(Supply, Obtained, Bytes)> {
+    // What is dirty would become clean while huge pages are asked for, and count as more than there was.
+    rustix::fs::sync();
+    leave_alone(&mut [resident], Instant::now() + CALM, stop)?;
+    let supply = Supply::now()?;
+    let obtained = obtain(supply.all(), OBTAIN, stop)?;
+    Ok((supply, obtained, supply.mapped.saturating_sub(Supply::now()?.mapped)))
+}
+
 /// What `hugepilot reclaim` says every two seconds that it made the kernel drop.
 fn reclaimed_pages(pid: u32) -> Result<u64> {
     let state = Store::read()?.filter(|state| state.pid == pid);
@@ -232,15 +237,6 @@ pub(super) fn begin_anew() -> Result<()> {
     Ok(())
 }
 
-fn leave_alone(stage: &Stage<'_>, programs: &mut [&mut OwnProcess], time: Duration) -> Result<()> {
-    let until = Instant::now() + time;
-    while Instant::now() < until {
-        stage.stop.sleep_until(until.min(Instant::now() + POLL))?;
-        programs.iter_mut().try_for_each(|program| program.check())?;
-    }
-    Ok(())
-}
-
 fn watch(
     stage: &Stage<'_>,
     writers: &mut OwnProcess,
@@ -249,9 +245,10 @@ fn watch(
 ) -> Result<Window> {
     let cpu =
         |pilot: &Option<&mut ToolProcess>| pilot.as_ref().map_or(Ok(Duration::ZERO), |pilot| cpu_time(pilot.pid()));
+    let major_faults = |pid| Ok::<u64, anyhow::Error>(Stat::read(&Root::host(), pid)?.major_faults);
     let (kernel, faults, cpu_before) = (KernelWork::so_far()?, major_faults(resident.pid())?, cpu(&pilot)?);
     let began = Instant::now();
-    leave_alone(stage, &mut [writers, &mut *resident], stage.window)?;
+    leave_alone(&mut [writers, &mut *resident], began + stage.window, stage.stop)?;
     let ended = Instant::now();
     pilot.as_mut().map_or(Ok(()), |pilot| pilot.check())?;
     Ok(Window {
@@ -272,7 +269,7 @@ fn second_by_second(progress: &Progress, began: Instant, ended: Instant) -> Vec<
 fn resident_in(progress: &Progress, window: &Window) -> Resident {
     let intervals = progress.intervals(window.began, window.ended);
     let mut waits: Vec<u64> =
-        intervals.iter().filter_map(|interval| Some(interval.longest_wait?.as_nanos() as u64)).collect();
+        intervals.iter().filter_map(|interval| Some(interval.work.longest_wait?.as_nanos() as u64)).collect();
     waits.sort_unstable();
     let at = |share: f64| {
         let place = ((waits.len() as f64 * share) as usize).min(waits.len().saturating_sub(1));
@@ -284,15 +281,6 @@ fn resident_in(progress: &Progress, window: &Window) -> Resident {
         long_wait: at(0.99),
         major_faults: window.major_faults,
     }
-}
-
-/// `/proc/PID/stat` (man proc_pid_stat): field 12.
-fn major_faults(pid: u32) -> Result<u64> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}: the program ended"))?;
-    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);
-    let count = fields.and_then(|fields| fields.split(' ').nth(9)?.parse().ok());
-    count.with_context(|| format!("{path} holds '{stat}'"))
 }
 
 /// Errors: the directory is in memory, or has too little room.
@@ -350,11 +338,6 @@ pub(super) mod tests {
     #[test]
     fn what_another_process_has_reclaimed_does_not_count() {
         assert!(reclaimed_pages(u32::MAX).is_err());
-    }
-
-    #[test]
-    fn this_process_can_be_asked_for_its_faults() {
-        assert!(major_faults(std::process::id()).is_ok());
     }
 
     #[test]

@@ -2,8 +2,6 @@
 //!
 //! Owns: their names, and what hugepilot is told in each. Never touches: what comes of them.
 
-use std::fmt;
-
 use clap::ValueEnum;
 use reclaim::policy::{Preset, Stock};
 use serde::{Deserialize, Serialize};
@@ -24,16 +22,7 @@ pub(super) enum Way {
     DefaultAgain,
 }
 
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Way::Default => "default",
-            Way::BackupServer => "backup-server",
-            Way::MappedPageCost100 => "mapped-page-cost-100",
-            Way::DefaultAgain => "default-again",
-        })
-    }
-}
+shown_as_typed!(Way);
 
 impl Way {
     /// Whether the hugepilot binary is needed.

@@ -5,7 +5,7 @@
 //! The daemon knows both by name only, so that it finds the second one as it would on any host. Each program has a processor of its
 //! own; in every other trial the first one has the other's.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -19,7 +19,7 @@ use super::timeline::{Parts, fair_since};
 use crate::process::Pinning;
 use crate::sample::huge_memory;
 use crate::warm::WarmMemory;
-use crate::workload::{OwnProcess, Running};
+use crate::workload::{ChasePattern, OwnProcess, Running, words};
 
 /// Both programs' name, as the configuration file has it.
 const NAME: &str = "bench-equal";
@@ -67,27 +67,25 @@ impl LateStarter {
 
     fn round(&self, stage: &Stage, swapped: bool) -> Result<Round> {
         let _warm = WarmMemory::touch(self.size.0 * 3, &stage.stop)?;
-        let directory = tempfile::tempdir()?;
-        let [configuration, socket] = ["hugepilot.toml", "control.sock"].map(|name| directory.path().join(name));
-        std::fs::write(&configuration, configuration_text(self.size))?;
         let Pinning { program, load } = Pinning::of_this_process()?;
         let (one, other) = if swapped { (load, program) } else { (program, load) };
         let mut first = self.start(one, self.seed, stage)?;
-        let mut daemon = stage.tool.daemon(&configuration, &socket)?;
+        let mut daemon = stage.tool.daemon_with(&configuration_text(self.size))?;
         stage.leave_alone(&mut [&mut first], self.lead)?;
-        daemon.check()?;
+        daemon.process.check()?;
         let (began, first_had_bytes) = (Instant::now(), huge_memory(first.pid())?.0);
         let mut second = self.start(other, self.seed + 1, stage)?;
         let samples = self.watch(stage, began, &mut first, &mut second)?;
-        let (fair_after_seconds, status) = (fair_since(&samples, self.size.0), stage.tool.status(&socket)?);
-        daemon.end()?;
+        let (fair_after_seconds, status) = (fair_since(&samples, self.size.0), stage.tool.status(&daemon.socket())?);
+        daemon.process.end()?;
         Ok(Round { swapped, first_had_bytes, samples, fair_after_seconds, status })
     }
 
     fn start(&self, processor: Option<usize>, seed: u64, stage: &Stage) -> Result<OwnProcess> {
-        let size = format!("--size={}", self.size.0);
-        let words = ["workload-chase", &size, "--pattern=dependent", &format!("--seed={seed}"), "--called", NAME];
-        OwnProcess::start_on(processor, words.map(str::to_owned).to_vec(), &stage.stop)
+        let pattern = ChasePattern::Dependent;
+        let options: [(&str, &dyn Display); 4] =
+            [("size", &self.size.0), ("pattern", &pattern), ("seed", &seed), ("called", &NAME)];
+        OwnProcess::start_on(processor, words("workload-chase", &options), &stage.stop)
     }
 
     /// Until parts have been fair for a while, or patience ends.

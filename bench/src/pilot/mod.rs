@@ -13,7 +13,7 @@ mod scenario;
 mod steady;
 mod timeline;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -22,6 +22,7 @@ use self::arguments::Scene;
 use self::scenario::{Scenario, Stage};
 use crate::machine::MachineDescription;
 use crate::outputs::Results;
+use crate::rounds;
 use crate::settings::SavedSettings;
 
 pub const EXAMPLES: &str = "\
@@ -70,7 +71,6 @@ impl PilotArguments {
         let ended = scenario.measure(&stage, &mut rounds);
         if !rounds.is_empty() {
             let text = format!("pilot {}: {}\n\n{}\n", S::NAME, scenario.description(), scenario.text(&rounds));
-            print!("{text}");
             let record = Record {
                 version: 1,
                 scenario: S::NAME,
@@ -80,13 +80,9 @@ impl PilotArguments {
             };
             let json = serde_json::to_string(&record)? + "\n";
             let results = Results { name: &format!("pilot-{}", S::NAME), json, text: &text, draw: None };
-            self.keep.as_deref().map_or(Ok(()), |directory| results.keep(directory, &stage.machine))?;
+            results.show(self.keep.as_deref(), &stage.machine)?;
         }
-        match ended {
-            // Whatever failed, failed because the user wanted an end.
-            Err(_) if stage.stop.requested() => bail!("stopped on request; what was measured so far is kept"),
-            ended => ended,
-        }
+        rounds::ended(ended, &stage.stop, "kept")
     }
 }
 

@@ -10,11 +10,13 @@ use heat::units::Bytes;
 use serde::Serialize;
 
 use super::arguments::PilotArguments;
-use super::scenario::{AROUND, POLL, Scenario, Stage, all_within, figure, interval, seconds};
+use super::scenario::{AROUND, Scenario, Stage, all_within, figure, seconds};
 use super::timeline::{Speed, back_after};
+use crate::comparison::median_of;
 use crate::sample::huge_memory;
+use crate::table::interval;
 use crate::warm::WarmMemory;
-use crate::workload::{Hot, HotPattern, Running, Start, Workload, move_on};
+use crate::workload::{Hot, HotPattern, POLL, Running, Start, Workload, move_on};
 
 /// One sample of speed and of huge memory.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -185,12 +187,11 @@ impl Scenario for Moved {
 
     fn text(&self, rounds: &[Round]) -> String {
         let ratio = |subject: fn(&Round) -> f64| {
-            let pairs: Vec<(f64, f64)> =
-                rounds.iter().map(|round| (subject(round), round.default_throughput)).collect();
-            paired_ratio(&pairs)
+            let pairs = rounds.iter().map(|round| (subject(round), round.default_throughput));
+            paired_ratio(&pairs.collect::<Vec<_>>())
         };
         let back: Vec<Option<f64>> = rounds.iter().map(|round| round.back_after_seconds).collect();
-        let typical = median(&back.iter().map(|back| back.unwrap_or(f64::INFINITY)).collect::<Vec<_>>());
+        let typical = median_of(back.iter().map(|back| back.unwrap_or(f64::INFINITY)));
         let or_never = |round: &Round| round.huge_again_after_seconds.unwrap_or(f64::INFINITY);
         let again: Vec<f64> = rounds.iter().map(or_never).collect();
         let latest = again.iter().copied().reduce(f64::max);
@@ -200,8 +201,8 @@ impl Scenario for Moved {
             "{} rounds\nsettled, of default        {}\ndefault again, of default  {}\nas much huge as before     after {} (median), {} at \
              most\n\nfigures\n{}{}{}",
             rounds.len(),
-            interval(ratio(|round| round.settled_throughput).as_ref()),
-            interval(ratio(|round| round.default_again_throughput).as_ref()),
+            interval(ratio(|round| round.settled_throughput)),
+            interval(ratio(|round| round.default_again_throughput)),
             seconds(median(&again).filter(|again| again.is_finite())),
             seconds(latest.filter(|again| again.is_finite())),
             figure(

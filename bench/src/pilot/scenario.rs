@@ -6,7 +6,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use heat::statistics::Interval;
 use hugepilot_os::stop::{SecondSignal, Stop};
 use serde::Serialize;
 
@@ -15,10 +14,8 @@ use crate::machine::MachineDescription;
 use crate::settings::SavedSettings;
 use crate::tool::Tool;
 use crate::verdict::FigureVerdict;
-use crate::workload::Running;
+use crate::workload::{Running, leave_alone};
 
-/// Longest time between two polls of a program that is left alone.
-pub(super) const POLL: Duration = Duration::from_millis(100);
 /// Roughly what warming memory, starting a program and ending it take.
 pub(super) const AROUND: Duration = Duration::from_secs(12);
 
@@ -59,24 +56,13 @@ impl Stage {
 
     /// Lets programs run on for a while; an error when one of them ends.
     pub(super) fn leave_alone(&self, programs: &mut [&mut dyn Running], time: Duration) -> Result<()> {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            self.stop.sleep_until(until.min(Instant::now() + POLL))?;
-            programs.iter_mut().try_for_each(|program| program.check())?;
-        }
-        Ok(())
+        leave_alone(programs, Instant::now() + time, &self.stop)
     }
 }
 
 /// A line of the figures, as the other benchmarks print them.
 pub(super) fn figure(text: &str, numbers: &str, verdict: impl fmt::Display) -> String {
     format!("  {text:<42} {numbers:<28} {verdict}\n")
-}
-
-/// An interval, or what stands for none.
-pub(super) fn interval(interval: Option<&Interval>) -> String {
-    interval
-        .map_or("-".to_owned(), |Interval { estimate, low, high, .. }| format!("{estimate:.3} [{low:.3}, {high:.3}]"))
 }
 
 /// The verdict on numbers of which each must keep a bound.

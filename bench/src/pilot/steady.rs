@@ -8,16 +8,19 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use heat::statistics::{Interval, median, paired_ratio};
+use heat::statistics::{Interval, median};
 use heat::units::Bytes;
 use rustix::process::Signal;
 use serde::Serialize;
 
 use super::arguments::PilotArguments;
-use super::scenario::{AROUND, Scenario, Stage, all_within, figure, interval};
+use super::scenario::{AROUND, Scenario, Stage, all_within, figure};
+use crate::comparison::ratio_by_round;
+use crate::rounds::rotated;
 use crate::sample::{cpu_time, huge_memory};
+use crate::table::interval;
 use crate::tool::ToolProcess;
-use crate::verdict::FigureVerdict;
+use crate::verdict::{Bound, JudgedFigure};
 use crate::warm::WarmMemory;
 use crate::workload::{Chase, ChasePattern, Running, Start, Workload};
 
@@ -90,9 +93,7 @@ impl Steady {
         pilot: &mut ToolProcess,
         parts: &mut Vec<Part>,
     ) -> Result<()> {
-        let mut order = [Kind::Alone, Kind::Piloted, Kind::AloneAgain];
-        order.rotate_left(round as usize % 3);
-        for kind in order {
+        for kind in rotated([Kind::Alone, Kind::Piloted, Kind::AloneAgain], round) {
             pilot.signal(if kind == Kind::Piloted { Signal::CONT } else { Signal::STOP })?;
             let before = cpu_time(pilot.pid())?;
             let start = std::time::Instant::now();
@@ -116,17 +117,13 @@ fn cpu_percent(parts: &[Part]) -> Option<(f64, Bytes)> {
 
 /// Throughput in windows of a kind, of that left alone in the same round.
 fn of_alone(parts: &[Part], subject: Kind) -> Option<Interval> {
-    let throughput = |wanted_kind, wanted_round| {
-        parts.iter().find_map(|part| match part {
-            &Part::Window { round, kind, throughput, .. } if (kind, round) == (wanted_kind, wanted_round) => {
-                Some(throughput)
-            }
+    let windows = |wanted| {
+        parts.iter().filter_map(move |part| match part {
+            &Part::Window { round, kind, throughput, .. } if kind == wanted => Some((round, throughput)),
             _ => None,
         })
     };
-    let pairs =
-        (0..parts.len() as u32).filter_map(|round| throughput(subject, round).zip(throughput(Kind::Alone, round)));
-    paired_ratio(&pairs.collect::<Vec<_>>())
+    ratio_by_round(windows(subject), windows(Kind::Alone))
 }
 
 impl Scenario for Steady {
@@ -162,7 +159,7 @@ impl Scenario for Steady {
         parts.push(Part::Cpu { seconds: self.watched.as_secs_f64(), cpu_seconds, huge_bytes });
         for round in 0..self.pairs {
             self.round(stage, round, &mut *program, &mut pilot, parts)?;
-            eprintln!("pair {} of {}: {}", round + 1, self.pairs, interval(of_alone(parts, Kind::Piloted).as_ref()));
+            eprintln!("pair {} of {}: {}", round + 1, self.pairs, interval(of_alone(parts, Kind::Piloted)));
         }
         pilot.signal(Signal::CONT)?;
         pilot.end()
@@ -178,24 +175,22 @@ impl Scenario for Steady {
             })
             .collect();
         let share = 100.0 * median(&in_windows).unwrap_or_default() / self.window.as_secs_f64();
-        let slowdown = match (&piloted, &noise) {
-            (Some(piloted), Some(noise)) => FigureVerdict::at_least(AT_LEAST, piloted, noise),
-            _ => FigureVerdict::NotMeasured,
-        };
+        let text = "settled: throughput >= 0.995 x without it";
+        let speed = JudgedFigure::of_ratio(text, piloted, noise, Bound::AtLeast(AT_LEAST));
         let cpu = cpu_percent(parts);
         let (percent, huge) = cpu.unwrap_or_default();
         format!(
             "{} huge; {} pairs\npiloted, of alone      {}\nalone again, of alone  {}\npilot's CPU in windows {share:.3} %\n\nfigures\n{}{}",
             huge,
             in_windows.len(),
-            interval(piloted.as_ref()),
-            interval(noise.as_ref()),
+            interval(piloted),
+            interval(noise),
             figure(
                 "settled: CPU <= 0.5 % of a core",
                 &format!("{percent:.3} %"),
                 all_within(&cpu.map(|(percent, _)| Some(percent)).into_iter().collect::<Vec<_>>(), AT_MOST_PERCENT)
             ),
-            figure("settled: throughput >= 0.995 x without it", &interval(piloted.as_ref()), slowdown),
+            speed.line(42, 28),
         )
     }
 }

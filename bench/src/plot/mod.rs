@@ -14,7 +14,7 @@ use plotters::prelude::*;
 use self::rows::{chart_of_rows, color};
 use crate::comparison::{Metric, noise, ratio};
 use crate::configuration::Configuration;
-use crate::picture::{FONT, Picture, draw_key};
+use crate::picture::{self, ChartLine, Picture, bounds, chart};
 use crate::record::{Run, Turn, WorkloadRecord};
 
 const PANEL: (u32, u32) = (560, 420);
@@ -28,11 +28,7 @@ impl Picture for WorkloadRecord {
         (PANEL.0 * 3, PANEL.1 * (runs.len().max(1) + usize::from(!searches.is_empty())) as u32)
     }
 
-    fn draw_on<B>(&self, area: &DrawingArea<B, Shift>) -> Result<()>
-    where
-        B: DrawingBackend,
-        B::ErrorType: 'static,
-    {
+    fn draw_on<B: DrawingBackend<ErrorType: 'static>>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         let (runs, searches) = runs_of(self);
         let rows = area.split_evenly((runs.len().max(1) + usize::from(!searches.is_empty()), 1));
         for (run, row) in runs.iter().zip(&rows) {
@@ -49,11 +45,7 @@ fn runs_of(record: &WorkloadRecord) -> (Vec<&Run>, Vec<&Run>) {
     (runs, searches)
 }
 
-fn draw_run<B>(row: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+fn draw_run<B: DrawingBackend<ErrorType: 'static>>(row: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
     let panels = row.split_evenly((1, 3));
     draw_ratios(&panels[0], run)?;
     let (scale, of_scale) = scale(run);
@@ -74,11 +66,7 @@ fn scale(run: &Run) -> (f64, &'static str) {
     }
 }
 
-fn draw_ratios<B>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+fn draw_ratios<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
     // From the bottom up, so that the default is on top.
     let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
     let intervals: Vec<_> = configurations
@@ -104,45 +92,22 @@ where
     Ok(())
 }
 
-fn draw_lines<B>(
+fn draw_lines<B: DrawingBackend<ErrorType: 'static>>(
     area: &DrawingArea<B, Shift>,
     run: &Run,
     title: &str,
     points: impl Fn(&Turn) -> Vec<(f64, f64)>,
-) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    let lines: Vec<_> = run
-        .configurations()
-        .into_iter()
-        .map(|configuration| (configuration, median_line(run.turns_of(configuration), &points)))
-        .collect();
-    let all = || lines.iter().flat_map(|(_, line)| line);
-    let first = all().map(|point| point.0).fold(0.0, f64::min);
-    let last = all().map(|point| point.0).fold(1.0, f64::max);
-    let highest = all().map(|point| point.1).fold(1e-9, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(60)
-        .build_cartesian_2d(first..last, 0.0..highest * 1.05)?;
-    chart
-        .configure_mesh()
-        .max_light_lines(0)
-        .x_desc("seconds since the tool started")
-        .label_style((FONT, 14))
-        .draw()?;
-    for (configuration, line) in lines {
-        let style = color(configuration).stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(line, style))?
-            .label(configuration.to_string())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
-    }
-    draw_key(&mut chart)
+) -> Result<()> {
+    let line = |configuration: Configuration| ChartLine {
+        name: configuration.to_string(),
+        style: color(configuration).stroke_width(2),
+        points: median_line(run.turns_of(configuration), &points),
+    };
+    let lines: Vec<ChartLine> = run.configurations().into_iter().map(line).collect();
+    let [first, last, _, highest] = bounds(&lines);
+    let across = (first.min(0.0)..last.max(1.0), "seconds since the tool started");
+    let mut chart = chart(area, title, across, 0.0..highest.max(1e-9) * 1.05)?;
+    picture::draw_lines(&mut chart, lines, 0)
 }
 
 /// The median over rounds, in steps; times count from the act.

@@ -17,17 +17,13 @@ use crate::picture::{COLORS, FONT};
 pub type Rows<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, SegmentedCoord<RangedCoordusize>>>;
 
 /// An empty one, the first configuration at its bottom; `said`: what goes across.
-pub fn chart_of_rows<'a, B>(
+pub fn chart_of_rows<'a, B: DrawingBackend<ErrorType: 'static>>(
     area: &'a DrawingArea<B, Shift>,
     caption: String,
     across: Range<f64>,
     said: &str,
     configurations: &[Configuration],
-) -> Result<Rows<'a, B>>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+) -> Result<Rows<'a, B>> {
     let rows = configurations.len();
     let mut chart = ChartBuilder::on(area)
         .caption(caption, (FONT, 18))

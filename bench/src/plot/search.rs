@@ -10,8 +10,9 @@ use plotters::prelude::*;
 use super::rows::{chart_of_rows, color};
 use crate::comparison::typical;
 use crate::configuration::Configuration;
-use crate::picture::{FONT, draw_key};
+use crate::picture::{ChartLine, bounds, chart, draw_key, draw_lines};
 use crate::record::Run;
+use crate::table::distinct;
 use crate::workload::SearchWork;
 
 /// A number of searches.
@@ -30,60 +31,30 @@ pub fn is_search(run: &Run) -> bool {
 }
 
 /// Draws runs of a program that searches, one for each number of threads.
-pub fn draw<B>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+pub fn draw<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()> {
     let panels = area.split_evenly((1, 3));
     draw_real_time(&panels[0], runs)?;
     runs.first().map_or(Ok(()), |run| draw_shares(&panels[1], run))
 }
 
-fn draw_real_time<B>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
-    let mut configurations: Vec<Configuration> = runs.iter().flat_map(|run| run.configurations()).collect();
-    configurations.sort();
-    configurations.dedup();
-    let line = |configuration| {
+fn draw_real_time<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, runs: &[&Run]) -> Result<()> {
+    let line = |configuration: Configuration| {
         let point = |run: &&Run| Some((threads(run)?, typical_of(run, configuration, SearchWork::real_time_factor)?));
-        runs.iter().filter_map(point).collect::<Vec<_>>()
+        ChartLine {
+            name: configuration.to_string(),
+            style: color(configuration).stroke_width(2).filled(),
+            points: runs.iter().filter_map(point).collect(),
+        }
     };
-    let lines: Vec<_> = configurations.into_iter().map(|configuration| (configuration, line(configuration))).collect();
-    let all = || lines.iter().flat_map(|(_, line)| line);
-    let most_threads = all().map(|point| point.0).fold(1.0, f64::max);
-    let highest = all().map(|point| point.1).fold(1e-9, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption("real-time factor against threads", (FONT, 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(60)
-        .build_cartesian_2d(0.5..most_threads + 0.5, 0.0..highest * 1.05)?;
-    chart
-        .configure_mesh()
-        .max_light_lines(0)
-        .x_desc("threads; below 1 each keeps up with music that is playing")
-        .label_style((FONT, 14))
-        .draw()?;
-    for (configuration, line) in lines {
-        let style = color(configuration).stroke_width(2);
-        chart.draw_series(line.iter().map(|&point| Circle::new(point, 3, style.filled())))?;
-        chart
-            .draw_series(LineSeries::new(line, style))?
-            .label(configuration.to_string())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
-    }
-    draw_key(&mut chart)
+    let configurations = distinct(runs.iter().flat_map(|run| run.configurations()));
+    let lines: Vec<ChartLine> = configurations.into_iter().map(line).collect();
+    let [_, most_threads, _, highest] = bounds(&lines);
+    let across = (0.5..most_threads.max(1.0) + 0.5, "threads; below 1 each keeps up with music that is playing");
+    let mut chart = chart(area, "real-time factor against threads", across, 0.0..highest.max(1e-9) * 1.05)?;
+    draw_lines(&mut chart, lines, 3)
 }
 
-fn draw_shares<B>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()>
-where
-    B: DrawingBackend,
-    B::ErrorType: 'static,
-{
+fn draw_shares<B: DrawingBackend<ErrorType: 'static>>(area: &DrawingArea<B, Shift>, run: &Run) -> Result<()> {
     // From the bottom up, so that the default is on top.
     let configurations: Vec<_> = run.configurations().into_iter().rev().collect();
     let caption = format!("{}: shares of a query's time", run.workload);

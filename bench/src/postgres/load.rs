@@ -3,17 +3,17 @@
 //! Owns: pgbench's words, and reading its output. Never touches: processes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// What clients do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Script {
     /// Look rows up by their key, at random, each client on one connection.
+    #[default]
     Select,
     /// The same on a new connection for each transaction.
     Connect,
@@ -21,15 +21,20 @@ pub enum Script {
     Write,
 }
 
+shown_as_typed!(Script);
+
 /// How long clients have been connected when they are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connections {
     /// New ones in each turn, so that each server process begins without page tables.
+    #[default]
     Cold,
     /// The same ones in all turns, until page tables grow no more before the first.
     Warm,
 }
+
+shown_as_typed!(Connections);
 
 /// One run of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,25 +68,6 @@ impl Load {
             words.push("-P1".to_owned());
         }
         words
-    }
-}
-
-impl fmt::Display for Script {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Script::Select => "select",
-            Script::Connect => "connect",
-            Script::Write => "write",
-        })
-    }
-}
-
-impl fmt::Display for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Connections::Cold => "cold",
-            Connections::Warm => "warm",
-        })
     }
 }
 

@@ -12,12 +12,11 @@ mod server;
 mod text;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use heat::units::{Bytes, HUGE_PAGE, Nanos};
 use hugepilot_os::stop::{SecondSignal, Stop};
@@ -29,13 +28,14 @@ use self::load::{Connections, Load, LoadSeen, Log, Script, transactions_per_seco
 pub use self::record::PostgresRecord;
 use self::record::{Attached, Felt, Observed, PostgresSetup, PostgresTurn};
 use self::server::{Data, PostgresServer, Programs};
+pub use self::text::text;
 use crate::machine::MachineDescription;
-use crate::outputs::{Outputs, Results};
+use crate::outputs::{Outputs, Results, json_lines};
 use crate::pool::FilledPool;
-use crate::rounds::{order_of_round, progress_bar};
+use crate::rounds::{self, order_of_round, progress_bar};
 use crate::sample::{huge_memory, machine_memory};
 use crate::settings::SavedSettings;
-use crate::table::print;
+use crate::table::distinct;
 use crate::tool::{Tool, ToolProcess};
 
 pub const EXAMPLES: &str = "\
@@ -141,6 +141,25 @@ struct Running<'a> {
     attached: Option<ToolProcess>,
 }
 
+/// Those that there may be, each with its data, and those that run.
+struct Servers<'a> {
+    data: BTreeMap<PostgresSetup, &'a Data>,
+    /// Whether they run beside each other.
+    beside: bool,
+    running: BTreeMap<PostgresSetup, Running<'a>>,
+}
+
+impl Servers<'_> {
+    fn end_all(&mut self) -> Result<()> {
+        while let Some((_, Running { server, clients, attached })) = self.running.pop_first() {
+            attached.map_or(Ok(()), ToolProcess::end)?;
+            drop(clients);
+            server.stop()?;
+        }
+        Ok(())
+    }
+}
+
 impl PostgresArguments {
     /// Measures, and reports what was measured even when it ends early.
     pub fn run(&self) -> Result<()> {
@@ -178,20 +197,21 @@ impl PostgresArguments {
         if !(record.turns.is_empty() && record.felt.is_empty() && record.observed.is_empty()) {
             self.tell(&record)?;
         }
-        match ended {
-            // Whatever failed, failed because the user wanted an end.
-            Err(_) if bench.stop.requested() => bail!("stopped on request; what was measured so far is told"),
-            ended => ended,
-        }
+        rounds::ended(ended, &bench.stop, "told")
     }
 
     fn empty_record(&self, machine: MachineDescription) -> PostgresRecord {
-        let mut record = PostgresRecord::new(machine);
-        (record.script, record.clients, record.buffers_bytes) = (self.script, self.clients, self.buffers().0);
-        (record.seconds, record.seed, record.connections) = (self.seconds, self.seed, self.connections);
-        record.fast = self.fast;
-        record.rounds = self.rounds.unwrap_or(if self.quick { 2 } else { 20 });
-        record
+        PostgresRecord {
+            script: self.script,
+            clients: self.clients,
+            connections: self.connections,
+            buffers_bytes: self.buffers().0,
+            seconds: self.seconds,
+            fast: self.fast,
+            rounds: self.rounds.unwrap_or(if self.quick { 2 } else { 20 }),
+            seed: self.seed,
+            ..PostgresRecord::new(machine)
+        }
     }
 
     fn buffers(&self) -> Bytes {
@@ -204,19 +224,10 @@ impl PostgresArguments {
     }
 
     fn tell(&self, record: &PostgresRecord) -> Result<()> {
-        let text = text::text(record);
-        let printed = print(&text);
-        let name = format!("postgres-{}", self.script);
-        let results = Results { name: &name, json: record.json()?, text: &text, draw: None };
-        self.outputs.write(Some(&record.machine), &results)?;
-        // Last, because a closed output must not cost the files.
-        printed
+        let (text, name) = (text(record), format!("postgres-{}", self.script));
+        let json = json_lines(record, "round")?;
+        self.outputs.tell(&record.machine, &Results { name: &name, json, text: &text, draw: None })
     }
-}
-
-/// Shows the report of raw results again.
-pub fn report(record: &PostgresRecord) -> Result<()> {
-    print(&text::text(record))
 }
 
 impl PostgresSetup {
@@ -234,55 +245,20 @@ impl Bench<'_> {
     fn measure(&mut self, record: &mut PostgresRecord) -> Result<()> {
         let directory = tempfile::Builder::new().prefix("hugepilot-bench-").tempdir_in(&self.arguments.directory)?;
         let programs = Programs::find(self.arguments.programs.clone())?;
-        let mut setups: Vec<PostgresSetup> = self.arguments.setups.iter().map(|setup| setup.server()).collect();
-        setups.sort_unstable();
-        setups.dedup();
+        let setups = distinct(self.arguments.setups.iter().map(|setup| setup.server()));
         let buffers = self.arguments.buffers();
         let beside = buffers.0 * setups.len() as u64 <= BESIDE.0;
         self.bar.set_message("making pgbench's tables");
         let first = Data::create(&programs, directory.path(), buffers, &self.stop)?;
         let copies = setups.iter().skip(1).filter(|_| beside).map(|setup| first.copy(&format!("{setup:?}")));
         let copies = copies.collect::<Result<Vec<Data>>>()?;
-        let data: BTreeMap<PostgresSetup, &Data> = if beside {
-            setups.iter().copied().zip(std::iter::once(&first).chain(&copies)).collect()
-        } else {
-            setups.iter().map(|&setup| (setup, &first)).collect()
-        };
-        let mut running = BTreeMap::new();
-        // A pool is had first, while memory is not scattered.
-        if let Some(&data) = data.get(&PostgresSetup::Pool).filter(|_| beside && record.rounds > 0) {
-            running.insert(PostgresSetup::Pool, self.start(PostgresSetup::Pool, data, record)?);
-        }
-        for round in 0..record.rounds {
-            for setup in order_of_round(&self.arguments.setups, record.seed, round) {
-                let server = setup.server();
-                if !running.contains_key(&server) {
-                    if !beside {
-                        self.end_all(&mut running)?;
-                    }
-                    let started = self.start(server, data[&server], record)?;
-                    running.insert(server, started);
-                }
-                let turn = self.turn(round, setup, &running[&server])?;
-                self.bar.suspend(|| eprintln!("round {}: {setup:?} {:.0} a second", round + 1, turn.per_second));
-                record.turns.push(turn);
-                self.bar.inc(1);
-            }
-        }
-        for pair in 0..self.arguments.observed_pairs {
-            let running = match running.entry(PostgresSetup::Hugepilot) {
-                Entry::Occupied(running) => running.into_mut(),
-                Entry::Vacant(place) => {
-                    place.insert(self.start(PostgresSetup::Hugepilot, data[&PostgresSetup::Hugepilot], record)?)
-                }
-            };
-            if pair == 0 {
-                record.observing_cpu_share = Some(self.observing_cpu_share(running)?);
-            }
-            record.observed.push(self.observed(pair, running)?);
-            self.bar.inc(1);
-        }
-        self.end_all(&mut running)?;
+        // Servers that do not run beside each other have the same data.
+        let data = std::iter::once(&first).chain(&copies).chain(std::iter::repeat(&first));
+        let data = setups.iter().copied().zip(data).collect();
+        let mut servers = Servers { data, beside, running: BTreeMap::new() };
+        self.rounds(&mut servers, record)?;
+        self.observe(&mut servers, record)?;
+        servers.end_all()?;
         for _ in 0..self.arguments.felt_rounds {
             let felt = self.felt(&first)?;
             self.bar.suspend(|| eprintln!("promoted in {:.1} s: {:?}", felt.seconds, felt.promotion));
@@ -292,13 +268,50 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn end_all(&self, running: &mut BTreeMap<PostgresSetup, Running<'_>>) -> Result<()> {
-        while let Some((_, Running { server, clients, attached })) = running.pop_first() {
-            attached.map_or(Ok(()), ToolProcess::end)?;
-            drop(clients);
-            server.stop()?;
+    fn rounds(&mut self, servers: &mut Servers<'_>, record: &mut PostgresRecord) -> Result<()> {
+        // A pool is had first, while memory is not scattered.
+        if servers.beside && record.rounds > 0 && servers.data.contains_key(&PostgresSetup::Pool) {
+            self.running(servers, PostgresSetup::Pool, record)?;
+        }
+        for round in 0..record.rounds {
+            for setup in order_of_round(&self.arguments.setups, record.seed, round) {
+                let running = self.running(servers, setup.server(), record)?;
+                let turn = self.turn(round, setup, running)?;
+                self.bar.suspend(|| eprintln!("round {}: {setup:?} {:.0} a second", round + 1, turn.per_second));
+                record.turns.push(turn);
+                self.bar.inc(1);
+            }
         }
         Ok(())
+    }
+
+    fn observe(&mut self, servers: &mut Servers<'_>, record: &mut PostgresRecord) -> Result<()> {
+        for pair in 0..self.arguments.observed_pairs {
+            let running = self.running(servers, PostgresSetup::Hugepilot, record)?;
+            if pair == 0 {
+                record.observing_cpu_share = Some(self.observing_cpu_share(running)?);
+            }
+            record.observed.push(self.observed(pair, running)?);
+            self.bar.inc(1);
+        }
+        Ok(())
+    }
+
+    /// A setup's server, which is started unless it runs.
+    fn running<'s, 'a>(
+        &mut self,
+        servers: &'s mut Servers<'a>,
+        setup: PostgresSetup,
+        record: &mut PostgresRecord,
+    ) -> Result<&'s Running<'a>> {
+        if !servers.running.contains_key(&setup) {
+            if !servers.beside {
+                servers.end_all()?;
+            }
+            let started = self.start(setup, servers.data[&setup], record)?;
+            servers.running.insert(setup, started);
+        }
+        Ok(&servers.running[&setup])
     }
 
     /// Starts a server and, where it is to be, has hugepilot promote it.
@@ -321,9 +334,9 @@ impl Bench<'_> {
         }
         self.stop.sleep_until(Instant::now() + BEGUN)?;
         self.bar.set_message("asking for a forecast");
-        let mut told = self.tool.explain_family(server.pid(), &self.stop)?;
+        let mut told = self.tool.run_on("explain", server.pid(), &["--children"], &self.stop)?;
         let forecast = told.output["expected_gain_percent"].take();
-        let available = || machine_memory().map(|memory| memory.available_bytes as i64);
+        let available = || machine_memory().map(|memory| memory.available.0 as i64);
         let (before, asked) = (available()?, Instant::now());
         let mut attached = self.tool.attach_family(server.pid(), self.arguments.fast)?;
         let (seconds, huge_bytes) = self.wait_until_huge(server.pid(), &mut attached, asked)?;

@@ -2,19 +2,12 @@
 //!
 //! Owns: the shape of that file, `"version": 1`. Never touches: conclusions; they are drawn anew from the file each time.
 
-use std::path::Path;
-
-use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::load::{Connections, LoadSeen, Script};
-use crate::kept;
+use crate::kept::VERSION;
 use crate::machine::MachineDescription;
-use crate::outputs::json_lines;
-
-const VERSION: u32 = 1;
-const KIND: &str = "postgres";
 
 /// How a server is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -33,12 +26,12 @@ pub enum PostgresSetup {
 }
 
 /// One file of raw results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PostgresRecord {
     /// Tells it from other results: "postgres".
-    kind: String,
+    pub(super) kind: String,
     /// 1; a file with another number is refused.
-    version: u32,
+    pub(super) version: u32,
     /// Where it was measured.
     pub machine: MachineDescription,
     /// What clients did.
@@ -126,41 +119,15 @@ pub struct Observed {
 impl PostgresRecord {
     /// Without turns.
     pub fn new(machine: MachineDescription) -> Self {
-        Self {
-            kind: KIND.to_owned(),
-            version: VERSION,
-            machine,
-            script: Script::Select,
-            clients: 0,
-            connections: Connections::Cold,
-            buffers_bytes: 0,
-            seconds: 0,
-            fast: false,
-            rounds: 0,
-            seed: 0,
-            attached: Vec::new(),
-            felt: Vec::new(),
-            observed: Vec::new(),
-            observing_cpu_share: None,
-            turns: Vec::new(),
-        }
-    }
-
-    /// As text, a line for each turn.
-    pub fn json(&self) -> Result<String> {
-        json_lines(self, "round")
-    }
-
-    /// The record in the text of a file.
-    pub fn parse(text: &str, file: &Path) -> Result<Self> {
-        kept::parse(text, file, VERSION)
+        Self { kind: "postgres".to_owned(), version: VERSION, machine, ..Self::default() }
     }
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::kept::ResultKind;
+    use crate::kept::{ResultKind, parse};
+    use crate::outputs::json_lines;
 
     /// So many rounds, in which hugepilot's server does so many times as much as the default's, and the pool's twice as much.
     pub fn record(rounds: u32, times: f64) -> PostgresRecord {
@@ -204,12 +171,14 @@ pub mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written() {
         let record = record(2, 1.9);
-        let text = record.json().unwrap();
+        let text = json_lines(&record, "round").unwrap();
         assert_eq!(ResultKind::of(&text), Some(ResultKind::Postgres));
-        assert_eq!(PostgresRecord::parse(&text, Path::new("file")).unwrap(), record);
+        assert_eq!(parse::<PostgresRecord>(&text, "file".as_ref(), VERSION).unwrap(), record);
         assert_eq!(text.lines().filter(|line| line.starts_with("{\"round\"")).count(), 8);
-        assert!(PostgresRecord::parse("{\"version\":1}", Path::new("file")).is_err());
+        assert!(parse::<PostgresRecord>("{\"version\":1}", "file".as_ref(), VERSION).is_err());
         let newer = text.replacen("\"version\":1", "\"version\":2", 1);
-        assert!(PostgresRecord::parse(&newer, Path::new("file")).unwrap_err().to_string().contains("version 2"));
+        assert!(
+            parse::<PostgresRecord>(&newer, "file".as_ref(), VERSION).unwrap_err().to_string().contains("version 2")
+        );
     }
 }

@@ -2,24 +2,15 @@
 //!
 //! Owns: layout, rounding, and what each figure demands. Never touches: measurements.
 
-use heat::statistics::{Interval, median, paired_ratio};
+use clap::ValueEnum;
+use heat::statistics::{Interval, paired_ratio};
 use heat::units::Bytes;
 
-use super::record::{Felt, PostgresRecord, PostgresSetup, PostgresTurn};
-use crate::comparison::Metric;
-use crate::report::interval_text;
-use crate::table::{strings, table};
-use crate::verdict::FigureVerdict;
-
-const SETUPS: [PostgresSetup; 5] = [
-    PostgresSetup::Default,
-    PostgresSetup::DefaultAgain,
-    PostgresSetup::Pool,
-    PostgresSetup::Always,
-    PostgresSetup::Hugepilot,
-];
-/// No noise: for what is held against a number and not against another server.
-const EXACT: Interval = Interval { estimate: 1.0, low: 1.0, high: 1.0, confidence: 1.0, pairs: 0 };
+use super::load::LoadSeen;
+use super::record::{Attached, Felt, PostgresRecord, PostgresSetup, PostgresTurn};
+use crate::comparison::{median_of, ratio_by_round};
+use crate::table::{cell, head, interval, table};
+use crate::verdict::{Bound, EXACT, JudgedFigure};
 
 /// The whole report.
 pub fn text(record: &PostgresRecord) -> String {
@@ -47,129 +38,99 @@ pub fn text(record: &PostgresRecord) -> String {
         text += &format!("\n\n{}", table(&felt_rows(&record.felt)));
     }
     text += "\nfigures\n";
-    for (words, seen, verdict) in figures(record) {
-        let numbers = seen.map_or("-".to_owned(), |seen| interval_text(Metric::Throughput, &seen));
-        text += &format!("  {words:<58} {numbers:<22} {verdict}\n");
-    }
+    figures(record).iter().for_each(|figure| text += &figure.line(58, 22));
     text
 }
 
 fn setup_rows(record: &PostgresRecord) -> Vec<Vec<String>> {
-    let head = [
-        "setup",
-        "turns",
-        "transactions/s",
-        "of default",
-        "of the pool",
-        "page tables",
-        "of default",
-        "CPU each",
-        "default's is",
-    ];
-    let mut rows = vec![strings(&head)];
-    for setup in SETUPS {
-        let Some(usual) = typical(record, setup, |turn| turn.per_second) else { continue };
-        let of = |reference, number| {
-            let ratio = ratio(record, setup, reference, number).filter(|_| reference != setup);
-            ratio.map_or("-".to_owned(), |ratio| interval_text(Metric::Throughput, &ratio))
-        };
+    let mut rows = vec![head(
+        "setup | turns | transactions/s | of default | of the pool | page tables | of default | CPU each | default's is",
+    )];
+    for &setup in PostgresSetup::value_variants() {
+        let Some(usual) = typical(record, setup, per_second) else { continue };
+        let of = |reference, number| interval(ratio(record, setup, reference, number).filter(|_| reference != setup));
         rows.push(vec![
             format!("{setup:?}").to_lowercase(),
             record.turns.iter().filter(|turn| turn.setup == setup).count().to_string(),
             format!("{usual:.0}"),
             of(PostgresSetup::Default, per_second),
             of(PostgresSetup::Pool, per_second),
-            typical(record, setup, page_tables).map_or("-".to_owned(), |bytes| Bytes(bytes as u64).to_string()),
+            cell(typical(record, setup, page_tables).map(|bytes| Bytes(bytes as u64).to_string())),
             of(PostgresSetup::Default, page_tables),
-            typical(record, setup, cpu_us).map_or("-".to_owned(), |us| format!("{us:.1} us")),
-            ratio(record, PostgresSetup::Default, setup, cpu_us)
-                .filter(|_| setup != PostgresSetup::Default)
-                .map_or("-".to_owned(), |ratio| interval_text(Metric::Throughput, &ratio)),
+            cell(typical(record, setup, cpu_us).map(|us| format!("{us:.1} us"))),
+            interval(ratio(record, PostgresSetup::Default, setup, cpu_us).filter(|_| setup != PostgresSetup::Default)),
         ]);
     }
     rows
 }
 
 fn felt_rows(felt: &[Felt]) -> Vec<Vec<String>> {
-    let mut rows = vec![strings(&["while promoted", "alone", "alone again", "promoting"])];
-    let typical =
-        |number: &dyn Fn(&Felt) -> f64| median(&felt.iter().map(number).collect::<Vec<_>>()).unwrap_or_default();
-    let mut row = |name: &str, number: fn(&super::load::LoadSeen) -> f64| {
-        let of = |phase: fn(&Felt) -> &super::load::LoadSeen| format!("{:.2}", typical(&|felt| number(phase(felt))));
-        rows.push(vec![
-            name.to_owned(),
-            of(|felt| &felt.alone),
-            of(|felt| &felt.alone_again),
-            of(|felt| &felt.promotion),
-        ]);
+    let row = |name: &str, number: fn(&LoadSeen) -> f64| {
+        let of = |phase: fn(&Felt) -> &LoadSeen| {
+            format!("{:.2}", median_of(felt.iter().map(|felt| number(phase(felt)))).unwrap_or_default())
+        };
+        vec![name.to_owned(), of(|felt| &felt.alone), of(|felt| &felt.alone_again), of(|felt| &felt.promotion)]
     };
-    row("worst window, of the usual one", |seen| seen.fewest / seen.usual);
-    row("p99 in ms", |seen| seen.p99_ms);
-    row("slowest in ms", |seen| seen.slowest_ms);
-    rows
+    vec![
+        head("while promoted | alone | alone again | promoting"),
+        row("worst window, of the usual one", |seen| seen.fewest / seen.usual),
+        row("p99 in ms", |seen| seen.p99_ms),
+        row("slowest in ms", |seen| seen.slowest_ms),
+    ]
 }
 
-type Figure = (String, Option<Interval>, FigureVerdict);
-
-fn figures(record: &PostgresRecord) -> Vec<Figure> {
-    let noise = ratio(record, PostgresSetup::DefaultAgain, PostgresSetup::Default, per_second);
-    let judged = |seen: &Option<Interval>, verdict: &dyn Fn(&Interval) -> FigureVerdict| {
-        seen.as_ref().map_or(FigureVerdict::NotMeasured, verdict)
-    };
-    let against = ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Pool, per_second);
-    let tables = ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Default, page_tables);
-    let mut figures = vec![
-        (
-            "throughput >= 0.97 x a pool's".to_owned(),
-            against,
-            judged(&against, &|seen| {
-                noise.as_ref().map_or(FigureVerdict::NotMeasured, |noise| FigureVerdict::at_least(0.97, seen, noise))
-            }),
-        ),
-        (
-            "page tables <= 5 % of the default's".to_owned(),
-            tables,
-            judged(&tables, &|seen| FigureVerdict::at_most(0.05, seen, &EXACT)),
-        ),
-    ];
+fn figures(record: &PostgresRecord) -> Vec<JudgedFigure> {
+    use PostgresSetup::{Default, DefaultAgain, Hugepilot, Pool};
+    let (level, again) = (ratio(record, Hugepilot, Pool, per_second), ratio(record, DefaultAgain, Default, per_second));
+    let tables = ratio(record, Hugepilot, Default, page_tables);
     let slowest = record.attached.iter().map(|attached| attached.seconds).reduce(f64::max);
-    figures.push(plain("on huge pages within 20 s of attaching, every time", slowest.map(|seconds| seconds <= 20.0)));
-    for attached in &record.attached {
-        let words = format!("forecast {} within a factor 1.5 of", forecast_text(&attached.forecast));
-        let near = |gain: Option<Interval>| {
-            attached.forecast["likely"].as_f64().zip(gain).map(|(likely, gain)| is_near(likely, gain))
-        };
-        let throughput = ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Default, per_second);
-        figures.push(plain(&format!("{words} the throughput's gain"), near(throughput)));
-        // Without the clients' own time, and what the kernel's threads took of the machine meanwhile.
-        let cpu = ratio(record, PostgresSetup::Default, PostgresSetup::Hugepilot, cpu_us);
-        figures.push(plain(&format!("{words} the gain of the server's CPU time"), near(cpu)));
-    }
-    if !record.observed.is_empty() {
-        let pairs: Vec<_> =
-            record.observed.iter().map(|pair| (pair.observed_per_second, pair.alone_per_second)).collect();
-        let seen = paired_ratio(&pairs);
-        let verdict = judged(&seen, &|seen| FigureVerdict::at_least(0.995, seen, &EXACT));
-        figures.push(("throughput while observed >= 0.995 x alone".to_owned(), seen, verdict));
-    }
-    if let Some(share) = record.observing_cpu_share {
-        figures
-            .push(plain(&format!("observing takes {:.2} % of a processor, <= 1", 100.0 * share), Some(share <= 0.01)));
-    }
-    if !record.felt.is_empty() {
-        let p99 = paired_ratio(&pairs(&record.felt, |felt| (felt.promotion.p99_ms, felt.alone_again.p99_ms)));
-        let noise = paired_ratio(&pairs(&record.felt, |felt| (felt.alone_again.p99_ms, felt.alone.p99_ms)));
-        let both = p99.as_ref().zip(noise.as_ref());
-        let verdict = both.map_or(FigureVerdict::NotMeasured, |(seen, noise)| FigureVerdict::at_most(1.5, seen, noise));
-        figures.push(("p99 while promoted <= 1.5 x alone".to_owned(), p99, verdict));
-    }
+    let in_time = slowest.map(|seconds| seconds <= 20.0);
+    let mut figures = vec![
+        JudgedFigure::of_ratio("throughput >= 0.97 x a pool's", level, again, Bound::AtLeast(0.97)),
+        JudgedFigure::of_ratio("page tables <= 5 % of the default's", tables, Some(EXACT), Bound::AtMost(0.05)),
+        JudgedFigure::of_fact("on huge pages within 20 s of attaching, every time", None, in_time),
+    ];
+    figures.extend(record.attached.iter().flat_map(|attached| forecast_figures(record, attached)));
+    figures.extend(observed_figures(record));
+    figures.extend((!record.felt.is_empty()).then(|| felt_figure(&record.felt)));
     figures
 }
 
-fn plain(words: &str, met: Option<bool>) -> Figure {
-    let verdict =
-        met.map_or(FigureVerdict::NotMeasured, |met| if met { FigureVerdict::Met } else { FigureVerdict::NotMet });
-    (words.to_owned(), None, verdict)
+fn forecast_figures(record: &PostgresRecord, attached: &Attached) -> [JudgedFigure; 2] {
+    let likely = attached.forecast["likely"].as_f64();
+    let figure = |what: &str, gain: Option<Interval>| {
+        let text = format!("forecast {} within a factor 1.5 of {what}", forecast_text(&attached.forecast));
+        JudgedFigure::of_fact(text, None, likely.zip(gain).map(|(likely, gain)| is_near(likely, gain)))
+    };
+    [
+        figure("the throughput's gain", ratio(record, PostgresSetup::Hugepilot, PostgresSetup::Default, per_second)),
+        // Without the clients' own time, and what the kernel's threads took of the machine meanwhile.
+        figure(
+            "the gain of the server's CPU time",
+            ratio(record, PostgresSetup::Default, PostgresSetup::Hugepilot, cpu_us),
+        ),
+    ]
+}
+
+fn observed_figures(record: &PostgresRecord) -> impl Iterator<Item = JudgedFigure> {
+    let pairs = record.observed.iter().map(|pair| (pair.observed_per_second, pair.alone_per_second));
+    let seen = paired_ratio(&pairs.collect::<Vec<_>>());
+    let speed = (!record.observed.is_empty()).then(|| {
+        let text = "throughput while observed >= 0.995 x alone";
+        JudgedFigure::of_ratio(text, seen, Some(EXACT), Bound::AtLeast(0.995))
+    });
+    let cost = record.observing_cpu_share.map(|share| {
+        let text = format!("observing takes {:.2} % of a processor, <= 1", 100.0 * share);
+        JudgedFigure::of_fact(text, None, Some(share <= 0.01))
+    });
+    speed.into_iter().chain(cost)
+}
+
+fn felt_figure(felt: &[Felt]) -> JudgedFigure {
+    let ratio = |of: fn(&Felt) -> (f64, f64)| paired_ratio(&felt.iter().map(of).collect::<Vec<_>>());
+    let p99 = ratio(|felt| (felt.promotion.p99_ms, felt.alone_again.p99_ms));
+    let noise = ratio(|felt| (felt.alone_again.p99_ms, felt.alone.p99_ms));
+    JudgedFigure::of_ratio("p99 while promoted <= 1.5 x alone", p99, noise, Bound::AtMost(1.5))
 }
 
 /// Whether the speed that was expected is within a factor 1.5 of the gain that came; where next to nothing came, that nothing was expected.
@@ -186,10 +147,6 @@ fn forecast_text(forecast: &serde_json::Value) -> String {
     all.map_or("unknown".to_owned(), |((likely, low), high)| format!("{likely} % ({low} to {high})"))
 }
 
-fn pairs(felt: &[Felt], of: fn(&Felt) -> (f64, f64)) -> Vec<(f64, f64)> {
-    felt.iter().map(of).collect()
-}
-
 fn per_second(turn: &PostgresTurn) -> f64 {
     turn.per_second
 }
@@ -203,7 +160,7 @@ fn page_tables(turn: &PostgresTurn) -> f64 {
 }
 
 fn typical(record: &PostgresRecord, setup: PostgresSetup, number: fn(&PostgresTurn) -> f64) -> Option<f64> {
-    median(&record.turns.iter().filter(|turn| turn.setup == setup).map(number).collect::<Vec<_>>())
+    median_of(record.turns.iter().filter(|turn| turn.setup == setup).map(number))
 }
 
 /// One setup against another, round by round.
@@ -213,19 +170,18 @@ fn ratio(
     reference: PostgresSetup,
     number: fn(&PostgresTurn) -> f64,
 ) -> Option<Interval> {
-    let of = |setup| record.turns.iter().filter(move |turn| turn.setup == setup);
-    let partner = |turn: &PostgresTurn| of(reference).find(|other| other.round == turn.round).map(number);
-    let pairs: Vec<_> = of(subject).filter_map(|turn| Some((number(turn), partner(turn)?))).collect();
-    paired_ratio(&pairs)
+    let of = |setup| record.turns.iter().filter(move |turn| turn.setup == setup).map(|turn| (turn.round, number(turn)));
+    ratio_by_round(of(subject), of(reference))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::record;
     use super::*;
+    use crate::verdict::FigureVerdict;
 
     fn verdicts(record: &PostgresRecord) -> Vec<FigureVerdict> {
-        figures(record).into_iter().map(|(_, _, verdict)| verdict).collect()
+        figures(record).into_iter().map(|figure| figure.verdict).collect()
     }
 
     #[test]

@@ -10,23 +10,22 @@ mod record;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use heat::units::{Bytes, HUGE_PAGE};
 use hugepilot_os::stop::{SecondSignal, Stop};
 use kernel::Root;
 use kernel::process::{ProcessStatus, descendants};
 
-use self::program::{RunningServer, ServerProgram};
+use self::program::{RunningServer, ServerPlace, ServerProgram};
 pub use self::record::ServersRecord;
 use self::record::{ServerSetup, ServerTurn};
 use crate::machine::MachineDescription;
-use crate::outputs::{Outputs, Results};
+use crate::outputs::{Outputs, Results, json_lines};
 use crate::pool::FilledPool;
-use crate::rounds::{order_of_round, progress_bar};
+use crate::rounds::{self, order_of_round, progress_bar};
 use crate::sample::huge_memory;
 use crate::settings::SavedSettings;
-use crate::table::print;
 use crate::tool::{Tool, ToolProcess};
 
 pub const EXAMPLES: &str = "\
@@ -36,6 +35,7 @@ Examples:
 
 Needs mariadb-server and sysbench, gunicorn and apache2-utils, redis-server and redis-tools, for those that are named.";
 
+const SETUPS: [ServerSetup; 3] = [ServerSetup::Default, ServerSetup::DefaultAgain, ServerSetup::Hugepilot];
 /// hugepilot has done what it will when nothing has come during so many turns.
 const SETTLED: usize = 4;
 /// Turns that are waited for that at most.
@@ -78,16 +78,10 @@ impl ServersArguments {
             settings.restore().and(measured)
         });
         if !record.turns.is_empty() {
-            let text = record.text();
-            let printed = print(&text);
-            let results = Results { name: "servers", json: record.json()?, text: &text, draw: None };
-            self.outputs.write(Some(&record.machine), &results)?;
-            printed?;
+            let (text, json) = (record.text(), json_lines(&record, "round")?);
+            self.outputs.tell(&record.machine, &Results { name: "servers", json, text: &text, draw: None })?;
         }
-        match measured {
-            Err(_) if stop.requested() => bail!("stopped on request; what was measured so far is told"),
-            measured => measured,
-        }
+        rounds::ended(measured, &stop, "told")
     }
 
     fn measure(
@@ -102,7 +96,8 @@ impl ServersArguments {
         let bar = progress_bar(u64::from(self.rounds) * 3);
         bar.set_message(format!("starting {program}"));
         let start = |number: u16, tool| {
-            program.start(&directory.path().join(number.to_string()), number, self.seconds, tool, stop)
+            let directory = directory.path().join(number.to_string());
+            program.start(&ServerPlace { directory, number, seconds: self.seconds, tool, stop })
         };
         let mut default = start(0, None)?;
         if let Some(memory) = program.pool() {
@@ -114,11 +109,7 @@ impl ServersArguments {
         bar.set_message(format!("waiting until hugepilot has done what it will for {program}"));
         let attached = program.pool().is_none().then(|| attach(tool, &mut piloted, stop)).transpose()?;
         for round in 0..self.rounds {
-            for setup in order_of_round(
-                &[ServerSetup::Default, ServerSetup::DefaultAgain, ServerSetup::Hugepilot],
-                self.seed,
-                round,
-            ) {
+            for setup in order_of_round(&SETUPS, self.seed, round) {
                 bar.set_message(format!("{program} round {}: {setup:?}", round + 1));
                 let server = if setup == ServerSetup::Hugepilot { &mut piloted } else { &mut default };
                 stop.check()?;

@@ -3,8 +3,7 @@
 //! Owns: their command lines. Never touches: the machine's settings, or directories other than the one that it is given.
 
 use std::ffi::OsString;
-use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -49,6 +48,22 @@ pub enum ServerProgram {
     Redis,
 }
 
+shown_as_typed!(ServerProgram);
+
+/// Where a server is started, and how.
+pub struct ServerPlace<'a> {
+    /// A directory of its own.
+    pub directory: PathBuf,
+    /// Whether it is the first or the second of its kind.
+    pub number: u16,
+    /// How long it is loaded.
+    pub seconds: u32,
+    /// What starts it by `hugepilot run`, on pages of a pool.
+    pub tool: Option<&'a Tool>,
+    /// Ends everything early.
+    pub stop: &'a Stop,
+}
+
 /// A server that answers.
 pub struct RunningServer {
     child: BoundChild,
@@ -58,85 +73,22 @@ pub struct RunningServer {
     program: ServerProgram,
 }
 
-impl fmt::Display for ServerProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ServerProgram::Mariadb => "mariadb",
-            ServerProgram::Gunicorn => "gunicorn",
-            ServerProgram::Redis => "redis",
-        })
-    }
-}
-
 impl ServerProgram {
     /// What it needs of a pool, where that is the only way to huge pages: MariaDB forbids itself all others (`PR_SET_THP_DISABLE`).
     pub fn pool(self) -> Option<Bytes> {
         (self == ServerProgram::Mariadb).then_some(Bytes(BUFFER_POOL.0 + BUFFER_POOL.0 / 8))
     }
 
-    /// Starts one, fills it and waits until it answers. `number`: it is the first or the second of its kind. With a `tool` it is started by
-    /// `hugepilot run`, on pages of a pool.
-    pub fn start(
-        self,
-        directory: &Path,
-        number: u16,
-        seconds: u32,
-        tool: Option<&Tool>,
-        stop: &Stop,
-    ) -> Result<RunningServer> {
-        let child = |line: &str| child(line, tool);
-        std::fs::create_dir_all(directory)?;
-        let place = directory.to_str().context("the directory's name is not plain")?;
-        let socket = format!("{place}/socket");
-        match self {
-            ServerProgram::Mariadb => {
-                run(&format!("mariadb-install-db --no-defaults --user=root --datadir={place}/data --skip-test-db"))?;
-                let buffer_pool = BUFFER_POOL.0;
-                let pages = if tool.is_some() { " --large-pages" } else { "" };
-                let server = format!(
-                    "mariadbd --no-defaults --user=root --datadir={place}/data --socket={socket} --skip-networking \
-                     --skip-grant-tables --innodb-buffer-pool-size={buffer_pool} --innodb-flush-log-at-trx-commit=0 \
-                     --log-error={place}/log{pages}"
-                );
-                let child = child(&server)?;
-                answers(&format!("mariadb-admin --no-defaults --socket={socket} ping"), stop)?;
-                run(&format!("mariadb --no-defaults --socket={socket} -e CREATE\\ DATABASE\\ sbtest"))?;
-                let bench = format!(
-                    "sysbench oltp_point_select --mysql-socket={socket} --mysql-user=root --tables=4 --table-size=1500000"
-                );
-                run(&format!("{bench} --threads=2 prepare"))?;
-                Ok(RunningServer::new(
-                    self,
-                    child,
-                    tool.is_some(),
-                    &format!("{bench} --threads=8 --time={seconds} run"),
-                ))
-            }
-            ServerProgram::Gunicorn => {
-                std::fs::write(directory.join("application.py"), APPLICATION)?;
-                let address = format!("127.0.0.1:{}", FIRST_PORT + number);
-                let child = child(&format!(
-                    "gunicorn --preload --workers 4 --chdir {place} --bind {address} --log-level error application"
-                ))?;
-                let load = format!("ab -q -c 8 -n 10000000 -t {seconds} http://{address}/");
-                answers(&format!("ab -q -n 1 http://{address}/"), stop)?;
-                Ok(RunningServer::new(self, child, tool.is_some(), &load))
-            }
-            ServerProgram::Redis => {
-                let child = child(&format!(
-                    "redis-server --port 0 --unixsocket {socket} --save  --dir {place} --loglevel warning"
-                ))?;
-                answers(&format!("redis-cli -s {socket} ping"), stop)?;
-                let bench = format!("redis-benchmark -s {socket} -r 2000000 -d 512 --csv");
-                run(&format!("{bench} -t set -n 4000000 -P 32"))?;
-                Ok(RunningServer::new(
-                    self,
-                    child,
-                    tool.is_some(),
-                    &format!("{bench} -t get -c 50 -n {}", 60_000 * seconds),
-                ))
-            }
-        }
+    /// Starts one, fills it and waits until it answers.
+    pub fn start(self, place: &ServerPlace<'_>) -> Result<RunningServer> {
+        std::fs::create_dir_all(&place.directory)?;
+        let directory = place.directory.to_str().context("the directory's name is not plain")?;
+        let (child, load) = match self {
+            ServerProgram::Mariadb => place.start_mariadb(directory)?,
+            ServerProgram::Gunicorn => place.start_gunicorn(directory)?,
+            ServerProgram::Redis => place.start_redis(directory)?,
+        };
+        Ok(RunningServer { child, is_below_tool: place.tool.is_some(), load: words(&load), program: self })
     }
 
     /// What a load printed, in requests a second.
@@ -150,11 +102,61 @@ impl ServerProgram {
     }
 }
 
-impl RunningServer {
-    fn new(program: ServerProgram, child: BoundChild, is_below_tool: bool, load: &str) -> Self {
-        Self { child, is_below_tool, load: words(load), program }
+/// Each starts a server in that directory, and answers with the command that loads it.
+impl ServerPlace<'_> {
+    fn start_mariadb(&self, directory: &str) -> Result<(BoundChild, String)> {
+        run(&format!("mariadb-install-db --no-defaults --user=root --datadir={directory}/data --skip-test-db"))?;
+        let (socket, buffer_pool) = (format!("{directory}/socket"), BUFFER_POOL.0);
+        let pages = if self.tool.is_some() { " --large-pages" } else { "" };
+        let child = self.child(&format!(
+            "mariadbd --no-defaults --user=root --datadir={directory}/data --socket={socket} --skip-networking \
+             --skip-grant-tables --innodb-buffer-pool-size={buffer_pool} --innodb-flush-log-at-trx-commit=0 \
+             --log-error={directory}/log{pages}"
+        ))?;
+        answers(&format!("mariadb-admin --no-defaults --socket={socket} ping"), self.stop)?;
+        run(&format!("mariadb --no-defaults --socket={socket} -e CREATE\\ DATABASE\\ sbtest"))?;
+        let bench = format!(
+            "sysbench oltp_point_select --mysql-socket={socket} --mysql-user=root --tables=4 --table-size=1500000"
+        );
+        run(&format!("{bench} --threads=2 prepare"))?;
+        Ok((child, format!("{bench} --threads=8 --time={} run", self.seconds)))
     }
 
+    fn start_gunicorn(&self, directory: &str) -> Result<(BoundChild, String)> {
+        std::fs::write(self.directory.join("application.py"), APPLICATION)?;
+        let address = format!("127.0.0.1:{}", FIRST_PORT + self.number);
+        let child = self.child(&format!(
+            "gunicorn --preload --workers 4 --chdir {directory} --bind {address} --log-level error application"
+        ))?;
+        answers(&format!("ab -q -n 1 http://{address}/"), self.stop)?;
+        Ok((child, format!("ab -q -c 8 -n 10000000 -t {} http://{address}/", self.seconds)))
+    }
+
+    fn start_redis(&self, directory: &str) -> Result<(BoundChild, String)> {
+        let socket = format!("{directory}/socket");
+        let child = self.child(&format!(
+            "redis-server --port 0 --unixsocket {socket} --save  --dir {directory} --loglevel warning"
+        ))?;
+        answers(&format!("redis-cli -s {socket} ping"), self.stop)?;
+        let bench = format!("redis-benchmark -s {socket} -r 2000000 -d 512 --csv");
+        run(&format!("{bench} -t set -n 4000000 -P 32"))?;
+        Ok((child, format!("{bench} -t get -c 50 -n {}", 60_000 * self.seconds)))
+    }
+
+    fn child(&self, line: &str) -> Result<BoundChild> {
+        let mut command = Vec::new();
+        if let Some(tool) = self.tool {
+            command.push(tool.path().into());
+            command.extend(["run", "--pages", "2M", "--"].map(OsString::from));
+            // The server ends with hugepilot.
+            command.extend([std::env::current_exe()?.into(), "bound".into(), "--".into()]);
+        }
+        command.extend(words(line).into_iter().map(OsString::from));
+        BoundChild::start(&command, None, Stdio::null())
+    }
+}
+
+impl RunningServer {
     /// Its first process.
     pub fn pid(&self) -> Result<u32> {
         let child = self.child.pid();
@@ -175,18 +177,6 @@ impl RunningServer {
 /// Words of a line; a space that is escaped separates none, and two spaces have an empty word between them.
 fn words(line: &str) -> Vec<String> {
     line.replace("\\ ", "\0").split(' ').map(|word| word.replace('\0', " ")).collect()
-}
-
-fn child(line: &str, tool: Option<&Tool>) -> Result<BoundChild> {
-    let mut command = Vec::new();
-    if let Some(tool) = tool {
-        command.push(tool.path().into());
-        command.extend(["run", "--pages", "2M", "--"].map(OsString::from));
-        // The server ends with hugepilot.
-        command.extend([std::env::current_exe()?.into(), "bound".into(), "--".into()]);
-    }
-    command.extend(words(line).into_iter().map(OsString::from));
-    BoundChild::start(&command, None, Stdio::null())
 }
 
 fn run(line: &str) -> Result<String> {

@@ -2,24 +2,17 @@
 //!
 //! Owns: the shape of that file, `"version": 1`, and what each figure demands. Never touches: measurements.
 
-use std::path::Path;
-
-use anyhow::Result;
-use heat::statistics::{Interval, median, paired_ratio};
+use heat::statistics::Interval;
 use heat::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::program::ServerProgram;
-use crate::comparison::Metric;
-use crate::kept;
+use crate::comparison::{median_of, ratio_by_round};
+use crate::kept::VERSION;
 use crate::machine::MachineDescription;
-use crate::outputs::json_lines;
-use crate::report::interval_text;
-use crate::table::{strings, table};
-use crate::verdict::FigureVerdict;
+use crate::table::{distinct, head, interval, table};
+use crate::verdict::{Bound, JudgedFigure};
 
-const VERSION: u32 = 1;
-const KIND: &str = "servers";
 /// What a server may lose at most; less is not resolved.
 const LEVEL: f64 = 0.97;
 
@@ -70,54 +63,34 @@ pub struct ServersRecord {
 impl ServersRecord {
     /// Without turns.
     pub fn new(machine: MachineDescription, seconds: u32, rounds: u32) -> Self {
-        Self { kind: KIND.to_owned(), version: VERSION, machine, seconds, rounds, turns: Vec::new() }
-    }
-
-    /// As text, a line for each turn.
-    pub fn json(&self) -> Result<String> {
-        json_lines(self, "round")
-    }
-
-    /// The record in the text of a file.
-    pub fn parse(text: &str, file: &Path) -> Result<Self> {
-        kept::parse(text, file, VERSION)
+        Self { kind: "servers".to_owned(), version: VERSION, machine, seconds, rounds, turns: Vec::new() }
     }
 
     /// The whole report.
     pub fn text(&self) -> String {
         let mut text = format!("{}\nservers: turns of {} s, {} rounds\n\n", self.machine, self.seconds, self.rounds);
-        let mut programs: Vec<ServerProgram> = self.turns.iter().map(|turn| turn.program).collect();
-        programs.sort_unstable();
-        programs.dedup();
-        let mut rows =
-            vec![strings(&["server", "a second", "again", "hugepilot", "huge", "memory", "hugepilot >= 0.97"])];
+        let programs = distinct(self.turns.iter().map(|turn| turn.program));
+        let mut rows = vec![head("server | a second | again | hugepilot | huge | memory | hugepilot >= 0.97")];
         rows.extend(programs.into_iter().map(|program| self.row(program)));
         text += &table(&rows);
         text
     }
 
     fn row(&self, program: ServerProgram) -> Vec<String> {
-        let usual = |setup, number: fn(&ServerTurn) -> f64| {
-            median(&self.of(program, setup).map(number).collect::<Vec<_>>()).unwrap_or_default()
-        };
+        let usual =
+            |setup, number: fn(&ServerTurn) -> f64| median_of(self.of(program, setup).map(number)).unwrap_or_default();
         let (again, piloted) =
             (self.ratio(program, ServerSetup::DefaultAgain), self.ratio(program, ServerSetup::Hugepilot));
-        let words = |ratio: &Option<Interval>| {
-            ratio.as_ref().map_or("-".to_owned(), |ratio| interval_text(Metric::Throughput, ratio))
-        };
-        let both = piloted.as_ref().zip(again.as_ref());
-        let verdict =
-            both.map_or(FigureVerdict::NotMeasured, |(seen, noise)| FigureVerdict::at_least(LEVEL, seen, noise));
-        let memory = usual(ServerSetup::Hugepilot, |turn| turn.own_bytes as f64)
-            / usual(ServerSetup::Default, |turn| turn.own_bytes as f64);
+        let own = |turn: &ServerTurn| turn.own_bytes as f64;
+        let memory = usual(ServerSetup::Hugepilot, own) / usual(ServerSetup::Default, own);
         vec![
             program.to_string(),
             format!("{:.0}", usual(ServerSetup::Default, |turn| turn.per_second)),
-            words(&again),
-            words(&piloted),
+            interval(again),
+            interval(piloted),
             Bytes(usual(ServerSetup::Hugepilot, |turn| turn.huge_bytes as f64) as u64).to_string(),
             format!("x {memory:.3}"),
-            verdict.to_string(),
+            JudgedFigure::of_ratio("", piloted, again, Bound::AtLeast(LEVEL)).verdict.to_string(),
         ]
     }
 
@@ -127,17 +100,17 @@ impl ServersRecord {
 
     /// Requests a second of one setup against the default's, round by round.
     fn ratio(&self, program: ServerProgram, setup: ServerSetup) -> Option<Interval> {
-        let partner =
-            |turn: &ServerTurn| self.of(program, ServerSetup::Default).find(|other| other.round == turn.round);
-        let pairs = self.of(program, setup).filter_map(|turn| Some((turn.per_second, partner(turn)?.per_second)));
-        paired_ratio(&pairs.collect::<Vec<_>>())
+        let numbers = |setup| self.of(program, setup).map(|turn| (turn.round, turn.per_second));
+        ratio_by_round(numbers(setup), numbers(ServerSetup::Default))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept::ResultKind;
+    use crate::kept::{ResultKind, parse};
+    use crate::outputs::json_lines;
+    use crate::verdict::FigureVerdict;
 
     fn record(times: f64) -> ServersRecord {
         let turn = |round, setup, times| ServerTurn {
@@ -160,12 +133,14 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written() {
         let record = record(1.5);
-        let text = record.json().unwrap();
+        let text = json_lines(&record, "round").unwrap();
         assert_eq!(ResultKind::of(&text), Some(ResultKind::Servers));
-        assert_eq!(ServersRecord::parse(&text, Path::new("file")).unwrap(), record);
-        assert!(ServersRecord::parse("{\"version\":1}", Path::new("file")).is_err());
+        assert_eq!(parse::<ServersRecord>(&text, "file".as_ref(), VERSION).unwrap(), record);
+        assert!(parse::<ServersRecord>("{\"version\":1}", "file".as_ref(), VERSION).is_err());
         let newer = text.replacen("\"version\":1", "\"version\":2", 1);
-        assert!(ServersRecord::parse(&newer, Path::new("file")).unwrap_err().to_string().contains("version 2"));
+        assert!(
+            parse::<ServersRecord>(&newer, "file".as_ref(), VERSION).unwrap_err().to_string().contains("version 2")
+        );
     }
 
     #[test]

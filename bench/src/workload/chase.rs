@@ -6,16 +6,15 @@
 //! and a cache miss; independent reads overlap as far as the processor can.
 
 use std::ffi::CString;
-use std::fmt;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
 use heat::units::Bytes;
 use hugepilot_os::stop::Stop;
 
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_every, words_for};
 use super::pages::{UsedPages, populate};
 use super::shape::{Running, Start, Workload};
 use crate::process::Pinning;
@@ -36,20 +35,11 @@ pub enum ChasePattern {
     Independent,
 }
 
-/// How it is set up.
-#[derive(Clone, Debug)]
-pub struct Chase {
-    /// Memory mapped and read.
-    pub size: Bytes,
-    /// Whether reads wait for each other.
-    pub pattern: ChasePattern,
-    /// Where the random numbers start.
-    pub seed: u64,
-}
+shown_as_typed!(ChasePattern);
 
-/// The child's arguments.
+/// How it is set up, which its child is told, too.
 #[derive(Clone, Debug, clap::Args)]
-pub struct ChaseChild {
+pub struct Chase {
     /// Memory to map and read.
     #[arg(long)]
     pub size: Bytes,
@@ -59,21 +49,19 @@ pub struct ChaseChild {
     /// Where the random numbers start.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Ask for huge pages.
-    #[arg(long)]
-    pub advise_huge: bool,
-    /// A name of its own, as `ps -o comm` shows it, by which a configuration file can name it.
-    #[arg(long)]
-    pub called: Option<String>,
 }
 
-impl fmt::Display for ChasePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ChasePattern::Dependent => "dependent",
-            ChasePattern::Independent => "independent",
-        })
-    }
+/// The child's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ChaseChild {
+    #[command(flatten)]
+    setup: Chase,
+    /// Ask for huge pages.
+    #[arg(long)]
+    advise_huge: bool,
+    /// A name of its own, as `ps -o comm` shows it, by which a configuration file can name it.
+    #[arg(long)]
+    called: Option<String>,
 }
 
 impl Workload for Chase {
@@ -105,25 +93,19 @@ impl ChaseChild {
         if let Some(name) = &self.called {
             rustix::thread::set_name(&CString::new(name.as_str())?)?;
         }
-        let mut mapping = populate(self.size, &UsedPages::all(self.size), self.advise_huge)?;
-        print_line(&ReadyLine::of(&mapping, self.size, &self.pattern.to_string(), self.seed))?;
-        let (words, mut state) = (&*mapping.words_mut(), self.seed);
-        match self.pattern {
-            ChasePattern::Dependent => report_forever(|| for_one_interval(|| state = read_dependent(words, state))),
-            ChasePattern::Independent => report_forever(|| for_one_interval(|| state = read_independent(words, state))),
-        }
+        let Chase { size, pattern, seed } = self.setup;
+        let mut mapping = populate(size, &UsedPages::all(size), self.advise_huge)?;
+        print_line(&ReadyLine::of(&mapping, size, &pattern.to_string(), seed))?;
+        let (words, mut state) = (&*mapping.words_mut(), seed);
+        let read = match pattern {
+            ChasePattern::Dependent => read_dependent,
+            ChasePattern::Independent => read_independent,
+        };
+        report_every(INTERVAL, || {
+            state = read(words, state);
+            READS_PER_CHECK
+        })
     }
-}
-
-/// Repeats `read` until an interval has passed; the number of reads.
-fn for_one_interval(mut read: impl FnMut()) -> u64 {
-    let start = Instant::now();
-    let mut reads = 0;
-    while start.elapsed() < INTERVAL {
-        read();
-        reads += READS_PER_CHECK;
-    }
-    reads
 }
 
 fn read_dependent(words: &[u64], mut state: u64) -> u64 {

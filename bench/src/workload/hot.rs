@@ -5,16 +5,15 @@
 //! Zipfian: the region of rank `i` is read in proportion to `i` to the power of -0.99, and which region has which rank is shuffled
 //! by the seed. Quarter: only a quarter of the memory is read, and SIGUSR1 moves that on to the next quarter.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use heat::units::{Address, Bytes, HUGE_PAGE};
 use hugepilot_os::PidFd;
-use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
+use hugepilot_os::memory::OwnAdvice;
 use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -22,7 +21,7 @@ use rand::seq::SliceRandom;
 use rustix::process::Signal;
 
 use super::chase::{place, step};
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_every, words_for};
 use super::pages::{UsedPages, populate};
 use super::progress::Progress;
 use super::shape::{Running, Start, Workload};
@@ -46,22 +45,14 @@ pub enum HotPattern {
     Quarter,
 }
 
-/// How it is set up.
-#[derive(Clone, Debug)]
+shown_as_typed!(HotPattern);
+
+/// How it is set up, which its child is told, too.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Hot {
     /// Its name in reports.
+    #[arg(skip)]
     pub name: &'static str,
-    /// Memory mapped.
-    pub size: Bytes,
-    /// Which regions are read.
-    pub pattern: HotPattern,
-    /// Where the random numbers start.
-    pub seed: u64,
-}
-
-/// The child's arguments.
-#[derive(Clone, Debug, clap::Args)]
-pub struct HotChild {
     /// Memory to map.
     #[arg(long)]
     pub size: Bytes,
@@ -71,24 +62,22 @@ pub struct HotChild {
     /// Where the random numbers start.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// The child's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HotChild {
+    #[command(flatten)]
+    setup: Hot,
     /// Ask for huge pages once the memory is populated, so that only khugepaged can give them.
     #[arg(long)]
-    pub advise_huge: bool,
+    advise_huge: bool,
 }
 
 struct RunningHot {
     process: OwnProcess,
     /// Regions from the start of the memory, those read most first; None where they move.
     ranking: Option<Vec<u32>>,
-}
-
-impl fmt::Display for HotPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            HotPattern::Zipfian => "zipfian",
-            HotPattern::Quarter => "quarter",
-        })
-    }
 }
 
 impl Workload for Hot {
@@ -148,56 +137,45 @@ pub fn move_on(pid: u32) -> Result<()> {
 impl HotChild {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
-        ensure!(regions(self.size) <= DRAWS / 16, "--size {} is too large", self.size);
+        let Hot { size, pattern, seed, .. } = self.setup;
+        ensure!(regions(size) <= DRAWS / 16, "--size {size} is too large");
         let moves = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(Signal::USR1.as_raw(), moves.clone())?;
-        let mut mapping = populate(self.size, &UsedPages::all(self.size), false)?;
+        let mut mapping = populate(size, &UsedPages::all(size), false)?;
         if self.advise_huge {
-            mapping.advise(0, self.size.0 as usize, OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
+            mapping.advise(0, size.0 as usize, OwnAdvice::HugePage).context("MADV_HUGEPAGE is refused here")?;
         }
-        print_line(&ReadyLine::of(&mapping, self.size, &self.pattern.to_string(), self.seed))?;
-        match self.pattern {
-            HotPattern::Zipfian => self.read_by_rank(&mut mapping),
-            HotPattern::Quarter => self.read_a_quarter(&mut mapping, &moves),
+        print_line(&ReadyLine::of(&mapping, size, &pattern.to_string(), seed))?;
+        match pattern {
+            HotPattern::Zipfian => self.setup.read_by_rank(mapping.words_mut()),
+            HotPattern::Quarter => self.setup.read_a_quarter(mapping.words_mut(), &moves),
         }
-    }
-
-    fn read_by_rank(&self, mapping: &mut AlignedMemory) -> Result<()> {
-        let (words, draws, mut state) =
-            (&*mapping.words_mut(), draws(&ranking(regions(self.size), self.seed)), self.seed);
-        report_forever(|| {
-            for_one_interval(|| {
-                for _ in 0..READS_PER_CHECK {
-                    state = step(state).wrapping_add(words[place_by_rank(state, &draws)]);
-                }
-            })
-        })
-    }
-
-    fn read_a_quarter(&self, mapping: &mut AlignedMemory, moves: &AtomicBool) -> Result<()> {
-        let (words, mut quarter, mut state) = (&*mapping.words_mut(), 0, self.seed);
-        let length = words.len() / QUARTERS;
-        report_forever(|| {
-            for_one_interval(|| {
-                quarter = (quarter + usize::from(moves.swap(false, Ordering::Relaxed))) % QUARTERS;
-                for _ in 0..READS_PER_CHECK {
-                    let at = quarter * length + place(state, length);
-                    // The words read are zero, which the processor cannot know before it has them.
-                    state = step(state).wrapping_add(words[at]);
-                }
-            })
-        })
     }
 }
 
-/// Repeats `read` until an interval has passed; the number of reads.
-fn for_one_interval(mut read: impl FnMut()) -> u64 {
-    let (start, mut reads) = (Instant::now(), 0);
-    while start.elapsed() < INTERVAL {
-        read();
-        reads += READS_PER_CHECK;
+impl Hot {
+    fn read_by_rank(&self, words: &[u64]) -> Result<()> {
+        let (draws, mut state) = (draws(&ranking(regions(self.size), self.seed)), self.seed);
+        report_every(INTERVAL, || {
+            for _ in 0..READS_PER_CHECK {
+                state = step(state).wrapping_add(words[place_by_rank(state, &draws)]);
+            }
+            READS_PER_CHECK
+        })
     }
-    reads
+
+    fn read_a_quarter(&self, words: &[u64], moves: &AtomicBool) -> Result<()> {
+        let (length, mut quarter, mut state) = (words.len() / QUARTERS, 0, self.seed);
+        report_every(INTERVAL, || {
+            quarter = (quarter + usize::from(moves.swap(false, Ordering::Relaxed))) % QUARTERS;
+            for _ in 0..READS_PER_CHECK {
+                let at = quarter * length + place(state, length);
+                // The words read are zero, which the processor cannot know before it has them.
+                state = step(state).wrapping_add(words[at]);
+            }
+            READS_PER_CHECK
+        })
+    }
 }
 
 fn regions(size: Bytes) -> usize {

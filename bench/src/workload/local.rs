@@ -6,8 +6,7 @@
 //! part of the graph once for each frame of speech, then another part. Of a large memory little is in use at a time, and the TLB holds
 //! it. Small: dependent random reads over memory that the TLB holds as a whole.
 
-use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
@@ -17,7 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::chase::{place, step};
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_every, words};
 use super::pages::{WORDS_PER_PAGE, below};
 use super::shape::{Running, Start, Workload};
 use crate::process::Pinning;
@@ -48,18 +47,11 @@ pub enum LocalPattern {
     Small,
 }
 
-/// How it is set up.
-#[derive(Clone, Debug)]
-pub struct Local {
-    /// What is local.
-    pub pattern: LocalPattern,
-    /// Where the random numbers start.
-    pub seed: u64,
-}
+shown_as_typed!(LocalPattern);
 
-/// The child's arguments.
+/// How it is set up, which its child is told, too.
 #[derive(Clone, Debug, clap::Args)]
-pub struct LocalChild {
+pub struct Local {
     /// What is local.
     #[arg(long)]
     pub pattern: LocalPattern,
@@ -75,15 +67,6 @@ struct Decoder {
     reached_by: Vec<u32>,
     search: u32,
     queue: Vec<u32>,
-}
-
-impl fmt::Display for LocalPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            LocalPattern::BreadthFirst => "breadth-first",
-            LocalPattern::Small => "small",
-        })
-    }
 }
 
 impl Workload for Local {
@@ -121,14 +104,12 @@ impl Workload for Local {
             matches!(how, Start::AsItIs | Start::Launched { .. }),
             "these programs have no switch for huge pages and do not link libhps: choose other --configurations"
         );
-        let words =
-            ["workload-local".to_owned(), format!("--pattern={}", self.pattern), format!("--seed={}", self.seed)];
-        let processor = Pinning::of_this_process()?.program;
-        Ok(Box::new(OwnProcess::start_by(how.launcher(), processor, words.into(), stop)?))
+        let words = words("workload-local", &[("pattern", &self.pattern), ("seed", &self.seed)]);
+        Ok(Box::new(OwnProcess::start_by(how.launcher(), Pinning::of_this_process()?.program, words, stop)?))
     }
 }
 
-impl LocalChild {
+impl Local {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
         match self.pattern {
@@ -143,14 +124,12 @@ impl LocalChild {
         let size = Bytes((VERTICES * EDGES * 4) as u64);
         print_line(&ReadyLine::at(decoder.neighbours.as_ptr().addr() as u64, size, "breadth-first", self.seed))?;
         let (mut from, mut frame) = (0, 0);
-        report_forever(|| {
-            for_one_interval(|| {
-                if frame % SPEECH_FRAMES == 0 {
-                    from = below(&mut random, VERTICES);
-                }
-                frame = frame.wrapping_add(1);
-                decoder.search(from)
-            })
+        report_every(INTERVAL, || {
+            if frame % SPEECH_FRAMES == 0 {
+                from = below(&mut random, VERTICES);
+            }
+            frame = frame.wrapping_add(1);
+            decoder.search(from)
         })
     }
 
@@ -160,14 +139,12 @@ impl LocalChild {
         words.chunks_mut(WORDS_PER_PAGE).for_each(|page| page[WORDS_PER_PAGE - 1] = 1);
         print_line(&ReadyLine::at(words.as_ptr().addr() as u64, Bytes(words.len() as u64 * 8), "small", self.seed))?;
         let mut state = self.seed;
-        report_forever(|| {
-            for_one_interval(|| {
-                for _ in 0..READS_PER_CHECK {
-                    // The words read are zero, which the processor cannot know before it has them.
-                    state = step(state).wrapping_add(words[place(state, words.len())]);
-                }
-                READS_PER_CHECK
-            })
+        report_every(INTERVAL, || {
+            for _ in 0..READS_PER_CHECK {
+                // The words read are zero, which the processor cannot know before it has them.
+                state = step(state).wrapping_add(words[place(state, words.len())]);
+            }
+            READS_PER_CHECK
         })
     }
 }
@@ -197,15 +174,6 @@ impl Decoder {
         }
         (next * EDGES) as u64
     }
-}
-
-/// Repeats `work` until an interval has passed; what it did.
-fn for_one_interval(mut work: impl FnMut() -> u64) -> u64 {
-    let (start, mut operations) = (Instant::now(), 0);
-    while start.elapsed() < INTERVAL {
-        operations += work();
-    }
-    operations
 }
 
 #[cfg(test)]

@@ -12,28 +12,17 @@ use super::connection::Connection;
 use super::requests::RequestLoad;
 use super::server::Server;
 use super::shape::{Role, Running, Start, Workload};
-use super::wire::Wire;
 use super::zipfian::Popularity;
 
 /// memcached's own bytes for each item, beside key and value: header, check-and-set number, and what slabs leave over.
 const ITEM_OVERHEAD: u64 = 100;
 const ABSENT: &str = "memcached did not start: is it installed (apt-get install memcached, and for libhps integrations/memcached/build)?";
 
-/// How the server is loaded.
+/// How the server is started and loaded.
 #[derive(Clone, Debug)]
 pub struct Memcached {
-    /// How many items it holds.
-    pub items: u64,
-    /// Bytes in each value.
-    pub value_size: usize,
-    /// Connections that take turns.
-    pub connections: usize,
-    /// Reads under way on each connection.
-    pub depth: usize,
-    /// Which items are read most.
-    pub popularity: Popularity,
-    /// Where the random numbers start.
-    pub seed: u64,
+    /// What it holds, and how it is asked for it.
+    pub load: RequestLoad,
     /// The memcached that compacts by libhps, as `integrations/memcached/build` makes it.
     pub compacting: OsString,
 }
@@ -44,13 +33,13 @@ impl Workload for Memcached {
     }
 
     fn description(&self) -> String {
-        let over = match self.popularity {
+        let over = match self.load.popularity {
             Popularity::Ycsb => "",
             Popularity::Items => " over the items themselves",
         };
+        let RequestLoad { items, value_size, connections, depth, .. } = self.load;
         format!(
-            "{} items of {} bytes; reads, scrambled zipfian 0.99{over}, {} connections of {} outstanding requests",
-            self.items, self.value_size, self.connections, self.depth
+            "{items} items of {value_size} bytes; reads, scrambled zipfian 0.99{over}, {connections} connections of {depth} outstanding requests"
         )
     }
 
@@ -59,11 +48,11 @@ impl Workload for Memcached {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.items * (self.value_size as u64 + ITEM_OVERHEAD) + (8 << self.hash_power())
+        self.load.items * (self.load.value_size as u64 + ITEM_OVERHEAD) + (8 << self.hash_power())
     }
 
     fn start_seconds(&self) -> f64 {
-        1.0 + 1.5e-6 * self.items as f64
+        1.0 + 1.5e-6 * self.load.items as f64
     }
 
     fn start(&self, how: Start<'_>, stop: &Stop) -> Result<Box<dyn Running>> {
@@ -78,23 +67,15 @@ impl Memcached {
     pub fn serve(&self, how: Start<'_>, stop: &Stop) -> Result<Server> {
         ensure!(how.launcher().is_empty(), "memcached is not measured with a launcher: choose other --configurations");
         let command = |socket: &Path| self.command(socket, how);
-        let (server, mut connection) = Server::start(self.clients(), command, ABSENT, stop)?;
+        let (server, mut connection) = Server::start(self.load, command, ABSENT, stop)?;
         self.check(&mut connection)?;
         Ok(server)
     }
 
-    fn clients(&self) -> RequestLoad {
-        let &Self { items, value_size, connections, depth, popularity, seed, .. } = self;
-        RequestLoad { wire: Wire::Memcached, items, value_size, connections, depth, popularity, seed }
-    }
-
     fn check(&self, connection: &mut Connection) -> Result<()> {
         let (held, evicted) = (connection.statistic("curr_items")?, connection.statistic("evictions")?);
-        ensure!(
-            held == self.items && evicted == 0,
-            "memcached holds {held} of {} items, {evicted} evicted",
-            self.items
-        );
+        let items = self.load.items;
+        ensure!(held == items && evicted == 0, "memcached holds {held} of {items} items, {evicted} evicted");
         ensure!(connection.statistic("hash_is_expanding")? == 0, "memcached is still growing its hash table");
         Ok(())
     }
@@ -128,7 +109,7 @@ impl Memcached {
 
     /// One bucket an item, as experts set it; growing the table while loading would leave a second table behind.
     fn hash_power(&self) -> u32 {
-        self.items.next_power_of_two().ilog2().clamp(16, 32)
+        self.load.items.next_power_of_two().ilog2().clamp(16, 32)
     }
 }
 
@@ -137,13 +118,13 @@ mod tests {
     use heat::units::Bytes;
 
     use super::*;
+    use crate::workload::wire::Wire;
 
     fn command(how: Start<'_>) -> Vec<OsString> {
         let compacting = "compacting".into();
-        let (value_size, popularity) = (512, Popularity::Ycsb);
-        let workload =
-            Memcached { items: 800_000, value_size, connections: 4, depth: 16, popularity, seed: 1, compacting };
-        workload.command("/tmp/x".as_ref(), how)
+        let (wire, value_size, popularity) = (Wire::Memcached, 512, Popularity::Ycsb);
+        let load = RequestLoad { wire, items: 800_000, value_size, connections: 4, depth: 16, popularity, seed: 1 };
+        Memcached { load, compacting }.command("/tmp/x".as_ref(), how)
     }
 
     #[test]

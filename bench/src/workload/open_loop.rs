@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::connection::PATIENCE;
 use super::histogram::Histogram;
-use super::progress::{Progress, WorkInterval};
+use super::progress::{Progress, Work};
 use super::requests::RequestLoad;
 use super::wire::{END_OF_VALUE, Wire, check_value};
 use super::zipfian::ScrambledZipfian;
@@ -83,7 +83,7 @@ impl OpenLoop {
             let duration = start.elapsed();
             if duration >= WINDOW {
                 let (end, latencies) = (start + duration, Some(std::mem::take(&mut latencies)));
-                progress.add(WorkInterval { end, duration, operations, latencies, longest_wait: None, search: None });
+                progress.add(end, Work { operations, duration, latencies, ..Work::default() });
                 (start, operations) = (end, 0);
             }
             thread::sleep(TURN);

@@ -18,9 +18,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::client;
-use super::histogram::Histogram;
-use super::progress::{Progress, WorkInterval};
-use super::search_work::SearchWork;
+use super::progress::{Progress, Work};
 use super::shape::{Running, Start};
 use crate::process::{BoundChild, Pinning};
 
@@ -69,22 +67,6 @@ impl ReadyLine {
     }
 }
 
-/// The line for one interval of work.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkLine {
-    /// Operations in it.
-    pub operations: u64,
-    /// How long they took.
-    pub nanoseconds: u64,
-    /// The longest that mapping a page, and unmapping it, took meanwhile; None where nobody did.
-    pub longest_wait_nanoseconds: Option<u64>,
-    /// What searching took and found, where the program searches.
-    pub search: Option<SearchWork>,
-    /// Latencies of requests, where it makes its load itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latencies: Option<Box<Histogram>>,
-}
-
 /// A child that works until it is ended.
 pub struct OwnProcess {
     ready: ReadyLine,
@@ -102,28 +84,50 @@ pub fn print_line(line: &impl Serialize) -> Result<()> {
     output.flush().context("nobody reads the progress any more")
 }
 
-/// Does work until nobody reads the lines any more: `work` does one interval's and counts its operations.
-pub fn report_forever(work: impl FnMut() -> u64) -> Result<()> {
-    report_with_waits(work, || None)
+/// Works until nobody reads the lines any more, of which one comes at each interval: `work` does some, and counts its operations.
+pub fn report_every(interval: Duration, mut work: impl FnMut() -> u64) -> Result<()> {
+    report_with_waits(|| work_for(interval, &mut work), || None)
 }
 
-/// As [`report_forever`], and asks after each interval for the longest wait in it.
-pub fn report_with_waits(mut work: impl FnMut() -> u64, mut longest_wait: impl FnMut() -> Option<u64>) -> Result<()> {
+/// As [`report_every`], where `work` does a whole interval's, and asks after each for the longest wait in it.
+pub fn report_with_waits(
+    mut work: impl FnMut() -> u64,
+    mut longest_wait: impl FnMut() -> Option<Duration>,
+) -> Result<()> {
     loop {
         let start = Instant::now();
         let operations = work();
-        let nanoseconds = start.elapsed().as_nanos() as u64;
-        let longest_wait_nanoseconds = longest_wait();
-        print_line(&WorkLine { operations, nanoseconds, longest_wait_nanoseconds, ..WorkLine::default() })?;
+        let duration = start.elapsed();
+        print_line(&Work { operations, duration, longest_wait: longest_wait(), ..Work::default() })?;
     }
 }
 
-/// The words that start a child over one mapping.
+/// Works again and again until so much time has passed; the operations.
+pub fn work_for(time: Duration, mut work: impl FnMut() -> u64) -> u64 {
+    let start = Instant::now();
+    let mut operations = work();
+    while start.elapsed() < time {
+        operations += work();
+    }
+    operations
+}
+
+/// Ends a child whose threads never end by themselves.
+pub fn end_child(error: &anyhow::Error) -> ! {
+    eprintln!("{error:#}");
+    std::process::exit(1)
+}
+
+/// A child's command line: its name and its options.
+pub fn words(child: &str, options: &[(&str, &dyn Display)]) -> Vec<String> {
+    let options = options.iter().map(|(name, value)| format!("--{name}={value}"));
+    std::iter::once(child.to_owned()).chain(options).collect()
+}
+
+/// That of a child over one mapping.
 pub fn words_for(child: &str, size: Bytes, pattern: impl Display, seed: u64, how: Start<'_>) -> Vec<String> {
-    let mut words = vec![child.to_owned(), format!("--size={}", size.0)];
-    words.extend([format!("--pattern={pattern}"), format!("--seed={seed}")]);
-    words.extend(client::words(how));
-    words
+    let options: [(&str, &dyn Display); 3] = [("size", &size.0), ("pattern", &pattern), ("seed", &seed)];
+    words(child, &options).into_iter().chain(client::words(how)).collect()
 }
 
 impl OwnProcess {
@@ -166,7 +170,7 @@ impl OwnProcess {
                 }
                 Err(_) => {
                     stop.check()?;
-                    check(&mut child, &progress)?;
+                    child.check().and_then(|()| progress.check())?;
                 }
             }
         }
@@ -178,14 +182,6 @@ impl OwnProcess {
     }
 }
 
-fn check(child: &mut BoundChild, progress: &Progress) -> Result<()> {
-    child.check()?;
-    match progress.failure() {
-        Some(failure) => bail!(failure),
-        None => Ok(()),
-    }
-}
-
 fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce(ReadyLine)) -> Result<()> {
     let mut lines = BufReader::new(output).lines();
     let first = lines.next().context("the child ended before it was ready")??;
@@ -193,11 +189,7 @@ fn read_lines(output: ChildStdout, progress: &Progress, ready: impl FnOnce(Ready
     for line in lines {
         let line = line?;
         let end = Instant::now();
-        let work: WorkLine = serde_json::from_str(&line).with_context(|| format!("unexpected line '{line}'"))?;
-        let duration = Duration::from_nanos(work.nanoseconds);
-        let longest_wait = work.longest_wait_nanoseconds.map(Duration::from_nanos);
-        let WorkLine { operations, search, latencies, .. } = work;
-        progress.add(WorkInterval { end, duration, operations, latencies, longest_wait, search });
+        progress.add(end, serde_json::from_str(&line).with_context(|| format!("unexpected line '{line}'"))?);
     }
     bail!("the child ended")
 }
@@ -225,6 +217,6 @@ impl Running for OwnProcess {
     }
 
     fn check(&mut self) -> Result<()> {
-        check(&mut self.child, &self.progress)
+        self.child.check().and_then(|()| self.progress.check())
     }
 }

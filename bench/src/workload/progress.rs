@@ -2,29 +2,38 @@
 //!
 //! Owns: the list that both share, and cutting windows out of it. Never touches: the workload.
 
+use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 use super::search_work::SearchWork;
 
-/// Work done in a short time.
-#[derive(Clone, Debug)]
-pub struct WorkInterval {
-    /// When it ended.
-    pub end: Instant,
-    /// How long it took.
-    pub duration: Duration,
+/// Work done in some time. A child tells of each interval of its own by a line of JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
     /// Operations in it.
     pub operations: u64,
+    /// The time that they took.
+    pub duration: Duration,
     /// Their latencies, where the workload has requests.
     pub latencies: Option<Box<Histogram>>,
     /// The longest that the program waited to map or unmap memory, where it does.
     pub longest_wait: Option<Duration>,
     /// What searching took and found, where the program searches.
     pub search: Option<SearchWork>,
+}
+
+/// Work done in a short time.
+#[derive(Clone, Debug)]
+pub struct WorkInterval {
+    /// When it ended.
+    pub end: Instant,
+    /// The work.
+    pub work: Work,
 }
 
 /// The shared list.
@@ -37,21 +46,6 @@ struct State {
     failure: Option<String>,
 }
 
-/// The work between two times.
-#[derive(Clone, Debug, Default)]
-pub struct Window {
-    /// Operations in it.
-    pub operations: u64,
-    /// The time that they took.
-    pub duration: Duration,
-    /// Their latencies, where the workload has requests.
-    pub latencies: Option<Histogram>,
-    /// The longest that the program waited to map or unmap memory, where it does.
-    pub longest_wait: Option<Duration>,
-    /// What searching took and found, where the program searches.
-    pub search: Option<SearchWork>,
-}
-
 /// Operations a second in a short time that ended at `seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputPoint {
@@ -62,9 +56,9 @@ pub struct ThroughputPoint {
 }
 
 impl Progress {
-    /// Adds an interval.
-    pub fn add(&self, interval: WorkInterval) {
-        self.state().intervals.push(interval);
+    /// Adds work that ended then.
+    pub fn add(&self, end: Instant, work: Work) {
+        self.state().intervals.push(WorkInterval { end, work });
     }
 
     /// Reports that the load cannot go on.
@@ -72,9 +66,9 @@ impl Progress {
         self.state().failure.get_or_insert(format!("{error:#}"));
     }
 
-    /// Why the load could not go on.
-    pub fn failure(&self) -> Option<String> {
-        self.state().failure.clone()
+    /// Errors: the load could not go on.
+    pub fn check(&self) -> Result<()> {
+        self.state().failure.clone().map_or(Ok(()), |failure| bail!(failure))
     }
 
     /// How many intervals there are.
@@ -83,32 +77,23 @@ impl Progress {
     }
 
     /// All intervals that lie wholly between two times, as one.
-    pub fn window(&self, start: Instant, end: Instant) -> Window {
-        let mut window = Window::default();
-        for interval in self.intervals(start, end) {
-            window.operations += interval.operations;
-            window.duration += interval.duration;
-            window.longest_wait = window.longest_wait.max(interval.longest_wait);
-            if let Some(search) = interval.search {
-                *window.search.get_or_insert_default() += search;
-            }
-            if let Some(latencies) = interval.latencies {
-                window.latencies.get_or_insert_default().merge(&latencies);
-            }
-        }
+    pub fn window(&self, start: Instant, end: Instant) -> Work {
+        let mut window = Work::default();
+        self.intervals(start, end).into_iter().for_each(|interval| window += interval.work);
         window
     }
 
     /// Each interval that lies wholly between two times.
     pub fn intervals(&self, start: Instant, end: Instant) -> Vec<WorkInterval> {
-        let within =
-            |interval: &&WorkInterval| interval.end <= end && interval.end.duration_since(start) >= interval.duration;
+        let within = |interval: &&WorkInterval| {
+            interval.end <= end && interval.end.duration_since(start) >= interval.work.duration
+        };
         self.state().intervals.iter().filter(within).cloned().collect()
     }
 
     /// Each interval of which a part lies between two times, so that nothing that happens between them is left out.
     pub fn overlapping(&self, start: Instant, end: Instant) -> Vec<WorkInterval> {
-        let overlaps = |interval: &&WorkInterval| interval.end > start && interval.end < end + interval.duration;
+        let overlaps = |interval: &&WorkInterval| interval.end > start && interval.end < end + interval.work.duration;
         self.state().intervals.iter().filter(overlaps).cloned().collect()
     }
 
@@ -116,7 +101,7 @@ impl Progress {
     pub fn over_time(&self, origin: Instant) -> Vec<ThroughputPoint> {
         let point = |interval: &WorkInterval| ThroughputPoint {
             seconds: interval.end.duration_since(origin).as_secs_f64(),
-            throughput: interval.operations as f64 / interval.duration.as_secs_f64().max(1e-9),
+            throughput: interval.work.throughput(),
         };
         self.state().intervals.iter().map(point).collect()
     }
@@ -127,10 +112,24 @@ impl Progress {
     }
 }
 
-impl Window {
+impl Work {
     /// Operations a second.
     pub fn throughput(&self) -> f64 {
         self.operations as f64 / self.duration.as_secs_f64().max(1e-9)
+    }
+}
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, more: Self) {
+        self.operations += more.operations;
+        self.duration += more.duration;
+        self.longest_wait = self.longest_wait.max(more.longest_wait);
+        if let Some(search) = more.search {
+            *self.search.get_or_insert_default() += search;
+        }
+        if let Some(latencies) = more.latencies {
+            self.latencies.get_or_insert_default().merge(&latencies);
+        }
     }
 }
 
@@ -144,14 +143,14 @@ mod tests {
         let progress = Progress::default();
         for tenth in 1..=10 {
             let end = origin + Duration::from_millis(100 * tenth);
-            progress.add(WorkInterval {
-                end,
+            let work = Work {
                 duration: Duration::from_millis(100),
                 operations: tenth,
                 latencies: None,
                 longest_wait: Some(Duration::from_millis(tenth)),
                 search: Some(SearchWork { queries: tenth, ..SearchWork::default() }),
-            });
+            };
+            progress.add(end, work);
         }
         let at = |millis| origin + Duration::from_millis(millis);
         let window = progress.window(at(250), at(650));
@@ -160,8 +159,9 @@ mod tests {
         assert_eq!(window.duration, Duration::from_millis(300));
         assert!((window.throughput() - 50.0).abs() < 1e-9);
         assert_eq!(progress.window(at(2000), at(3000)).operations, 0);
-        let tenths =
-            |millis, until| progress.overlapping(at(millis), at(until)).iter().map(|each| each.operations).sum::<u64>();
+        let tenths = |millis, until| {
+            progress.overlapping(at(millis), at(until)).iter().map(|each| each.work.operations).sum::<u64>()
+        };
         assert_eq!((tenths(250, 650), tenths(300, 600), tenths(2000, 3000)), (3 + 4 + 5 + 6 + 7, 4 + 5 + 6, 0));
         assert_eq!(progress.over_time(origin).len(), 10);
     }
@@ -171,6 +171,6 @@ mod tests {
         let progress = Progress::default();
         progress.fail(&anyhow::anyhow!("first"));
         progress.fail(&anyhow::anyhow!("second"));
-        assert_eq!(progress.failure().as_deref(), Some("first"));
+        assert_eq!(progress.check().unwrap_err().to_string(), "first");
     }
 }

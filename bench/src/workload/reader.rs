@@ -6,6 +6,7 @@
 //! the request was due, so that a stall is felt by all requests that fall into it (no coordinated omission).
 
 use std::ffi::CString;
+use std::fmt::Display;
 use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -19,8 +20,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::chase::{place, step};
 use super::histogram::Histogram;
 use super::open_loop::{Arrivals, WINDOW};
-use super::own_process::{OwnLoad, OwnProcess, ReadyLine, WorkLine, print_line, report_forever};
+use super::own_process::{OwnLoad, OwnProcess, ReadyLine, print_line, report_every, words, work_for};
 use super::pages::{UsedPages, populate};
+use super::progress::Work;
 
 /// Reads in a request.
 const READS: u64 = 200;
@@ -63,9 +65,10 @@ pub struct ReaderChild {
 impl Reader {
     /// Starts it under a name, and returns when it is under load.
     pub fn start(&self, called: &str, stop: &Stop) -> Result<OwnProcess> {
-        let mut words = vec!["workload-reader".to_owned(), format!("--size={}", self.size.0)];
-        words.extend([format!("--seed={}", self.seed), format!("--called={called}")]);
-        words.push(format!("--capacity-seconds={}", self.capacity.as_secs_f64()));
+        let seconds = self.capacity.as_secs_f64();
+        let options: [(&str, &dyn Display); 4] =
+            [("size", &self.size.0), ("seed", &self.seed), ("called", &called), ("capacity-seconds", &seconds)];
+        let mut words = words("workload-reader", &options);
         words.extend(self.load.map(|load| format!("--load={load}")));
         OwnProcess::start(words, stop)
     }
@@ -80,10 +83,10 @@ impl ReaderChild {
         let mut reads = Reads { words: mapping.words_mut(), state: self.seed };
         let Some(load) = self.load else {
             print_line(&ready)?;
-            return report_forever(|| reads.busy_for(WINDOW));
+            return report_every(WINDOW, || reads.requests());
         };
         let began = Instant::now();
-        let requests = reads.busy_for(Duration::from_secs_f64(self.capacity_seconds));
+        let requests = work_for(Duration::from_secs_f64(self.capacity_seconds), || reads.requests());
         let capacity_per_second = requests as f64 / began.elapsed().as_secs_f64();
         let requests_per_second = load * capacity_per_second;
         print_line(&ReadyLine { load: Some(OwnLoad { capacity_per_second, requests_per_second }), ..ready })?;
@@ -107,14 +110,10 @@ impl Reads<'_> {
         black_box(sum);
     }
 
-    /// One request after the other; how many there were.
-    fn busy_for(&mut self, time: Duration) -> u64 {
-        let (start, mut requests) = (Instant::now(), 0);
-        while start.elapsed() < time {
-            (0..REQUESTS_PER_CLOCK).for_each(|_| self.request());
-            requests += REQUESTS_PER_CLOCK;
-        }
-        requests
+    /// Some requests, one after the other; how many there were.
+    fn requests(&mut self) -> u64 {
+        (0..REQUESTS_PER_CLOCK).for_each(|_| self.request());
+        REQUESTS_PER_CLOCK
     }
 
     /// Requests as they come, until nobody reads the lines any more.
@@ -137,9 +136,8 @@ impl Reads<'_> {
                 }
             }
             if now.duration_since(start) >= WINDOW {
-                let nanoseconds = now.duration_since(start).as_nanos() as u64;
-                let latencies = Some(std::mem::take(&mut latencies));
-                print_line(&WorkLine { operations, nanoseconds, latencies, ..WorkLine::default() })?;
+                let (duration, latencies) = (now.duration_since(start), Some(std::mem::take(&mut latencies)));
+                print_line(&Work { operations, duration, latencies, ..Work::default() })?;
                 (start, operations) = (now, 0);
             }
             std::thread::sleep(arrivals.next().saturating_duration_since(Instant::now()));

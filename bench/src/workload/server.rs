@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hugepilot_os::stop::Stop;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -19,7 +19,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::connection::Connection;
 use super::histogram::Histogram;
 use super::open_loop::OpenLoop;
-use super::progress::{Progress, WorkInterval};
+use super::progress::{Progress, Work};
 use super::requests::RequestLoad;
 use super::shape::Running;
 use super::zipfian::ScrambledZipfian;
@@ -155,16 +155,9 @@ impl RequestLoad {
             connection.send((0..self.depth).map(|_| zipfian.next(&mut random)))?;
             let duration = start.elapsed();
             if duration >= INTERVAL {
-                let latencies = Some(std::mem::take(&mut latencies));
-                progress.add(WorkInterval {
-                    end: start + duration,
-                    duration,
-                    operations,
-                    latencies,
-                    longest_wait: None,
-                    search: None,
-                });
-                (start, operations) = (start + duration, 0);
+                let (end, latencies) = (start + duration, Some(std::mem::take(&mut latencies)));
+                progress.add(end, Work { operations, duration, latencies, ..Work::default() });
+                (start, operations) = (end, 0);
                 if stop.requested() {
                     break;
                 }
@@ -184,11 +177,7 @@ impl Running for Server {
     }
 
     fn check(&mut self) -> Result<()> {
-        self.child.check()?;
-        match self.progress.failure() {
-            Some(failure) => bail!(failure),
-            None => Ok(()),
-        }
+        self.child.check().and_then(|()| self.progress.check())
     }
 }
 

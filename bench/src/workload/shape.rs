@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use heat::units::{Address, Bytes};
@@ -63,6 +64,18 @@ impl<'a> Start<'a> {
             _ => &[],
         }
     }
+}
+
+/// Longest time between two checks of a program that is left alone.
+pub const POLL: Duration = Duration::from_millis(100);
+
+/// Lets programs run on until then. Errors: one of them has ended, or somebody wants an end.
+pub fn leave_alone(programs: &mut [&mut dyn Running], until: Instant, stop: &Stop) -> Result<()> {
+    while Instant::now() < until {
+        stop.sleep_until(until.min(Instant::now() + POLL))?;
+        programs.iter_mut().try_for_each(|program| program.check())?;
+    }
+    Ok(())
 }
 
 /// A program under load; ended on drop.

@@ -2,13 +2,12 @@
 //!
 //! Owns: its patterns, the harness's side and the child's. Never touches: how the samples are judged.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use heat::units::{Address, AddressRange, Bytes};
 use hugepilot_os::memory::AlignedMemory;
@@ -17,9 +16,9 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::client::ClientArguments;
-use super::own_process::{OwnProcess, ReadyLine, print_line, report_forever, words_for};
+use super::own_process::{OwnProcess, ReadyLine, print_line, report_every, words_for};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
-use super::progress::{Progress, WorkInterval};
+use super::progress::{Progress, Work};
 use super::shape::{Running, Start, Workload};
 use crate::process::{Pinning, bind_this_thread};
 
@@ -39,22 +38,11 @@ pub enum SweepPattern {
     Scattered,
 }
 
-/// How it is set up.
-#[derive(Clone, Debug)]
-pub struct Sweep {
-    /// Memory mapped.
-    pub size: Bytes,
-    /// Which pages, in which order.
-    pub pattern: SweepPattern,
-    /// Where the random numbers start.
-    pub seed: u64,
-    /// Sweeps between two lines of progress.
-    pub sweeps: u32,
-}
+shown_as_typed!(SweepPattern);
 
-/// The child's arguments.
+/// How it is set up, which its child is told, too.
 #[derive(Clone, Debug, clap::Args)]
-pub struct SweepChild {
+pub struct Sweep {
     /// Memory to map.
     #[arg(long)]
     pub size: Bytes,
@@ -67,12 +55,19 @@ pub struct SweepChild {
     /// Sweeps between two lines of progress.
     #[arg(long, default_value_t = SWEEPS_PER_SAMPLE)]
     pub sweeps: u32,
+}
+
+/// The child's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SweepChild {
+    #[command(flatten)]
+    setup: Sweep,
     /// Ask for huge pages.
     #[arg(long)]
-    pub advise_huge: bool,
+    advise_huge: bool,
     /// As an application that manages its own memory.
     #[command(flatten)]
-    pub client: ClientArguments,
+    client: ClientArguments,
 }
 
 /// The same in a thread of this very process, for a tracker by which a process watches itself; ended on drop.
@@ -90,17 +85,6 @@ struct Sweeper {
     random: Xoshiro256PlusPlus,
     sequential: bool,
     sweeps: u32,
-}
-
-impl fmt::Display for SweepPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            SweepPattern::Sequential => "sequential",
-            SweepPattern::Random => "random",
-            SweepPattern::Skewed => "skewed",
-            SweepPattern::Scattered => "scattered",
-        })
-    }
 }
 
 impl Workload for Sweep {
@@ -130,11 +114,12 @@ impl Workload for Sweep {
 impl SweepChild {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
-        let &Self { size, pattern, seed, sweeps, advise_huge, ref client } = self;
-        let mut sweeper = Sweeper::of(&Sweep { size, pattern, seed, sweeps }, advise_huge)?;
-        let _tracked = client.register(&sweeper.mapping)?;
+        let Sweep { size, pattern, seed, .. } = self.setup;
+        let mut sweeper = Sweeper::of(&self.setup, self.advise_huge)?;
+        let _tracked = self.client.register(&sweeper.mapping)?;
         print_line(&ReadyLine::of(&sweeper.mapping, size, &pattern.to_string(), seed))?;
-        report_forever(|| sweeper.sample())
+        // Each sample is a line.
+        report_every(Duration::ZERO, || sweeper.sample())
     }
 }
 
@@ -178,8 +163,7 @@ impl Sweep {
             while !ended.load(Ordering::Relaxed) {
                 let start = Instant::now();
                 let operations = sweeper.sample();
-                let (end, duration) = (Instant::now(), start.elapsed());
-                seen.add(WorkInterval { end, duration, operations, latencies: None, longest_wait: None, search: None });
+                seen.add(Instant::now(), Work { operations, duration: start.elapsed(), ..Work::default() });
             }
         });
         Ok(SweepThread { range, progress, done, thread: Some(thread) })
@@ -203,7 +187,7 @@ impl Running for SweepThread {
     }
 
     fn check(&mut self) -> Result<()> {
-        self.progress.failure().map_or(Ok(()), |failure| bail!(failure))
+        self.progress.check()
     }
 }
 

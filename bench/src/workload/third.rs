@@ -5,7 +5,6 @@
 //!
 //! Whoever asks the tracker knows the truth without asking the child: [`ThirdChild::truth`] of the same arguments.
 
-use std::fmt;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::own_process::{ReadyLine, print_line, report_with_waits};
+use super::own_process::{ReadyLine, end_child, print_line, report_with_waits};
 use super::pages::{UsedPages, WORDS_PER_PAGE, below, populate};
 use super::zipfian::ScrambledZipfian;
 
@@ -43,6 +42,8 @@ pub enum ThirdPattern {
     /// All of it, regions by a zipfian distribution (0.99).
     Zipfian,
 }
+
+shown_as_typed!(ThirdPattern);
 
 /// What a tracker should find.
 pub enum Truth {
@@ -91,18 +92,6 @@ pub struct ResidentChild {
     /// Memory to map, populate and read.
     #[arg(long, default_value = "2M")]
     pub size: Bytes,
-}
-
-impl fmt::Display for ThirdPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ThirdPattern::Uniform => "uniform",
-            ThirdPattern::Contiguous => "contiguous",
-            ThirdPattern::Scattered => "scattered",
-            ThirdPattern::Moving => "moving",
-            ThirdPattern::Zipfian => "zipfian",
-        })
-    }
 }
 
 impl ThirdPattern {
@@ -240,13 +229,8 @@ fn read_forever(
             black_box(sum);
             READS_PER_LINE
         };
-        let ended = report_with_waits(work, || Some(longest_wait.swap(0, Ordering::Relaxed)));
-        // The other thread never ends by itself.
-        ended.unwrap_or_else(|error| {
-            eprintln!("{error:#}");
-            std::process::exit(1)
-        });
-        Ok(())
+        let ended = report_with_waits(work, || Some(Duration::from_nanos(longest_wait.swap(0, Ordering::Relaxed))));
+        ended.map_err(|error| end_child(&error))
     })
 }
 

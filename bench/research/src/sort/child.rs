@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 use heat::units::Bytes;
-use hugepilot_bench::workload::{OwnProcess, ReadyLine, WorkLine, print_line};
+use hugepilot_bench::workload::{OwnProcess, ReadyLine, Work, print_line};
 use hugepilot_os::stop::Stop;
 use hugepilot_sort::algorithm::Algorithm;
 use hugepilot_sort::task::{PageChoice, SEED, Task};
@@ -41,9 +41,9 @@ impl SortChild {
         let line = ReadyLine::at(ready.address(), taken, &format!("{algorithm} {pages}"), u64::from(SEED));
         print_line(&ReadyLine { refusal: ready.refusal(), ..line })?;
         loop {
-            let nanoseconds = ready.sort()?.as_nanos() as u64;
+            let duration = ready.sort()?;
             let operations = ready.count() as u64;
-            print_line(&WorkLine { operations, nanoseconds, ..WorkLine::default() })?;
+            print_line(&Work { operations, duration, ..Work::default() })?;
         }
     }
 }

@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Measures one.
 pub(super) fn turn(round: u32, task: Task, stop: &Stop) -> Result<SortTurn> {
     let memory = (task.bytes * task.algorithm.room()) as u64;
-    let mut warm = WarmMemory::touch(warmed(memory, machine_memory()?.available_bytes), stop)?;
+    let mut warm = WarmMemory::touch(warmed(memory, machine_memory()?.available.0), stop)?;
     let began = Instant::now();
     let mut running = start_sort(task, stop)?;
     warm.stop_feeding();

@@ -14,7 +14,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::common::{CHUNK, file_size, use_up_first};
-use crate::workload::{ReadyLine, print_line};
+use crate::workload::{ReadyLine, print_line, words};
 
 /// Files that a thread reads side by side.
 const AT_ONCE: usize = 64;
@@ -36,8 +36,7 @@ pub struct FillChild {
 impl FillChild {
     /// Its command line, after the program's name.
     pub fn words(directory: &Path, size: Bytes, seed: u64) -> Vec<String> {
-        let (directory, size) = (format!("--directory={}", directory.display()), format!("--size={}", size.0));
-        vec!["workload-fill".to_owned(), directory, size, format!("--seed={seed}")]
+        words("workload-fill", &[("directory", &directory.display()), ("size", &size.0), ("seed", &seed)])
     }
 
     /// Its whole life: it is ready once all is read.

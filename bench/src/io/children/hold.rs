@@ -6,7 +6,7 @@ use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rustix::mm::{MlockAllFlags, mlockall};
 
 use super::common::use_up_first;
-use crate::workload::{ReadyLine, print_line};
+use crate::workload::{ReadyLine, print_line, words};
 
 /// Its arguments.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub struct HoldChild {
 impl HoldChild {
     /// Its command line, after the program's name.
     pub fn words(size: Bytes) -> Vec<String> {
-        vec!["workload-hold".to_owned(), format!("--size={}", size.0)]
+        words("workload-hold", &[("size", &size.0)])
     }
 
     /// Its whole life.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::common::use_up_first;
 use crate::process::BoundChild;
 use crate::sample::huge_memory;
-use crate::workload::{Histogram, print_line};
+use crate::workload::{Histogram, print_line, words};
 
 /// Regions asked for between two checks of how many came on a huge page.
 const REGIONS_PER_CHECK: usize = 16;
@@ -55,8 +55,7 @@ pub struct Obtained {
 
 /// Starts the child, waits for its end and reads what it says.
 pub fn obtain(most: Bytes, time: Duration, stop: &Stop) -> Result<Obtained> {
-    let words =
-        ["workload-obtain".to_owned(), format!("--most={}", most.0), format!("--seconds={}", time.as_secs_f64())];
+    let words = words("workload-obtain", &[("most", &most.0), ("seconds", &time.as_secs_f64())]);
     let mut command = vec![std::env::current_exe()?.into_os_string()];
     command.extend(words.into_iter().map(OsString::from));
     let mut program = BoundChild::start(&command, None, Stdio::piped())?;

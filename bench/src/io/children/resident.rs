@@ -13,7 +13,7 @@ use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use crate::workload::{ReadyLine, below, print_line, report_with_waits};
+use crate::workload::{ReadyLine, below, print_line, report_with_waits, words, work_for};
 
 /// How finely progress is reported.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -42,8 +42,7 @@ pub struct ResidentHeapChild {
 impl ResidentHeapChild {
     /// Its command line, after the program's name.
     pub fn words(size: Bytes, file: &Path, seed: u64) -> Vec<String> {
-        let file = format!("--file={}", file.display());
-        vec!["workload-resident-heap".to_owned(), format!("--size={}", size.0), file, format!("--seed={seed}")]
+        words("workload-resident-heap", &[("size", &size.0), ("file", &file.display()), ("seed", &seed)])
     }
 
     /// Its whole life: the line of each interval counts requests, and tells how long the longest took.
@@ -62,21 +61,15 @@ impl ResidentHeapChild {
         // Its pages are populated before it counts.
         (0..len / PAGE).for_each(|_| _ = std::hint::black_box(request()));
         print_line(&ReadyLine::at(0, self.size, "resident", self.seed))?;
-        let longest = std::cell::Cell::new(0);
-        report_with_waits(
-            || {
-                let (start, mut requests) = (Instant::now(), 0);
-                while start.elapsed() < INTERVAL {
-                    let asked = Instant::now();
-                    std::hint::black_box(request());
-                    longest.set(longest.get().max(asked.elapsed().as_nanos() as u64));
-                    requests += 1;
-                    std::thread::sleep(PAUSE);
-                }
-                requests
-            },
-            || Some(longest.take()),
-        )
+        let longest = std::cell::Cell::new(Duration::ZERO);
+        let mut timed = || {
+            let asked = Instant::now();
+            std::hint::black_box(request());
+            longest.set(longest.get().max(asked.elapsed()));
+            std::thread::sleep(PAUSE);
+            1
+        };
+        report_with_waits(|| work_for(INTERVAL, &mut timed), || Some(longest.take()))
     }
 }
 

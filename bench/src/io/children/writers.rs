@@ -16,7 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::common::{CHUNK, LARGEST, SMALLEST, file_size};
-use crate::workload::{ReadyLine, WorkLine, print_line};
+use crate::workload::{ReadyLine, Work, end_child, print_line, words};
 
 /// Of a file.
 const AVERAGE: u64 = ((SMALLEST + LARGEST) / 2) as u64;
@@ -56,9 +56,11 @@ struct Writer<'a> {
 impl WritersChild {
     /// Its command line, after the program's name.
     pub fn words(directory: &Path, writers: u32, keep: Bytes, seed: u64) -> Vec<String> {
-        let directory = format!("--directory={}", directory.display());
-        let (writers, keep) = (format!("--writers={writers}"), format!("--keep={}", keep.0));
-        vec!["workload-writers".to_owned(), directory, writers, keep, format!("--seed={seed}")]
+        let directory = directory.display();
+        words(
+            "workload-writers",
+            &[("directory", &directory), ("writers", &writers), ("keep", &keep.0), ("seed", &seed)],
+        )
     }
 
     /// Its whole life: the line of each interval counts bytes.
@@ -72,9 +74,7 @@ impl WritersChild {
                 thread.spawn_scoped(scope, move || writer.write_forever(&failed)).context("cannot start a writer")?;
             }
             let Err(error) = self.report(&written, &failures);
-            // The threads never end by themselves.
-            eprintln!("{error:#}");
-            std::process::exit(1)
+            end_child(&error)
         })
     }
 
@@ -98,9 +98,8 @@ impl WritersChild {
                 Err(RecvTimeoutError::Disconnected) => bail!("all writers have ended"),
             }
             let (operations, now) = (written.swap(0, Ordering::Relaxed), std::time::Instant::now());
-            let nanoseconds = (now - start).as_nanos() as u64;
+            print_line(&Work { operations, duration: now - start, ..Work::default() })?;
             start = now;
-            print_line(&WorkLine { operations, nanoseconds, ..WorkLine::default() })?;
         }
     }
 }

@@ -22,7 +22,8 @@ pub use search::MOST_SONGS;
 use self::index::{Collection, Index};
 use self::music::{EXCERPT_LENGTH, EXCERPT_SECONDS, FINGERPRINTS, Music, SONG_LENGTH, frame};
 use self::search::{DIFFERENCES, Searcher};
-use super::own_process::{OwnProcess, ReadyLine, WorkLine, print_line};
+use super::own_process::{OwnProcess, ReadyLine, end_child, print_line, words};
+use super::progress::Work;
 use super::search_work::SearchWork;
 use super::shape::{Running, Start, Workload};
 use crate::process::{Pinning, bind_this_thread};
@@ -34,20 +35,9 @@ const LONGEST_LIST: u32 = 7_500;
 /// Queries before it counts, so that the accumulators are populated.
 const FIRST_QUERIES: u32 = 20;
 
-/// How it is set up.
-#[derive(Clone, Debug)]
-pub struct Fingerprint {
-    /// Songs in the index.
-    pub songs: u32,
-    /// Threads that search.
-    pub threads: u32,
-    /// Where the random numbers start.
-    pub seed: u64,
-}
-
-/// The child's arguments.
+/// How it is set up, which its child is told, too.
 #[derive(Clone, Debug, clap::Args)]
-pub struct FingerprintChild {
+pub struct Fingerprint {
     /// Songs in the index.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SONGS)))]
     pub songs: u32,
@@ -97,14 +87,13 @@ impl Workload for Fingerprint {
             matches!(how, Start::AsItIs | Start::Launched { .. }),
             "the search has no switch for huge pages and does not link libhps: choose other --configurations"
         );
-        let words = ["workload-fingerprint".to_owned(), format!("--songs={songs}"), format!("--threads={threads}")];
-        let words = words.into_iter().chain([format!("--seed={seed}")]).collect();
+        let words = words("workload-fingerprint", &[("songs", songs), ("threads", threads), ("seed", seed)]);
         // On no processor: its index is built on all of them, and its threads bind themselves.
         Ok(Box::new(OwnProcess::start_by(how.launcher(), None, words, stop)?))
     }
 }
 
-impl FingerprintChild {
+impl Fingerprint {
     /// The child's whole life.
     pub fn run(&self) -> Result<()> {
         let music = Music::new(self.songs, self.seed);
@@ -128,12 +117,7 @@ impl FingerprintChild {
             }
             drop(is_ready);
             let ended = (0..self.threads).try_for_each(|_| ready.recv()?).and_then(|()| self.report(&index, &done));
-            // The threads never end by themselves.
-            ended.unwrap_or_else(|error: anyhow::Error| {
-                eprintln!("{error:#}");
-                std::process::exit(1)
-            });
-            Ok(())
+            ended.map_err(|error: anyhow::Error| end_child(&error))
         })
     }
 
@@ -143,13 +127,9 @@ impl FingerprintChild {
         loop {
             std::thread::sleep(INTERVAL);
             let work = std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
-            print_line(&WorkLine {
-                operations: work.queries,
-                // Of whole queries, so that one that is under way at the interval's end does not count for less.
-                nanoseconds: work.busy_ns() / u64::from(self.threads),
-                search: Some(work),
-                ..WorkLine::default()
-            })?;
+            // Of whole queries, so that one that is under way at the interval's end does not count for less.
+            let duration = Duration::from_nanos(work.busy_ns() / u64::from(self.threads));
+            print_line(&Work { operations: work.queries, duration, search: Some(work), ..Work::default() })?;
         }
     }
 }
