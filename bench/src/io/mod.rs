@@ -59,7 +59,7 @@ each turn, and transparent huge pages are set to madvise meanwhile. Files take 2
 /// `io`
 #[derive(Clone, Debug, Args)]
 pub struct IoArguments {
-    /// Memory left to writers and page cache, one series of rounds each [default: 2G,4G,8G,16G, as far as there is so much; with --quick 4G]
+    /// Memory left to writers and page cache, one series of rounds each [default: 2G,6G,12G,20G, as far as there is so much; with --quick 4G]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<Bytes>,
     /// The ways to reclaim memory, separated by commas [default: all]
@@ -71,7 +71,7 @@ pub struct IoArguments {
     /// Threads that write files of 100 KB to 5 MB
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4096))]
     writers: u32,
-    /// Rounds; each configuration has one turn in each [default: 3, with --quick 1]
+    /// Rounds; each configuration has one turn in each [default: 6, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Seconds of measuring in each turn, once the page cache is full
