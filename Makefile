@@ -59,10 +59,9 @@ build: deps-build ## the release binaries, in target/release
 .PHONY: test
 test: deps-build deps-test deps-windows ## every test; those on the running kernel need root, those on other kernels QEMU, those of Windows Wine
 	@[ -z "$(SUDO)" ] || [ -n "$(RUNNER)" ] || echo "Not root, and no sudo here: tests that need root say that they skip."
-	cargo test --quiet --locked --workspace --no-run
-	@# Live tests wait most of the time, for scans and for programs; machines in software take what they leave.
-	scripts/beside 'tests/vm/run && tests/windows/run' \
-	  $(if $(RUNNER),env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
+	$(if $(RUNNER),CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(RUNNER)") cargo test --locked --workspace
+	tests/vm/run
+	tests/windows/run
 
 .PHONY: memcached-test
 memcached-test: build ## memcached with libhps: its own tests, and a client that watches its items move

@@ -61,7 +61,7 @@ impl Outputs {
     pub fn tell(&self, machine: &MachineDescription, results: &Results<'_>) -> Result<()> {
         let printed = print(results.text);
         self.write(Some(machine), results)?;
-        // Last, because a closed output must not cost the files.
+        // Last, as in `show`.
         printed
     }
 
@@ -76,8 +76,10 @@ impl Outputs {
 impl Results<'_> {
     /// Prints the report, and keeps all below a directory if there is one.
     pub fn show(&self, keep: Option<&Path>, machine: &MachineDescription) -> Result<()> {
-        print(self.text)?;
-        keep.map_or(Ok(()), |directory| self.keep(directory, machine))
+        let printed = print(self.text);
+        keep.map_or(Ok(()), |directory| self.keep(directory, machine))?;
+        // Last, because a closed output must not cost the files.
+        printed
     }
 
     /// Keeps them below a directory, under a name that is free, and the raw results compressed.

@@ -133,10 +133,12 @@ impl Tool {
         self.start(&words.chain([OsStr::new("--drop-behind"), directory.as_os_str()]).collect::<Vec<_>>())
     }
 
-    /// Starts hugepilotd, which lies beside the binary, to pilot whatever a configuration file names, with a control socket of its own.
+    /// Starts hugepilotd, which lies beside the binary or where `make install` puts it, to pilot whatever a configuration file names, with a control socket of its own.
     pub fn daemon(&self, configuration: &Path, socket: &Path) -> Result<ToolProcess> {
         let words = ["--config".as_ref(), configuration.as_os_str(), "--socket".as_ref(), socket.as_os_str()];
-        start(&self.0.with_file_name("hugepilotd"), &words)
+        let beside = self.0.with_file_name("hugepilotd");
+        let installed = self.0.with_file_name("../sbin/hugepilotd");
+        start(if beside.is_file() { &beside } else { &installed }, &words)
     }
 
     /// The same with such a configuration, both in a directory of its own.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use heat::clearing::ClearPolicy;
 use heat::units::{Address, AddressRange, BASE_PAGE, Bytes, GIANT_PAGE, HUGE_PAGE, Nanos};
 use heat::{Heat, Region, TrackerKind};
@@ -248,7 +248,9 @@ fn scan(
 /// `Inactive(anon)` of the machine.
 fn inactive_anonymous() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    Ok(field(&text, "Inactive(anon):"))
+    let name = "Inactive(anon):";
+    ensure!(text.contains(name), "/proc/meminfo tells nothing of {name}");
+    Ok(field(&text, name))
 }
 
 /// Precision and recall over the program's own mapping; its code and stack are walked too, and are not in question.

@@ -11,7 +11,7 @@ use pilot::recording::Recording;
 
 libfuzzer_sys::fuzz_target!(|lines: &str| {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    gzip.write_all(b"{\"hugepilot_recording\":1,\"name\":\"a\"}\n").expect("memory");
+    gzip.write_all(b"{\"hugepilot_recording\":2,\"name\":\"a\"}\n").expect("memory");
     gzip.write_all(lines.as_bytes()).expect("memory");
     let bytes = gzip.finish().expect("memory");
     let recording = Recording::parse(Path::new("fuzz"), &bytes[..]).expect("the header is right");

@@ -133,7 +133,7 @@ impl Turn {
 
     /// What mapped files lost to it was neither free nor to be had without harm.
     fn obtained_of_supply(&self) -> f64 {
-        (Bytes(self.obtained.huge_bytes).saturating_sub(self.mapped_lost)).0 as f64
+        Bytes(self.obtained.huge_bytes).saturating_sub(self.mapped_lost).0 as f64
     }
 
     /// Pages that the kernel scanned for each that left memory, whoever made it leave.

@@ -1,4 +1,4 @@
-//! One attempt to read or write, as servers make that wait for nobody.
+//! A single attempt to read or write, for servers that must not wait for a client.
 //!
 //! Owns: which errors mean that there is nothing to do yet. Never touches: what is said.
 

@@ -69,7 +69,7 @@ impl Cpu {
 
 /// The processors that run, by their numbers.
 ///
-/// Errors: `/sys/devices/system/cpu/online` cannot be read, or is not a list such as `0-3,8`.
+/// Errors: `/sys/devices/system/cpu/online` cannot be read, or is neither empty nor a list such as `0-3,8`.
 pub fn online(root: &Root) -> Result<Vec<u32>, KernelError> {
     list(root, "sys/devices/system/cpu/online", MOST_CPUS)
 }

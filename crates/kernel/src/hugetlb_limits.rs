@@ -30,7 +30,7 @@ pub struct Limit {
 impl Limit {
     /// Whole pages that the group can still have.
     pub fn pages_left(&self) -> u64 {
-        (self.limit.saturating_sub(self.usage)).0 / self.page_size.0.max(1)
+        self.limit.saturating_sub(self.usage).0 / self.page_size.0.max(1)
     }
 }
 

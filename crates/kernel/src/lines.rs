@@ -24,7 +24,7 @@ pub(crate) fn take_fields<'a>(
     for (index, line) in text.lines().enumerate() {
         if let Some((key, value)) = line.split_once(':') {
             let taken = take(key, value.trim());
-            taken.ok_or_else(|| Malformed::new(index + 1, "a key with a value such as 'VmRSS: 12 kB'", line))?;
+            taken.ok_or_else(|| Malformed::new(index + 1, "a key with a value such as 'Key: 12 kB'", line))?;
         }
     }
     Ok(())

@@ -157,7 +157,7 @@ fn page_fault(other: &[u64]) -> io::Result<(f64, f64)> {
         black_box(other.iter().step_by(LINE_WORDS).sum::<u64>());
         let started = thread_cpu_time();
         work()?;
-        Ok::<f64, io::Error>((thread_cpu_time().saturating_sub(started)).0 as f64 / faults as f64)
+        Ok::<f64, io::Error>(thread_cpu_time().saturating_sub(started).0 as f64 / faults as f64)
     };
     let (mut touching, mut unmapping) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {

@@ -48,7 +48,7 @@ fn measure(root: &Root) -> io::Result<Nanos> {
         shortest[cleared] = shortest[cleared].min(pass_over(memory.bytes()));
     }
     let [with_bits, without_bits] = shortest;
-    Ok(Nanos((without_bits.saturating_sub(with_bits)).0 / PAGES as u64))
+    Ok(Nanos(without_bits.saturating_sub(with_bits).0 / PAGES as u64))
 }
 
 /// One read of each page, in an order that seems random.

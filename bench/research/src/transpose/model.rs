@@ -103,7 +103,8 @@ pub fn matrices_bytes(dimension: u64) -> u64 {
 }
 
 impl Events {
-    /// Transposes, `a[i][j] = b[j][i]`, a second time: the caches know the matrices then, and further ones are the same.
+    /// What happens when a matrix is transposed (`a[i][j] = b[j][i]`) for the second time: the caches know both by then, and later
+    /// times are the same.
     ///
     /// `pages`: physical addresses of the pages that hold both matrices, in order.
     pub fn of_transpose(datasheet: &Datasheet, dimension: u64, pages: &[u64]) -> Self {

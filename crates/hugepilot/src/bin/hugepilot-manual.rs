@@ -60,8 +60,7 @@ fn write_pages(command: &Command, section: Section, directory: &Path) -> anyhow:
     let path = directory.join(format!("{}.{}", name(command), section.number));
     let page = page(command, section).with_context(|| format!("cannot lay out {}", path.display()))?;
     fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-    shown.try_for_each(|command| write_pages(command, section, directory))
+    command.get_subcommands().try_for_each(|command| write_pages(command, section, directory))
 }
 
 /// As pages are called: `hugepilot-heat`.

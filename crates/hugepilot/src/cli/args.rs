@@ -8,7 +8,6 @@ mod pool;
 mod reclaim;
 mod run;
 
-use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
@@ -121,13 +120,6 @@ pub enum Command {
     Run(RunArgs),
     /// Pilot a process that runs already until it ends or you say so
     Attach(AttachArgs),
-    /// Names the program that the daemon is
-    #[command(hide = true, disable_help_flag = true)]
-    Daemon {
-        /// Options of that program.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        options: Vec<OsString>,
-    },
     /// Show what the daemon does: its targets, what it may spend, what it did last
     Status(StatusArgs),
     /// Have the daemon leave a process alone, or all
@@ -485,6 +477,8 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    use std::ffi::OsString;
 
     use super::*;
 

@@ -26,7 +26,6 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use anyhow::bail;
 use args::{Cli, Command};
 
 /// Runs one command. The status is 0 for success and 1 for an error; usage errors (2) end the process in parsing.
@@ -45,7 +44,6 @@ fn run_command(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Promote(args) => promote::promote(args)?,
         Command::GiveBack(args) => give_back::give_back(args)?,
         Command::Attach(args) => attach::attach(args)?,
-        Command::Daemon { .. } => bail!("the daemon is a program of its own, hugepilotd, which takes the same options"),
         Command::Status(args) => status::status(args)?,
         Command::Pause(args) => pause::pause(args)?,
         Command::Resume(args) => pause::resume(args)?,

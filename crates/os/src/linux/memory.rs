@@ -229,7 +229,7 @@ impl AlignedMemory {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         // SAFETY: the range is inside this mapping, which is private and exclusively borrowed; dropped contents read as
-        // zero, a valid value for bytes.
+        // zero, a valid value for bytes. The kernel is called itself, because the preload library answers to libc's name.
         let advised =
             unsafe { libc::syscall(libc::SYS_madvise, self.start.as_ptr().add(offset), len, advice as libc::c_int) };
         checked(advised).map(drop)

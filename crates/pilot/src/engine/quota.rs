@@ -34,7 +34,7 @@ impl Fleet {
             self.members.values().map(|member| member.huge().saturating_sub(member.promoted())).collect();
         let claims: Vec<Demand> = self.members.values().map(|member| member.claim.clone()).collect();
         let promoted = self.members.values().map(Member::promoted).sum();
-        let ours = (all.saturating_sub(huge_once(self.members.values()).saturating_sub(promoted))).0 / HUGE_PAGE;
+        let ours = all.saturating_sub(huge_once(self.members.values()).saturating_sub(promoted)).0 / HUGE_PAGE;
         let quotas = divide(ours, &claims, self.rules.fairness);
         // What nobody has a use for may be anybody's.
         let unclaimed = ours - quotas.iter().sum::<u64>();

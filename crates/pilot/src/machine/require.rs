@@ -20,7 +20,7 @@ const ACT: &[Capability] = &[Capability::SysNice, Capability::SysPtrace];
 #[expect(missing_docs, reason = "each message says it")]
 pub enum RightsError {
     #[error(
-        "missing {missing}: run as root (sudo hugepilot ..), or give the capabilities with systemd's AmbientCapabilities= or \
+        "missing {missing}: run as root (with sudo), or give the capabilities with systemd's AmbientCapabilities= or \
          `setpriv --ambient-caps`"
     )]
     Missing { missing: String },

@@ -1,4 +1,4 @@
-//! The lines of a recording, version 1.
+//! The lines of a recording.
 //!
 //! Owns: their fields, and checking them, because a recording may come from anywhere. Never touches: files.
 //!
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::recording::Moment;
 
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 
 /// Every address is below this: 5-level page tables.
 const END_OF_USER_SPACE: u64 = 1 << 56;

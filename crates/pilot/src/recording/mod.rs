@@ -246,10 +246,10 @@ mod tests {
         assert!(matches!(Recording::parse(Path::new("r"), &b"hello"[..]), Err(RecordingError::Foreign { .. })));
         assert!(matches!(parse("{\"some\":1}\n"), RecordingError::Foreign { .. }));
         assert!(matches!(
-            parse("{\"hugepilot_recording\":2,\"more\":1}\n"),
-            RecordingError::Version { version: 2, .. }
+            parse("{\"hugepilot_recording\":3,\"more\":1}\n"),
+            RecordingError::Version { version: 3, .. }
         ));
-        let header = "{\"hugepilot_recording\":1,\"name\":\"a\"}\n";
+        let header = "{\"hugepilot_recording\":2,\"name\":\"a\"}\n";
         assert!(matches!(parse(header), RecordingError::Empty { .. }));
         assert!(matches!(parse(&format!("{header}{{}}\n")), RecordingError::Damaged { .. }));
     }

@@ -148,7 +148,7 @@ pub fn is_referenced(pages: &mut Frames, frame: u32, scan: &mut Scan) -> bool {
     pages.take(frame, Bit::Young) || marked
 }
 
-/// Ordinary data is active from the first on.
+/// Ordinary data is active from its first use on.
 pub fn insert(lists: &mut Lists, inactive: usize, active: usize, pages: &mut Frames, frame: u32) {
     let is_data = pages.class(frame) == Class::Data;
     if is_data {
