@@ -105,7 +105,7 @@ pub fn watch(pid: u32, pages: PageKind, stop: Stop) -> JoinHandle<Seen> {
                 seen.note(sample);
             }
             // Not by the clock on the wall: on a busy machine scans would be few.
-            let cost = (thread_cpu_time().saturating_sub(before)).duration();
+            let cost = thread_cpu_time().saturating_sub(before).duration();
             next = Instant::now() + rest(began.elapsed(), cost);
         }
         seen

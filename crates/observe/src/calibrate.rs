@@ -292,7 +292,7 @@ fn timed(mut step: impl FnMut()) -> f64 {
             step();
         }
         steps += STEPS;
-        elapsed = (thread_cpu_time().saturating_sub(started)).duration();
+        elapsed = thread_cpu_time().saturating_sub(started).duration();
     }
     elapsed.as_nanos() as f64 / steps as f64
 }
