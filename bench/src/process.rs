@@ -12,8 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
+use hugepilot_os::nodes::{allowed_cpus, stay_on};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A child that is ended when this value is dropped.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct BoundChild {
 pub struct BoundArguments {
     /// The processor.
     #[arg(long)]
-    processor: Option<usize>,
+    processor: Option<u32>,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -37,16 +37,15 @@ pub struct BoundArguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
     /// Where the measured program runs.
-    pub program: Option<usize>,
+    pub program: Option<u32>,
     /// Where its load is made.
-    pub load: Option<usize>,
+    pub load: Option<u32>,
 }
 
 impl Pinning {
     /// The first two that this process may use.
     pub fn of_this_process() -> Result<Self> {
-        let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
-        let mut usable = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+        let mut usable = allowed_cpus().context("cannot read the allowed processors")?.into_iter();
         Ok(match (usable.next(), usable.next()) {
             (Some(program), Some(load)) => Self { program: Some(program), load: Some(load) },
             _ => Self { program: None, load: None },
@@ -55,16 +54,13 @@ impl Pinning {
 }
 
 /// Binds the calling thread to one processor.
-pub fn bind_this_thread(processor: Option<usize>) -> io::Result<()> {
-    let Some(processor) = processor else { return Ok(()) };
-    let mut set = CpuSet::new();
-    set.set(processor);
-    Ok(sched_setaffinity(None, &set)?)
+pub fn bind_this_thread(processor: Option<u32>) -> io::Result<()> {
+    processor.map_or(Ok(()), |processor| stay_on(&[processor]))
 }
 
 impl BoundChild {
     /// Starts a command by way of `bound` of this very program, which binds itself and then becomes that command.
-    pub fn start(command: &[OsString], processor: Option<usize>, output: Stdio) -> Result<Self> {
+    pub fn start(command: &[OsString], processor: Option<u32>, output: Stdio) -> Result<Self> {
         let mut call = Command::new(std::env::current_exe()?);
         call.arg("bound");
         if let Some(processor) = processor {

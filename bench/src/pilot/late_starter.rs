@@ -81,7 +81,7 @@ impl LateStarter {
         Ok(Round { swapped, first_had_bytes, samples, fair_after_seconds, status })
     }
 
-    fn start(&self, processor: Option<usize>, seed: u64, stage: &Stage) -> Result<OwnProcess> {
+    fn start(&self, processor: Option<u32>, seed: u64, stage: &Stage) -> Result<OwnProcess> {
         let pattern = ChasePattern::Dependent;
         let options: [(&str, &dyn Display); 4] =
             [("size", &self.size.0), ("pattern", &pattern), ("seed", &seed), ("called", &NAME)];

@@ -137,14 +137,14 @@ impl OwnProcess {
     }
 
     /// As [`OwnProcess::start`], on another processor.
-    pub fn start_on(processor: Option<usize>, arguments: Vec<String>, stop: &Stop) -> Result<Self> {
+    pub fn start_on(processor: Option<u32>, arguments: Vec<String>, stop: &Stop) -> Result<Self> {
         Self::start_by(&[], processor, arguments, stop)
     }
 
     /// As [`OwnProcess::start_on`], with these words before the command.
     pub fn start_by(
         launcher: &[OsString],
-        processor: Option<usize>,
+        processor: Option<u32>,
         arguments: Vec<String>,
         stop: &Stop,
     ) -> Result<Self> {

@@ -16,12 +16,12 @@ use std::io;
 
 use heat::units::{BASE_PAGE, Bytes};
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
+use hugepilot_os::nodes::{current_cpu, stay_on};
 use hugepilot_os::page_move::own_frames;
 use hugepilot_os::stop::Stop;
 use kernel::cache::{Cache, data_caches};
 use kernel::cpu::Cpu;
 use kernel::{KernelError, Root, memory};
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use crate::answer::{Answer, ColorObstacle, ColorVerdict, Finding, indexing, verdict};
 use crate::chase::nanos_per_read;
@@ -220,11 +220,9 @@ fn candidates(pages: usize, random: &mut Rng) -> Result<AlignedMemory, ProbeErro
 
 /// Keeps this thread on one processor, whose second level is its own.
 fn stay_here() -> Result<u32, ProbeError> {
-    let cpu = sched_getcpu();
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(None, &only).map_err(|error| system("stay on one processor")(error.into()))?;
-    Ok(cpu as u32)
+    let cpu = current_cpu();
+    stay_on(&[cpu]).map_err(system("stay on one processor"))?;
+    Ok(cpu)
 }
 
 fn system(doing: &'static str) -> impl Fn(io::Error) -> ProbeError {

@@ -16,6 +16,7 @@ use std::{fs, io, thread};
 pub use guardian::{Deadline, Guardian};
 
 use heat::units::Nanos;
+use hugepilot_os::run_directory::replace_file;
 use kernel::damon::{DIRECTORY, Leftover, NOTE, Note, Purpose, leftover, threads_of_others};
 use kernel::{KernelError, Root, process};
 
@@ -259,9 +260,7 @@ fn leave_note(root: &Root, purpose: Purpose, thread: Option<u32>) -> Result<(), 
         let pid = std::process::id();
         let start_ticks = process::start_time(root, pid).unwrap_or_default();
         fs::create_dir_all(path.parent().expect("it is in a directory"))?;
-        let unfinished = path.with_extension("new");
-        fs::write(&unfinished, serde_json::to_vec(&Note { pid, start_ticks, purpose, thread })?)?;
-        fs::rename(unfinished, &path)
+        replace_file(&path, 0o644, &serde_json::to_vec(&Note { pid, start_ticks, purpose, thread })?)
     };
     write().map_err(|cause| DamonError::File { doing: "write", path: path.clone(), cause })
 }

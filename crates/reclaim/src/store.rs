@@ -4,11 +4,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
+use hugepilot_os::run_directory::{self, RUN_DIRECTORY, replace_file};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -76,13 +76,9 @@ impl Store {
     /// Writes the state, whole or not at all.
     pub fn write(&mut self, state: &ReclaimState) {
         self.next = Instant::now() + INTERVAL;
-        let unfinished = self.path.with_extension("new");
-        let written = serde_json::to_vec(state).map_err(io::Error::from).and_then(|bytes| {
-            fs::write(&unfinished, bytes)?;
-            // It holds sizes only.
-            fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o644))?;
-            fs::rename(&unfinished, &self.path)
-        });
+        // It holds sizes only, for all to read.
+        let written = serde_json::to_vec(state).map_err(io::Error::from);
+        let written = written.and_then(|bytes| replace_file(&self.path, 0o644, &bytes));
         if let Err(error) = written {
             tracing::warn!("cannot write {}: {error}", self.path.display());
         }

@@ -12,10 +12,10 @@ use heat::units::{BASE_PAGE, HUGE_PAGE};
 use hps::color::{ArenaOptions, ColoredArena, Palette};
 use hugepilot_os::advise::collapse_own;
 use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
+use hugepilot_os::nodes::{current_cpu, stay_on};
 use hugepilot_os::stop::Stop;
 use kernel::cache::{Cache, data_caches};
 use kernel::{Root, memory};
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use super::model::matrices_bytes;
@@ -50,11 +50,9 @@ pub fn placements(colors: u32) -> Vec<Placement> {
 
 /// Keeps this thread on one processor; the second-level cache there.
 pub fn settle() -> Result<Cache> {
-    let cpu = sched_getcpu();
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(None, &only).context("cannot stay on one processor")?;
-    let caches = data_caches(&Root::host(), cpu as u32)?;
+    let cpu = current_cpu();
+    stay_on(&[cpu]).context("cannot stay on one processor")?;
+    let caches = data_caches(&Root::host(), cpu)?;
     caches
         .into_iter()
         .find(|cache| cache.level == 2)

@@ -105,6 +105,20 @@ pub fn allowed_cpus() -> io::Result<Vec<u32>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
 
+/// Moves the calling thread to any of these processors for good; threads that it starts later run there, too.
+///
+/// Errors: `EINVAL` none of them is there and runs, or a control group forbids them all, or the machine has more than 1024.
+pub fn stay_on(cpus: &[u32]) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    for &cpu in cpus {
+        if cpu as usize >= CpuSet::MAX_CPU {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        only.set(cpu as usize);
+    }
+    Ok(sched_setaffinity(None, &only)?)
+}
+
 /// While it lives, the calling thread runs on these processors only; threads that it starts meanwhile do so for good.
 #[derive(Debug)]
 pub struct PinnedTo {
@@ -119,19 +133,10 @@ impl PinnedTo {
         Self::cpus(&[cpu])
     }
 
-    /// Moves the calling thread to any of these processors.
-    ///
-    /// Errors: `EINVAL` none of them is there and runs, or a control group forbids them all, or the machine has more than 1024.
+    /// Moves the calling thread to any of these processors. Errors: as [`stay_on`].
     pub fn cpus(cpus: &[u32]) -> io::Result<Self> {
-        let mut only = CpuSet::new();
-        for &cpu in cpus {
-            if cpu as usize >= CpuSet::MAX_CPU {
-                return Err(io::Error::from_raw_os_error(libc::EINVAL));
-            }
-            only.set(cpu as usize);
-        }
         let before = sched_getaffinity(None)?;
-        sched_setaffinity(None, &only)?;
+        stay_on(cpus)?;
         Ok(Self { before, _not_send: PhantomData })
     }
 }

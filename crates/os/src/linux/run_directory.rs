@@ -1,10 +1,10 @@
 //! `/run/hugepilot`: what lasts until the machine is shut down.
 //!
-//! Owns: the directory, and its rights. Never touches: what lies in it.
+//! Owns: the directory, its rights, and how a file there is replaced. Never touches: what the files mean.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Where it is.
@@ -22,9 +22,35 @@ pub fn ensure(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))
 }
 
+/// Writes a file whole or not at all: whoever reads it finds what was there before, or all of the new contents. Its mode is this, whatever
+/// the umask says.
+///
+/// Errors: a file beside it cannot be written, or not be renamed (`EACCES`, `EROFS`, `ENOSPC`).
+pub fn replace_file(path: &Path, mode: u32, contents: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension("new");
+    // Nobody else's business until it has its mode.
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    file.write_all(contents)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    fs::rename(unfinished, path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_with_its_mode_and_leaves_nothing_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        for (mode, contents) in [(0o644, "a longer text"), (0o600, "short")] {
+            replace_file(&path, mode, contents.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), contents);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert!(replace_file(&directory.path().join("missing/state.json"), 0o600, b"").is_err());
+    }
 
     #[test]
     fn everybody_may_read_it_and_what_is_there_stays() {

@@ -4,12 +4,12 @@
 //! Owns: one small file a process under `/run/hugepilot`, which ends with the machine's uptime, and which only its writer can read,
 //! for it holds addresses. Never touches: memory.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use hugepilot_os::run_directory::{self, RUN_DIRECTORY};
+use hugepilot_os::run_directory::{self, RUN_DIRECTORY, replace_file};
 use kernel::Root;
 use kernel::process::address_space;
 use kernel::target::Process;
@@ -35,7 +35,7 @@ pub struct PromotionRecord {
 
 impl PromotionRecord {
     /// The record of a process; empty if nothing was promoted in it, if that was in another program, before exec, or if another version of
-    /// hugepilot wrote it.
+    /// hugepilot wrote it. Errors: the file cannot be read, is larger than hugepilot writes, or holds no record.
     pub fn of(process: Process) -> Result<Self, RecordError> {
         let path = path(process);
         let record = read(&path).map_err(|cause| unreadable(path, cause))?;
@@ -69,9 +69,7 @@ impl PromotionRecord {
             return absent_is_well(fs::remove_file(path));
         }
         self.version = VERSION;
-        let unfinished = path.with_extension("new");
-        own_file().truncate(true).open(&unfinished)?.write_all(&serde_json::to_vec(&self)?)?;
-        fs::rename(unfinished, path)
+        replace_file(path, 0o600, &serde_json::to_vec(&self)?)
     }
 }
 
@@ -91,16 +89,9 @@ fn unreadable(path: PathBuf, cause: io::Error) -> RecordError {
 /// Held by whoever changes a record, and only as long as that takes. Nobody else can open it, and so hold it.
 fn lock() -> io::Result<File> {
     run_directory::ensure(Path::new(RUN_DIRECTORY))?;
-    let lock = own_file().open(Path::new(RUN_DIRECTORY).join("records.lock"))?;
+    let lock = File::options().write(true).create(true).mode(0o600).open(Path::new(RUN_DIRECTORY).join("records.lock"))?;
     flock(&lock, FlockOperation::LockExclusive)?;
     Ok(lock)
-}
-
-/// How files are opened that are nobody else's business.
-fn own_file() -> OpenOptions {
-    let mut options = File::options();
-    options.write(true).create(true).mode(0o600);
-    options
 }
 
 fn is_absent(error: &io::Error) -> bool {
