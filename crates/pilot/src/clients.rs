@@ -178,6 +178,9 @@ pub enum ClientError {
 
 impl Clients {
     /// Registers a process of this user; answers with its place and the file in which it finds its lists.
+    ///
+    /// Errors: too many are registered, of this user or of all; the process has ended, is registered, or is not wholly this user's; it has no
+    /// such thread; or there is no memory or file descriptor for its lists.
     pub fn enter(&self, pid: u32, uid: u32, track: Track) -> Result<(Place, OwnedFd), ClientError> {
         let refused = |cause| ClientError::System { pid, cause };
         let held = PidFd::open(pid).map_err(|_| ClientError::Ended { pid })?;

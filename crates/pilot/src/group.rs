@@ -49,7 +49,7 @@ pub enum GroupError {
 }
 
 impl Selector {
-    /// The processes that belong to it now, ascending.
+    /// The processes that belong to it now, ascending. Errors: there is no such control group, it is empty, or /proc cannot be read.
     pub fn processes(&self, root: &Root) -> Result<Vec<u32>, GroupError> {
         match self {
             Selector::Family(pid) => {

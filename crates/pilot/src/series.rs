@@ -14,6 +14,9 @@ use observe::{ObserveError, ObserveOptions, Tracker};
 use crate::engine::Budget;
 use crate::recording::Moment;
 
+/// How soon the end of the process is noticed.
+const EXIT_POLL: Duration = Duration::from_millis(100);
+
 /// When to scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rhythm {
@@ -57,11 +60,18 @@ impl<'a> Series<'a> {
         Self { tracker, target, options, rhythm, budget, stop, started: now, next: now, seen: false }
     }
 
-    /// Waits for the next scan; None if there is none.
+    /// Waits for the next scan; None if there is none, which whoever looks on learns as soon as the process has ended.
     fn rest(&mut self) -> Option<()> {
         let fits = |length| self.next + self.options.window.duration() <= self.started + length;
         (!self.seen || self.rhythm.length.is_none_or(fits)).then_some(())?;
-        self.stop.sleep_until(self.next).ok()
+        while !(self.seen && self.target.handle().has_exited()) {
+            let now = Instant::now();
+            self.stop.sleep_until(self.next.min(now + EXIT_POLL)).ok()?;
+            if self.next <= now {
+                return Some(());
+            }
+        }
+        None
     }
 
     /// Whether the process has ended or a signal came.
@@ -167,6 +177,12 @@ mod tests {
         let gone = || Err(ObserveError::Exited { pid: 1 });
         assert_eq!(scans(vec![Ok(Cost::default()), gone()], Rhythm::default(), 9, true), [true]);
         assert_eq!(scans(vec![gone()], Rhythm::default(), 1, false), [false]);
+    }
+
+    #[test]
+    fn the_end_of_the_process_ends_the_rest() {
+        let rhythm = Rhythm { every: Some(Duration::from_secs(60)), ..Rhythm::default() };
+        assert_eq!(scans(Vec::new(), rhythm, 2, true), [true], "not another one after a minute");
     }
 
     #[test]

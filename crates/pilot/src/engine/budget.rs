@@ -27,6 +27,8 @@ pub struct Budget {
     saves: Duration,
     /// From then on no more than usual may be.
     hurries_until: Instant,
+    /// All that was entered so far.
+    charged: Nanos,
     /// Our CPU time up to the last entry, and when that was made.
     seen: Nanos,
     seen_at: Instant,
@@ -37,7 +39,15 @@ pub struct Budget {
 impl Budget {
     /// An account that begins now, when this process has had so much CPU time, and saves nothing up.
     pub fn new(share: CpuShare, cpu_time: Nanos, now: Instant) -> Self {
-        Self { share, saves: Duration::ZERO, hurries_until: now, seen: cpu_time, seen_at: now, spent_until: now }
+        Self {
+            share,
+            saves: Duration::ZERO,
+            hurries_until: now,
+            charged: Nanos(0),
+            seen: cpu_time,
+            seen_at: now,
+            spent_until: now,
+        }
     }
 
     /// An account that saves up what is not spent for a while, and begins with as much as that: a pilot has most to do at first.
@@ -55,7 +65,8 @@ impl Budget {
 
     /// Enters our CPU time since the last entry, given all of it so far, and that of kernel threads that worked for us.
     pub fn charge(&mut self, own: Nanos, kernel: Nanos, now: Instant) {
-        let spent = Nanos(own.0.saturating_sub(self.seen.0)) + kernel;
+        let spent = own.saturating_sub(self.seen) + kernel;
+        self.charged += spent;
         if now >= self.hurries_until {
             self.saves = self.saves.min(SAVED_UP);
         }
@@ -69,6 +80,11 @@ impl Budget {
     /// Leaves our CPU time since the last entry out.
     pub fn pass_over(&mut self, own: Nanos, now: Instant) {
         (self.seen, self.seen_at) = (own, now);
+    }
+
+    /// All that was entered so far.
+    pub fn charged(&self) -> Nanos {
+        self.charged
     }
 
     /// When the next scan can be afforded.

@@ -16,6 +16,7 @@ use observe::{FaultRates, ObserveError, ObserveOptions, faults};
 
 use crate::act::{ActBounds, RegionResult};
 use crate::decide::{Demand, Fairness, Limits, OwnPressure, Plan, Spent, claim, decide};
+use crate::engine::client_budget::ClientBudget;
 use crate::engine::member::Member;
 use crate::engine::pilot::Pilot;
 use crate::engine::pilot_summary::PilotSummary;
@@ -77,6 +78,7 @@ pub struct Fleet {
     pub(super) members: BTreeMap<Process, Member>,
     /// Programs that manage their own memory, by their places.
     pub(super) watching: BTreeMap<u64, Watching>,
+    client_budget: ClientBudget,
     /// What was done, and the members that have ended.
     pub(super) pilot_summary: PilotSummary,
     /// The most memory that any process was seen with.
@@ -119,6 +121,7 @@ impl Fleet {
             next_showing: now,
             members: BTreeMap::new(),
             watching: BTreeMap::new(),
+            client_budget: ClientBudget::default(),
             pilot_summary: PilotSummary::default(),
             largest: Bytes(0),
             shortage: None,
@@ -163,7 +166,12 @@ impl Fleet {
         self.handle_requests(pilot);
         self.poll(pilot);
         self.relieve(pilot);
+        self.serve_targets(pilot, progress);
         self.serve_clients(pilot);
+    }
+
+    /// Observes, decides and acts on those whose turn it is.
+    fn serve_targets(&mut self, pilot: &mut Pilot<'_>, progress: &mut impl FnMut(&Self)) {
         let begin = pilot.now();
         let due = self.due(pilot);
         let waiting = due.len() as u64;
@@ -284,21 +292,26 @@ impl Fleet {
         self.next_relief = pilot.now() + RELIEF;
     }
 
-    /// Tells programs that manage their own memory which of it is active.
+    /// Tells programs that manage their own memory which of it is active. Each user's have a part of the CPU time of their own, so that
+    /// nobody's many clients keep others waiting, or targets.
     fn serve_clients(&mut self, pilot: &mut Pilot<'_>) {
         let mut clients = self.shared_state.clients().all();
         // Who has waited longest comes first, and newcomers before all.
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
+        self.client_budget.divide_among(&clients.iter().map(|(_, client)| client.uid).collect());
         let mut scans = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
-            let watching = self.watching.entry(*id).or_insert_with(|| Watching::new(pilot.now()));
+            let now = pilot.now();
+            let watching = self.watching.entry(*id).or_insert_with(|| Watching::new(now));
             // Each scan waits for a while, and there may be many who want one.
-            scans += u32::from(watching.wants_a_scan(pilot.now()));
-            if pilot.stop.requested() || watching.wants_a_scan(pilot.now()) && scans > SCANS_OF_A_STEP {
-                continue;
-            }
-            match watching.go_on(client, pilot) {
+            let may_scan = scans < SCANS_OF_A_STEP && !pilot.stop.requested() && self.client_budget.is_free(client.uid, now);
+            scans += u32::from(may_scan && watching.wants_a_scan(client, now));
+            let charged_before = pilot.budget.charged();
+            let went_on = watching.go_on(client, may_scan, pilot);
+            let spent = pilot.budget.charged().saturating_sub(charged_before);
+            self.client_budget.charge(client.uid, spent, pilot.budget.share(), now);
+            match went_on {
                 Ok(false) => {}
                 Ok(true) => self.shared_state.clients().wake(*id),
                 Err(_) if !client.is_there() => self.shared_state.clients().forget(*id),

@@ -5,6 +5,7 @@
 
 mod activity;
 mod budget;
+mod client_budget;
 mod coverage;
 mod done;
 mod family;

@@ -76,13 +76,13 @@ impl Watching {
         self.next
     }
 
-    /// Whether a scan is next, which takes a tenth of a second.
-    pub(super) fn wants_a_scan(&self, now: Instant) -> bool {
-        self.under_way.is_none() && self.next <= now
+    /// Whether a scan is due, which takes a tenth of a second.
+    pub(super) fn wants_a_scan(&self, client: &Client, now: Instant) -> bool {
+        self.under_way.is_none() && self.next.max(self.not_before) <= now && client.taken == self.written
     }
 
-    /// Does what is due. Answers whether a rest is over.
-    pub(super) fn go_on(&mut self, client: &Client, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
+    /// Does what is due, and scans if it may. Answers whether a rest is over.
+    pub(super) fn go_on(&mut self, client: &Client, may_scan: bool, pilot: &mut Pilot<'_>) -> anyhow::Result<bool> {
         self.tell(client)?;
         let now = pilot.now();
         if std::mem::replace(&mut self.was_resting, client.resting) && !client.resting {
@@ -95,7 +95,7 @@ impl Watching {
         self.next = now + AFTER_FAILURE;
         match self.under_way.take() {
             Some(scan) => self.read(scan, client, pilot),
-            None if client.taken != self.written || pilot.budget.free_at().max(self.not_before) > now => {
+            None if !may_scan || client.taken != self.written || self.not_before > now => {
                 self.next = now;
                 Ok(false)
             }

@@ -67,7 +67,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Adds an observation, and makes sure that it is in the file.
+    /// Adds an observation, and makes sure that it is in the file. Errors: the file cannot be written.
     pub fn add(&mut self, moment: &Moment) -> Result<(), RecordingError> {
         let known = self.mappings == moment.heat.mappings;
         self.line(&Observation::of(moment, !known))?;
@@ -77,7 +77,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the recording.
+    /// Ends the recording. Errors: the file cannot be written.
     pub fn finish(self) -> Result<(), RecordingError> {
         let Self { path, output, .. } = self;
         let ended = output.finish().and_then(|mut file| file.flush());
@@ -92,7 +92,7 @@ impl Recorder {
 }
 
 impl Recording<BufReader<File>> {
-    /// Opens a recording. Errors: it cannot be read, is not a recording, or comes from a newer hugepilot.
+    /// Opens a recording. Errors: it cannot be read, is not a recording, or comes from another version of hugepilot.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let file = File::open(path).map_err(|cause| RecordingError::Read { path: path.to_owned(), cause })?;
         Self::parse(path, BufReader::new(file))
@@ -100,7 +100,7 @@ impl Recording<BufReader<File>> {
 }
 
 impl<R: BufRead> Recording<R> {
-    /// Understands the bytes of a recording; `path` is for errors.
+    /// Understands the bytes of a recording; `path` is for errors. Errors: it is not a recording, or comes from another version of hugepilot.
     pub fn parse(path: &Path, input: R) -> Result<Self, RecordingError> {
         let path = path.to_owned();
         let mut lines = Lines(BufReader::new(GzDecoder::new(input)));

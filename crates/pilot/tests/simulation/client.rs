@@ -53,11 +53,11 @@ impl Mailbox for Letters {
 
 impl SimulatedClient {
     /// It registers; None if it gets no place.
-    pub fn come(clients: &Clients, process: Process, stalls: bool, busy: u64) -> Option<Self> {
+    pub fn come(clients: &Clients, process: Process, uid: u32, stalls: bool, busy: u64) -> Option<Self> {
         let letters = Arc::new(Letters { busy: AtomicU64::new(busy), ..Letters::default() });
         let track = Track { signal: 40, thread: None, threshold_pages: 1, interval_ms: 1000, ranges: Vec::new() };
         let mailbox = Arc::<Letters>::clone(&letters);
-        let client = Client { process, uid: 7, track, resting: false, taken: 0, mailbox };
+        let client = Client { process, uid, track, resting: false, taken: 0, mailbox };
         let place = clients.admit(client).ok()?;
         Some(Self { place, letters, stalls })
     }

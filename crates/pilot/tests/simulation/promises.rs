@@ -77,9 +77,7 @@ fn check_scanned(run: &Run, machine: &mut Simulated) {
     let bound = SCANNED_AGAIN + Duration::from_secs_f64(each * 2.0 * machine.programs.len() as f64);
     let clock = machine.clock;
     let is_short = machine.total.saturating_sub(machine.others) < machine.total / 4;
-    // Clients spend the same CPU time, and come first.
-    let has_clients = !run.state.clients().all().is_empty();
-    if is_short || has_clients || machine.contiguous < 200 || run.kind == Kind::Server {
+    if is_short || machine.contiguous < 200 || run.kind == Kind::Server {
         // Nothing is promoted, and nobody scanned for that.
         machine.programs.values_mut().for_each(|program| program.observed = clock);
         return;

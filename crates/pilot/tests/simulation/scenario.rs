@@ -292,8 +292,8 @@ impl Run {
 
     fn client_comes(&mut self) {
         let Some(process) = self.any_process() else { return };
-        let (stalls, busy) = (self.rng.bool(), self.rng.u64(..4));
-        if let Some(client) = SimulatedClient::come(self.state.clients(), process, stalls, busy) {
+        let (uid, stalls, busy) = (self.rng.u32(..4), self.rng.bool(), self.rng.u64(..4));
+        if let Some(client) = SimulatedClient::come(self.state.clients(), process, uid, stalls, busy) {
             self.clients.insert(process, client);
             self.machine.borrow_mut().untouchable.insert(process);
         }
