@@ -405,7 +405,7 @@ impl HeatArgs {
         ObserveOptions { coverage, ..self.watch.options() }
     }
 
-    /// The one process to watch, or the group.
+    /// The one process to watch, or else (`Err`) the group.
     pub fn target(&self) -> Result<u32, Selector> {
         match (self.pid, &self.cgroup) {
             (Some(pid), _) if self.family => Err(Selector::Family(pid)),

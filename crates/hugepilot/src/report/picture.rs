@@ -12,7 +12,7 @@ pub const FONT: &str = "sans-serif";
 #[error("the picture could not be drawn: {0}")]
 pub struct DrawError(pub(super) String);
 
-/// To be called before anything is drawn, as often as one likes; an error when the built-in font cannot be read.
+/// To be called before anything is drawn, as often as one likes. Errors: the built-in font cannot be read.
 pub fn prepare_font() -> Result<(), DrawError> {
     register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)
         .map_err(|_| DrawError("the built-in font cannot be read".into()))

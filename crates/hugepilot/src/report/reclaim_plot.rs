@@ -20,7 +20,7 @@ const LINES: [Line; 3] = [
     ("free in huge pages", RGBColor(44, 156, 75), |moment| moment.free_huge_bytes),
 ];
 
-/// Draws memory over time, from the oldest moment on; None where there are fewer than two.
+/// Draws memory over time, from the oldest moment on; None where there are fewer than two. Errors: it cannot be drawn.
 pub fn draw(moments: &[MemoryReading]) -> Result<Option<String>, DrawError> {
     if moments.len() < 2 {
         return Ok(None);

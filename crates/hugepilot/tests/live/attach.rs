@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 
 use crate::support::{
-    Ended, PATIENCE, Program, Setting, binary, hugepilot, list, number, program_command, send, wait_until,
+    Ended, PATIENCE, Program, binary, hugepilot, list, number, program_command, send, wait_until,
 };
 
 crate::trials!(
@@ -23,7 +23,6 @@ crate::trials!(
 const OFTEN: &str = "--window 200ms --max-cpu 50%";
 
 fn memory_is_promoted_until_time_is_up() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128M fill ready read=third");
     let started = Instant::now();
     let json = hugepilot(&format!("attach {} --for 4s --fast --json {OFTEN}", program.pid)).json();
@@ -36,7 +35,6 @@ fn memory_is_promoted_until_time_is_up() {
 }
 
 fn the_slowdown_is_bounded() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128M fill ready read=all");
     let words = format!("attach {} --for 3s --max-slowdown 0.5% --allow-stall --json {OFTEN}", program.pid);
     let json = hugepilot(&words).json();
@@ -51,7 +49,6 @@ fn the_slowdown_is_bounded() {
 }
 
 fn huge_pages_follow_the_hot_memory_within_their_limit() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=192M fill ready read=third,5s read=last");
     let words = format!("attach {} --for 15s --fast --max-huge 64M --json {OFTEN}", program.pid);
     let json = hugepilot(&words).json();
@@ -69,14 +66,12 @@ fn huge_pages_follow_the_hot_memory_within_their_limit() {
 }
 
 fn it_ends_with_its_process() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=64M fill ready read=all,2s");
     let ran = hugepilot(&format!("attach {} --fast {OFTEN}", program.pid));
     assert!(ran.status.success() && ran.stdout.contains("regions promoted"), "{ran:?}");
 }
 
 fn an_interrupt_ends_it_and_leaves_what_was_promoted() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=64M fill ready read=all");
     let words = format!("attach {} --fast {OFTEN}", program.pid);
     let mut command = Command::new(binary());
@@ -89,7 +84,6 @@ fn an_interrupt_ends_it_and_leaves_what_was_promoted() {
 }
 
 fn children_are_piloted_if_asked() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = program_command("map=64M fill read=all,20s");
     let path = program.get_program().to_str().expect("UTF-8");
     let script = format!("{path} program map=64M fill read=all,20s; true");

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::program::Rule;
-use crate::support::{Program, Setting, binary, hugepilot, list, number, send, shell, wait_until};
+use crate::support::{Program, binary, hugepilot, list, number, send, shell, wait_until};
 
 crate::trials!(
     the_hot_part_is_found,
@@ -48,7 +48,6 @@ fn finds_the_hot_part(tracker: &str, window: &str) {
     if !is_free() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=128M nohugepage fill ready read=third");
     // Where DAMON draws the borders of its regions is chance: scans are summed up until they say it. What knew nothing would put
     // twice as much outside of that third.
@@ -124,7 +123,6 @@ fn auto_takes_it_where_bpf_is_refused() {
     if !is_free() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=128M fill=all ready read=all");
     // What the kernel types are read from is hidden, so that no BPF program loads.
     let hidden = "unshare -m sh -c 'mount -t tmpfs none /sys/kernel/btf && exec $HUGEPILOT";

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Cgroup, Ended, Program, Ran, Setting, binary, hugepilot, list, number, public_copy, send, shell, wait_until,
+    Cgroup, Ended, Program, Ran, binary, hugepilot, list, number, public_copy, send, shell, wait_until,
 };
 
 crate::trials!(
@@ -187,7 +187,6 @@ fn another_user_without_rights() {
 
 /// Runs each command on a program that is fine, in surroundings that are not, and asserts that nothing was changed.
 fn in_surroundings(surroundings: &str, words: &[&str]) {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=16M fill ready read=all");
     for command in ["heat", "promote"] {
         shell(&format!("{surroundings} $HUGEPILOT {command} {}'", program.pid)).assert_fails_with(words);
@@ -212,7 +211,6 @@ fn huge_pages_switched_off_by_the_process() {
 }
 
 fn a_full_memory_cgroup() {
-    let _madvise = Setting::huge_pages("madvise");
     let Some(group) = Cgroup::new() else {
         return eprintln!("no group of the memory controller can be made here: not tested");
     };
@@ -284,7 +282,6 @@ fn a_process_that_execs_while_it_is_watched() {
 }
 
 fn signals_while_watching() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=64M fill ready read=all");
     for command in ["heat", "promote"] {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -298,7 +295,6 @@ fn signals_while_watching() {
 }
 
 fn standard_output_is_closed() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=16M fill ready read=all");
     for options in ["", "--json"] {
         let ran = shell(&format!("exec $HUGEPILOT promote {} --window 200ms {options} >&-", program.pid));
@@ -311,7 +307,6 @@ fn standard_output_is_closed() {
 }
 
 fn standard_output_is_a_pipe_that_nobody_reads() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=16M fill ready read=all");
     for command in ["heat", "promote"] {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");

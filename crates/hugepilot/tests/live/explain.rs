@@ -25,7 +25,6 @@ fn explained(program: &Program) -> (Value, Value) {
 }
 
 fn memory_that_would_pay_is_told_with_its_gain() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=128M fill ready read=all");
     let (mut json, mut own) = explained(&program);
     assert_eq!(own["not_huge_bytes"]["not_asked_for"].as_u64(), Some(128 * MIB), "{own}");
@@ -49,20 +48,17 @@ fn each_reason_is_told() {
         let (_, own) = explained(&program);
         own["not_huge_bytes"].as_object().expect("reasons").clone()
     };
-    let _madvise = Setting::huge_pages("madvise");
     assert!(reason_of("map=32M nohugepage fill ready read=all").contains_key("no_huge_page"));
     assert!(reason_of("map=32M fill fork ready read=all").contains_key("shared"));
     assert!(reason_of("thp-disable map=32M fill ready read=all").contains_key("switched_off"));
     assert!(reason_of("map=32M fill=half ready read=half").contains_key("not_asked_for"));
     let untouched = reason_of("map=32M fill=resident ready read=resident");
     assert!(untouched["never_touched"].as_u64() >= Some(30 * MIB), "{untouched:?}");
-    drop(_madvise);
     let _never = Setting::huge_pages("never");
     assert!(reason_of("map=32M fill ready read=all").contains_key("setting_never"));
 }
 
 fn an_idle_program_gains_nothing() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=32M fill ready sleep=60s");
     let (_, own) = explained(&program);
     assert_eq!((number(&own, "would_pay_bytes"), number(&own, "pages_walked")), (0, 0), "{own}");

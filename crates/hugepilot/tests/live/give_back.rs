@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Program, Setting, binary, hugepilot, in_some_try, number, send, wait_until};
+use crate::support::{Program, binary, hugepilot, in_some_try, number, send, wait_until};
 
 crate::trials!(
     what_was_promoted_is_undone_and_nothing_else,
@@ -32,7 +32,6 @@ fn promote(program: &Program, least: u64, options: &str) -> u64 {
 }
 
 fn what_was_promoted_is_undone_and_nothing_else() {
-    let _madvise = Setting::huge_pages("madvise");
     // The first mapping is huge by the program's own request.
     let mut program = Program::start("map=16M hugepage fill map=64M fill ready read=all");
     let own = program.huge_bytes();
@@ -48,7 +47,6 @@ fn what_was_promoted_is_undone_and_nothing_else() {
 }
 
 fn empty_pages_are_freed() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=1G fill=sparse ready read=sparse");
     let before = program.rss();
     promote(&program, 40, "--max-growth 100M");
@@ -64,7 +62,6 @@ fn empty_pages_are_freed() {
 }
 
 fn data_survives_promoting_and_giving_back_again_and_again() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=96M fill shmem=16M fill ready read=all");
     for _ in 0..5 {
         promote(&program, 40, "");
@@ -74,7 +71,6 @@ fn data_survives_promoting_and_giving_back_again_and_again() {
 }
 
 fn all_takes_what_hugepilot_did_not_make() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=16M hugepage fill ready read=all");
     assert!(program.huge_bytes() >= 16 * MIB);
     let json = hugepilot(&format!("give-back {} --all --json", program.pid)).json();
@@ -89,7 +85,6 @@ fn nothing_promoted_is_an_error() {
 }
 
 fn a_signal_stops_between_regions_and_the_rest_can_be_given_back_later() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=2G fill ready read=all");
     // A signal may come too late: splitting them all takes a fifth of a second.
     assert!(in_some_try(|| give_back_in_two(&program)), "it was never stopped midway");
@@ -121,7 +116,6 @@ fn give_back_in_two(program: &Program) -> bool {
 }
 
 fn text_for_people_tells_before_and_after() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=64M fill ready read=all");
     promote(&program, 10, "--max-huge 20M");
     let ran = hugepilot(&format!("give-back {}", program.pid));

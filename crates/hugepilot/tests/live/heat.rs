@@ -144,7 +144,6 @@ fn the_window_is_obeyed() {
 }
 
 fn huge_pages_are_seen_and_left_whole() {
-    let _never = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128M fill ready read=third");
     let half: Vec<u64> = program.regions().step_by(2).collect();
     collapse(&program, &half);
@@ -247,7 +246,6 @@ fn large_processes_are_cleared_in_slices_unless_stalls_are_allowed() {
 }
 
 fn a_sample_says_what_observing_everything_says() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=2G fill ready read=third");
     let some: Vec<u64> = program.regions().step_by(64).collect();
     collapse(&program, &some);
@@ -311,7 +309,6 @@ fn what_slices_cannot_clear_is_not_taken_for_hot() {
 }
 
 fn memory_whose_every_access_faults_is_present() {
-    let _madvise = Setting::huge_pages("madvise");
     for (advice, huge) in [("nohugepage", false), ("hugepage", true)] {
         let program = Program::start(&format!("map=16M {advice} fill forbid sleep=60s"));
         let present = || {

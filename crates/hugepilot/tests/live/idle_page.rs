@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::heat::{assert_found, assert_regions_found, collapse, observe_with};
 use crate::program::Rule;
-use crate::support::{Program, Setting, hugepilot, list, number, shell};
+use crate::support::{Program, hugepilot, list, number, shell};
 
 crate::trials!(
     the_walked_third_is_found,
@@ -66,7 +66,6 @@ fn huge_pages_are_seen_and_left_whole() {
     if !is_there() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128M fill ready read=third");
     let half: Vec<u64> = program.regions().step_by(2).collect();
     collapse(&program, &half);
@@ -124,7 +123,6 @@ fn auto_takes_it_where_bpf_is_refused() {
         eprintln!("skipped: this kernel has DAMON, which auto prefers");
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128M fill ready read=third");
     // What the kernel types are read from is hidden, so that no BPF program loads.
     let hidden = "unshare -m sh -c 'mount -t tmpfs none /sys/kernel/btf && exec $HUGEPILOT";

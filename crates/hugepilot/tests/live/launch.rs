@@ -66,7 +66,6 @@ fn by_the_allocator(launch: &Value) -> u64 {
 }
 
 fn a_heap_is_on_transparent_huge_pages_from_the_start() {
-    let _madvise = Setting::huge_pages("madvise");
     let (ran, launch) = launch("--pages thp --heap --require 90", STEPS);
     assert!(ran.status.success(), "{ran:?}");
     assert!(percent(&launch) >= 90.0 && by_the_allocator(&launch) >= SIZE / 10 * 9, "{launch}");
@@ -78,7 +77,6 @@ fn a_heap_is_on_transparent_huge_pages_from_the_start() {
 }
 
 fn who_has_no_rights_gets_all_but_the_pilot() {
-    let _madvise = Setting::huge_pages("madvise");
     let (folder, program) = (tempfile::tempdir().expect("a folder"), program_command(STEPS));
     let (hugepilot, summary) = (public_copy(&folder, binary()), folder.path().join("summary.json"));
     File::create(&summary).and_then(|file| file.set_permissions(Permissions::from_mode(0o666))).expect("a summary");
@@ -95,7 +93,6 @@ fn who_has_no_rights_gets_all_but_the_pilot() {
 }
 
 fn a_program_that_switches_huge_pages_off_for_itself_is_named_as_why() {
-    let _madvise = Setting::huge_pages("madvise");
     let (ran, launch) = launch("--pages thp --heap", &format!("thp-disable {STEPS}"));
     let reasons: Vec<&str> = list(&launch, "rest").iter().filter_map(Value::as_str).collect();
     assert!(percent(&launch) < 10.0 && reasons.contains(&"switched_off_for_itself"), "{ran:?} {launch}");
@@ -173,7 +170,6 @@ fn the_programs_own_failure_comes_first() {
 }
 
 fn children_are_counted_too() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = program_command(STEPS);
     let one = format!("{} program {STEPS}", program.get_program().to_str().expect("UTF-8"));
     let script = format!("{one} & {one} & wait");
@@ -236,7 +232,6 @@ fn a_group_that_may_touch_few_pages_ends_no_program() {
         return eprintln!("the hugetlb controller cannot be had in version 2 here: this cannot be tried");
     };
     let Some(_pool) = pool_of(SIZE / (2 << 20) + 16) else { return };
-    let _madvise = Setting::huge_pages("madvise");
     fs::write(group.path.join("hugetlb.2MB.max"), "16M").expect("a limit");
     let program = program_command(STEPS);
     let words = || [program.get_program()].into_iter().chain(program.get_args());
@@ -271,7 +266,6 @@ fn without_pages_nothing_is_said_of_them() {
 fn what_a_program_maps_itself_is_placed_by_the_library() {
     let folder = tempfile::tempdir().expect("a folder");
     let (Some(hugepilot), Some(mapper)) = (installed(folder.path()), compiled(folder.path())) else { return };
-    let _madvise = Setting::huge_pages("madvise");
     let placed = |options: &str, mechanism: &str| {
         let (ran, launch) = launch_by(Command::new(&hugepilot), options, [mapper.as_os_str()].into_iter());
         assert!(ran.status.success(), "{ran:?}");
@@ -298,7 +292,6 @@ fn shared_memory_is_placed_where_huge_pages_fit_and_promoted() {
 fn what_follows_filled_memory_is_huge_at_its_first_touch() {
     let folder = tempfile::tempdir().expect("a folder");
     let (Some(hugepilot), Some(mapper)) = (installed(folder.path()), compiled(folder.path())) else { return };
-    let _madvise = Setting::huge_pages("madvise");
     let run = |how: &str| {
         let words = [mapper.as_os_str(), OsStr::new(how)].into_iter();
         let (ran, launch) = launch_by(Command::new(&hugepilot), "--growing", words);

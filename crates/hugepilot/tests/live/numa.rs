@@ -16,7 +16,7 @@ use observe::Survey;
 use pilot::machine::{Preparation, RegionNodes};
 use serde_json::Value;
 
-use crate::support::{Program, Setting, hugepilot, list, number};
+use crate::support::{Program, hugepilot, list, number};
 
 crate::trials!(
     interleaved_memory_stays_interleaved,
@@ -81,7 +81,6 @@ fn interleaved_memory_stays_interleaved() {
     if has_one_node() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=32M interleave=0,1 fill ready read=all");
     assert_eq!(pages_by_node(&program), [(0, PAGES / 2), (1, PAGES / 2)].into());
     assert_kept(&program);
@@ -94,7 +93,6 @@ fn interleaved_memory_is_promoted_if_asked_for() {
     if has_one_node() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=32M interleave=0,1 fill ready read=all");
     assert!(nodes_of_regions(&program).iter().all(|nodes| nodes == &[0, 1]));
     let json = promote(&program, "--include-interleaved");
@@ -111,7 +109,6 @@ fn a_policy_of_the_whole_program_counts() {
     if has_one_node() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     assert_kept(&Program::start("interleave-all=0,1 map=32M fill ready read=all"));
 }
 
@@ -119,7 +116,6 @@ fn memory_bound_to_several_nodes_is_kept() {
     if has_one_node() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     assert_kept(&Program::start("map=32M bind=0,1 fill ready read=all"));
 }
 
@@ -127,7 +123,6 @@ fn memory_of_one_node_stays_there() {
     if has_one_node() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     for node in [1, 0] {
         let mut program = Program::start(&format!("map=32M bind={node} fill ready read=all"));
         let json = promote(&program, "");

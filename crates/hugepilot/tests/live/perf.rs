@@ -9,7 +9,7 @@ use kernel::{Root, pmu};
 use observe::perf_mem::samples::{FIELDS, PerfRecord, records};
 
 use crate::program::Rule;
-use crate::support::{Program, Setting, hugepilot, list, number, wait_until};
+use crate::support::{Program, hugepilot, list, number, wait_until};
 
 crate::trials!(page_faults_tell_their_addresses, the_hot_part_is_sampled, without_a_pmu_the_error_says_so,);
 
@@ -49,7 +49,6 @@ fn the_hot_part_is_sampled() {
     if !has_pmu() {
         return eprintln!("skipped: no PMU here samples memory accesses");
     }
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=128M nohugepage fill ready read=third");
     let json = hugepilot(&format!("heat {} --tracker perf-mem --window 3s --json", program.pid)).json();
     assert_eq!((json["tracker"].as_str(), json["meaning"].as_str()), (Some("perf-mem"), Some("sampled")));

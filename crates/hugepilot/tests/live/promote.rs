@@ -41,11 +41,6 @@ const REPORTED_ORDER: &str = "/sys/module/page_reporting/parameters/page_reporti
 /// Above the order of any block.
 const NOTHING_REPORTED: &str = "11";
 
-/// The mode most machines have; under `always` memory would be huge before anyone promotes it.
-fn madvise() -> Setting {
-    Setting::huge_pages("madvise")
-}
-
 fn promote(program: &Program, options: &str) -> Value {
     // Where a test is not about the pace, the sooner the better.
     let pace = if options.contains("--max-slowdown") { "" } else { "--fast " };
@@ -73,7 +68,6 @@ fn assert_kept(program: &Program, options: &str, reason: &str) {
 }
 
 fn exactly_the_hot_third_is_promoted() {
-    let _madvise = madvise();
     let mut program = Program::start("map=384M fill ready read=third");
     let json = promote(&program, "--max-growth 0");
     let (tried, applied) = (number(&json, "tried"), number(&json, "applied"));
@@ -96,7 +90,6 @@ fn exactly_the_hot_third_is_promoted() {
 }
 
 fn a_dry_run_changes_nothing() {
-    let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=third");
     let json = promote(&program, "--dry-run");
     assert_eq!(json["dry_run"], true);
@@ -128,7 +121,6 @@ fn regions_of(json: &Value, reasons: &[&str]) -> u64 {
 }
 
 fn sparse_memory_stays_sparse_without_growth_allowed() {
-    let _madvise = madvise();
     let program = Program::start("map=1G fill=sparse ready read=sparse");
     let json = promote(&program, "--max-growth 0");
     assert!(number(&json["reasons"], "growth_limit") >= 510, "{json}");
@@ -136,7 +128,6 @@ fn sparse_memory_stays_sparse_without_growth_allowed() {
 }
 
 fn sparse_memory_is_promoted_within_the_growth_allowed() {
-    let _madvise = madvise();
     let program = Program::start("map=1G fill=sparse ready read=sparse");
     let json = promote(&program, "--max-growth 10M");
     // Each region grows by 496 base pages.
@@ -145,7 +136,6 @@ fn sparse_memory_is_promoted_within_the_growth_allowed() {
 }
 
 fn the_huge_page_limit_binds() {
-    let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=all");
     let limited = || promote(&program, "--max-huge 21M");
     let reached = in_some_try(|| {
@@ -160,7 +150,6 @@ fn the_huge_page_limit_binds() {
 }
 
 fn memory_that_lives_in_the_tlb_is_left_alone() {
-    let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=resident");
     let json = promote(&program, "");
     assert_eq!((number(&json, "tried"), program.huge_bytes()), (0, 0), "{json}");
@@ -194,7 +183,6 @@ fn what_a_family_shares_is_promoted_through_one() {
 }
 
 fn memory_shared_by_fork_is_kept_unless_asked_for() {
-    let _madvise = madvise();
     let mut program = Program::start("map=32M fill fork ready read=all");
     assert_kept(&program, "", "shared");
     assert_eq!(number(&promote(&program, ""), "applied"), 0);
@@ -209,7 +197,6 @@ fn memory_shared_by_fork_is_kept_unless_asked_for() {
 }
 
 fn lazily_freed_memory_is_kept_unless_asked_for() {
-    let _madvise = madvise();
     // Half of the pages are freed, the others are read.
     let program = Program::start("map=32M fill free=half ready read=odd");
     assert_kept(&program, "", "lazily_freed");
@@ -218,7 +205,6 @@ fn lazily_freed_memory_is_kept_unless_asked_for() {
 }
 
 fn lazily_freed_memory_that_was_written_again_is_the_programs() {
-    let _madvise = madvise();
     let program = Program::start("map=32M fill free=all fill ready read=all");
     let decisions = decisions(&program, "--max-growth 0");
     let pays = decisions.iter().filter(|decision| decision["reason"] == "pays" || decision["reason"] == "covered");
@@ -236,7 +222,6 @@ fn zero_pages_count_as_growth() {
 }
 
 fn memory_without_huge_pages_and_stacks_are_kept() {
-    let _madvise = madvise();
     assert_kept(&Program::start("map=32M nohugepage fill ready read=all"), "", "no_huge_page");
     let program = Program::start("map=4M fill stack=32M ready read=all");
     let json = promote(&program, "--dry-run");
@@ -250,7 +235,6 @@ fn memory_without_huge_pages_and_stacks_are_kept() {
 }
 
 fn the_slowdown_allowed_sets_the_pace() {
-    let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=all");
     let json = promote(&program, "--max-slowdown 0.5% --allow-stall --max-huge 8M");
     let applied = number(&json, "applied");
@@ -262,7 +246,6 @@ fn the_slowdown_allowed_sets_the_pace() {
 }
 
 fn what_the_program_felt_is_told() {
-    let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=all");
     let json = promote(&program, "--max-slowdown 5%");
     // Whether pages are prepared is the machine's affair.
@@ -279,7 +262,6 @@ fn what_the_program_felt_is_told() {
 }
 
 fn what_to_expect_is_said_before_acting() {
-    let _madvise = madvise();
     let program = Program::start("map=64M fill ready read=all");
     let ran = hugepilot(&format!("promote {} --window 300ms", program.pid));
     assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
@@ -307,7 +289,6 @@ fn begun(program: &Program) -> std::process::Child {
 }
 
 fn a_signal_stops_between_regions_and_leaves_a_record() {
-    let _madvise = madvise();
     let mut program = Program::start("map=512M fill ready read=all");
     for signal in [Signal::INT, Signal::TERM] {
         let child = begun(&program);
@@ -327,7 +308,6 @@ fn a_signal_stops_between_regions_and_leaves_a_record() {
 }
 
 fn a_promotion_that_is_killed_leaves_a_record() {
-    let _madvise = madvise();
     let mut program = Program::start("map=512M fill ready read=all");
     let mut child = begun(&program);
     send(child.id(), Signal::KILL);
@@ -348,7 +328,6 @@ fn reported_order() -> Option<String> {
 
 fn nothing_is_reported_to_the_host_until_a_promotion_ends_however_it_does() {
     let Some(usual) = reported_order() else { return eprintln!("skipped: free memory is not reported to a host here") };
-    let _madvise = madvise();
     let now = || fs::read_to_string(REPORTED_ORDER).expect("it was there");
     for signal in [Signal::TERM, Signal::KILL] {
         let program = Program::start("map=512M fill ready read=all");
@@ -361,7 +340,6 @@ fn nothing_is_reported_to_the_host_until_a_promotion_ends_however_it_does() {
 }
 
 fn a_target_that_calls_exec_midway_is_told() {
-    let _madvise = madvise();
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
     let steps = format!("map=512M fill ready read-until={} exec map=64M fill read=all", go.display());
@@ -375,7 +353,6 @@ fn a_target_that_calls_exec_midway_is_told() {
 }
 
 fn memory_that_changes_meanwhile_is_left_alone() {
-    let _madvise = madvise();
     // At this pace 256 regions take minutes, so what is freed now is not reached before the memory is scanned again.
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
@@ -391,7 +368,6 @@ fn memory_that_changes_meanwhile_is_left_alone() {
 }
 
 fn a_target_that_ends_midway_is_no_failure_of_ours() {
-    let _madvise = madvise();
     let program = Program::start("map=512M fill ready read=all");
     let child = begun(&program);
     drop(program);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::heat::RUN_AHEAD;
 use crate::program::Rule;
-use crate::support::{Ended, Program, Ran, Setting, binary, hugepilot, list, number, send, wait_until};
+use crate::support::{Ended, Program, Ran, binary, hugepilot, list, number, send, wait_until};
 
 crate::trials!(
     a_recording_replays_what_was_seen,
@@ -57,7 +57,6 @@ fn a_recording_replays_what_was_seen() {
 }
 
 fn a_plan_from_a_recording_is_the_one_made_there() {
-    let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
     let (program, file) = recorded(folder.path(), "map=64M fill ready read=third");
     let json = hugepilot(&format!("replay {file} --plan --json")).json();

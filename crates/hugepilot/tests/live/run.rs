@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::program::CORRUPTED;
-use crate::support::{Program, Ran, Setting, binary, finish, hugepilot, list, number, program_command, send, shell};
+use crate::support::{Program, Ran, binary, finish, hugepilot, list, number, program_command, send, shell};
 
 crate::trials!(
     the_exit_status_is_the_programs,
@@ -137,7 +137,6 @@ fn options_after_the_program_are_the_programs() {
 }
 
 fn memory_is_promoted_and_the_summary_says_so() {
-    let _madvise = Setting::huge_pages("madvise");
     let (ran, json) = summary_of("map=128M fill read=third,8s exit=7");
     assert_eq!(ran.status.code(), Some(7), "{ran:?}");
     assert_eq!((number(&json, "exit_status"), &json["signal"]), (7, &Value::Null));
@@ -154,7 +153,6 @@ fn memory_is_promoted_and_the_summary_says_so() {
 }
 
 fn memory_allocated_later_is_promoted_too() {
-    let _madvise = Setting::huge_pages("madvise");
     let (ran, json) = summary_of("grow=64M");
     assert_ne!(ran.status.code(), Some(CORRUPTED.into()));
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
@@ -163,7 +161,6 @@ fn memory_allocated_later_is_promoted_too() {
 }
 
 fn children_of_the_program_are_piloted() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = program_command("map=64M fill read=all,8s");
     let path = program.get_program().to_str().expect("UTF-8");
     let folder = tempfile::tempdir().expect("a folder");
@@ -220,7 +217,6 @@ fn a_program_that_stays_small_is_left_alone() {
 }
 
 fn a_size_holds_for_all_processes_together() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = program_command("map=64M fill read=all,4s");
     let path = program.get_program().to_str().expect("UTF-8");
     let folder = tempfile::tempdir().expect("a folder");

@@ -12,7 +12,7 @@ use kernel::process::ProcessStatus;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::daemon::{Daemon, named, settings};
-use crate::support::{Program, Setting, number};
+use crate::support::{Program, number};
 
 /// Programs at a time.
 const MOST: usize = 8;
@@ -67,7 +67,6 @@ fn held(daemon: &Daemon) -> (u64, usize) {
 fn a_daemon_among_changing_programs() {
     let (seconds, seed) = (asked_for("SOAK_SECONDS", 600), asked_for("SOAK_SEED", 1));
     eprintln!("{seconds} seconds, SOAK_SEED={seed}");
-    let _madvise = Setting::huge_pages("madvise");
     let before = settings();
     let folder = tempfile::tempdir().expect("a folder");
     let memfd = File::from(memfd_create("hugepilot-soak", MemfdFlags::CLOEXEC).expect("a memfd"));

@@ -8,7 +8,7 @@ use kernel::pagemap::Entry;
 use kernel::target::Target;
 use observe::{PageWalk, Survey, Tracker};
 
-use crate::support::{Program, Setting};
+use crate::support::{Program};
 
 crate::trials!(it_agrees_with_the_page_tables, growth_is_told, another_program_is_noticed);
 
@@ -36,7 +36,6 @@ fn seen(region: &Region) -> impl PartialEq + std::fmt::Debug {
 }
 
 fn it_agrees_with_the_page_tables() {
-    let _madvise = Setting::huge_pages("madvise");
     let programs = [
         "map=64M fill=half ready sleep=60s",
         "map=64M fill=scattered free-now=third ready sleep=60s",
@@ -79,7 +78,6 @@ fn add(sum: Growth, each: Growth) -> Growth {
 }
 
 fn growth_is_told() {
-    let _madvise = Setting::huge_pages("madvise");
     let growth_of = |steps: &str| {
         let program = Program::start(steps);
         let [with, without] = both_ways(&program).map(|heat| {

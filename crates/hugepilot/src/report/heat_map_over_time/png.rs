@@ -11,7 +11,7 @@ use crate::report::picture::{DrawError, FONT, prepare_font};
 const SIZE: (u32, u32) = (1200, 720);
 const LABELS: usize = 12;
 
-/// The picture, as a PNG file's contents.
+/// The picture, as a PNG file's contents. Errors: it cannot be drawn or compressed.
 pub fn picture(heat_map: &HeatMapOverTime) -> Result<Vec<u8>, DrawError> {
     prepare_font()?;
     let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];

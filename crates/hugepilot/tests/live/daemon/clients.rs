@@ -46,7 +46,6 @@ fn start(daemon: &Daemon, kind: &str, rest: &str) -> Program {
 }
 
 fn a_client_converts_what_it_uses() {
-    let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
     let mut program = start(&daemon, "", "read=third");
     let used = program.regions_named(Rule::Third).len() as u64;
@@ -63,7 +62,6 @@ fn a_client_converts_what_it_uses() {
 }
 
 fn the_pilot_leaves_a_client_to_itself() {
-    let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
@@ -77,7 +75,6 @@ fn the_pilot_leaves_a_client_to_itself() {
 }
 
 fn a_client_comes_back_to_a_daemon_that_does() {
-    let _madvise = Setting::huge_pages("madvise");
     let first = daemon();
     let mut program = start(&first, "", "sleep=4s read=all");
     wait_until("it is there", || client(&first, program.pid).is_some());
@@ -88,7 +85,6 @@ fn a_client_comes_back_to_a_daemon_that_does() {
 }
 
 fn who_never_reads_is_told_once_and_holds_nobody_up() {
-    let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
     let mut deaf = start(&daemon, ",deaf", "read=all");
     wait_until("it is told", || client(&daemon, deaf.pid).is_some_and(|client| client["lists"] == 1));
@@ -109,7 +105,6 @@ fn exec_ends_it() {
 }
 
 fn who_rests_is_woken_when_its_walks_rise() {
-    let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
@@ -123,7 +118,6 @@ fn who_rests_is_woken_when_its_walks_rise() {
 }
 
 fn a_signal_that_finds_no_room_is_sent_again() {
-    let _madvise = Setting::huge_pages("madvise");
     let daemon = daemon();
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use heat::units::Bytes;
 
 use super::{Daemon, MIB, target, wait_until_huge};
-use crate::support::{Program, Setting, wait_until};
+use crate::support::{Program, wait_until};
 
 crate::trials!(
     metrics_are_served_without_cap_sys_admin,
@@ -19,7 +19,6 @@ crate::trials!(
 const SYS_ADMIN: u64 = 1 << 21;
 
 fn metrics_are_served_without_cap_sys_admin() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=64M fill ready read=all");
     // A port that was free just now.
     let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
@@ -37,7 +36,6 @@ fn metrics_are_served_without_cap_sys_admin() {
 }
 
 fn memory_and_file_descriptors_are_bounded() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=512M fill ready read=all");
     let daemon = Daemon::start(&target(&[&program]));
     wait_until_huge(&program, 500 * MIB);
@@ -51,7 +49,6 @@ fn memory_and_file_descriptors_are_bounded() {
 }
 
 fn much_memory_is_watched_with_little() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=128G fill=lone ready read=lone");
     let daemon = Daemon::start(&target(&[&program]));
     wait_until("it was scanned", || daemon.status()["counts"]["scans"].as_u64().is_some_and(|scans| scans > 0));

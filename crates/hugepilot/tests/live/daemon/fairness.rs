@@ -5,11 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{Daemon, MIB, named, target, wait_until_huge};
-use crate::support::{PATIENCE, Program, Setting, number, wait_for, wait_until};
+use crate::support::{PATIENCE, Program, number, wait_for, wait_until};
 
 crate::trials!(
-    a_late_starter_gets_its_share,
-    idle_huge_pages_count_against_their_owner,
+    a_late_starter_gets_its_share_and_more_once_the_other_rests,
     sparse_memory_is_given_back_once_it_is_not_used,
     sparse_memory_is_kept_if_told_so,
 );
@@ -21,18 +20,18 @@ fn start(folder: &Path, name: &str, steps: &str) -> Program {
     Program::command(&mut named(folder, name, steps))
 }
 
-fn a_late_starter_gets_its_share() {
-    let _madvise = Setting::huge_pages("madvise");
+fn a_late_starter_gets_its_share_and_more_once_the_other_rests() {
     let folder = tempfile::tempdir().expect("a folder");
     // They differ in how much each region gains, and each comes first once.
     for order in [["all", "scattered"], ["scattered", "all"]] {
         let daemon = Daemon::start(RULES);
-        let begin = |rule: &str| {
-            start(folder.path(), &format!("hpt-share-{}", &rule[..3]), &format!("map=64M fill ready read={rule}"))
+        let rest = folder.path().join(format!("{}-rests", order[0]));
+        let begin = |rule: &str, then: &str| {
+            start(folder.path(), &format!("hpt-share-{}", &rule[..3]), &format!("map=64M fill ready {then}"))
         };
-        let mut early = begin(order[0]);
+        let mut early = begin(order[0], &format!("read-until={},{} sleep=300s", rest.display(), order[0]));
         wait_until_huge(&early, 60 * MIB);
-        let mut late = begin(order[1]);
+        let mut late = begin(order[1], &format!("read={}", order[1]));
         let came = Instant::now();
         let share = 64 * MIB * 2 / 5..=64 * MIB * 3 / 5;
         let fair = || share.contains(&late.huge_bytes()) && share.contains(&early.huge_bytes());
@@ -44,26 +43,12 @@ fn a_late_starter_gets_its_share() {
             fair()
         });
         assert!(stays.count() >= 3, "it does not stay so: {}", daemon.status());
+        fs::write(rest, "").expect("a file");
+        wait_until("nearly all", || late.huge_bytes() >= 56 * MIB);
+        assert!(early.huge_bytes() <= 8 * MIB, "{}", daemon.status());
         early.assert_unharmed();
         late.assert_unharmed();
     }
-}
-
-fn idle_huge_pages_count_against_their_owner() {
-    let _madvise = Setting::huge_pages("madvise");
-    let folder = tempfile::tempdir().expect("a folder");
-    let daemon = Daemon::start(RULES);
-    let rest = folder.path().join("rest");
-    let steps = format!("map=64M fill ready read-until={} sleep=300s", rest.display());
-    let mut early = start(folder.path(), "hpt-share-early", &steps);
-    wait_until_huge(&early, 60 * MIB);
-    let mut late = start(folder.path(), "hpt-share-late", "map=64M fill ready read=all");
-    wait_until("a fair share", || late.huge_bytes() >= 24 * MIB);
-    fs::write(rest, "").expect("a file");
-    wait_until("nearly all", || late.huge_bytes() >= 56 * MIB);
-    assert!(early.huge_bytes() <= 8 * MIB, "{}", daemon.status());
-    early.assert_unharmed();
-    late.assert_unharmed();
 }
 
 /// Of 160 MiB, what the first round promotes even where a huge page takes 10 ms; after it the TLB may keep the ordinary pages that are left,
@@ -84,7 +69,6 @@ fn with_sparse_memory(rules: &str, rest: &Path) -> (Daemon, Program, u64) {
 }
 
 fn sparse_memory_is_given_back_once_it_is_not_used() {
-    let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
     let rest = folder.path().join("rest");
     let (daemon, mut program, before) = with_sparse_memory("", &rest);
@@ -103,7 +87,6 @@ fn sparse_memory_is_given_back_once_it_is_not_used() {
 }
 
 fn sparse_memory_is_kept_if_told_so() {
-    let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
     let rest = folder.path().join("rest");
     let (daemon, mut program, _) = with_sparse_memory("give-back = false\n", &rest);

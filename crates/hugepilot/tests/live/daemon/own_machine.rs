@@ -11,7 +11,7 @@ use kernel::pressure::Pressure;
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 
 use super::{Daemon, MIB, named, target, wait_until_huge};
-use crate::support::{Program, Setting, wait_until};
+use crate::support::{Program, wait_until};
 
 crate::trials!(a_clock_that_jumps, no_contiguous_memory,);
 
@@ -36,7 +36,6 @@ fn a_clock_that_jumps() {
     if !is_ours() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let folder = tempfile::tempdir().expect("a folder");
     let start = || Program::command(&mut named(folder.path(), "hpt-clock", "map=32M fill ready read=all"));
@@ -85,7 +84,6 @@ fn no_contiguous_memory() {
     if !is_ours() {
         return;
     }
-    let _madvise = Setting::huge_pages("madvise");
     let taken = take_contiguous_memory();
     let mut program = Program::start("map=256M fill ready read=all");
     let last = take_the_last_of_it();

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Daemon, MIB, OFTEN, named, target, wait_until_huge};
 use crate::support::{
-    Cgroup, Ended, Program, Setting, daemon_binary, finish, list, number, program_command, send, wait_until,
+    Cgroup, Ended, Program, daemon_binary, finish, list, number, program_command, send, wait_until,
 };
 
 crate::trials!(
@@ -27,7 +27,6 @@ crate::trials!(
 const STEPS: &str = "map=64M fill ready read=all";
 
 fn a_process_by_its_id_and_nobody_else() {
-    let _madvise = Setting::huge_pages("madvise");
     let (mut one, mut other) = (Program::start(STEPS), Program::start(STEPS));
     let daemon = Daemon::start(&target(&[&one]));
     wait_until_huge(&one, 60 * MIB);
@@ -38,7 +37,6 @@ fn a_process_by_its_id_and_nobody_else() {
 }
 
 fn processes_by_name_unless_they_are_never_to_be() {
-    let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
     let daemon = Daemon::start("[[target]]\nname = 'hpt-scope-*'\n[[never]]\nname = 'hpt-scope-not'\n");
     let start = |name: &str| Program::command(&mut named(folder.path(), name, STEPS));
@@ -50,7 +48,6 @@ fn processes_by_name_unless_they_are_never_to_be() {
 }
 
 fn processes_of_a_control_group() {
-    let _madvise = Setting::huge_pages("madvise");
     let Some(group) = Cgroup::new() else {
         return eprintln!("no group of the memory controller can be made here: not tested");
     };
@@ -64,7 +61,6 @@ fn processes_of_a_control_group() {
 }
 
 fn children_if_asked() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = program_command("map=64M fill read=all,50s");
     let path = program.get_program().to_str().expect("UTF-8");
     let script = format!("{path} program map=64M fill read=all,50s; true");
@@ -83,7 +79,6 @@ fn children_if_asked() {
 }
 
 fn status_tells_everything() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start(STEPS);
     let daemon = Daemon::start(&format!("max-huge = '1G'\n{}", target(&[&program])));
     wait_until("all promoted, and scanned since", || {
@@ -118,7 +113,6 @@ fn status_tells_everything() {
 }
 
 fn what_was_promoted_stays_when_it_ends() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start(STEPS);
     let mut daemon = Daemon::start(&target(&[&program]));
     wait_until_huge(&program, 60 * MIB);
@@ -132,7 +126,6 @@ fn what_was_promoted_stays_when_it_ends() {
 }
 
 fn a_new_configuration_changes_targets_and_limits() {
-    let _madvise = Setting::huge_pages("madvise");
     let (one, other) = (Program::start(STEPS), Program::start(STEPS));
     let daemon = Daemon::start(&target(&[&one]));
     wait_until_huge(&one, 60 * MIB);
@@ -145,7 +138,6 @@ fn a_new_configuration_changes_targets_and_limits() {
 }
 
 fn a_wrong_configuration_changes_nothing() {
-    let _madvise = Setting::huge_pages("madvise");
     let program = Program::start("map=64M fill ready await=/nonexistent");
     let daemon = Daemon::start(&format!("max-huge = '100M'\n{}", target(&[&program])));
     let wrong = ["max-hug = '1M'\n", "max-huge = '1M'\n", "give-back = 'yes'\n[[target]]\npid = 1\n", "[[target]\n"];

@@ -6,12 +6,11 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::{Daemon, MIB, target};
-use crate::support::{Program, Setting, number, wait_until};
+use crate::support::{Program, number, wait_until};
 
 crate::trials!(a_memfd_is_promoted_once_and_mapped_huge_in_both);
 
 fn a_memfd_is_promoted_once_and_mapped_huge_in_both() {
-    let _madvise = Setting::huge_pages("madvise");
     let file = File::from(memfd_create("hugepilot-shared", MemfdFlags::CLOEXEC).expect("a memfd"));
     file.set_len(64 * MIB).expect("room");
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());

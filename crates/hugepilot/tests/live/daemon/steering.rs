@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Daemon, MIB, slowly, socket, target, wait_until_huge};
 use crate::support::{
-    Program, Ran, Setting, as_user, binary, finish, number, program_command, public_copy, wait_until,
+    Program, Ran, as_user, binary, finish, number, program_command, public_copy, wait_until,
 };
 
 crate::trials!(
@@ -19,7 +19,6 @@ crate::trials!(
 );
 
 fn whoever_is_paused_is_left_alone_until_resumed() {
-    let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
     let program = Program::start(&format!("map=64M fill ready await={} read=all", go.display()));
@@ -37,7 +36,6 @@ fn whoever_is_paused_is_left_alone_until_resumed() {
 }
 
 fn everything_is_paused_and_resumed() {
-    let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
     let go = folder.path().join("go");
     let program = Program::start(&format!("map=64M fill ready await={} read=all", go.display()));
@@ -56,7 +54,6 @@ fn everything_is_paused_and_resumed() {
 }
 
 fn a_pause_ends_what_goes_on() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=512M fill ready read=all");
     let daemon = Daemon::start("[[target]]\nname = 'hpt-nobody'\n");
     daemon.reload(&slowly(&target(&[&program])), "anew");
@@ -70,7 +67,6 @@ fn a_pause_ends_what_goes_on() {
 }
 
 fn what_is_given_back_stays_so() {
-    let _madvise = Setting::huge_pages("madvise");
     let mut program = Program::start("map=64M fill ready read=all");
     let daemon = Daemon::start(&target(&[&program]));
     wait_until_huge(&program, 60 * MIB);
@@ -96,7 +92,6 @@ fn ask_as(uid: u32, daemon: &Daemon, words: &str) -> Ran {
 fn users_steer_their_own_processes_and_no_others() {
     const OWNER: u32 = 65_533;
     const STRANGER: u32 = 65_532;
-    let _madvise = Setting::huge_pages("madvise");
     let folder = tempfile::tempdir().expect("a folder");
     let steps = program_command("map=64M fill ready read=all");
     let copy = public_copy(&folder, steps.get_program());
