@@ -464,7 +464,7 @@ impl World for Handle {
         for other in machine.programs.values_mut().filter(|other| object.is_some() && other.object == object) {
             other.area_at(region.start).into_iter().for_each(|area| area.huge = true);
         }
-        machine.check_limits(process, grew > 0, held_before);
+        machine.check_limits(process, is_known && grew > 0, held_before);
         machine.may_be_killed();
         step(Ok(()), took)
     }

@@ -15,7 +15,7 @@ use crate::program::Program;
 use crate::scenario::{Kind, Run};
 
 /// After this time of stable demand shares are as promised.
-const STABLE: Duration = Duration::from_secs(120);
+const STABLE: Duration = Duration::from_secs(30);
 /// Whoever is left alone for a reason, or was found to be quiet, is scanned again within a minute; then comes its turn among the others.
 const SCANNED_AGAIN: Duration = Duration::from_secs(180);
 /// A new process is known within ten seconds, and one that has ended is forgotten.
@@ -73,7 +73,8 @@ fn check_bounded(machine: &mut Simulated, state: &State) {
 
 /// Nobody waits for ever.
 fn check_scanned(run: &Run, machine: &mut Simulated) {
-    let each = 1.2 + 0.03 / run.settings.max_cpu.0;
+    // Of the CPU time, clients may take half.
+    let each = 1.2 + 0.03 / (run.settings.max_cpu.0 / 2.0);
     let bound = SCANNED_AGAIN + Duration::from_secs_f64(each * 2.0 * machine.programs.len() as f64);
     let clock = machine.clock;
     let is_short = machine.total.saturating_sub(machine.others) < machine.total / 4;
