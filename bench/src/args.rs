@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::common::Common;
 use crate::compare::{self, ChaseArguments, FingerprintArguments, LocalArguments, MemcachedArguments, SweepArguments};
+use crate::document::{self, DocumentArguments};
 use crate::felt::{self, FeltArguments};
 use crate::io::{self, FillChild, HoldChild, IoArguments, ObtainChild, ResidentHeapChild, WritersChild};
 use crate::kept::ReportArguments;
@@ -35,6 +36,7 @@ Examples:
   hugepilot-bench felt memcached --quick                what promoting does to response times and throughput meanwhile
   hugepilot-bench io --quick                            huge pages to be had while writers fill the page cache
   hugepilot-bench report results.json --plot again.png  the report and plot of a kept result
+  hugepilot-bench document --check                      whether docs/REPRODUCTION.md says what the kept results say
 
 Run as root: settings of transparent huge pages are changed for a turn, and put back, also after Ctrl-C. Models and simulations, of
 page lists, page coloring and sorting, are hugepilot-research's.";
@@ -83,6 +85,9 @@ pub enum BenchCommand {
     Io(IoArguments),
     /// Shows the report of raw results again.
     Report(ReportArguments),
+    /// Writes the tables of a document from raw results that were kept.
+    #[command(after_help = document::EXAMPLES)]
+    Document(DocumentArguments),
     /// Binds itself to a processor and becomes another program.
     #[command(hide = true)]
     Bound(BoundArguments),
@@ -156,6 +161,7 @@ impl BenchCommand {
             BenchCommand::Servers(arguments) => arguments.run(),
             BenchCommand::Io(arguments) => arguments.run(),
             BenchCommand::Report(ReportArguments { file, plot }) => retell(&file, plot.as_deref()),
+            BenchCommand::Document(arguments) => arguments.run(),
             BenchCommand::Bound(child) => match child.run()? {},
             BenchCommand::WorkloadSweep(child) => child.run(),
             BenchCommand::WorkloadChase(child) => child.run(),

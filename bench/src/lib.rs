@@ -17,6 +17,7 @@ mod compare;
 mod comparison;
 mod configuration;
 mod cost;
+mod document;
 mod felt;
 mod figures;
 mod ideal;

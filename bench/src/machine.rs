@@ -30,6 +30,29 @@ pub struct MachineDescription {
     pub huge_pages_enabled: String,
     /// `transparent_hugepage/defrag` as found.
     pub huge_pages_defrag: String,
+    /// By what; None in results that were kept before anybody noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_by: Option<MeasuredBy>,
+}
+
+/// The code that measured, and what it was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasuredBy {
+    /// The command line, without the directory of the program.
+    pub command: String,
+    /// What the program was built from; "with changes" behind it where something was not committed, and "unknown" where there was no git.
+    pub commit: String,
+}
+
+impl MeasuredBy {
+    /// This program.
+    fn this_program() -> Self {
+        let mut words = std::env::args();
+        let program = words.next().unwrap_or_default();
+        let name = program.rsplit('/').next().unwrap_or_default().to_owned();
+        let command = std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ");
+        Self { command, commit: env!("HUGEPILOT_COMMIT").to_owned() }
+    }
 }
 
 /// The line with which a report begins.
@@ -52,6 +75,7 @@ impl MachineDescription {
             memory_bytes: crate::sample::machine_memory()?.total.0,
             huge_pages_enabled: settings.read("enabled")?,
             huge_pages_defrag: settings.read("defrag")?,
+            measured_by: Some(MeasuredBy::this_program()),
         })
     }
 
@@ -114,6 +138,7 @@ pub(crate) mod tests {
             memory_bytes: 1 << 34,
             huge_pages_enabled: "madvise".to_owned(),
             huge_pages_defrag: "madvise".to_owned(),
+            measured_by: None,
         }
     }
 

@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use crate::felt::FeltRecord;
 use crate::kept::{ResultKind, ResultsBinary, VERSION, parse, read_text};
 use crate::picture::{Picture, draw};
-use crate::postgres::PostgresRecord;
 use crate::record::WorkloadRecord;
 use crate::servers::ServersRecord;
 use crate::table::print;
@@ -19,21 +18,29 @@ use crate::{felt, io, postgres, report};
 /// Shows the report of a file of raw results.
 pub fn retell(file: &Path, plot_to: Option<&Path>) -> Result<()> {
     let json = read_text(file)?;
-    match ResultKind::of(&json) {
-        Some(ResultKind::Workloads) => with_picture::<WorkloadRecord>(&json, file, report::text, plot_to),
-        Some(ResultKind::Felt) => with_picture::<FeltRecord>(&json, file, felt::text, plot_to),
-        Some(ResultKind::Io) => with_picture::<io::Record>(&json, file, io::text, plot_to),
-        Some(ResultKind::Postgres) => print(&postgres::text(&parse::<PostgresRecord>(&json, file, VERSION)?)),
-        Some(ResultKind::Servers) => print(&parse::<ServersRecord>(&json, file, VERSION)?.text()),
-        other => Err(ResultsBinary::Bench.refusal(file, other)),
+    let kind = ResultKind::of(&json);
+    let text = told_again(&json, file)?.ok_or_else(|| ResultsBinary::Bench.refusal(file, kind))?;
+    print(&text)?;
+    match (plot_to, kind) {
+        (Some(path), Some(ResultKind::Workloads)) => drawn_again::<WorkloadRecord>(&json, file, path),
+        (Some(path), Some(ResultKind::Felt)) => drawn_again::<FeltRecord>(&json, file, path),
+        (Some(path), Some(ResultKind::Io)) => drawn_again::<io::Record>(&json, file, path),
+        _ => Ok(()),
     }
 }
 
-fn with_picture<R>(json: &str, file: &Path, text: fn(&R) -> String, plot_to: Option<&Path>) -> Result<()>
-where
-    R: DeserializeOwned + Picture,
-{
-    let record = parse(json, file, VERSION)?;
-    print(&text(&record))?;
-    plot_to.map_or(Ok(()), |path| draw(&record, path))
+/// The report of raw results; None of those that another program tells, or nobody.
+pub fn told_again(json: &str, file: &Path) -> Result<Option<String>> {
+    Ok(Some(match ResultKind::of(json) {
+        Some(ResultKind::Workloads) => report::text(&parse(json, file, VERSION)?),
+        Some(ResultKind::Felt) => felt::text(&parse(json, file, VERSION)?),
+        Some(ResultKind::Io) => io::text(&parse(json, file, VERSION)?),
+        Some(ResultKind::Postgres) => postgres::text(&parse(json, file, VERSION)?),
+        Some(ResultKind::Servers) => parse::<ServersRecord>(json, file, VERSION)?.text(),
+        _ => return Ok(None),
+    }))
+}
+
+fn drawn_again<R: DeserializeOwned + Picture>(json: &str, file: &Path, picture: &Path) -> Result<()> {
+    draw(&parse::<R>(json, file, VERSION)?, picture)
 }

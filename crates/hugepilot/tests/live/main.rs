@@ -36,7 +36,7 @@ mod tracking;
 
 use std::process::ExitCode;
 
-use libtest_mimic::Arguments;
+use libtest_mimic::{Arguments, Trial};
 
 /// Lists the tests of a module under its name.
 macro_rules! trials {
@@ -53,22 +53,41 @@ macro_rules! trials {
 }
 use trials;
 
-/// Tests that mostly wait, and whose programs may be short of CPU time for a while; they change no setting but the mode of huge pages, to
+/// Tests that mostly wait, the longest first, and whose programs may be short of CPU time for a while; they change no setting but the mode of huge pages, to
 /// `madvise`. So many of them at a time take a third of the time that they would take one by one.
 const PATIENT: &[&str] = &[
     "daemon::fairness::a_late_starter_gets_its_share_and_more_once_the_other_rests",
     "daemon::fairness::sparse_memory_is_given_back_once_it_is_not_used",
-    "daemon::fairness::sparse_memory_is_kept_if_told_so",
     "daemon::trouble::hundreds_of_small_programs_beside_a_large_one",
-    "daemon::cost::memory_and_file_descriptors_are_bounded",
     "daemon::cost::much_memory_is_watched_with_little",
+    "daemon::cost::memory_and_file_descriptors_are_bounded",
     "attach::huge_pages_follow_the_hot_memory_within_their_limit",
     "promote::memory_that_changes_meanwhile_is_left_alone",
     "promote::a_target_that_calls_exec_midway_is_told",
-    "give_back::a_signal_stops_between_regions_and_the_rest_can_be_given_back_later",
+    "daemon::fairness::sparse_memory_is_kept_if_told_so",
     "daemon::clients::who_rests_is_woken_when_its_walks_rise",
-    "recording::a_program_that_ends_while_it_is_watched",
-    "live_view::the_end_of_the_program_is_said",
+    "give_back::a_signal_stops_between_regions_and_the_rest_can_be_given_back_later",
+    "run::memory_is_promoted_and_the_summary_says_so",
+    "run::memory_allocated_later_is_promoted_too",
+    "run::children_of_the_program_are_piloted",
+    "errors::signals_while_watching",
+    "errors::a_process_that_execs_while_it_is_watched",
+    "daemon::trouble::killed_in_the_middle_it_leaves_everything_well",
+    "daemon::scope::a_new_configuration_changes_targets_and_limits",
+    "daemon::clients::a_client_comes_back_to_a_daemon_that_does",
+    "daemon::trouble::killed_and_started_anew_it_keeps_its_limits",
+    "daemon::steering::a_pause_ends_what_goes_on",
+    "attach::memory_is_promoted_until_time_is_up",
+    "daemon::steering::what_is_given_back_stays_so",
+    "daemon::steering::everything_is_paused_and_resumed",
+    "daemon::trouble::many_short_lived_programs",
+    "daemon::clients::a_signal_that_finds_no_room_is_sent_again",
+    "daemon::clients::who_never_reads_is_told_once_and_holds_nobody_up",
+    "daemon::steering::users_steer_their_own_processes_and_no_others",
+    "daemon::trouble::a_program_that_execs_is_piloted_anew",
+    "daemon::trouble::programs_that_end_are_forgotten",
+    "daemon::scope::processes_by_name_unless_they_are_never_to_be",
+    "daemon::clients::the_pilot_leaves_a_client_to_itself",
 ];
 const PATIENT_AT_A_TIME: usize = 3;
 
@@ -113,7 +132,9 @@ fn main() -> ExitCode {
     // The mode most machines have: under `always` memory would be huge before anyone promotes it. Tests that want another set it.
     let _madvise = (!arguments.list && support::missing().is_none()).then(|| support::Setting::huge_pages("madvise"));
     trials.retain(|trial| !arguments.is_filtered_out(trial));
-    let (patient, others): (Vec<_>, Vec<_>) = trials.into_iter().partition(|trial| PATIENT.contains(&trial.name()));
+    let rank = |trial: &Trial| PATIENT.iter().position(|name| *name == trial.name());
+    let (mut patient, others): (Vec<_>, Vec<_>) = trials.into_iter().partition(|trial| rank(trial).is_some());
+    patient.sort_by_key(rank);
     let run = |trials, at_a_time| {
         libtest_mimic::run(&Arguments { test_threads: Some(at_a_time), ..arguments.clone() }, trials).has_failed()
     };

@@ -1,0 +1,79 @@
+//! What the tables of a document show: a TOML file beside it.
+//!
+//! Owns: its shape. Never touches: results.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// All tables of a document.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Definition {
+    #[serde(rename = "table")]
+    pub(super) tables: Vec<TableDefinition>,
+}
+
+/// One table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TableDefinition {
+    /// It stands between `<!-- table: NAME -->` and `<!-- end of table -->`.
+    pub(super) name: String,
+    /// Whether the published figures stand beside ours.
+    #[serde(default)]
+    pub(super) published: bool,
+    #[serde(rename = "row")]
+    pub(super) rows: Vec<Row>,
+}
+
+/// One row: a figure of one run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    /// What it is, in words.
+    pub(super) figure: String,
+    /// What was published; nothing where it was not.
+    #[serde(default)]
+    pub(super) published: Option<String>,
+    /// The run, below the directory of raw results, without an extension.
+    pub(super) run: String,
+    /// The workload, where a run has several: its tables and figures stand below the line that begins with this.
+    #[serde(default)]
+    pub(super) section: Option<String>,
+    #[serde(flatten)]
+    pub(super) source: Source,
+    /// Held against this, where the report has no verdict of its own.
+    #[serde(default)]
+    pub(super) at_least: Option<f64>,
+    #[serde(default)]
+    pub(super) at_most: Option<f64>,
+    /// Behind the number.
+    #[serde(default)]
+    pub(super) unit: Option<String>,
+}
+
+/// Where in a run's results a figure stands.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Source {
+    /// A line below `figures` in the report: the words that it begins with.
+    Judged(String),
+    /// A cell of a table in the report: its row, and its column.
+    Cell([String; 2]),
+    /// Two configurations of a workload, such as `hugepilot/default`, by their throughput.
+    Throughput(String),
+    /// The same, by the memory that the program has for itself.
+    Memory(String),
+    /// The same, by the memory that the machine has less of.
+    MachineMemory(String),
+}
+
+impl Definition {
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is not as `hugepilot-bench document` needs it", path.display()))
+    }
+}

@@ -1,0 +1,101 @@
+//! A document with its tables written anew.
+//!
+//! Owns: layout. Never touches: prose, or which figures there are.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::definition::{Definition, Row, TableDefinition};
+use super::run::KeptRun;
+use crate::verdict::Bound;
+
+const END: &str = "<!-- end of table -->\n";
+
+/// The document, in which each table is as the raw results have it.
+pub(super) fn with_tables(document: &str, definition: &Definition, runs: &Path) -> Result<String> {
+    let mut written = document.to_owned();
+    for table in &definition.tables {
+        let begin = format!("<!-- table: {} -->\n", table.name);
+        let after = |text: &str, from: usize, what: &str| text[from..].find(what).map(|at| from + at);
+        let start = after(&written, 0, &begin).with_context(|| format!("the document has no line {}", begin.trim()))?;
+        let start = start + begin.len();
+        let end = after(&written, start, END).with_context(|| format!("the table {} has no end", table.name))?;
+        written.replace_range(start..end, &table_text(table, runs)?);
+    }
+    let begun = written.matches("<!-- table: ").count();
+    ensure!(begun == definition.tables.len(), "the document has {begun} tables, and {} are defined", definition.tables.len());
+    Ok(written)
+}
+
+/// The runs of a table, in the order of their names.
+type Runs<'a> = BTreeMap<&'a str, KeptRun>;
+
+fn table_text(table: &TableDefinition, runs: &Path) -> Result<String> {
+    let mut opened = Runs::new();
+    for row in &table.rows {
+        if !opened.contains_key(row.run.as_str()) {
+            opened.insert(&row.run, KeptRun::open(runs, &row.run)?);
+        }
+    }
+    let published = if table.published { "published | " } else { "" };
+    let mut text = format!("\n| figure | {published}ours | A/A | verdict | run |\n");
+    text += if table.published { "|---|---|---|---|---|---|\n" } else { "|---|---|---|---|---|\n" };
+    for row in &table.rows {
+        text += &row_text(row, table.published, &opened).with_context(|| format!("table {}, '{}'", table.name, row.figure))?;
+    }
+    text += "\n";
+    for (number, (name, run)) in opened.iter().enumerate() {
+        text += &run_text(number + 1, name, run);
+    }
+    Ok(text + "\n")
+}
+
+fn row_text(row: &Row, has_published: bool, runs: &Runs<'_>) -> Result<String> {
+    let bound = row.at_least.map(Bound::AtLeast).or(row.at_most.map(Bound::AtMost));
+    let shown = runs[row.run.as_str()].figure(&row.source, row.section.as_deref(), bound)?;
+    let number = runs.keys().position(|name| *name == row.run).expect("each row's run is open") + 1;
+    let dash = |text: Option<&str>| text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
+    let mut text = format!("| {} | ", row.figure);
+    if has_published {
+        write!(text, "{} | ", dash(row.published.as_deref()))?;
+    }
+    let unit = row.unit.as_deref().map(|unit| format!(" {unit}")).unwrap_or_default();
+    writeln!(
+        text,
+        "{}{unit} | {} | {} | {number} |",
+        dash(Some(&shown.numbers)),
+        dash(shown.noise.as_deref()),
+        verdict(shown.verdict.as_deref())
+    )?;
+    Ok(text)
+}
+
+/// What readers look for stands out.
+fn verdict(verdict: Option<&str>) -> String {
+    match verdict {
+        None => "-".to_owned(),
+        Some("met") => "met".to_owned(),
+        Some(other) => format!("**{}**", other.to_lowercase()),
+    }
+}
+
+/// What has changed since a commit of what decides and observes; nothing where nothing has.
+fn since(commit: &str) -> &'static str {
+    let paths = ["crates/pilot/src/decide", "crates/observe/src"].map(|path| concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_owned() + path);
+    let same = Command::new("git").args(["diff", "--quiet", commit, "--"]).args(paths).status();
+    if same.is_ok_and(|status| status.success()) { "" } else { ", **before later changes of `decide` or `observe`**" }
+}
+
+fn run_text(number: usize, name: &str, run: &KeptRun) -> String {
+    let (_, short) = name.rsplit_once('/').unwrap_or(("", name));
+    let machine = &run.machine;
+    let measured_by = match &machine.measured_by {
+        Some(by) => format!("`{}`, commit {}{}", by.command, by.commit, since(&by.commit)),
+        None => "command and commit were not recorded; **before later changes of `decide` and `observe`**".to_owned(),
+    };
+    format!("{number}. [{short}](../bench/runs/{name}.txt): {}, Linux {}, {}; {measured_by}\n", machine.processor, machine.kernel, machine.date)
+}
