@@ -74,6 +74,7 @@ pub(super) enum Source {
 impl Definition {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        toml::from_str(&text).with_context(|| format!("{} is not as `hugepilot-bench document` needs it", path.display()))
+        toml::from_str(&text)
+            .with_context(|| format!("{} is not as `hugepilot-bench document` needs it", path.display()))
     }
 }

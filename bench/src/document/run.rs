@@ -47,7 +47,8 @@ impl KeptRun {
         }
         let file = runs.join(format!("{name}.json.zst"));
         let json = read_text(&file)?;
-        let Head { machine } = serde_json::from_str(&json).with_context(|| format!("{} names no machine", file.display()))?;
+        let Head { machine } =
+            serde_json::from_str(&json).with_context(|| format!("{} names no machine", file.display()))?;
         let kept = || {
             let path = file.with_extension("").with_extension("txt");
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -65,7 +66,8 @@ impl KeptRun {
 
     /// A figure of it.
     pub(super) fn figure(&self, source: &Source, of: Option<&str>, bound: Option<Bound>) -> Result<ShownFigure> {
-        let below = section(&self.text, of).with_context(|| format!("{} has no '{}'", self.file.display(), of.unwrap_or_default()))?;
+        let below = section(&self.text, of)
+            .with_context(|| format!("{} has no '{}'", self.file.display(), of.unwrap_or_default()))?;
         let missing = |what: &str| format!("{} has no {what}", self.file.display());
         match source {
             Source::Judged(words) => {
@@ -74,7 +76,8 @@ impl KeptRun {
             }
             Source::Cell([row, column]) => {
                 let found = cell(below, row, column).with_context(|| missing(&format!("'{column}' of '{row}'")))?;
-                let again = cell(below, "default-again", column).filter(|again| again.contains('[') && row != "default-again");
+                let again =
+                    cell(below, "default-again", column).filter(|again| again.contains('[') && row != "default-again");
                 Ok(ShownFigure { numbers: found.to_owned(), noise: again.map(str::to_owned), verdict: None })
             }
             Source::Throughput(pair) => self.ratio(Metric::Throughput, pair, of, bound),
@@ -85,7 +88,8 @@ impl KeptRun {
 
     fn ratio(&self, metric: Metric, pair: &str, of: Option<&str>, bound: Option<Bound>) -> Result<ShownFigure> {
         let run = self.workload(of)?;
-        let (subject, reference) = pair.split_once('/').context("two configurations are written as `hugepilot/default`")?;
+        let (subject, reference) =
+            pair.split_once('/').context("two configurations are written as `hugepilot/default`")?;
         let seen = ratio(run, metric, configuration(subject)?, configuration(reference)?);
         let seen = seen.with_context(|| format!("{} has no round with {pair}", self.file.display()))?;
         let noise = noise(run, metric);

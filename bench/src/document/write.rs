@@ -27,7 +27,11 @@ pub(super) fn with_tables(document: &str, definition: &Definition, runs: &Path) 
         written.replace_range(start..end, &table_text(table, runs)?);
     }
     let begun = written.matches("<!-- table: ").count();
-    ensure!(begun == definition.tables.len(), "the document has {begun} tables, and {} are defined", definition.tables.len());
+    ensure!(
+        begun == definition.tables.len(),
+        "the document has {begun} tables, and {} are defined",
+        definition.tables.len()
+    );
     Ok(written)
 }
 
@@ -45,7 +49,8 @@ fn table_text(table: &TableDefinition, runs: &Path) -> Result<String> {
     let mut text = format!("\n| figure | {published}ours | A/A | verdict | run |\n");
     text += if table.published { "|---|---|---|---|---|---|\n" } else { "|---|---|---|---|---|\n" };
     for row in &table.rows {
-        text += &row_text(row, table.published, &opened).with_context(|| format!("table {}, '{}'", table.name, row.figure))?;
+        text += &row_text(row, table.published, &opened)
+            .with_context(|| format!("table {}, '{}'", table.name, row.figure))?;
     }
     text += "\n";
     for (number, (name, run)) in opened.iter().enumerate() {
@@ -85,7 +90,8 @@ fn verdict(verdict: Option<&str>) -> String {
 
 /// What has changed since a commit of what decides and observes; nothing where nothing has.
 fn since(commit: &str) -> &'static str {
-    let paths = ["crates/pilot/src/decide", "crates/observe/src"].map(|path| concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_owned() + path);
+    let paths = ["crates/pilot/src/decide", "crates/observe/src"]
+        .map(|path| concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_owned() + path);
     let same = Command::new("git").args(["diff", "--quiet", commit, "--"]).args(paths).status();
     if same.is_ok_and(|status| status.success()) { "" } else { ", **before later changes of `decide` or `observe`**" }
 }
@@ -97,5 +103,8 @@ fn run_text(number: usize, name: &str, run: &KeptRun) -> String {
         Some(by) => format!("`{}`, commit {}{}", by.command, by.commit, since(&by.commit)),
         None => "command and commit were not recorded; **before later changes of `decide` and `observe`**".to_owned(),
     };
-    format!("{number}. [{short}](../bench/runs/{name}.txt): {}, Linux {}, {}; {measured_by}\n", machine.processor, machine.kernel, machine.date)
+    format!(
+        "{number}. [{short}](../bench/runs/{name}.txt): {}, Linux {}, {}; {measured_by}\n",
+        machine.processor, machine.kernel, machine.date
+    )
 }

@@ -60,7 +60,7 @@ impl<'a> Series<'a> {
         Self { tracker, target, options, rhythm, budget, stop, started: now, next: now, seen: false }
     }
 
-    /// Waits for the next scan; None if there is none, which whoever looks on learns as soon as the process has ended.
+    /// Waits for the next scan; None if there is none, and at once where the process ends meanwhile.
     fn rest(&mut self) -> Option<()> {
         let fits = |length| self.next + self.options.window.duration() <= self.started + length;
         (!self.seen || self.rhythm.length.is_none_or(fits)).then_some(())?;

@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use crate::support::{
-    Ended, PATIENCE, Program, binary, hugepilot, list, number, program_command, send, wait_until,
-};
+use crate::support::{Ended, PATIENCE, Program, binary, hugepilot, list, number, program_command, send, wait_until};
 
 crate::trials!(
     memory_is_promoted_until_time_is_up,

@@ -8,7 +8,7 @@ use kernel::pagemap::Entry;
 use kernel::target::Target;
 use observe::{PageWalk, Survey, Tracker};
 
-use crate::support::{Program};
+use crate::support::Program;
 
 crate::trials!(it_agrees_with_the_page_tables, growth_is_told, another_program_is_noticed);
 

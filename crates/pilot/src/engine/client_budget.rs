@@ -1,4 +1,4 @@
-//! What of the CPU time for observing clients may take.
+//! The share of the CPU time that observing clients may take.
 //!
 //! Owns: an account for each user who has clients. Never touches: the account of all CPU time ([`crate::engine::Budget`]), to which the same
 //! time is charged.

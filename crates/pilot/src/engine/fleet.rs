@@ -305,7 +305,8 @@ impl Fleet {
             let now = pilot.now();
             let watching = self.watching.entry(*id).or_insert_with(|| Watching::new(now));
             // Each scan waits for a while, and there may be many who want one.
-            let may_scan = scans < SCANS_OF_A_STEP && !pilot.stop.requested() && self.client_budget.is_free(client.uid, now);
+            let may_scan =
+                scans < SCANS_OF_A_STEP && !pilot.stop.requested() && self.client_budget.is_free(client.uid, now);
             scans += u32::from(may_scan && watching.wants_a_scan(client, now));
             let charged_before = pilot.budget.charged();
             let went_on = watching.go_on(client, may_scan, pilot);

@@ -89,7 +89,12 @@ fn unreadable(path: PathBuf, cause: io::Error) -> RecordError {
 /// Held by whoever changes a record, and only as long as that takes. Nobody else can open it, and so hold it.
 fn lock() -> io::Result<File> {
     run_directory::ensure(Path::new(RUN_DIRECTORY))?;
-    let lock = File::options().write(true).create(true).mode(0o600).open(Path::new(RUN_DIRECTORY).join("records.lock"))?;
+    let lock = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(Path::new(RUN_DIRECTORY).join("records.lock"))?;
     flock(&lock, FlockOperation::LockExclusive)?;
     Ok(lock)
 }

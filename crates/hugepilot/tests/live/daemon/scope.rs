@@ -8,9 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Daemon, MIB, OFTEN, named, target, wait_until_huge};
-use crate::support::{
-    Cgroup, Ended, Program, daemon_binary, finish, list, number, program_command, send, wait_until,
-};
+use crate::support::{Cgroup, Ended, Program, daemon_binary, finish, list, number, program_command, send, wait_until};
 
 crate::trials!(
     a_process_by_its_id_and_nobody_else,

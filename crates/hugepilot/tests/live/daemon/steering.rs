@@ -6,9 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::Value;
 
 use super::{Daemon, MIB, slowly, socket, target, wait_until_huge};
-use crate::support::{
-    Program, Ran, as_user, binary, finish, number, program_command, public_copy, wait_until,
-};
+use crate::support::{Program, Ran, as_user, binary, finish, number, program_command, public_copy, wait_until};
 
 crate::trials!(
     whoever_is_paused_is_left_alone_until_resumed,
