@@ -38,7 +38,8 @@ pub(super) fn cell<'a>(section: &'a str, row: &str, column: &str) -> Option<&'a 
 /// The numbers and the verdict of a figure; nothing stands for numbers where there are none.
 pub(super) fn judged<'a>(section: &'a str, words: &str) -> Option<(&'a str, &'a str)> {
     let figures = section.lines().skip_while(|line| *line != "figures").skip(1);
-    let line = figures.map(columns).find(|cells| cells.first() == Some(&words))?;
+    let line =
+        figures.take_while(|line| line.starts_with("  ")).map(columns).find(|cells| cells.first() == Some(&words))?;
     match line[..] {
         [_, verdict] => Some(("", verdict)),
         [_, numbers, verdict] => Some((numbers, verdict)),

@@ -299,7 +299,9 @@ impl Fleet {
         // Who has waited longest comes first, and newcomers before all.
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
-        self.client_budget.divide_among(&clients.iter().map(|(_, client)| client.uid).collect());
+        let users = clients.iter().map(|(_, client)| client.uid).collect();
+        let has_targets = self.members.keys().any(|process| !self.shared_state.clients().hold(*process));
+        self.client_budget.divide(pilot.budget.share(), has_targets, &users, pilot.now());
         let mut scans = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let now = pilot.now();
@@ -311,7 +313,7 @@ impl Fleet {
             let charged_before = pilot.budget.charged();
             let went_on = watching.go_on(client, may_scan, pilot);
             let spent = pilot.budget.charged().saturating_sub(charged_before);
-            self.client_budget.charge(client.uid, spent, pilot.budget.share(), now);
+            self.client_budget.charge(client.uid, spent, now);
             match went_on {
                 Ok(false) => {}
                 Ok(true) => self.shared_state.clients().wake(*id),
