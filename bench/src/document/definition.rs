@@ -50,9 +50,6 @@ pub(super) struct Row {
     pub(super) at_least: Option<f64>,
     #[serde(default)]
     pub(super) at_most: Option<f64>,
-    /// Behind the number.
-    #[serde(default)]
-    pub(super) unit: Option<String>,
 }
 
 /// Where in a run's results a figure stands.
@@ -76,5 +73,19 @@ impl Definition {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text)
             .with_context(|| format!("{} is not as `hugepilot-bench document` needs it", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_names_one_source_and_nothing_that_nobody_knows() {
+        let read = |keys: &str| toml::from_str::<Row>(&format!("figure = 'a'\nrun = 'b'\n{keys}"));
+        assert!(read("throughput = 'hugepilot/default'\nat_least = 1.0").is_ok());
+        assert!(read("cell = ['a row', 'a column']").is_ok());
+        assert!(read("").is_err());
+        assert!(read("judged = 'a figure'\nat-lest = 1.0").is_err());
     }
 }

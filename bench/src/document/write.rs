@@ -68,10 +68,9 @@ fn row_text(row: &Row, has_published: bool, runs: &Runs<'_>) -> Result<String> {
     if has_published {
         write!(text, "{} | ", dash(row.published.as_deref()))?;
     }
-    let unit = row.unit.as_deref().map(|unit| format!(" {unit}")).unwrap_or_default();
     writeln!(
         text,
-        "{}{unit} | {} | {} | {number} |",
+        "{} | {} | {} | {number} |",
         dash(Some(&shown.numbers)),
         dash(shown.noise.as_deref()),
         verdict(shown.verdict.as_deref())

@@ -54,7 +54,7 @@ macro_rules! trials {
 use trials;
 
 /// Tests that mostly wait, the longest first, and whose programs may be short of CPU time for a while; they change no setting but the mode of huge pages, to
-/// `madvise`. So many of them at a time take a third of the time that they would take one by one.
+/// `madvise`. So many of them at a time take half as long as one by one.
 const PATIENT: &[&str] = &[
     "daemon::fairness::a_late_starter_gets_its_share_and_more_once_the_other_rests",
     "daemon::fairness::sparse_memory_is_given_back_once_it_is_not_used",

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use heat::units::{CpuShare, Nanos, Slowdown};
 
 /// The longest time whose share can be saved up: 0.3 s of CPU time at 1 %.
-pub(super) const SAVED_UP: Duration = Duration::from_secs(30);
+const SAVED_UP: Duration = Duration::from_secs(30);
 /// The same for whoever wants it over with, in the first minutes: PostgreSQL with 100 connections and 12 GiB took 2 s of CPU time until all was
 /// promoted.
 const SAVED_UP_FAST: Duration = Duration::from_secs(300);

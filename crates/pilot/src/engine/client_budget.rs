@@ -3,17 +3,15 @@
 //! Owns: an account for each user who has clients. Never touches: the account of all CPU time ([`crate::engine::Budget`]), to which the same
 //! time is charged.
 //!
-//! Beside targets clients take at most half of it, in equal parts for each user: no user can take from another, and whoever is a target has
-//! the other half, however many clients there are. As there, what was not spent is saved up for a while.
+//! Clients take at most half of it, in equal parts for each user: no user can take from another, and whoever is a target has the other half,
+//! however many clients there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use heat::units::{CpuShare, Nanos};
 
-use crate::engine::budget::SAVED_UP;
-
-/// Of the CPU time for observing, where there are targets, too.
+/// Of the CPU time for observing.
 const SHARE: f64 = 0.5;
 
 /// When each user's clients may be scanned again.
@@ -25,29 +23,24 @@ pub(super) struct ClientBudget {
 }
 
 impl ClientBudget {
-    /// Divides the share of all observing among users who have clients. Those who have none any more are forgotten.
-    pub(super) fn divide(&mut self, all: CpuShare, beside_targets: bool, users: &BTreeSet<u32>, now: Instant) {
-        self.free_at.retain(|user, _| users.contains(user));
-        users.iter().for_each(|user| _ = self.free_at.entry(*user).or_insert(saved_from(now)));
-        let clients = if beside_targets { all.0 * SHARE } else { all.0 };
-        self.share = CpuShare(clients / users.len().max(1) as f64);
+    /// Divides the share of all observing among users who have clients. Who has none any more is forgotten once nothing is owed: or whoever
+    /// leaves and comes back would owe nothing.
+    pub(super) fn divide(&mut self, all: CpuShare, users: &BTreeSet<u32>, now: Instant) {
+        self.free_at.retain(|user, free_at| users.contains(user) || *free_at > now);
+        users.iter().for_each(|user| _ = self.free_at.entry(*user).or_insert(now));
+        self.share = CpuShare(all.0 * SHARE / users.len().max(1) as f64);
     }
 
     pub(super) fn is_free(&self, user: u32, now: Instant) -> bool {
         self.free_at.get(&user).is_none_or(|free_at| *free_at <= now)
     }
 
-    /// Enters what was spent for a client of this user.
+    /// Enters what was spent for a client of this user; nothing is saved up.
     pub(super) fn charge(&mut self, user: u32, spent: Nanos, now: Instant) {
         if let Some(free_at) = self.free_at.get_mut(&user) {
-            *free_at = saved_from(now).max(*free_at) + self.share.rest_after(spent);
+            *free_at = now.max(*free_at) + self.share.rest_after(spent);
         }
     }
-}
-
-/// What was not spent before is lost.
-fn saved_from(now: Instant) -> Instant {
-    now.checked_sub(SAVED_UP).unwrap_or(now)
 }
 
 #[cfg(test)]
@@ -65,21 +58,30 @@ mod tests {
     }
 
     #[test]
-    fn users_have_equal_parts_of_the_half_and_save_up() {
-        let now = Instant::now() + SAVED_UP;
+    fn users_have_equal_parts_of_the_half() {
+        let now = Instant::now();
         let mut budget = ClientBudget::default();
-        budget.divide(ALL, true, &BTreeSet::from([1, 2]), now);
-        budget.charge(1, Nanos(150_000_000), now);
-        assert!(budget.is_free(1, now), "30 s of half a per cent were saved up");
+        budget.divide(ALL, &BTreeSet::from([1, 2]), now);
         budget.charge(1, Nanos(10_000_000), now);
         assert_eq!((free_after(&budget, 1, now), free_after(&budget, 2, now)), (2, 0), "each has an account");
-        budget.divide(ALL, true, &BTreeSet::from([1]), now);
-        budget.charge(1, Nanos(10_000_000), now + 2 * SECOND);
-        assert_eq!(free_after(&budget, 1, now), 3, "alone it has the whole half");
-        budget.divide(ALL, false, &BTreeSet::from([1]), now);
-        budget.charge(1, Nanos(20_000_000), now + 3 * SECOND);
-        assert_eq!(free_after(&budget, 1, now), 4, "and without targets all");
-        budget.charge(2, Nanos(900_000_000), now);
-        assert!(budget.is_free(2, now), "who left is forgotten");
+        budget.charge(2, Nanos(10_000_000), now);
+        budget.charge(2, Nanos(10_000_000), now);
+        assert_eq!(free_after(&budget, 2, now), 4, "debts add up");
+        budget.divide(ALL, &BTreeSet::from([1]), now);
+        budget.charge(1, Nanos(10_000_000), now + 9 * SECOND);
+        assert_eq!(free_after(&budget, 1, now), 10, "alone it has the whole half, and saves nothing up");
+    }
+
+    #[test]
+    fn who_leaves_and_comes_back_still_owes() {
+        let now = Instant::now();
+        let (mut budget, user) = (ClientBudget::default(), BTreeSet::from([1]));
+        budget.divide(ALL, &user, now);
+        budget.charge(1, Nanos(100_000_000), now);
+        budget.divide(ALL, &BTreeSet::new(), now);
+        budget.divide(ALL, &user, now);
+        assert_eq!(free_after(&budget, 1, now), 10);
+        budget.divide(ALL, &BTreeSet::new(), now + 11 * SECOND);
+        assert!(budget.free_at.is_empty(), "nothing is owed any more");
     }
 }

@@ -300,8 +300,7 @@ impl Fleet {
         clients.sort_by_key(|(id, _)| self.watching.get(id).map(Watching::due));
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
         let users = clients.iter().map(|(_, client)| client.uid).collect();
-        let has_targets = self.members.keys().any(|process| !self.shared_state.clients().hold(*process));
-        self.client_budget.divide(pilot.budget.share(), has_targets, &users, pilot.now());
+        self.client_budget.divide(pilot.budget.share(), &users, pilot.now());
         let mut scans = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let now = pilot.now();
