@@ -18,6 +18,7 @@ use hugepilot_os::memory::{AlignedMemory, OwnAdvice};
 use hugepilot_os::nodes::NodePolicy;
 use hugepilot_os::trial;
 
+use crate::support::{self, PATIENCE};
 use crate::tracking;
 
 /// The exit status after a read found something else than was written.
@@ -208,8 +209,13 @@ impl Program {
                 let over = || std::path::Path::new(file).exists();
                 return Ok(read_until(&self.memory, Rule::parse(rule), over).err());
             }
-            // Twice as much memory every so often, all of it read.
-            "grow" => return Ok(self.grow(bytes(value))?.err()),
+            // `read-until-huge=SIZE` or `read-until-huge=SIZE,RULE`, until so much of all its memory is huge.
+            "read-until-huge" => {
+                let (size, rule) = value.split_once(',').unwrap_or((value, "all"));
+                let (size, deadline) = (bytes(size) as u64, Instant::now() + PATIENCE);
+                let over = || support::huge_bytes_of(std::process::id()) >= size || Instant::now() > deadline;
+                return Ok(read_until(&self.memory, Rule::parse(rule), over).err());
+            }
             // Is told by the daemon at that socket which of the last mapping is active, and converts it; with `SOCKET,rest` it rests
             // after each list, with `SOCKET,deaf` it ignores all.
             "track" => {
@@ -246,17 +252,6 @@ impl Program {
         let pid = std::process::id();
         println!("{}", serde_json::json!({ "pid": pid, "start": start, "len": len }));
         std::io::stdout().flush()
-    }
-
-    fn grow(&mut self, size: usize) -> std::io::Result<Result<(), ExitCode>> {
-        for _ in 0..2 {
-            self.memory.push(AlignedMemory::anonymous(size)?);
-            fill(self.last(), Rule::All);
-            if let Err(status) = read_for(&self.memory, "all,4s") {
-                return Ok(Err(status));
-            }
-        }
-        Ok(Ok(()))
     }
 }
 
