@@ -14,6 +14,7 @@ use kernel::Root;
 use kernel::memory::Meminfo;
 use kernel::process::ProcessStatus;
 use kernel::rollup::Rollup;
+use kernel::zones::free_in_cpu_lists;
 use serde::{Deserialize, Serialize};
 
 use crate::warm::HeldBytes;
@@ -49,9 +50,12 @@ pub struct MemoryPoint {
     pub memory: ProgramMemory,
 }
 
-/// Reads the machine's memory.
+/// Reads the machine's memory. What is available includes free pages in per-CPU lists, which `MemAvailable` leaves out: a collapse frees
+/// its pages to them, and would seem to take memory otherwise.
 pub fn machine_memory() -> Result<Meminfo> {
-    Ok(Meminfo::read(&Root::host())?)
+    let root = Root::host();
+    let memory = Meminfo::read(&root)?;
+    Ok(Meminfo { available: memory.available + free_in_cpu_lists(&root)?, ..memory })
 }
 
 /// Reads a program's memory exactly. This walks its page tables under its lock: not for the time that is measured.

@@ -38,6 +38,7 @@ pub mod smaps;
 pub mod target;
 pub mod thp;
 pub mod vm_flags;
+pub mod zones;
 
 pub use error::{KernelError, Malformed};
 pub use root::{Root, optional, unless_ended};

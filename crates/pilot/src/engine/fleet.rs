@@ -301,6 +301,10 @@ impl Fleet {
         self.watching.retain(|id, _| clients.iter().any(|(other, _)| other == id));
         let users = clients.iter().map(|(_, client)| client.uid).collect();
         self.client_budget.divide(pilot.budget.share(), &users, pilot.now());
+        if !clients.is_empty() {
+            // The loop's own work until here is no client's.
+            pilot.charge(Nanos(0));
+        }
         let mut scans = 0;
         for (id, client) in clients.iter().filter(|(_, client)| !self.shared_state.is_paused(client.process)) {
             let now = pilot.now();
