@@ -108,8 +108,8 @@ pub struct Limits {
 impl Limits {
     /// Default growth: 1 % of resident memory.
     pub const MAX_GROWTH: SizeOrShare = SizeOrShare::Share(0.01);
-    /// What regions left out may cost: at most 0.5 % of the page walks, half of the 1 % by which a plan may fall short
-    /// of promoting everything; the other half is room for what the tracker missed.
+    /// The regions left out may cost at most 0.5 % of the page walks, half of the 1 % by which a plan may fall short of promoting everything; the
+    /// other half is room for what the tracker missed.
     pub const COVERAGE: f64 = 0.995;
     /// The cost of a page walk until it is calibrated. Measured: 20 ns where walks overlap (independent random reads) to 130 ns where each is waited
     /// for (dependent ones). The default is near the low end, so that a doubtful region is kept.

@@ -15,8 +15,8 @@ pub struct Plan {
     pub pid: u32,
     /// What the underlying bits mean.
     pub meaning: Meaning,
-    /// Every region: what is given back first, then promotions, both in the order in which they should be carried out (most
-    /// benefit per cost first), then the others by address.
+    /// Every region: first those given back, then promotions, both in the order in which they should be carried out (most benefit per cost first),
+    /// then the others by address.
     pub decisions: Vec<Decision>,
     /// Share of the target's CPU time that page walks take today, at `Limits::walk_cost` each and at most 1; None if the target used no CPU time or
     /// it could not be told.

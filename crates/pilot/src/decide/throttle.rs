@@ -18,8 +18,8 @@ const LEAST: f64 = 1.0 / 32.0;
 /// From half the allowed share back to all of it takes three samples without waits.
 const GROWTH: f64 = 1.26;
 
-/// The part of the slowdown that is the collapses' own. How much a collapse costs beyond its time was not measured
-/// closely. Of requests a twentieth would meet one at the default of 5 %, which doubled p99 of memcached; of a fortieth p99 shows little.
+/// The part of the slowdown spent on collapses themselves. The cost of a collapse beyond its duration was not measured closely. At the default of 5
+/// %, a twentieth of requests would meet a collapse, which doubled p99 of memcached; with a fortieth, p99 shows little.
 const OF_COLLAPSES: f64 = 1.0 / 2.0;
 
 /// Which threads wait for a collapse.

@@ -76,7 +76,7 @@ pub struct Fleet {
     next_showing: Instant,
     /// The living processes that were ever large enough.
     pub(super) members: BTreeMap<Process, Member>,
-    /// Programs that manage their own memory, by their slots.
+    /// Programs that manage their own memory, by their places.
     pub(super) watching: BTreeMap<u64, Watching>,
     client_budget: ClientBudget,
     /// What was done, and the members that have ended.
@@ -192,7 +192,7 @@ impl Fleet {
             pilot.watch.window = window.min(SHORTEST_WINDOW.max(Nanos(4 * window.0 / waiting)));
             self.shared_state.work_on(Some(process));
             let scanned = self.round(process, pilot);
-            // Allocation is no longer kept away from any process.
+            // This thread may use every processor again.
             let _nobody = pilot.world.work_for(None);
             self.shared_state.work_on(None);
             pilot.watch.window = window;

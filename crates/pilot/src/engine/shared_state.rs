@@ -201,7 +201,7 @@ impl TargetState {
 /// A request to the loop, and where to answer.
 #[derive(Debug)]
 pub struct GiveBackRequest {
-    /// The process whose promoted regions are to be given back; it is paused already.
+    /// The process whose promoted regions are to be given back; it is already paused.
     pub give_back: Process,
     /// Receives the number of regions given back, or why none were.
     pub answer: SyncSender<Result<u64, String>>,
