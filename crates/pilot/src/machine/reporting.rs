@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 
 /// The order of the smallest block that is reported (mm/page_reporting.c).
 const ORDER: &str = "sys/module/page_reporting/parameters/page_reporting_order";
-/// Above the order of any block. Kernels that refuse it report on.
+/// Above the order of any block. Kernels that refuse it keep reporting.
 const NOTHING: &str = "11";
 /// Held by the hugepilot that suspends reporting; contains the usual order.
 const LOCK: &str = "reporting.lock";
