@@ -19,8 +19,8 @@ use crate::units::{Nanos, Pages, Slowdown};
 const CLEAR_REFS_PER_PAGE: Nanos = Nanos(60);
 /// A stall that is always accepted: no longer than others on a busy machine.
 const ACCEPTED_STALL: Nanos = Nanos(50_000_000);
-/// At most so many calls may wait for one clearing, with 95 % confidence. Two are likely then, on average for half of its time; and
-/// it is what a sample as long as the clearing proves by not meeting a single call (the rule of three), so that quiet programs pass.
+/// At most this many calls may wait for one clearing, with 95 % confidence. Two are likely then, on average for half of its time; and a sample as
+/// long as the clearing without a single call proves this much (the rule of three), so quiet programs pass.
 const MOST_STALLED: f64 = 3.0;
 /// The standard normal distribution's 95th percentile.
 const CONFIDENCE: f64 = 1.645;

@@ -255,8 +255,8 @@ pub struct Region {
     pub faults_per_second: f32,
     /// The memory that promoting would take.
     pub growth: Growth,
-    /// Page tables that hold its base pages and that a huge page would free, in all processes that map it: 4 KiB each. None are freed of
-    /// private memory, whose page table stays in reserve in case the huge page is split.
+    /// Page tables for its base pages that a huge page would free, in all processes that map it: 4 KiB each. Private memory frees none: its page
+    /// table is kept in reserve, in case the huge page is split.
     pub page_tables: u16,
     /// For a huge page, an upper bound of accesses a second, 0 if nothing used it; None if the tracker could not, or was not asked to, find out.
     pub at_most_accesses_per_second: Option<f32>,
