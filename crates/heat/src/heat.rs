@@ -204,7 +204,7 @@ pub struct Object {
     pub device: (u32, u32),
     /// Its inode there; for SysV memory the segment's id.
     pub inode: u64,
-    /// For SysV memory the IPC namespace, because each assigns ids independently, for inodes of the same device.
+    /// For SysV memory the IPC namespace, because each assigns ids independently, alongside the inodes of the same device.
     pub ipc_namespace: Option<u64>,
 }
 

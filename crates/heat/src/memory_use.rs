@@ -133,6 +133,7 @@ impl Uses {
         Self(self.0 & !other.0)
     }
 
+    /// Whether it contains no use.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

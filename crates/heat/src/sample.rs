@@ -20,7 +20,7 @@ pub enum Coverage {
     #[default]
     Everything,
     /// A random sample of base pages of this size; but everything if it is a quarter or more of all base pages, because a sample would save little
-    /// then. Unobserved remain memory outside the sample and, unless their use is to be told, huge pages.
+    /// then. Memory outside the sample stays unobserved and, unless their use is to be told, so do huge pages.
     Sample {
         /// Base pages to observe.
         size: Bytes,

@@ -357,7 +357,7 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// By how much promoting may slow a program down while it lasts: the share of its speed that it may lose, 0.05 for `5%`.
+/// How much promoting may slow a program down while it lasts: the share of its speed that it may lose, 0.05 for `5%`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Slowdown(pub f64);
 

@@ -110,6 +110,7 @@ impl WalkCost {
         Self { page_fault_ns: self.page_fault_ns + share * self.unmap_ns, ..self }
     }
 
+    /// All four chases.
     pub fn chases(&self) -> [ReadTimes; 4] {
         [self.ordered, self.independent, self.dependent, self.occasional]
     }

@@ -42,7 +42,7 @@ pub mod flag {
     pub const KSM: u64 = 1 << 21;
     /// Part of a transparent huge page.
     pub const THP: u64 = 1 << 22;
-    /// Offline.
+    /// Logically offline.
     pub const OFFLINE: u64 = 1 << 23;
     /// The zero page.
     pub const ZERO_PAGE: u64 = 1 << 24;

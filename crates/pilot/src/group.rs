@@ -153,7 +153,7 @@ mod tests {
         let stop = Stop::default();
         let mut tracker = Scripted { exec: ids[1], stop: stop.clone() };
         let options = ObserveOptions { window: heat::units::Nanos(0), ..ObserveOptions::default() };
-        // A kernel thread or, in a container, nobody.
+        // A kernel thread or, in a container, no process.
         let processes = [2, ids[0], ids[1], ids[2], u32::MAX >> 1];
         let seen = observe_group(&processes, &mut tracker, &options, &stop, |_| ());
         let none = observe_group(&[ids[2]], &mut tracker, &options, &stop, |_| ());

@@ -108,7 +108,7 @@ pub trait World {
     /// Whether a process is still running.
     fn lives(&self, process: Process) -> bool;
 
-    /// Begins work for this process, or ends it (None). Errors: the process cannot be observed, or may have no huge pages.
+    /// Begins work for this process, or ends it (None). Errors: the process cannot be observed, or may not have huge pages.
     fn work_for(&mut self, process: Option<Process>) -> Result<(), TargetError>;
 
     /// The tracker in use.
@@ -117,7 +117,7 @@ pub trait World {
     /// Observes for one window. Errors: as [`observe::Tracker::observe`].
     fn observe(&mut self, process: Process, options: &ObserveOptions, stop: &Stop) -> Result<Heat, ObserveError>;
 
-    /// What is present and what is huge, without watching. Errors: as [`observe::Tracker::survey`].
+    /// What is present and what is huge, without observing. Errors: as [`observe::Tracker::survey`].
     fn survey(&mut self, process: Process) -> Result<Heat, ObserveError>;
 
     /// Adds the shared memory that other processes have populated.

@@ -222,7 +222,7 @@ impl Tracker for PageWalk {
         for (number, batch) in batches.iter().enumerate() {
             watch.clear(batch)?;
             watch.follow(batch)?;
-            // A region may lie in two batches; it is settled with the second.
+            // A region may be in two batches; it is settled with the second.
             let next = batches.get(number + 1).map_or(watch.regions.len(), |next| watch.indices(next).start);
             watch.settle(next)?;
         }

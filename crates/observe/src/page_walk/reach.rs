@@ -13,7 +13,7 @@ use crate::mapped;
 /// Page tables between two sampled blocks are also read where they map less than this: that is cheaper than another call.
 const READ_THROUGH: Bytes = Bytes(128 << 20);
 
-/// What is observed.
+/// The scope.
 pub(super) struct Reach {
     /// Indices of the regions in the sample, ascending; None where everything is observed.
     drawn: Option<Vec<Range<usize>>>,

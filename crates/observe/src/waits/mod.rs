@@ -31,7 +31,7 @@ pub struct Waits {
     watched: Option<Watched>,
 }
 
-/// How long a target's threads waited for the lock of its memory (`mmap_lock`), whoever held it.
+/// How long a target's threads waited for the lock of its memory (`mmap_lock`), no matter which thread held it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// All waits of all threads.

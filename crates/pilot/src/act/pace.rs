@@ -31,12 +31,12 @@ impl Pacer {
         Self { back_off: Some(BackOff::new(max)), ..Self::new(max, now) }
     }
 
-    /// Why no step is taken at present; None if one may be.
+    /// Why no step may be taken at present; None if one may.
     pub fn held_back(&self, now: Instant) -> Option<HeldBack> {
         self.back_off.as_ref()?.holds(now)
     }
 
-    /// By how much a program may be slowed down.
+    /// How much a program may be slowed down.
     pub fn max_slowdown(&self) -> Slowdown {
         self.throttle.max()
     }

@@ -16,6 +16,7 @@ pub struct Times {
 }
 
 impl Times {
+    /// Counts one duration.
     pub fn add(&mut self, took: Nanos) {
         *self.counts.entry(class_of(took)).or_default() += 1;
     }

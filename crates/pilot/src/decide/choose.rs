@@ -457,7 +457,7 @@ mod tests {
     }
 
     fn any_region(number: u64) -> impl Strategy<Value = Region> {
-        // Few distinct values, so that ties are common.
+        // Few distinct values make ties common.
         let walks = prop_oneof![Just(0.0), Just(50.0), (0..6u32).prop_map(|n| f64::from(n) * 500.0), 0.0..1e6];
         let quotas = (prop_oneof![Just(0u16), 0..6u16, 0..300u16], 0..2u16, 0..2u16, 0..2u16);
         let obstacle = prop_oneof![9 => Just(None), 1 => Just(Some(Obstacle::Stack))];

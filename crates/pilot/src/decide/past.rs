@@ -53,7 +53,7 @@ pub struct HeldRegion {
     pub start: Address,
     /// Page walks a second that its huge page saves, as far as is known; 0 if the last scan saw no access.
     pub worth: f64,
-    /// The same, as a claim against other programs: lowered only by three scans, because a program may pause during one.
+    /// The same, as a claim against other programs: lowered only by three scans, because a program may be idle during one.
     pub claim: f64,
     /// Whether it is cold, and most of it empty: giving it back frees memory and costs nothing.
     pub is_waste: bool,

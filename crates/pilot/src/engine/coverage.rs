@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// A sample that found so many walks a second, give or take a tenth.
+    /// A sample that found this many walks a second, give or take a tenth.
     fn sampled(walks_per_second: f64) -> Heat {
         let walks_per_second = Estimate { value: walks_per_second, error: 0.1 * walks_per_second };
         let sample =

@@ -136,10 +136,12 @@ pub fn add_family(
     })
 }
 
-/// The size of page tables that walks compete for: between what all processes use of theirs within a tenth of a second, which the caches may hold,
-/// and all that they map. A process that briefly gets a processor now and then finds a page-table line in the caches if it used the line a moment
-/// before; a line that it returns to later is gone, because the others had the caches meanwhile. The number of lines used, and how often, gives the
-/// share of walks of this second kind. Costs go by the logarithm of the size.
+/// The memory for whose page-table entries all processes compete: between what all of them use of their page tables within a tenth of a second, which
+/// the caches may hold, and all that these map.
+///
+/// A process that briefly gets a processor now and then finds a page-table line in the caches if it used the line a moment before; a line that it
+/// returns to later is gone, because the others had the caches meanwhile. The number of lines used, and how often, gives the share of walks of this
+/// second kind. Costs go by the logarithm of the size.
 fn footprint(views: &[SharedView], times: f64, mapped: Bytes) -> Bytes {
     let seen: Bytes = views.iter().map(|view| view.footprint).sum();
     let walks: f64 = views.iter().map(|view| view.all_walks_per_second).sum();

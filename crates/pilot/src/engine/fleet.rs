@@ -31,8 +31,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const CENSUS: Duration = Duration::from_secs(1);
 /// A new process is noticed within this time, however many processes there are.
 const LATEST_CENSUS: Duration = Duration::from_secs(10);
-/// A census, or a poll of all, rests for this many times its own duration: each takes at most a five-hundredth of a CPU, except for a census that is
-/// forced by its latest time.
+/// The rest after a census, or after a poll of all, in multiples of its own cost: each takes at most a five-hundredth of a CPU, except for a census
+/// forced by [`LATEST_CENSUS`].
 const REST_AFTER: u32 = 500;
 /// How often the shared state is updated while idle.
 const SHOWING: Duration = Duration::from_secs(1);
@@ -238,7 +238,7 @@ impl Fleet {
         for member in ended.iter().filter_map(|process| self.members.remove(process)) {
             self.pilot_summary.add_program(&member.summary());
         }
-        // Not by wall-clock duration: on a busy machine, where a census waits for its turn, new processes would wait for minutes.
+        // Measured in CPU time, not wall time: on a busy machine, where a census waits for its turn, new processes would wait for minutes.
         let cost = Nanos(pilot.world.cpu_time().0 - cpu_before.0).duration();
         self.next_census = pilot.now() + CENSUS.max(cost * REST_AFTER).min(LATEST_CENSUS);
     }

@@ -38,7 +38,7 @@ pub struct Settings {
     pub allowance: Allowance,
     /// The share of a CPU that observing and deciding may take.
     pub max_cpu: CpuShare,
-    /// By how much promoting may slow a program down.
+    /// How much promoting may slow a program down.
     pub max_slowdown: Slowdown,
 }
 
@@ -154,17 +154,17 @@ impl<'a> Pilot<'a> {
         self.world.now()
     }
 
-    /// By how much promoting may slow a program down.
+    /// How much promoting may slow a program down.
     pub fn max_slowdown(&self) -> Slowdown {
         self.pacer.max_slowdown()
     }
 
-    /// Enters our CPU time since the last entry, plus that of kernel threads that worked for us.
+    /// For how long pages have been prepared and collapsed so far.
     pub(super) fn busy(&self) -> Nanos {
         self.busy
     }
 
-    /// Why no step is taken at present; None if one may be.
+    /// Why no step may be taken at present; None if one may.
     pub(super) fn held_back(&self) -> Option<HeldBack> {
         self.pacer.held_back(self.now())
     }

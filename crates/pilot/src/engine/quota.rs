@@ -1,4 +1,4 @@
-//! What each program may have of the limits that hold for all together.
+//! Each program's quota of the limits that hold for all together.
 //!
 //! Owns: dividing them among the members of a fleet, and what the others already have of them. Never touches: memory, or how a member uses its quota.
 

@@ -1,4 +1,4 @@
-//! What the pilot shows to the outside, and what it is told from there.
+//! What the pilot publishes, and the requests that it receives.
 //!
 //! Owns: the state that the loop and its edges (the control socket, metrics) share. Never touches: sockets, memory, or what the
 //! loop does with a request.

@@ -1,4 +1,4 @@
-//! Prepared pages: making the huge page that a collapse will take ready outside the target's locks.
+//! Prepared pages: outside the target's locks, the huge page that a collapse will take is made ready.
 //!
 //! Owns: one huge page of our own for a moment, and whether preparing helps here. Never touches: a target.
 //!

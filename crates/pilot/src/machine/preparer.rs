@@ -27,7 +27,7 @@ use rustix::thread::gettid;
 
 /// The interval at which the waiting thread wakes.
 const WAKES: Duration = Duration::from_micros(100);
-/// After this time, no processor is idle: the toucher becomes an ordinary thread.
+/// If touching a page takes longer, no processor is idle, and the thread becomes an ordinary one.
 const PATIENCE: Duration = Duration::from_millis(30);
 /// A page to be touched at once comes before ordinary threads, as collapses do.
 const PREPARING: u8 = 1;

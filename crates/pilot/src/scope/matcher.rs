@@ -67,6 +67,7 @@ impl Matcher {
         Self { pid: Some(Pid::Process(process)), ..Self::default() }
     }
 
+    /// Whether it has no conditions.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
