@@ -54,7 +54,7 @@ pub type EarlyReads = [EarlyRead; EARLY];
 
 /// The reads at 1, 3 and 10 ms.
 pub const EARLY: usize = 3;
-/// Later, too much has been walked for neighbors to tell anything.
+/// Later, too much has been walked for neighbours to tell anything.
 const LATEST: Duration = Duration::from_millis(15);
 /// Walked pages that a read must have seen before it tells how they are distributed: lines are then counted to some 3 %.
 const ENOUGH: u64 = 1024;

@@ -32,7 +32,7 @@ const SIZES: [Bytes; 3] = [Bytes(128 << 20), Bytes(512 << 20), Bytes(2 << 30)];
 /// CPU time for each chase in each turn: five to ten seconds in all, including filling the memory.
 const TIME: Duration = Duration::from_millis(20);
 /// Turns of each kind of page. Load on the machine changes within these seconds, so the kinds alternate, and the typical difference between
-/// neighboring turns counts.
+/// neighbouring turns counts.
 const TURNS: usize = 5;
 /// Shared memory to fault in: the kernel's data about its pages exceeds the processor's own caches.
 const FAULTED: usize = 128 << 20;
@@ -102,7 +102,7 @@ fn sizes_that_fit() -> io::Result<Vec<Bytes>> {
     Ok(sizes)
 }
 
-/// The cost with those of the sizes, ascending, for which huge pages could be had. Errors: for none.
+/// The cost with those of the sizes, ascending, for which huge pages could be had. Errors: there are none for any size.
 fn measure(sizes: &[Bytes]) -> io::Result<Vec<WalkCost>> {
     let len = sizes.last().map_or(0, |size| size.0 as usize);
     let mut base = populated(len, OwnAdvice::NoHugePage)?;

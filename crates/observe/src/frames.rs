@@ -81,7 +81,7 @@ impl FrameTables {
         Ok(Self { flags: open("kpageflags")?, counts: open("kpagecount")? })
     }
 
-    /// Reports the flags of each frame. Sorts `frames`, because neighbors are read together.
+    /// Reports the flags of each frame. Sorts `frames`, because neighbours are read together.
     pub(super) fn tell_flags(
         &self,
         frames: &mut [Frame],
@@ -109,7 +109,7 @@ impl FrameTables {
         Ok((read(&self.flags, "kpageflags", first, count)?, read(&self.counts, "kpagecount", first, count)?))
     }
 
-    /// Reports what the kernel says of each frame. Sorts `frames`, because neighbors are read together.
+    /// Reports what the kernel says of each frame. Sorts `frames`, because neighbours are read together.
     pub(super) fn inspect(
         &self,
         frames: &mut [Frame],
@@ -139,7 +139,7 @@ pub(super) struct Finding {
     pub(super) mapped_often: PageSet,
 }
 
-/// Gathers frames of many regions, because neighbors are cheap to query together.
+/// Gathers frames of many regions, because neighbours are cheap to query together.
 pub(super) struct Inquiry<'a> {
     tables: &'a FrameTables,
     frames: Vec<Frame>,

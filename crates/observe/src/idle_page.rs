@@ -6,11 +6,11 @@
 //! *Bits*: walks, since the kernel clears accessed bits without flushing the TLB. *Bias*: a mark belongs to the frame, so other programs' accesses to
 //! shared memory count, too; a huge page of any size has one mark, and counts as walked as a whole; frames on none of the kernel's page lists (a
 //! device's, the zero page, very new ones) cannot be marked and count as unobserved, as do the machine's last few. The first walk after marking sets
-//! a cleared bit, and takes as long as under page-walk: rates are corrected alike. Only here, there is a second such walk, after the read that saw
-//! the first; by then a region that is walked often has its rate. *Cost*: for marking and reading, the kernel finds all mappings of each page. A pass
-//! takes tens of times as long as page-walk's, and with much memory the earliest read is that late: for memory walked more than three times until
-//! then, the rate is only a lower bound. A page fault of the program waits for one page at most; for setting bits again the program loses twice what
-//! it does under page-walk.
+//! a cleared bit, and takes as long as under page-walk: rates are corrected alike. Unlike under page-walk, a second such walk follows the read that
+//! saw the first; by then a region that is walked often has its rate. *Cost*: for marking and reading, the kernel finds all mappings of each page. A
+//! pass takes tens of times as long as page-walk's, and with much memory the earliest read is that late: for memory walked more than three times
+//! until then, the rate is only a lower bound. A page fault of the program waits for one page at most; for setting bits again the program loses twice
+//! what it does under page-walk.
 //!
 //! Marks of pages not seen walked stay, because the file can set marks but not remove them. They change nothing by themselves: reclaim does not read
 //! them, and they go when a use is noticed or the page is freed. Pages whose bits were cleared do not seem old either, since the kernel notes that

@@ -44,7 +44,7 @@ struct Run {
     len: usize,
 }
 
-/// Runs of at least two neighbors on consecutive frames.
+/// Runs of at least two neighbours on consecutive frames.
 fn runs(entries: &[Entry]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut last: Option<Run> = None;

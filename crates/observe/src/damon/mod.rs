@@ -132,7 +132,7 @@ fn warm(region: &mut Region, entries: &[Entry], space: Space, stretches: &[Stret
     let mut holder: Option<(&Stretch, f64)> = None;
     for page in region.present.iter() {
         let Some(address) = address(page) else { continue };
-        // Neighbors mostly share a stretch, and a logarithm for each page would take longer than reading its entry.
+        // Neighbours mostly share a stretch, and a logarithm for each page would take longer than reading its entry.
         holder = holder.filter(|(stretch, _)| stretch.range.contains(address)).or_else(|| {
             let at = stretches.partition_point(|stretch| stretch.range.end <= address);
             let holding = stretches.get(at).filter(|stretch| stretch.range.contains(address));

@@ -80,7 +80,7 @@ impl InitialScan {
         self.regions.iter().zip(&self.accessed).filter(|(region, _)| !region.huge)
     }
 
-    /// The scan as a result without observation.
+    /// The scan as a heat in which nothing was observed.
     pub(super) fn heat(self, root: &Root, target: &Target, cost: Cost) -> Result<Heat, ObserveError> {
         Ok(Heat {
             address_space: self.address_space,

@@ -3,7 +3,7 @@
 //! Owns: following the front up to which bits are cleared, from counts alone. Never touches: page tables; the reader of the tables reports here.
 //!
 //! Clearing proceeds upwards through the address space at 12 ms/GiB. By its end a busy program has walked everything cleared first again, so a read
-//! shows "at least once" for every page and rates come out too low. The front has just passed a region whose count of accessed pages drops.
+//! shows "at least once" for every page and rates come out too low. When a region's count of accessed pages drops, the front has just passed it.
 
 use std::ops::Range;
 

@@ -339,7 +339,7 @@ fn accessed_words(entries: &[u8]) -> impl Iterator<Item = u64> {
 
 /// For each of `masks`, the base pages whose entries have all of its bits, page 0 in the lowest bit of the first word.
 ///
-/// Neighbors mostly agree, so 64 entries are first checked for all or none: the compiler vectorizes that, while assembling the bits one by one would
+/// Neighbours mostly agree, so 64 entries are first checked for all or none: the compiler vectorizes that, while assembling the bits one by one would
 /// take longer than copying the table.
 fn matching<const MASKS: usize>(entries: &[u8], masks: [u64; MASKS]) -> [[u64; PAGES_PER_REGION / 64]; MASKS] {
     let mut sets = [[0u64; PAGES_PER_REGION / 64]; MASKS];
